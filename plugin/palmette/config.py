@@ -1,0 +1,114 @@
+"""Strict, frozen, JSON-able option records: the base of every config in palmette."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, Self
+
+from palmette.errors import ConfigError
+
+__all__ = ["Config", "check_keys", "check_range"]
+
+
+def check_keys(owner: str, given: Mapping[str, object] | set[str], known: typing.Iterable[str]) -> None:
+    """Raise when ``given`` has a key outside ``known``, naming it, a near match and all known keys."""
+    known = sorted(known)
+    for key in given:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"{owner} has no option {key!r}.{hint} Options: {', '.join(known) or 'none'}")
+
+
+def check_range(owner: str, name: str, value: float | None, low: float, high: float = float("inf")) -> None:
+    """Raise unless ``low <= value <= high`` (``None`` passes)."""
+    if value is not None and not low <= value <= high:
+        bound = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
+        raise ConfigError(f"{owner}: {name} must be {bound}, got {value!r}")
+
+
+def _fits(value: object, hint: object) -> bool:
+    """Whether ``value`` is of type ``hint`` (the small part of typing that configs use)."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, arg) for arg in args)
+    if origin is typing.Literal:
+        return any(value == arg and type(value) is type(arg) for arg in args)
+    if origin is tuple:
+        inner = args[0] if args else Any
+        return isinstance(value, tuple) and all(_fits(item, inner) for item in value)
+    if origin is not None:
+        return isinstance(value, origin)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint) if isinstance(hint, type) else True
+
+
+def _spell(hint: object) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "").replace("NoneType", "None")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Frozen options that validate on construction and round-trip through JSON.
+
+    Subclasses are frozen dataclasses; :meth:`check` adds their own conditions.
+    """
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, list):  # JSON has no tuples
+                value = tuple(value)
+                object.__setattr__(self, item.name, value)
+            if not _fits(value, hints[item.name]):
+                raise ConfigError(
+                    f"{type(self).__name__}: {item.name} must be {_spell(hints[item.name])}, got {value!r} ({type(value).__name__})"
+                )
+        self.check()
+
+    def check(self) -> None:
+        """Raise ConfigError when values do not fit together."""
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The option names, in order."""
+        return [item.name for item in dataclasses.fields(cls)]
+
+    @classmethod
+    def of(cls, **options: Any) -> Self:
+        """Build from keyword options; an unknown one raises with the list of known ones."""
+        check_keys(cls.__name__, options, cls.names())
+        return cls(**options)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some options changed; unknown ones raise."""
+        check_keys(type(self).__name__, changes, self.names())
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options as JSON values."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
+
+    def to_json(self) -> str:
+        """The options as a JSON object."""
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read back what :meth:`to_dict` wrote; unknown and missing keys raise."""
+        check_keys(cls.__name__, data, cls.names())
+        required = [f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING]
+        if missing := [name for name in required if name not in data]:
+            raise ConfigError(f"{cls.__name__}: {missing[0]!r} is missing")
+        return cls(**data)

@@ -1,0 +1,121 @@
+"""Every error a user can meet.
+
+    PalmetteError
+    ├── ConfigError            an option is unknown, of the wrong type or out of range   (also ValueError)
+    ├── InputError             a document, query, k, filter or data file is unusable     (also ValueError)
+    │   ├── DuplicateIdError   one id, two texts
+    │   ├── FilterError        a filter that cannot be understood, or names an unknown key
+    │   └── EncodingError      the encoder returned something that is not a finite vector
+    ├── NotFoundError          an id, file, repository or revision that is not there     (also LookupError)
+    ├── MissingExtraError      an optional dependency is not installed                   (also ImportError)
+    ├── StoreError             the index folder cannot be used
+    │   ├── CorruptIndexError  a file is missing, truncated or altered
+    │   ├── FormatError        written by a newer version of palmette
+    │   ├── LockedError        another writer holds the index
+    │   ├── ReadOnlyError      the folder or its database cannot be written
+    │   ├── StorageFullError   no room left; the index is as it was before
+    │   └── ModelMismatchError the index was built by another model
+    ├── CheckpointError        a checkpoint is incomplete, altered or not one of ours
+    │   └── HubError           the Hub refused, or could not be reached
+    └── TrainingError          training cannot start or has diverged
+
+A message names the offending value, what was expected, and what to do about it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "CorruptIndexError",
+    "DuplicateIdError",
+    "EncodingError",
+    "FilterError",
+    "FormatError",
+    "HubError",
+    "InputError",
+    "LockedError",
+    "MissingExtraError",
+    "ModelMismatchError",
+    "NotFoundError",
+    "PalmetteError",
+    "ReadOnlyError",
+    "StorageFullError",
+    "StoreError",
+    "TrainingError",
+]
+
+
+class PalmetteError(Exception):
+    """Base of every error that palmette raises on purpose."""
+
+
+class ConfigError(PalmetteError, ValueError):
+    """An option is unknown, of the wrong type or out of range."""
+
+
+class InputError(PalmetteError, ValueError):
+    """A document, query, ``k``, filter or data file cannot be used."""
+
+
+class DuplicateIdError(InputError):
+    """Two different texts were given under one id."""
+
+
+class FilterError(InputError):
+    """A filter cannot be understood, or names a key that no document has."""
+
+
+class EncodingError(InputError):
+    """The encoder returned something that is not a finite vector."""
+
+
+class NotFoundError(PalmetteError, LookupError):
+    """An id, file, repository or revision is not there."""
+
+
+class MissingExtraError(PalmetteError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, module: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {module!r}, which is not installed. Run: pip install 'palmette[{extra}]'")
+
+
+class StoreError(PalmetteError):
+    """The index folder cannot be used as asked."""
+
+
+class CorruptIndexError(StoreError):
+    """A file of the index is missing, truncated or altered."""
+
+
+class FormatError(StoreError):
+    """The index was written by a newer version of palmette."""
+
+
+class LockedError(StoreError):
+    """Another writer holds the index."""
+
+
+class ReadOnlyError(StoreError):
+    """The index cannot be written where it lies."""
+
+
+class StorageFullError(StoreError):
+    """There is no room left to write; the index is as it was before."""
+
+
+class ModelMismatchError(StoreError):
+    """The index was built by another model."""
+
+
+class CheckpointError(PalmetteError):
+    """A checkpoint is incomplete, altered or not one of palmette's."""
+
+
+class HubError(CheckpointError):
+    """The Hub refused a request, or could not be reached."""
+
+
+class TrainingError(PalmetteError):
+    """Training cannot start, or has diverged."""

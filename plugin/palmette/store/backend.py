@@ -1,0 +1,114 @@
+"""The seam between an Index and whatever holds its documents and arrays.
+
+An ``Index`` turns texts into arrays with a model, and speaks to a backend in the terms below only: document
+ids, opaque integer keys, named arrays, probes and filters. The local folder (``local.py``) is one backend; a
+vector database is another. A backend knows nothing of methods, encoders or frameworks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.search.probe import Found, Keys, Probe
+from palmette.store.filters import Filter
+from palmette.types import Document
+
+__all__ = ["Backend", "BackendStats", "View", "Writer"]
+
+
+@dataclass(frozen=True)
+class BackendStats:
+    """What a backend holds and where."""
+
+    documents: int
+    bytes: int
+    segments: int
+    reclaimable: int
+    """Documents deleted or replaced whose space ``compact`` would give back."""
+    location: str
+
+
+class View(Protocol):
+    """One consistent state of the documents that pass a filter: no write shows while it is open."""
+
+    def __len__(self) -> int:
+        """How many documents pass the filter."""
+        ...
+
+    def nearest(self, probe: Probe, k: int) -> Found:
+        """The ``k`` best documents of every query row (all of them when fewer exist)."""
+        ...
+
+    def documents(self, keys: Sequence[int]) -> list[Document]:
+        """The documents under these keys, in this order."""
+        ...
+
+    def array(self, name: str, keys: Sequence[int]) -> NDArray[np.generic]:
+        """Rows of a stored array for these keys, in this order: [len(keys), *shape]."""
+        ...
+
+    def key_of(self, id: str) -> int | None:
+        """The key under which a document's current version lies; never reused after a change."""
+        ...
+
+    def keys(self) -> Keys:
+        """All keys that pass the filter, ascending."""
+        ...
+
+
+class Writer(Protocol):
+    """A change in the making: nothing of it is visible, or survives a crash, until it commits."""
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        """The content digests of those ids that exist (deletions of this change not counted)."""
+        ...
+
+    def put(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
+        """Insert documents, replacing those whose id exists; ``arrays`` hold one row per document."""
+        ...
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Remove documents; returns the ids that were there."""
+        ...
+
+
+class Backend(Protocol):
+    """Holds documents and their arrays; many readers, one writer at a time."""
+
+    def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
+        """A consistent view, narrowed by a filter that is applied before any ranking."""
+        ...
+
+    def write(self) -> AbstractContextManager[Writer]:
+        """A change: committed as a whole on a clean exit, dropped as a whole on an exception."""
+        ...
+
+    def get(self, ids: Sequence[str]) -> list[Document | None]:
+        """Documents by id, ``None`` where there is none."""
+        ...
+
+    def scan(self, filter: Filter | None = None) -> Iterator[Document]:
+        """All documents that pass the filter, in the order they were added."""
+        ...
+
+    def stats(self) -> BackendStats:
+        """Counts and sizes."""
+        ...
+
+    def compact(self) -> None:
+        """Give back the space of deleted documents; results do not change."""
+        ...
+
+    def verify(self) -> None:
+        """Check every file against its checksum; raises CorruptIndexError."""
+        ...
+
+    def close(self) -> None:
+        """Release files and locks; further calls raise StoreError."""
+        ...

@@ -1,0 +1,135 @@
+"""The values that travel through palmette: documents in, hits and explanations out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from palmette.errors import InputError, PalmetteError
+
+__all__ = ["Document", "Explanation", "Hit", "Metadata", "Pair", "Part"]
+
+Metadata = Mapping[str, Any]
+"""JSON-like values under string keys; nested mappings are reached by a filter as ``"author.name"``."""
+
+
+def _canonical(what: str, value: object) -> str:
+    try:
+        return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} must hold JSON values only ({error}): {value!r:.200}") from error
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text with an id, metadata to filter by, and optional named fields.
+
+    Without an id, a stable one is made from the content, so that the same document added twice is one.
+
+    Attributes:
+        id: The user's id, or ``None`` for a hash of the content.
+        text: What is searched and shown.
+        metadata: JSON values to filter by and to hand back.
+        fields: Named parts (title, brand, …) for methods that use them.
+    """
+
+    id: str | None = None
+    text: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    fields: Metadata = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise InputError(f"document {self.id!r}: text must be a str, got {type(self.text).__name__}")
+        for name, value in (("metadata", self.metadata), ("fields", self.fields)):
+            if not isinstance(value, Mapping):
+                raise InputError(f"document {self.id!r}: {name} must be a mapping, got {type(value).__name__}")
+            if bad := [key for key in value if not isinstance(key, str)]:
+                raise InputError(f"document {self.id!r}: {name} keys must be str, got {bad[0]!r}")
+        if not self.text.strip() and not self.fields:
+            raise InputError(f"document {self.id!r} is empty: give it a text (or fields)")
+        if self.id is None:
+            object.__setattr__(self, "id", self.digest[:32])
+        elif not isinstance(self.id, str) or not self.id:
+            raise InputError(f"a document id must be a non-empty str, got {self.id!r}; use str(id), or None for a hash")
+
+    @property
+    def key(self) -> str:
+        """The id, which is never ``None`` once the document exists."""
+        assert self.id is not None
+        return self.id
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of text, metadata and fields: equal digests mean nothing changed."""
+        content = [
+            self.text,
+            _canonical(f"document {self.id!r}: metadata", dict(self.metadata)),
+            _canonical(f"document {self.id!r}: fields", dict(self.fields)),
+        ]
+        return hashlib.sha256(_canonical("document", content).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.text))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A question and a text that answers it, with optional texts that do not."""
+
+    query: str
+    positive: str
+    negatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """One summand of a score: what it is, what it adds, and the evidence."""
+
+    name: str
+    value: float
+    detail: Metadata = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a document scored what it did: ``parts`` add up to ``score``; ``text`` says it in words."""
+
+    score: float
+    parts: Sequence[Part]
+    text: str
+    detail: Metadata = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The explanation as JSON values."""
+        parts = [{"name": p.name, "value": p.value, **({"detail": dict(p.detail)} if p.detail else {})} for p in self.parts]
+        return {"score": self.score, "text": self.text, "parts": parts, "detail": dict(self.detail)}
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A document found, and its score: higher is better, the range is the method's."""
+
+    document: Document
+    score: float
+    explainer: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def id(self) -> str:
+        """The document's id."""
+        return self.document.key
+
+    def explain(self) -> Explanation:
+        """Why this document matched (computed when asked)."""
+        if self.explainer is None:
+            raise PalmetteError(f"hit {self.id!r} has lost its index (it was copied or pickled); use index.explain(query, id)")
+        return self.explainer()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"document": self.document, "score": self.score, "explainer": None}
