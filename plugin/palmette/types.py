@@ -34,17 +34,19 @@ class Document:
         text: What is searched and shown.
         metadata: JSON values to filter by and to hand back.
         fields: Named parts (title, brand, …) for methods that use them.
+        payload: JSON kept and handed back untouched, never searched or filtered by.
     """
 
     id: str | None = None
     text: str = ""
     metadata: Metadata = field(default_factory=dict)
     fields: Metadata = field(default_factory=dict)
+    payload: Metadata = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise InputError(f"document {self.id!r}: text must be a str, got {type(self.text).__name__}")
-        for name, value in (("metadata", self.metadata), ("fields", self.fields)):
+        for name, value in (("metadata", self.metadata), ("fields", self.fields), ("payload", self.payload)):
             if not isinstance(value, Mapping):
                 raise InputError(f"document {self.id!r}: {name} must be a mapping, got {type(value).__name__}")
             if bad := [key for key in value if not isinstance(key, str)]:
@@ -64,13 +66,15 @@ class Document:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of text, metadata and fields: equal digests mean nothing changed."""
-        content = [
-            self.text,
-            _canonical(f"document {self.id!r}: metadata", dict(self.metadata)),
-            _canonical(f"document {self.id!r}: fields", dict(self.fields)),
-        ]
+        """SHA-256 of all content: equal digests mean nothing changed."""
+        parts = {"metadata": self.metadata, "fields": self.fields, "payload": self.payload}
+        content = [self.text, *(_canonical(f"document {self.id!r}: {k}", dict(v)) for k, v in parts.items())]
         return hashlib.sha256(_canonical("document", content).encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def content(self) -> str:
+        """What an encoder reads: the text, or the fields where there is no text."""
+        return self.text if self.text.strip() else "\n".join(str(value) for value in self.fields.values())
 
     def __hash__(self) -> int:
         return hash((self.id, self.text))

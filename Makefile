@@ -1,0 +1,51 @@
+# Two commands matter: `make demo` shows what palmette does, `make test` shows that it works.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SOURCES := pyproject.toml constraints.txt
+
+.PHONY: help demo test lint types bench install fix clean
+
+help:            ## show the targets
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "palmette needs Python 3.11 or newer: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(SOURCES) | $(BIN)/python
+	$(PIP) install -q --progress-bar on -c constraints.txt -e '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: $(SOURCES) | $(BIN)/python
+	$(PIP) install -q --progress-bar on -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+install: $(VENV)/.dev    ## make the environment, with everything pinned as in CI
+
+demo: $(VENV)/.demo      ## train, index and ask: this Python's own documentation (5 min, then under 1)
+	$(BIN)/palmette demo
+
+test: $(VENV)/.dev       ## run every test
+	$(BIN)/python -m pytest -n auto --dist loadfile
+
+lint: $(VENV)/.dev       ## style and import directions
+	$(BIN)/ruff check plugin adapters tests
+	$(BIN)/ruff format --check plugin adapters tests
+	$(BIN)/lint-imports
+
+types: $(VENV)/.dev      ## mypy, strict
+	$(BIN)/mypy -p palmette -p langchain_palmette -p llama_index.retrievers.palmette
+
+bench: $(VENV)/.dev      ## what is measured, not asserted
+	$(BIN)/python tests/benchmarks/adapter_overhead.py
+	$(BIN)/python tests/benchmarks/concurrency.py
+
+fix: $(VENV)/.dev        ## let the formatter and linter mend what they can
+	$(BIN)/ruff format plugin adapters tests
+	$(BIN)/ruff check --fix plugin adapters tests
+
+clean:           ## remove the environment and caches (never your indexes)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,61 @@
+"""LlamaIndex retrievers over trained palmette models.
+
+    from llama_index.retrievers.palmette import PalmetteQuery, TreeRetriever
+
+    retriever = TreeRetriever.from_documents(documents, model="me/ckpt", similarity_top_k=5)
+    retriever.retrieve("a question")
+    retriever.retrieve(PalmetteQuery("a question", top_k=3, filters={"lang": "en"}, level=6))
+
+Names are loaded when they are first used: importing this package loads neither torch nor a search engine.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from palmette.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from llama_index.retrievers.palmette.embedding import PalmetteEmbedding
+    from llama_index.retrievers.palmette.filters import palmette_filter
+    from llama_index.retrievers.palmette.nodes import ExplainedNode
+    from llama_index.retrievers.palmette.query import PalmetteQuery
+    from llama_index.retrievers.palmette.rerank import PalmetteRerank
+    from llama_index.retrievers.palmette.retriever import PalmetteRetriever
+    from llama_index.retrievers.palmette.tree import TreeRetriever
+
+__all__ = [
+    "ExplainedNode",
+    "PalmetteEmbedding",
+    "PalmetteQuery",
+    "PalmetteRerank",
+    "PalmetteRetriever",
+    "TreeRetriever",
+    "palmette_filter",
+]
+
+_HOME = {
+    "ExplainedNode": "nodes",
+    "PalmetteEmbedding": "embedding",
+    "PalmetteQuery": "query",
+    "PalmetteRerank": "rerank",
+    "PalmetteRetriever": "retriever",
+    "TreeRetriever": "tree",
+    "palmette_filter": "filters",
+}
+
+# The namespace llama_index exists because this package is in it: only its core says whether LlamaIndex is there.
+if find_spec("llama_index.core") is None:
+    raise MissingExtraError("llama-index-core", "llama-index", __name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

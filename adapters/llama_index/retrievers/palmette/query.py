@@ -1,0 +1,58 @@
+"""A query that carries its own k, filters and search options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from llama_index.core.schema import QueryBundle
+
+from llama_index.retrievers.palmette.filters import Filters
+
+__all__ = ["PalmetteQuery"]
+
+
+@dataclass(init=False)
+class PalmetteQuery(QueryBundle):
+    """A query bundle with settings of its own, for any place that takes a query.
+
+        retriever.retrieve(PalmetteQuery("a question", top_k=3, filters={"lang": "en"}, level=6))
+        query_engine.query(PalmetteQuery("a question", top_k=20))
+
+    Settings left out are the retriever's.
+
+    Attributes:
+        top_k: How many nodes, instead of the retriever's ``similarity_top_k``.
+        filters: Narrow the retriever's own filters; they cannot widen them.
+        score_threshold: Leave out nodes that score less.
+        explain: Return :class:`ExplainedNode`, or not.
+        options: Search options of the method, also taken as keywords (``level=6``).
+    """
+
+    top_k: int | None = None
+    filters: Filters = None
+    score_threshold: float | None = None
+    explain: bool | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        query_str: str,
+        image_path: str | None = None,
+        custom_embedding_strs: list[str] | None = None,
+        embedding: list[float] | None = None,
+        *,
+        top_k: int | None = None,
+        filters: Filters = None,
+        score_threshold: float | None = None,
+        explain: bool | None = None,
+        options: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(query_str, image_path, custom_embedding_strs, embedding)
+        self.top_k = top_k
+        self.filters = filters
+        self.score_threshold = score_threshold
+        self.explain = explain
+        self.options = {**(options or {}), **more}

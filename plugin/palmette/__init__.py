@@ -1,0 +1,82 @@
+"""palmette: trained hierarchical retrieval for RAG.
+
+    from palmette import Document, Index, TreeModel
+
+    model = TreeModel.fit(data, encoder="sentence-transformers/all-MiniLM-L6-v2")
+    index = Index.create("my-index", model)
+    index.add([Document(id="a", text="…")])
+    hits = index.search("question", k=5)
+    print(hits[0].explain())
+
+Names are loaded when they are first used, so that importing palmette costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from palmette.data import RetrievalData, load_data
+    from palmette.encoder import Encoder, FakeEncoder, load_encoder
+    from palmette.errors import PalmetteError
+    from palmette.evaluation import evaluate
+    from palmette.index import Index
+    from palmette.methods.tree import TreeModel
+    from palmette.model import Model
+    from palmette.registry import load_model
+    from palmette.sample import sample_data
+    from palmette.types import Document, Explanation, Hit, Pair, Part
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Document": "types",
+    "Encoder": "encoder",
+    "Explanation": "types",
+    "FakeEncoder": "encoder",
+    "Hit": "types",
+    "Index": "index",
+    "Model": "model",
+    "Pair": "types",
+    "PalmetteError": "errors",
+    "Part": "types",
+    "RetrievalData": "data",
+    "TreeModel": "methods.tree",
+    "evaluate": "evaluation",
+    "load_data": "data",
+    "load_encoder": "encoder",
+    "load_model": "registry",
+    "sample_data": "sample",
+}
+
+__all__ = [
+    "Document",
+    "Encoder",
+    "Explanation",
+    "FakeEncoder",
+    "Hit",
+    "Index",
+    "Model",
+    "Pair",
+    "PalmetteError",
+    "Part",
+    "RetrievalData",
+    "TreeModel",
+    "__version__",
+    "evaluate",
+    "load_data",
+    "load_encoder",
+    "load_model",
+    "sample_data",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'palmette' has no attribute {name!r}")
+    return getattr(import_module(f"palmette.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

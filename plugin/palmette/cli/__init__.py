@@ -1,0 +1,34 @@
+"""The command line: ``palmette COMMAND …``. Each command is a module with ``add`` (its arguments) and ``run``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status (0 done, 1 a palmette error, 2 bad usage, 130 interrupted)."""
+    from palmette.cli.parser import build_parser, parse
+    from palmette.errors import PalmetteError
+
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser(given)
+    if not given:
+        parser.print_help()
+        return 0
+    args = parse(parser, given)
+    try:
+        return int(args.run(args) or 0)
+    except PalmetteError as error:
+        if args.debug:
+            raise
+        print(f"palmette: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("palmette: interrupted; nothing half-written was kept", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        sys.stderr.close()
+        return 0

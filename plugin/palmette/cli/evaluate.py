@@ -1,0 +1,45 @@
+"""``palmette evaluate CKPT DATA``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from palmette.cli.parser import example, options_of
+
+TAKES_OPTIONS = True
+
+
+def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Arguments."""
+    command.add_argument("checkpoint", help="checkpoint folder or Hub repository")
+    command.add_argument("data", help="BEIR folder, or a JSONL of pairs")
+    command.add_argument("--split", default="test", help="which judgements")
+    command.add_argument("--baselines", action="store_true", help="measure the untrained encoder and BM25 beside it")
+    command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
+    command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
+    command.add_argument("--quiet", action="store_true", help="no progress bars")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    example(
+        command,
+        "palmette evaluate ckpt squad/ --split test --baselines\n"
+        "palmette evaluate ckpt squad/ --split dev --level 6 --json",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure and print."""
+    from palmette.evaluation import evaluate
+    from palmette.registry import load_model
+
+    model = load_model(args.checkpoint, revision=args.revision, device=args.device)
+    report = evaluate(
+        model,
+        args.data,
+        split=args.split,
+        baselines=args.baselines,
+        progress=False if args.quiet else None,
+        **options_of(args.extra),
+    )
+    print(json.dumps(report.to_dict(), indent=2) if args.json else report.table())

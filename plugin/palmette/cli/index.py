@@ -1,0 +1,48 @@
+"""``palmette index CKPT DOCS --out DIR``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from palmette.cli.parser import example
+
+
+def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Arguments."""
+    command.add_argument("checkpoint", help="checkpoint folder or Hub repository")
+    command.add_argument("documents", help="JSONL of documents, a BEIR folder, or a folder of .md and .txt files")
+    command.add_argument("--out", required=True, type=Path, help="index folder: made, or updated where it exists")
+    command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
+    command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
+    command.add_argument("--batch-size", type=int, default=256, help="documents encoded at a time")
+    command.add_argument("--quiet", action="store_true", help="no progress bars")
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
+    example(
+        command,
+        "palmette index ckpt docs.jsonl --out my-index\n"
+        "palmette index me/ckpt notes/ --out my-index --revision v1\n\n"
+        "Run it again with changed documents: only those are encoded and replaced.",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Create or open, then upsert."""
+    from palmette.data import iter_documents
+    from palmette.index import Index
+    from palmette.registry import load_model
+
+    documents = list(iter_documents(args.documents))
+    model = load_model(args.checkpoint, revision=args.revision, device=args.device)
+    exists = args.out.is_dir() and any(args.out.iterdir())
+    with Index.open(args.out, model) if exists else Index.create(args.out, model) as index:
+        changes = index.upsert(documents, batch_size=args.batch_size, progress=False if args.quiet else None)
+        total = len(index)
+    counts = {"added": len(changes.added), "updated": len(changes.updated), "unchanged": len(changes.unchanged)}
+    if args.json:
+        print(json.dumps({"index": str(args.out), "documents": total, **counts}))
+        return
+    print(f"{args.out}: {total} documents ({', '.join(f'{count} {name}' for name, count in counts.items())})")
+    print(f'next: palmette search {args.out} "your question" --explain')

@@ -1,0 +1,95 @@
+"""``palmette train METHOD DATA --out CKPT``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from palmette.cli.parser import example
+from palmette.config import Config
+
+FILLED_IN = {"width"}
+"""Config fields that training fills in."""
+
+
+def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Arguments; those of the method and the loop come from their configs."""
+    from palmette.model import DEFAULT_ENCODER
+    from palmette.registry import model_class, names
+    from palmette.training import TrainingConfig
+
+    command.add_argument("method", choices=names(), help="what to train")
+    command.add_argument("data", help="a BEIR folder, a JSONL of pairs or of documents, or a folder of .md and .txt files")
+    command.add_argument("--out", required=True, type=Path, help="folder for the checkpoint")
+    command.add_argument("--encoder", default=DEFAULT_ENCODER, help="sentence-transformers model: Hub name or folder")
+    command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
+    command.add_argument("--run", type=Path, help="folder for log and state, to resume from (default: OUT.run)")
+    command.add_argument("--resume", action="store_true", help="go on with the run in --run after a kill")
+    command.add_argument("--quiet", action="store_true", help="no progress bars")
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
+    method = next((word for word in given if word in names()), None)
+    if method is not None:
+        _options(command.add_argument_group(f"{method} options"), model_class(method).config_class)
+    _options(command.add_argument_group("training options"), TrainingConfig)
+    example(
+        command,
+        "palmette train tree docs.jsonl --out ckpt\n"
+        "palmette train tree squad/ --out ckpt --depth 10 --steps 2000 --encoder BAAI/bge-small-en-v1.5\n"
+        "palmette train tree squad/ --out ckpt --resume",
+    )
+
+
+def _help(config: type[Config]) -> dict[str, str]:
+    """Field descriptions, from the Attributes of the class's docstring."""
+    text = re.split(r"\n\s*Attributes:\n", config.__doc__ or "", maxsplit=1)[-1]
+    found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", text, flags=re.MULTILINE)
+    return {name: re.sub(r"\s+", " ", words).replace("%", "%%").replace("``", "") for name, words in found}
+
+
+def _options(group: Any, config: type[Config]) -> None:
+    hints, help_of = typing.get_type_hints(config), _help(config)
+    for item in dataclasses.fields(config):
+        if item.name in FILLED_IN:
+            continue
+        hint = hints[item.name]
+        members = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        literal = typing.get_origin(hint) is typing.Literal
+        kind = {"choices": members} if literal else {"type": members[0] if members else hint}
+        flag = "--" + item.name.replace("_", "-")
+        group.add_argument(flag, default=item.default, help=help_of.get(item.name, ""), **kind)
+
+
+def _chosen(args: argparse.Namespace, config: type[Config]) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in config.names() if name not in FILLED_IN}
+
+
+def run(args: argparse.Namespace) -> None:
+    """Train, save, say what came out."""
+    from palmette.registry import model_class
+    from palmette.training import TrainingConfig
+
+    cls = model_class(args.method)
+    options = _chosen(args, cls.config_class) | _chosen(args, TrainingConfig)
+    model = cls._fit(
+        args.data,
+        options,
+        encoder=args.encoder,
+        device=args.device,
+        output_dir=args.run or args.out.with_name(args.out.name + ".run"),
+        resume=args.resume,
+        progress=False if args.quiet else None,
+    )
+    path = model.save_pretrained(args.out)
+    record = model.record
+    if args.json:
+        print(json.dumps({"checkpoint": str(path), "fingerprint": model.fingerprint, **record.to_dict()}, indent=2))
+        return
+    reached = f", {record.metric} {record.metrics[record.metric]:.3f} on held-out queries" if record.metrics else ""
+    print(f"{args.method} trained on {record.pairs} pairs of {record.data} in {record.seconds:.0f} s{reached}")
+    print(f"checkpoint: {path}\nnext: palmette index {path} DOCS.jsonl --out my-index")

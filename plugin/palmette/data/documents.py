@@ -1,0 +1,169 @@
+"""Documents from whatever holds them: files, folders, mappings, strings, the frameworks' documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from palmette.data.jsonl import existing, is_jsonl, located, read_jsonl
+from palmette.errors import DuplicateIdError, InputError, NotFoundError
+from palmette.types import Document
+
+__all__ = ["Corpus", "iter_documents", "read_documents", "to_document"]
+
+TEXT_SUFFIXES = (".md", ".markdown", ".txt")
+TEXT_KEYS = ("text", "title")
+
+
+class Corpus:
+    """Documents by id, each once: the same content again is welcome, other content under one id is not."""
+
+    def __init__(self) -> None:
+        self.documents: dict[str, Document] = {}
+
+    def add(self, document: Document) -> str:
+        """Take a document in, and give its id."""
+        known = self.documents.setdefault(document.key, document)
+        if known is not document and known != document:
+            raise DuplicateIdError(
+                f"document id {document.key!r} has two contents: {known.text!r:.60} and "
+                f"{document.text!r:.60}; give them different ids"
+            )
+        return document.key
+
+
+def _named(record: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = record.get(key) or {}
+    if not isinstance(value, Mapping):
+        raise InputError(f"{key!r} must be an object, got {type(value).__name__}")
+    return dict(value)
+
+
+def _from_record(record: Mapping[str, Any]) -> Document:
+    """From ``_id`` or ``id``, ``title``, ``text``, ``metadata``, ``fields``; further keys become metadata.
+
+    As in BEIR the searched text is title and text, joined by a blank, unless the text starts with the title.
+    Further keys that hold objects become fields.
+    """
+    if not any(key in record for key in (*TEXT_KEYS, "fields")):
+        raise InputError(
+            f"a document needs 'text' or 'title'; got the keys {', '.join(map(repr, record)) or 'none'}"
+        )
+    for key in TEXT_KEYS:
+        if not isinstance(record.get(key) or "", str):
+            raise InputError(f"{key!r} must be a str, got {type(record[key]).__name__}")
+    title, text = ((record.get(key) or "").strip() for key in ("title", "text"))
+    identity = record.get("_id", record.get("id"))
+    if isinstance(identity, bool) or not isinstance(identity, str | int | None):
+        raise InputError(f"a document id must be a str or an int, got {identity!r:.60}")
+    extra = {k: v for k, v in record.items() if k not in ("_id", "id", "title", "text", "metadata", "fields")}
+    named = {"title": title} if title else {}
+    return Document(
+        None if identity is None else str(identity),
+        text if text.startswith(title) else f"{title} {text}".strip(),
+        named | {k: v for k, v in extra.items() if not isinstance(v, Mapping)} | _named(record, "metadata"),
+        named | {k: v for k, v in extra.items() if isinstance(v, Mapping)} | _named(record, "fields"),
+    )
+
+
+def _from_attributes(value: Any) -> Document:
+    """From a LangChain document or a LlamaIndex node, known by their attributes."""
+    if hasattr(value, "page_content"):
+        text, identity = value.page_content, getattr(value, "id", None)
+    else:
+        text, identity = value.get_content(), getattr(value, "node_id", None)
+    return Document(identity or None, text, dict(getattr(value, "metadata", None) or {}))
+
+
+def to_document(value: Any) -> Document:
+    """A document from a :class:`Document`, a str, a mapping, a LangChain document or a LlamaIndex node."""
+    if isinstance(value, Document):
+        return value
+    if isinstance(value, str):
+        return Document(text=value)
+    if isinstance(value, Mapping):
+        return _from_record(value)
+    if hasattr(value, "page_content") or hasattr(value, "get_content"):
+        return _from_attributes(value)
+    raise InputError(
+        f"cannot make a document of {type(value).__name__} {value!r:.80}; "
+        "give a Document, a str, a dict with 'text', a LangChain document or a LlamaIndex node"
+    )
+
+
+def read_documents(path: Path) -> Iterator[Document]:
+    """The documents of a JSONL file; a malformed one is named by its line."""
+    for place, record in read_jsonl(path):
+        with located(place):
+            document = _from_record(record)
+        yield document
+
+
+def _text_files(folder: Path) -> Iterator[Document]:
+    """Markdown and text files below ``folder``, by relative path; hidden and empty ones are passed over."""
+    for path in sorted(
+        path for path in folder.rglob("*") if path.suffix.lower() in TEXT_SUFFIXES and path.is_file()
+    ):
+        name = path.relative_to(folder).as_posix()
+        if any(part.startswith(".") for part in name.split("/")):
+            continue
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{path} is not UTF-8 text ({error}); convert it or take it out of the folder"
+            ) from error
+        if text.strip():
+            yield Document(name, text, {"source": name})
+
+
+def _from_path(path: Path) -> Iterator[Document]:
+    if path.is_dir():
+        corpus = existing(path / "corpus.jsonl")
+        yield from read_documents(corpus) if corpus else _text_files(path)
+    elif not path.exists():
+        raise NotFoundError(f"there is no file or folder {str(path)!r}")
+    elif is_jsonl(path):
+        yield from read_documents(path)
+    elif path.suffix.lower() in TEXT_SUFFIXES:
+        yield Document(path.name, path.read_text(encoding="utf-8-sig"), {"source": path.name})
+    else:
+        raise InputError(
+            f"cannot read {str(path)!r}: expected a folder, .jsonl, .jsonl.gz, {', '.join(TEXT_SUFFIXES)}"
+        )
+
+
+def iter_documents(data: str | Path | Iterable[Any]) -> Iterator[Document]:
+    """Documents to index, one by one.
+
+    Args:
+        data: A BEIR folder, a folder of Markdown or text files, one such file, a JSONL file of documents
+            (``id`` or ``_id``, ``text``, ``title``, ``metadata``, ``fields``; plain or .gz), or an iterable
+            of documents of any kind that :func:`to_document` knows. A str is a path.
+
+    Raises:
+        DuplicateIdError: Two different contents under one id.
+        InputError: There is no document, or a malformed one (its file and line, or its position, is named).
+    """
+    corpus = Corpus()
+    found = _from_path(Path(data)) if isinstance(data, str | Path) else _from_iterable(data)
+    for document in found:
+        count = len(corpus.documents)
+        corpus.add(document)
+        if len(corpus.documents) > count:
+            yield document
+    if not corpus.documents:
+        where = repr(str(data)) if isinstance(data, str | Path) else f"the {type(data).__name__}"
+        raise InputError(f"there are no documents in {where}; give at least one")
+
+
+def _from_iterable(values: object) -> Iterator[Document]:
+    if not isinstance(values, Iterable) or isinstance(values, Mapping | bytes):
+        raise InputError(
+            f"expected a path or an iterable of documents, got {type(values).__name__} {values!r:.80}"
+        )
+    for position, value in enumerate(values):
+        with located(f"document {position}"):
+            document = to_document(value)
+        yield document

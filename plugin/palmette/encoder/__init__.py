@@ -1,0 +1,37 @@
+"""Texts to states: one frozen encoder, pooled, token and layer states from one forward pass.
+
+Nothing here loads torch until a name is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from palmette.encoder.base import Encoder, Kind, Output, States
+    from palmette.encoder.fake import FakeEncoder
+    from palmette.encoder.load import load_encoder
+    from palmette.encoder.sentence import SentenceEncoder
+
+__all__ = ["Encoder", "FakeEncoder", "Kind", "Output", "SentenceEncoder", "States", "load_encoder"]
+
+_HOME = {
+    "Encoder": "base",
+    "FakeEncoder": "fake",
+    "Kind": "base",
+    "Output": "base",
+    "SentenceEncoder": "sentence",
+    "States": "base",
+    "load_encoder": "load",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

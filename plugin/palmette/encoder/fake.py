@@ -1,0 +1,116 @@
+"""A small, exact stand-in for a real encoder, for tests of palmette and of what is built on it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from palmette.config import check_range
+from palmette.encoder.base import Encoder, Kind, Output, States, digest
+from palmette.errors import ConfigError
+
+__all__ = ["FakeEncoder"]
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+@lru_cache(maxsize=65_536)
+def _signs(text: str, width: int) -> NDArray[np.int64]:
+    """A ±1 vector drawn from the text's hash: the same on every machine."""
+    bits = np.frombuffer(hashlib.shake_256(text.encode()).digest(-(-width // 8)), np.uint8)
+    return np.unpackbits(bits)[:width].astype(np.int64) * 2 - 1
+
+
+@lru_cache(maxsize=65_536)
+def _word(word: str, width: int) -> NDArray[np.int64]:
+    """A word is its own signs and those of its character trigrams: inflections are near each other."""
+    marked = f"<{word}>"
+    grams = {marked[i : i + 3] for i in range(len(marked) - 2)}
+    return 2 * _signs(word, width) + sum(
+        (_signs(gram, width) for gram in sorted(grams)), np.zeros(width, np.int64)
+    )
+
+
+class FakeEncoder(Encoder):
+    """Deterministic, instant, without weights: texts that share words or parts of words are near.
+
+    Words become sums of hashed ±1 vectors; each layer blends a word with its neighbours; a leading token (as
+    BERT's CLS) holds the mean of the layer below; the pooled vector is the words' mean, of unit length. All of
+    it is integer arithmetic up to the last division, so that every platform gives the same bits.
+
+    Args:
+        dimension: Width of all states.
+        num_layers: Layers after the embeddings.
+        max_length: Tokens per text, the leading one included.
+    """
+
+    def __init__(
+        self, dimension: int = 32, *, num_layers: int = 3, max_length: int = 128, batch_size: int = 32
+    ) -> None:
+        check_range("FakeEncoder", "dimension", dimension, 1)
+        check_range("FakeEncoder", "num_layers", num_layers, 1, 12)
+        check_range("FakeEncoder", "max_length", max_length, 2)
+        self.name = f"fake:{dimension}:{num_layers}"
+        self.dimension = dimension
+        self.num_layers = num_layers
+        self.max_length = max_length
+        self.batch_size = batch_size
+        self.device = torch.device("cpu")
+        self.prompts = {}
+        self.fingerprint = digest("fake encoder 1", str(dimension), str(num_layers), str(max_length))
+
+    @classmethod
+    def from_name(cls, name: str, **options: Any) -> FakeEncoder:
+        """``fake``, ``fake:DIMENSION`` or ``fake:DIMENSION:LAYERS``."""
+        match = re.fullmatch(r"fake(?::(\d+))?(?::(\d+))?", name)
+        if match is None:
+            raise ConfigError(f"{name!r} is no fake encoder; write 'fake', 'fake:32' or 'fake:32:3'")
+        return cls(int(match[1] or 32), num_layers=int(match[2] or 3), **options)
+
+    def to_config(self) -> dict[str, Any]:  # noqa: D102
+        return {
+            "name": self.name,
+            "revision": None,
+            "fingerprint": self.fingerprint,
+            "max_length": self.max_length,
+            "dimension": self.dimension,
+            "prompts": {},
+        }
+
+    def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output]) -> States:  # noqa: D102
+        words = [_WORD.findall(text.lower())[: self.max_length - 1] or ["[empty]"] for text in texts]
+        longest = max(map(len, words))
+        layers = np.zeros((len(texts), self.num_layers + 1, 1 + longest, self.dimension), np.float32)
+        pooled = np.empty((len(texts), self.dimension), np.float32)
+        mask = np.zeros((len(texts), 1 + longest), np.bool_)
+        for row, text in enumerate(words):
+            states, total = self._text(text)  # [L + 1, 1 + T, d]
+            layers[row, :, : states.shape[1]] = states
+            mask[row, : states.shape[1]] = True
+            pooled[row] = total / (math.sqrt(math.fsum(total * total)) or 1.0)
+        whole = torch.from_numpy(layers)
+        return States(
+            pooled=torch.from_numpy(pooled) if "pooled" in outputs else None,
+            tokens=whole[:, -1].clone() if "tokens" in outputs else None,
+            layers=whole if "layers" in outputs else None,
+            mask=torch.from_numpy(mask) if outputs - {"pooled"} else None,
+        )
+
+    def _text(self, words: list[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """All layers of one text, and the sum of its words in the last: layer ℓ counts in units of 4^−ℓ."""
+        state = np.stack([_word(word, self.dimension) for word in words])  # [T, d]
+        layers = [np.vstack([_signs("[CLS]", self.dimension), state]) / 1.0]
+        for layer in range(1, self.num_layers + 1):
+            summary = state.sum(axis=0) / (len(words) * 4 ** (layer - 1))
+            padded = np.vstack([state[:1], state, state[-1:]])
+            state = padded[:-2] + 2 * state + padded[2:]
+            layers.append(np.vstack([summary, state / 4**layer]))
+        return np.stack(layers), state.sum(axis=0) / 4.0**self.num_layers

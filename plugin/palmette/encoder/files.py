@@ -1,0 +1,140 @@
+"""A sentence-transformers folder on disk: is it safe and whole, and what is its fingerprint?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from palmette.errors import CheckpointError
+
+__all__ = ["check_folder", "fingerprint", "sha256_of"]
+
+# Written by whoever saved the files, without effect on the vectors.
+_NOISE = {
+    "_name_or_path", "_attn_implementation_autoset", "__version__", "architectures", "dtype", "gradient_checkpointing",
+    "max_seq_length", "name_or_path", "similarity_fn_name", "torch_dtype", "transformers_version", "use_cache",
+}  # fmt: skip
+_WEIGHTLESS = {"Pooling", "Normalize", "Dropout"}
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
+_TOKENIZER = (
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "*.model",
+    "added_tokens.json",
+    "special_tokens_map.json",
+)
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, computed once per process as long as size and time stay the same."""
+    real = path.resolve()
+    stat = real.stat()
+    return _sha256(real, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _sha256(path: Path, size: int, mtime: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_folder(folder: Path, name: str) -> None:
+    """Raise CheckpointError unless every module has safetensors weights and palmette's own kind of code."""
+    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+        raise CheckpointError(
+            f"encoder {name!r}: {folder} holds no model (neither config.json nor modules.json)"
+        )
+    for kind, module in _modules(folder, name):
+        if not kind.startswith("sentence_transformers."):
+            raise CheckpointError(
+                f"encoder {name!r} needs its own code ({kind}); palmette runs no code from a checkpoint"
+            )
+        short = kind.rpartition(".")[2]
+        inside = module.glob("*") if module == folder else module.rglob("*")
+        if short in _WEIGHTLESS or any(path.suffix == ".safetensors" for path in inside):
+            continue
+        pickled = [path.name for pattern in _PICKLES for path in module.glob(pattern)]
+        found = f"only pickled weights ({pickled[0]})" if pickled else "no weights"
+        raise CheckpointError(
+            f"encoder {name!r}: {short} has {found} in {module}; palmette loads model.safetensors only. "
+            "Choose a revision that has it, or convert: SentenceTransformer(...).save_pretrained(folder)"
+        )
+    if "auto_map" in _json(folder / "config.json"):
+        raise CheckpointError(
+            f"encoder {name!r} needs its own code (auto_map); palmette runs no code from a checkpoint"
+        )
+
+
+def fingerprint(folder: Path, max_length: int) -> str:
+    """SHA-256 over what determines the vectors: weights, configs, tokenizer, modules, prompts, token limit."""
+    content: dict[str, Any] = {"max_length": max_length}
+    for number, (kind, module) in enumerate(_modules(folder, str(folder))):
+        content[f"{number} {kind.rpartition('.')[2]}"] = {
+            key: value for key, value in _module_content(module)
+        }
+    model = _json(folder / "config_sentence_transformers.json")
+    content["prompts"] = {key: text for key, text in (model.get("prompts") or {}).items() if text}
+    content["default_prompt"] = model.get("default_prompt_name")
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _modules(folder: Path, name: str) -> list[tuple[str, Path]]:
+    """Class and folder of each module; a plain transformer gets a pooling that has no file."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return [("sentence_transformers.models.Transformer", folder)]
+    rows = _json(path)
+    if not isinstance(rows, list):
+        raise CheckpointError(f"encoder {name!r}: {path} is no list of modules")
+    modules = []
+    for row in rows:
+        module = (folder / str(row.get("path", ""))).resolve()
+        if not module.is_relative_to(folder.resolve()):
+            raise CheckpointError(
+                f"encoder {name!r}: modules.json points outside the folder: {row['path']!r}"
+            )
+        modules.append((str(row.get("type")), folder if module == folder.resolve() else module))
+    return modules
+
+
+def _module_content(module: Path) -> Iterator[tuple[str, Any]]:
+    for path in sorted(module.glob("*.safetensors")):
+        yield path.name, sha256_of(path)
+    for name in ("config.json", "sentence_bert_config.json"):
+        if settings := _settings(_json(module / name)):
+            yield name, settings
+    tokenizer = _json(module / "tokenizer.json")
+    if tokenizer:  # complete in itself; how it pads and cuts is set at run time
+        yield "tokenizer.json", _digest({**tokenizer, "padding": None, "truncation": None})
+        return
+    for pattern in _TOKENIZER:
+        for path in sorted(module.glob(pattern)):
+            yield path.name, sha256_of(path)
+    if settings := _settings(_json(module / "tokenizer_config.json")):
+        yield "tokenizer_config.json", settings
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        k: v
+        for k, v in config.items()
+        if k not in _NOISE and not (k.startswith("pooling_mode_") and v is False)
+    }
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _json(path: Path) -> Any:
+    if not path.is_file():
+        return {}
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged: {error}. Download the encoder again") from error

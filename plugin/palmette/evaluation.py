@@ -1,0 +1,178 @@
+"""Measure a model on judged queries, and what it has to beat beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from palmette.baselines import BM25, EncoderBaseline
+from palmette.data import RetrievalData, Split, load_data
+from palmette.errors import InputError
+from palmette.index import Index
+from palmette.metrics import score_run
+from palmette.model import Model
+from palmette.store.filters import Filter
+
+__all__ = ["KS", "Report", "Row", "evaluate", "evaluate_index"]
+
+KS = (1, 10, 100)
+SHOWN = ("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10")
+TIMED_QUERIES = 100
+"""Queries asked one by one, for the latency of a single question."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One system's figures.
+
+    Attributes:
+        name: The system.
+        metrics: Quality, means over the queries.
+        latency_ms: Percentiles of one query asked alone, encoding included.
+        prepare_seconds: Encoding and indexing all documents.
+        visited: Documents compared with each query, on average, as a share of all.
+    """
+
+    name: str
+    metrics: Mapping[str, float]
+    latency_ms: Mapping[str, float]
+    prepare_seconds: float
+    visited: float = 1.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was measured, on what."""
+
+    data: str
+    split: str
+    documents: int
+    queries: int
+    rows: Sequence[Row] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> Row:
+        return next(row for row in self.rows if row.name == name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+    def table(self) -> str:
+        """A table for people."""
+        head = ["", *SHOWN, "p50 ms", "p95 ms", "prepare s", "visited"]
+        lines = [
+            [
+                row.name,
+                *(f"{row.metrics[name]:.4f}" for name in SHOWN),
+                *(f"{row.latency_ms[name]:.1f}" for name in ("p50", "p95")),
+                f"{row.prepare_seconds:.1f}",
+                f"{row.visited:.0%}",
+            ]
+            for row in self.rows
+        ]
+        widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
+        shown = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in [head, *lines]]
+        title = f"{self.data}, {self.split}: {self.queries:,} queries, {self.documents:,} documents"
+        return "\n".join([title, *shown])
+
+
+Search = Callable[[Sequence[str], int], list[list[str]]]
+"""Queries and k → ids per query, best first."""
+
+
+def evaluate(
+    model: Model,
+    data: Any,
+    *,
+    split: str = "test",
+    baselines: bool = False,
+    progress: bool | None = None,
+    **options: Any,
+) -> Report:
+    """Index a data set's corpus with a model and measure its search on the judged queries of a split.
+
+    Args:
+        model: What to measure.
+        data: Anything :func:`palmette.load_data` reads, with judgements.
+        split: Which of them.
+        baselines: Put the untrained encoder (exact search) and BM25 beside it.
+        progress: Progress bars; ``None`` shows them on a terminal.
+        options: Search options of the method, such as ``level=``.
+    """
+    model.options(options)  # complain before an hour of encoding
+    loaded = load_data(data)
+    judged = _judged(loaded, split)
+    systems: list[tuple[str, Callable[[], Search]]] = [
+        (_label(model, options), lambda: _model_search(model, loaded, progress, options))
+    ]
+    if baselines:
+        systems.append((f"encoder {model.encoder.name}", lambda: _encoder_search(model, loaded, progress)))
+        systems.append(("BM25", lambda: _bm25_search(loaded)))
+    hidden = None if progress is None else not progress
+    rows = [_measure(name, make, judged) for name, make in tqdm(systems, desc="Evaluating", unit="system", disable=hidden)]
+    return Report(loaded.name, split, len(loaded.corpus), len(judged.queries), rows)
+
+
+def evaluate_index(
+    index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]], *, filter: Filter | None = None, **options: Any
+) -> Row:
+    """Measure an index as it stands, on queries and judgements by document id."""
+    asked = {id: text for id, text in queries.items() if id in qrels}
+    if not asked:
+        raise InputError(f"none of the {len(queries)} queries is judged: qrels name {list(qrels)[:3]}")
+
+    def search(texts: Sequence[str], k: int) -> list[list[str]]:
+        return [[hit.id for hit in hits] for hits in index.search(list(texts), k, filter=filter, **options)]
+
+    judged = Split("queries", asked, {id: dict(qrels[id]) for id in asked})
+    return _measure(_label(index.model, options), lambda: search, judged)
+
+
+def _judged(data: RetrievalData, split: str) -> Split:
+    judged = data.split(split)
+    if not judged.queries:
+        raise InputError(f"{data.name}: split {split!r} has no queries")
+    return judged
+
+
+def _label(model: Model, options: Mapping[str, Any]) -> str:
+    chosen = ", ".join(f"{name}={value}" for name, value in options.items())
+    return f"{model.method} ({chosen})" if chosen else model.method
+
+
+def _model_search(model: Model, data: RetrievalData, progress: bool | None, options: Mapping[str, Any]) -> Search:
+    index = Index.in_memory(model)
+    index.add(data.corpus, progress=progress)
+    return lambda texts, k: [[hit.id for hit in hits] for hits in index.search(list(texts), k, **options)]
+
+
+def _encoder_search(model: Model, data: RetrievalData, progress: bool | None) -> Search:
+    baseline = EncoderBaseline(model.encoder, data.corpus, progress=progress)
+    return lambda texts, k: baseline.search(texts, k).ids
+
+
+def _bm25_search(data: RetrievalData) -> Search:
+    baseline = BM25(data.corpus)
+    return lambda texts, k: baseline.search(texts, k).ids
+
+
+def _measure(name: str, make: Callable[[], Search], judged: Split) -> Row:
+    """Prepare, ask all queries at once for quality, and some one by one for latency."""
+    begun = time.perf_counter()
+    search = make()
+    prepared = time.perf_counter() - begun
+    texts = list(judged.queries.values())
+    found = search(texts, max(KS))
+    times = []
+    for text in texts[:TIMED_QUERIES]:
+        begun = time.perf_counter()
+        search([text], 10)
+        times.append(1000 * (time.perf_counter() - begun))
+    scores = score_run(dict(zip(judged.queries, found, strict=True)), judged.qrels, ks=KS)
+    percentiles = {f"p{p}": float(np.percentile(times, p)) for p in (50, 95, 99)}
+    return Row(name, scores, percentiles, prepared)

@@ -1,0 +1,155 @@
+"""The model card: a template filled with what is known, and nothing that is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+__all__ = ["PLACE", "render_card"]
+
+PLACE = "OWNER/NAME"
+"""Stands for the repository's name until :func:`~palmette.hub.push_checkpoint` knows it."""
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_LIMITS = (
+    "It was fitted to the training data named above: on other subjects or languages, measure first"
+    " (`palmette evaluate`).",
+    "It inherits the encoder's languages, maximum length and biases.",
+)
+
+
+def render_card(
+    *,
+    method: str,
+    class_name: str,
+    config: Mapping[str, Any],
+    encoder: Mapping[str, Any],
+    record: Mapping[str, Any],
+    retriever: str | None = None,
+    results: Mapping[str, Mapping[str, float]] | None = None,
+    evaluated_on: str | None = None,
+    dataset: str | None = None,
+    limits: Sequence[str] = (),
+    language: Sequence[str] = (),
+    license: str | None = None,
+    repo_id: str = PLACE,
+) -> str:
+    """The text of ``README.md``, with the Hub's metadata as YAML at its head.
+
+    Args:
+        method: The method's name, as in the config.
+        class_name: The model's class (``TreeModel``).
+        config: The method's options.
+        encoder: The encoder's ``name`` and ``revision``; the name becomes ``base_model`` if a repository's.
+        record: Of the training: ``data``, ``documents``, ``pairs``, ``labelled``, ``steps``, ``seconds``,
+            ``metrics``; what is missing is not mentioned.
+        retriever: The adapters' class, by default ``class_name`` with ``Retriever`` for ``Model``.
+        results: System → metric → value on test data, the model first, baselines after it; by default the
+            record's metrics, called what they are.
+        evaluated_on: The name of the test data; by default that of the training data.
+        dataset: The training data's repository on the Hub, if it has one.
+        limits: Sentences on what the model is not for, beside the general ones.
+        language: Codes of the data's languages.
+        license: The checkpoint's licence, as the Hub spells it.
+        repo_id: The repository, if it is known already.
+    """
+    data = _line(record.get("data") or "data that was not named")
+    rows = results or ({method: record["metrics"]} if record.get("metrics") else {})
+    place = _line(evaluated_on) if evaluated_on else data
+    measured = (
+        f"Measured on {place}" if results else f"At the end of training, on held-out questions of {data}"
+    )
+    values = next(iter(rows.values()), {})
+    metadata = {
+        "library_name": "palmette",
+        "pipeline_tag": "sentence-similarity",
+        "tags": ["palmette", f"palmette-{method}", "retrieval", "rag", "langchain", "llama-index"],
+        "base_model": encoder["name"] if _REPOSITORY.fullmatch(str(encoder.get("name"))) else None,
+        "datasets": [dataset] if dataset else None,
+        "language": list(language) or None,
+        "license": license,
+        **_evaluation(repo_id, values, place, dataset),
+    }
+    return _template().substitute(
+        metadata=_yaml(metadata),
+        title=_line(repo_id),
+        method=_line(method),
+        class_name=class_name,
+        facts="\n".join(
+            f"| {_cell(name)} | {_cell(value)} |" for name, value in _facts(config, encoder, record, data)
+        ),
+        results=f"{measured}:\n\n{_table(rows)}" if rows else "Not measured yet: run `palmette evaluate`.",
+        repo=_line(repo_id),
+        retriever=retriever or class_name.removesuffix("Model") + "Retriever",
+        limits="\n".join(f"- {_line(text)}" for text in (*limits, *_LIMITS)),
+    )
+
+
+def _facts(
+    config: Mapping[str, Any], encoder: Mapping[str, Any], record: Mapping[str, Any], data: str
+) -> Iterable[tuple[str, str]]:
+    """The rows of the table at the top."""
+    yield "Options", ", ".join(f"`{name}={value!r}`" for name, value in config.items()) or "none"
+    revision = f" at `{encoder['revision']}`" if encoder.get("revision") else ""
+    yield "Encoder, frozen", f"`{encoder.get('name', 'not recorded')}`{revision}"
+    sizes = [f"{record[name]:,} {name}" for name in ("documents", "pairs") if record.get(name)]
+    labels = [] if record.get("labelled", True) else ["made from the documents alone, without labels"]
+    yield "Training data", ", ".join([data, *sizes, *labels])
+    if record.get("steps"):
+        yield "Training", f"{record['steps']:,} steps, {record.get('seconds', 0):,.0f} s"
+
+
+def _evaluation(repo_id: str, values: Mapping[str, float], place: str, dataset: str | None) -> dict[str, Any]:
+    """The Hub's ``model-index``, which shows the measured values beside the card."""
+    from huggingface_hub import EvalResult
+
+    if not values:
+        return {}
+    scores = [
+        EvalResult(
+            task_type="information-retrieval",
+            task_name="Information retrieval",
+            dataset_type=dataset or "custom",
+            dataset_name=place,
+            metric_type=name.lower(),
+            metric_name=name,
+            metric_value=float(value),
+        )
+        for name, value in values.items()
+    ]
+    return {"metrics": [name.lower() for name in values], "model_name": repo_id, "eval_results": scores}
+
+
+def _yaml(metadata: Mapping[str, Any]) -> str:
+    from huggingface_hub import ModelCardData
+
+    return str(ModelCardData(**metadata).to_yaml()).strip()
+
+
+def _table(rows: Mapping[str, Mapping[str, float]]) -> str:
+    metrics = list(dict.fromkeys(name for values in rows.values() for name in values))
+
+    def row(system: str, values: Mapping[str, float]) -> str:
+        cells = (f"{values[name]:.3f}" if name in values else "–" for name in metrics)
+        return f"| {_cell(system)} | {' | '.join(cells)} |"
+
+    head = f"| | {' | '.join(map(_cell, metrics))} |\n|---|{'---:|' * len(metrics)}"
+    return "\n".join([head, *(row(system, values) for system, values in rows.items())])
+
+
+def _line(value: object) -> str:
+    """One line of text: a newline in a name must not end a table or start a heading."""
+    return " ".join(str(value).split())
+
+
+def _cell(value: object) -> str:
+    return _line(value).replace("|", "\\|")
+
+
+@cache
+def _template() -> Template:
+    return Template((files("palmette.hub") / "card.md").read_text(encoding="utf-8"))

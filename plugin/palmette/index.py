@@ -1,0 +1,376 @@
+"""Index: documents in, explained hits out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from palmette.aio import in_thread
+from palmette.errors import DuplicateIdError, InputError, ModelMismatchError, NotFoundError
+from palmette.model import Model, Queries
+from palmette.registry import load_model
+from palmette.search.probe import Found
+from palmette.store.backend import Backend, View
+from palmette.store.filters import Filter, both, parse_filter
+from palmette.store.local import LocalBackend
+from palmette.types import Document, Explanation, Hit
+
+__all__ = ["Changes", "Index", "IndexStats"]
+
+MODEL = "model"
+"""Folder of the checkpoint inside an index folder."""
+
+Embeddings = NDArray[np.floating[Any]]
+Query = str | Embeddings
+FilterLike = Mapping[str, Any] | Filter | None
+Engine = Literal["exact", "faiss"]
+
+
+@dataclass(frozen=True)
+class IndexStats:
+    """What an index holds."""
+
+    documents: int
+    method: str
+    model: str
+    location: str
+    bytes: int
+    segments: int
+    reclaimable: int
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a write did, by document id."""
+
+    added: list[str]
+    updated: list[str]
+    unchanged: list[str]
+
+
+class Index:
+    """Documents, and their arrays under one model, in a folder, in memory or in another backend.
+
+    Many threads and processes may search while one writes; a search sees the state before or after a write,
+    never between. Use :meth:`create`, :meth:`open` or :meth:`in_memory`.
+    """
+
+    def __init__(self, model: Model, backend: Backend, *, within: Filter | None = None) -> None:
+        self.model = model
+        self.backend = backend
+        self.within = within
+
+    # -- making and opening ---------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls, path: str | Path, model: Model, *, engine: Engine = "exact", lock_timeout: float = 10.0
+    ) -> Self:
+        """Make an empty index in a new folder; it keeps a copy of the model's checkpoint beside the data."""
+        path = Path(path).expanduser()
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InputError(f"{path} exists and is not an empty folder: choose another, or Index.open it")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+        try:
+            LocalBackend.create(draft, model.arrays(), fingerprint=model.fingerprint).close()
+            model.save_pretrained(draft / MODEL)
+            draft.replace(path)  # whole or not at all
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": False}
+        return cls(model, LocalBackend.open(path, fingerprint=model.fingerprint, **options))
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        model: Model | None = None,
+        *,
+        verify: bool = True,
+        engine: Engine = "exact",
+        lock_timeout: float = 10.0,
+        **model_options: Any,
+    ) -> Self:
+        """Open an index folder.
+
+        Args:
+            path: The folder.
+            model: The very model it was made with, when it is loaded already; ``None`` loads the copy inside.
+            verify: Check every file against its checksum first (sizes are always checked).
+            engine: ``exact`` kernels, or ``faiss`` (on the GPU where there is one).
+            lock_timeout: Seconds a write waits for another writer.
+            model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.
+        """
+        path = Path(path).expanduser()
+        options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
+        backend = LocalBackend.open(path, fingerprint=None if model is None else model.fingerprint, **options)
+        if model is None:
+            model = load_model(path / MODEL, **model_options)
+            if model.fingerprint != backend.fingerprint:
+                backend.close()
+                raise ModelMismatchError(
+                    f"{path} was built by model {backend.fingerprint[:12]}, but its {MODEL} folder holds "
+                    f"{model.fingerprint[:12]}: restore that folder, or index the documents anew"
+                )
+        return cls(model, backend)
+
+    @classmethod
+    def in_memory(cls, model: Model, *, engine: Engine = "exact") -> Self:
+        """An index that lives as long as the object."""
+        return cls(model, LocalBackend.in_memory(model.arrays(), fingerprint=model.fingerprint, engine=engine))
+
+    def narrowed(self, filter: FilterLike) -> Self:
+        """The same index, seen through a filter that callers can narrow but not widen (a tenant, a language)."""
+        return type(self)(self.model, self.backend, within=both(self.within, parse_filter(filter)))
+
+    # -- writing --------------------------------------------------------------------------------------------
+
+    def add(
+        self, documents: Iterable[Document | str], *, batch_size: int = 256, progress: bool | None = None
+    ) -> list[str]:
+        """Add documents, all or none; one that is there already changes nothing. Returns the ids.
+
+        An id that holds another text raises DuplicateIdError: use :meth:`upsert` to replace it.
+        """
+        given = _documents(documents)
+        self._write(given, replace=False, batch_size=batch_size, progress=progress)
+        return [document.key for document in given]
+
+    def upsert(
+        self, documents: Iterable[Document | str], *, batch_size: int = 256, progress: bool | None = None
+    ) -> Changes:
+        """Add documents, replacing those whose id exists with other content; unchanged ones are not encoded again."""
+        return self._write(_documents(documents), replace=True, batch_size=batch_size, progress=progress)
+
+    def _write(self, given: list[Document], *, replace: bool, batch_size: int, progress: bool | None) -> Changes:
+        if batch_size < 1:
+            raise InputError(f"batch_size must be at least 1, got {batch_size}")
+        latest = _unique(given)
+        with self.backend.write() as writer:
+            held = writer.digests(list(latest))
+            changed = [id for id, document in latest.items() if id in held and held[id] != document.digest]
+            if changed and not replace:
+                raise DuplicateIdError(
+                    f"{len(changed)} of {len(latest)} ids hold another document already, such as {changed[0]!r}: "
+                    "nothing was added; use upsert to replace them, or give new ids"
+                )
+            fresh = [document for id, document in latest.items() if id not in held or id in changed]
+            hidden = None if progress is None else not progress
+            with tqdm(total=len(fresh), desc="Indexing", unit="doc", disable=hidden if len(fresh) > 64 else True) as bar:
+                for start in range(0, len(fresh), batch_size):
+                    batch = fresh[start : start + batch_size]
+                    writer.put(batch, self.model.encode_documents(batch))
+                    bar.update(len(batch))
+        return Changes(
+            added=[id for id in latest if id not in held],
+            updated=changed,
+            unchanged=[id for id, digest in held.items() if id not in set(changed)],
+        )
+
+    def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
+        """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""
+        if (ids is None) == (filter is None):
+            raise InputError("delete takes ids or a filter: give one of the two")
+        with self.backend.write() as writer:
+            if ids is None:
+                chosen = [document.key for document in self.documents(filter)]
+            else:
+                chosen = _ids(ids)
+            return writer.delete(chosen)
+
+    def compact(self) -> None:
+        """Give back the space of deleted and replaced documents."""
+        self.backend.compact()
+
+    # -- reading --------------------------------------------------------------------------------------------
+
+    def get(self, ids: Iterable[str]) -> list[Document | None]:
+        """Documents by id, ``None`` where there is none."""
+        return self.backend.get(_ids(ids))
+
+    def documents(self, filter: FilterLike = None) -> Iterator[Document]:
+        """All documents that pass a filter."""
+        return self.backend.scan(both(self.within, parse_filter(filter)))
+
+    @overload
+    def search(
+        self, query: str, k: int = 10, *, filter: FilterLike = None, threshold: float | None = None, **options: Any
+    ) -> list[Hit]: ...
+
+    @overload
+    def search(
+        self,
+        query: Sequence[str] | Embeddings,
+        k: int = 10,
+        *,
+        filter: FilterLike = None,
+        threshold: float | None = None,
+        **options: Any,
+    ) -> list[list[Hit]]: ...
+
+    def search(
+        self,
+        query: Query | Sequence[str],
+        k: int = 10,
+        *,
+        filter: FilterLike = None,
+        threshold: float | None = None,
+        **options: Any,
+    ) -> list[Hit] | list[list[Hit]]:
+        """The ``k`` best documents, best first.
+
+        Args:
+            query: A text; or several texts, or encoder embeddings [Q, d], for a list of results each, in one pass.
+            k: How many; fewer come back only when fewer match.
+            filter: Conditions on metadata, applied before ranking: ``{"lang": "en", "year": {"$gte": 2020}}``.
+            threshold: Leave out hits that score less.
+            options: The method's own, such as ``level=`` for a tree.
+        """
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise InputError(f"k must be a whole number of at least 1, got {k!r}")
+        chosen = self.model.options(options)
+        single = isinstance(query, str)
+        queries = self._queries([query] if isinstance(query, str) else query)
+        with self.backend.read(both(self.within, parse_filter(filter))) as view:
+            found = self.model.search(view, queries, min(int(k), max(1, len(view))), chosen)
+            results = self._hits(view, found, queries, chosen, threshold)
+        return results[0] if single else results
+
+    async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
+        """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""
+        return await in_thread(self.search, query, k, **how)
+
+    def explain(self, query: Query, id: str, **options: Any) -> Explanation:
+        """Why a document scores what it does for a query, whether or not a search would return it."""
+        chosen = self.model.options(options)
+        queries = self._queries([query] if isinstance(query, str) else np.asarray(query).reshape(1, -1))
+        with self.backend.read(self.within) as view:
+            key = view.key_of(id)
+            if key is None:
+                raise NotFoundError(f"there is no document {id!r} in this index")
+            return self._explain(view, key, queries, chosen)
+
+    def _queries(self, given: Sequence[str] | Embeddings) -> Queries:
+        if isinstance(given, np.ndarray):
+            vectors = np.atleast_2d(np.asarray(given, np.float32))
+            width = self.model.encoder.dimension
+            if vectors.ndim != 2 or vectors.shape[1] != width or not np.isfinite(vectors).all():
+                raise InputError(f"query embeddings must be finite and [Q, {width}], got {np.shape(given)}")
+            return self.model.encode_embeddings(vectors)
+        for text in given:
+            if not isinstance(text, str):
+                raise InputError(f"a query must be a str, got {type(text).__name__}: {text!r:.80}")
+            if not text.strip():
+                raise InputError("the query is empty: give it at least one word")
+        return self.model.encode_queries(list(given)) if given else {}
+
+    def _hits(
+        self, view: View, found: Found, queries: Queries, options: Any, threshold: float | None
+    ) -> list[list[Hit]]:
+        """Look the documents up, each once, and wrap them."""
+        keep = found.keys >= 0  # [Q, k]
+        if threshold is not None:
+            keep &= found.scores >= threshold
+        wanted = np.unique(found.keys[keep]).tolist()
+        documents = dict(zip(wanted, view.documents(wanted), strict=True))
+        results = []
+        for row, (keys, scores, kept) in enumerate(zip(found.keys.tolist(), found.scores.tolist(), keep, strict=True)):
+            one = {name: array[row : row + 1] for name, array in queries.items()}
+            results.append(
+                [
+                    Hit(documents[key], score, partial(self._explain_later, key, documents[key].key, one, options))
+                    for key, score, kept_one in zip(keys, scores, kept, strict=True)
+                    if kept_one
+                ]
+            )
+        return results
+
+    def _explain(self, view: View, key: int, queries: Queries, options: Any) -> Explanation:
+        arrays = {spec.name: view.array(spec.name, [key]) for spec in self.model.arrays()}
+        return self.model.explain(queries, arrays, options)
+
+    def _explain_later(self, key: int, id: str, queries: Queries, options: Any) -> Explanation:
+        """Explain a hit of an earlier search, if its document is still the one that was found."""
+        with self.backend.read(self.within) as view:
+            if view.key_of(id) != key:
+                raise NotFoundError(f"document {id!r} was changed or deleted since this search: search again")
+            return self._explain(view, key, queries, options)
+
+    def stats(self) -> IndexStats:
+        """Counts and sizes."""
+        held = self.backend.stats()
+        return IndexStats(
+            documents=held.documents,
+            method=self.model.method,
+            model=self.model.fingerprint,
+            location=held.location,
+            bytes=held.bytes,
+            segments=held.segments,
+            reclaimable=held.reclaimable,
+        )
+
+    def verify(self) -> None:
+        """Check every file against its checksum; raises CorruptIndexError."""
+        self.backend.verify()
+
+    def close(self) -> None:
+        """Release the files."""
+        self.backend.close()
+
+    def __len__(self) -> int:
+        with self.backend.read(self.within) as view:
+            return len(view)
+
+    def __contains__(self, id: str) -> bool:
+        return self.get([id])[0] is not None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Index of {self.model!r}: {self.backend.stats().location}>"
+
+
+def _ids(ids: Iterable[str]) -> list[str]:
+    if isinstance(ids, str):
+        raise InputError(f"ids must be a list, got the str {ids!r}: write [{ids!r}]")
+    listed = list(ids)
+    if bad := [id for id in listed if not isinstance(id, str)]:
+        raise InputError(f"ids are str, got {bad[0]!r}")
+    return listed
+
+
+def _documents(given: Iterable[Document | str]) -> list[Document]:
+    if isinstance(given, str | Document):
+        raise InputError(f"documents must be a list, got one {type(given).__name__}: write [document]")
+    documents = [Document(text=item) if isinstance(item, str) else item for item in given]
+    for position, item in enumerate(documents):
+        if not isinstance(item, Document):
+            raise InputError(f"item {position} is a {type(item).__name__}, not a palmette.Document or a str: {item!r:.80}")
+    return documents
+
+
+def _unique(documents: Sequence[Document]) -> dict[str, Document]:
+    """Documents by id; the same twice is one, one id with two contents is an error."""
+    unique: dict[str, Document] = {}
+    for document in documents:
+        before = unique.setdefault(document.key, document)
+        if before is not document and before.digest != document.digest:
+            raise DuplicateIdError(f"id {document.key!r} is given twice with different content: nothing was added")
+    return unique

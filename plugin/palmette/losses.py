@@ -1,0 +1,44 @@
+"""Training objectives as pure functions over tensors (B batch, d width)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = ["info_nce", "ntvd"]
+
+
+def ntvd(a: Tensor, b: Tensor) -> Tensor:
+    """Negative total variation distance of every row of ``a`` to every row of ``b``, in [−1, 0].
+
+    nTVD(a, b) = −½ Σ|a − b|; for distributions it is Σ min(a, b) − 1.
+
+    Args:
+        a: [B, d] distributions.
+        b: [C, d] distributions.
+
+    Returns:
+        [B, C] similarities.
+    """
+    return -0.5 * torch.cdist(a, b, p=1.0)
+
+
+def info_nce(logits: Tensor, known: Tensor | None = None) -> Tensor:
+    """Symmetric in-batch InfoNCE (ReTreever, equation 1): mean of the two cross entropies.
+
+    Row i and column i belong together; all other cells are negatives, except those that are known positives
+    as well (the same document twice in a batch, a second right answer): they are left out.
+
+    Args:
+        logits: [B, B] similarities of queries (rows) and documents (columns), already scaled.
+        known: [B, B] True where a query and a document belong together.
+
+    Returns:
+        Scalar: ½ (CE over documents for each query + CE over queries for each document).
+    """
+    target = torch.arange(len(logits), device=logits.device)  # [B]
+    if known is not None:
+        others = known & ~torch.eye(len(logits), dtype=torch.bool, device=logits.device)  # [B, B]
+        logits = logits.masked_fill(others, -torch.inf)
+    return 0.5 * (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target))

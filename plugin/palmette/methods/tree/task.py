@@ -1,0 +1,55 @@
+"""What a tree learns from: pairs routed alike, other texts routed elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from palmette.losses import info_nce, ntvd
+from palmette.methods.tree.module import Tree
+from palmette.pairs import EncodedPairs
+
+__all__ = ["TreeTask"]
+
+
+@dataclass
+class TreeTask:
+    """Symmetric InfoNCE on nTVD at a level drawn by the schedule; the encoder stays frozen."""
+
+    module: Tree
+    pairs: EncodedPairs
+    metric: str = "ndcg@10"
+
+    def size(self) -> int:
+        """Training pairs."""
+        return len(self.pairs)
+
+    def to(self, device: torch.device) -> None:
+        """Move the embeddings beside the tree."""
+        self.pairs = self.pairs.to(device)
+
+    def draw(self, generator: torch.Generator) -> int:
+        """The level of a step."""
+        config = self.module.config
+        if config.schedule == "constant":
+            return config.depth
+        weights = torch.arange(1, config.depth + 1).float() ** 2  # P(h) ∝ h²
+        return 1 + int(torch.multinomial(weights, 1, generator=generator))
+
+    def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator) -> Tensor:
+        """InfoNCE of a batch of pairs."""
+        level = self.draw(generator)
+        queries, documents, known = self.pairs.batch(rows)  # [B, d], [B, d], [B, B]
+        reached = module(torch.cat([queries, documents]), level)  # [2B, 2^level]
+        similarity = ntvd(reached[: len(rows)], reached[len(rows) :])  # [B, B] in [−1, 0]
+        # Under a level's loss the deeper splits take no part: an empty sum keeps their gradients defined (and zero).
+        idle = sum(parameter.sum() for parameter in self.module.parameters()) * 0.0
+        return info_nce(similarity * self.module.multiplier, known) + idle
+
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """Retrieval quality on held-out queries, searched at the leaves."""
+        return self.pairs.validate(module, lambda q, d: ntvd(q, d))

@@ -1,0 +1,323 @@
+"""Model: what every method's trained retriever is, and the few hooks a method fills in.
+
+A method (``methods/<name>/``) subclasses :class:`Model` once and says
+
+====================  =========================================================================================
+``config_class``      its options, stored in the checkpoint                              (a frozen ``Config``)
+``search_class``      its options of one search                                          (a frozen ``Config``)
+``task``              what is trained: module, loss, validation                          (a ``training.Task``)
+``module_for``        an untrained module of the right shape, to load weights into
+``arrays``            which arrays it keeps for each document                            (``ArraySpec``)
+``encode_documents``  documents → those arrays
+``encode_queries``    texts → query arrays (and ``encode_embeddings``, where an encoder's vector is enough)
+``search``            query arrays + a view of the index → keys and scores
+``explain``           one query, one document → parts that add up to the score ``search`` gave
+====================  =========================================================================================
+
+Everything else — data, caching, the loop, checkpoints, the Hub, the index, the frameworks — is here or below.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from palmette.cache import EncodingCache
+from palmette.config import Config, check_keys
+from palmette.data import RetrievalData, load_data
+from palmette.encoder import Encoder, load_encoder
+from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError
+from palmette.hub import Checkpoint, fingerprint_of, open_checkpoint, push_checkpoint, render_card, save_checkpoint
+from palmette.search.arrays import ArrayView
+from palmette.search.probe import ArraySpec, Floats, Found
+from palmette.training import Task, Trained, TrainingConfig, train
+from palmette.types import Document, Explanation
+
+if TYPE_CHECKING:
+    from palmette.store.backend import View
+
+__all__ = ["DEFAULT_ENCODER", "Model", "Queries", "Record"]
+
+DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+
+Queries = dict[str, Floats]
+"""Named query arrays, one row per query in each."""
+
+
+@dataclass(frozen=True)
+class Record(Config):
+    """Where a model comes from: what it was trained on, how, and what it reached."""
+
+    data: str = "unknown"
+    documents: int = 0
+    pairs: int = 0
+    labelled: bool = True
+    steps: int = 0
+    seconds: float = 0.0
+    metric: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Model(ABC):
+    """A trained retriever of one method: turns texts into arrays, ranks them, says why.
+
+    Made by ``fit``, ``from_pretrained`` or :func:`palmette.load_model`; safe to share between threads, indexes
+    and retrievers.
+    """
+
+    method: ClassVar[str]
+    retriever: ClassVar[str]
+    """Name of the method's retriever class in both frameworks."""
+    config_class: ClassVar[type[Config]]
+    search_class: ClassVar[type[Config]]
+
+    def __init__(
+        self,
+        config: Config,
+        encoder: Encoder,
+        module: nn.Module,
+        *,
+        record: Record | None = None,
+        origin: str | None = None,
+        revision: str | None = None,
+    ) -> None:
+        self.config = config
+        self.encoder = encoder
+        self.module = module.to(encoder.device).eval().requires_grad_(False)
+        self.record = record or Record()
+        self.origin = origin
+        self.revision = revision
+        self._fingerprint: str | None = None
+
+    # -- hooks ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def task(cls, config: Any, data: RetrievalData, encoder: Encoder, cache: EncodingCache, **how: Any) -> tuple[Config, Task]:
+        """The training task, and the config completed from the data (widths, sizes)."""
+
+    @classmethod
+    @abstractmethod
+    def module_for(cls, config: Any, encoder: Encoder) -> nn.Module:
+        """An untrained module, to load a checkpoint's weights into."""
+
+    @abstractmethod
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """The arrays kept for each document."""
+
+    @abstractmethod
+    def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
+        """Those arrays, one row per document."""
+
+    @abstractmethod
+    def encode_queries(self, texts: Sequence[str]) -> Queries:
+        """Query arrays, one row per text."""
+
+    def encode_embeddings(self, vectors: Floats) -> Queries:
+        """Query arrays from the encoder's own query vectors [Q, d], where the method needs no more than those."""
+        raise ConfigError(f"a {self.method} model reads more of the text than its embedding: search with the text itself")
+
+    @abstractmethod
+    def search(self, view: View, queries: Queries, k: int, options: Any) -> Found:
+        """The ``k`` best documents of a view for every query."""
+
+    @abstractmethod
+    def explain(self, query: Queries, arrays: Mapping[str, NDArray[np.generic]], options: Any) -> Explanation:
+        """Why a document (its arrays, one row each) scores what it does for one query (one row each)."""
+
+    def describe(self) -> dict[str, Any]:
+        """Facts about the trained structure, for ``palmette inspect``."""
+        return {}
+
+    # -- training -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def _fit(
+        cls,
+        data: Any,
+        options: Mapping[str, Any],
+        *,
+        encoder: str | Encoder = DEFAULT_ENCODER,
+        device: str | None = None,
+        output_dir: str | Path | None = None,
+        resume: bool = False,
+        progress: bool | None = None,
+        cache: EncodingCache | str | Path | None = None,
+    ) -> Self:
+        """What every ``fit`` does; ``options`` are those of the method's config and of TrainingConfig."""
+        own, loop = cls.config_class.names(), TrainingConfig.names()
+        check_keys(f"{cls.__name__}.fit", options, [*own, *loop])
+        config = cls.config_class.of(**{key: value for key, value in options.items() if key in own})
+        training = TrainingConfig.of(**{key: value for key, value in options.items() if key in loop})
+        loaded = load_data(data, seed=training.seed)
+        if not loaded.qrels.get("train"):
+            raise InputError(f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed")
+        coder = load_encoder(encoder, device=device)
+        store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
+        config, task = cls.task(config, loaded, coder, store, seed=training.seed, progress=progress)
+        trained = train(
+            task,
+            training,
+            device=device,
+            output_dir=output_dir,
+            resume=resume,
+            progress=progress,
+            label=f"Training the {cls.method} model",
+        )
+        record = _record(loaded, training, task, trained)
+        return cls(config, coder, task.module, record=record)
+
+    # -- checkpoints ----------------------------------------------------------------------------------------
+
+    def _facts(self) -> dict[str, Any]:
+        """The content of ``config.json``."""
+        return {
+            "method": self.method,
+            "config": self.config.to_dict(),
+            "encoder": self.encoder.to_config(),
+            "record": self.record.to_dict(),
+        }
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: value.detach().cpu().contiguous() for name, value in self.module.state_dict().items()}
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of method, options, weights and encoder: equal fingerprints give equal arrays."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint_of(self._facts(), self._tensors())
+        return self._fingerprint
+
+    def card(self) -> str:
+        """The model card of this checkpoint."""
+        return render_card(
+            method=self.method,
+            class_name=type(self).__name__,
+            config=self.config.to_dict(),
+            encoder=self.encoder.to_config(),
+            record=self.record.to_dict(),
+            retriever=self.retriever,
+        )
+
+    def save_pretrained(self, path: str | Path) -> Path:
+        """Write the checkpoint into a folder: ``config.json``, ``model.safetensors``, ``README.md``, ``manifest.json``."""
+        return save_checkpoint(path, self._facts(), self._tensors(), self.card()).path
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Publish the checkpoint; options as in :func:`palmette.hub.push_checkpoint`. Returns the commit id."""
+        from tempfile import TemporaryDirectory
+
+        with TemporaryDirectory() as folder:
+            return push_checkpoint(self.save_pretrained(Path(folder) / "checkpoint"), repo_id, **options)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        repo_or_dir: str | Path,
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        device: str | None = None,
+        encoder: str | Encoder | None = None,
+        **encoder_options: Any,
+    ) -> Self:
+        """Load a checkpoint from a folder or the Hub.
+
+        Args:
+            repo_or_dir: A folder, or a repository id such as ``"me/ckpt"``.
+            revision: Branch, tag or commit; a full commit hash that is cached costs no request.
+            token: Hub token, where the client's own login is not enough.
+            cache_dir: Hub cache to use.
+            local_files_only: Never go to the network.
+            device: Where to compute; ``None`` for the best there is.
+            encoder: Take the encoder from here instead (it must be the very one the checkpoint names).
+            encoder_options: ``dtype``, ``batch_size``, ``threads`` of :func:`palmette.load_encoder`.
+        """
+        hub = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
+        checkpoint = open_checkpoint(repo_or_dir, revision=revision, **hub)
+        return cls.from_checkpoint(checkpoint, encoder=encoder, device=device, **hub, **encoder_options)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any) -> Self:
+        """Build the model of an opened checkpoint."""
+        facts = checkpoint.config
+        if facts.get("method") != cls.method:
+            raise CheckpointError(
+                f"{checkpoint.path} holds a {facts.get('method')!r} model, not {cls.method!r}: use palmette.load_model"
+            )
+        config = cls.config_class.from_dict(facts["config"])
+        coder = _encoder(facts["encoder"], encoder, options, checkpoint.path)
+        module = cls.module_for(config, coder)
+        try:
+            module.load_state_dict(checkpoint.tensors())
+        except RuntimeError as error:
+            raise CheckpointError(f"{checkpoint.path}: weights do not fit the config ({error})") from error
+        record = Record.from_dict(facts.get("record", {}))
+        model = cls(config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision)
+        model._fingerprint = checkpoint.fingerprint
+        return model
+
+    # -- searching ------------------------------------------------------------------------------------------
+
+    def options(self, given: Mapping[str, Any]) -> Any:
+        """The search options of this method; unknown ones raise and name the known ones."""
+        check_keys(f"{self.method} search", given, self.search_class.names())
+        options = self.search_class.of(**given)
+        self.check_options(options)
+        return options
+
+    def check_options(self, options: Any) -> None:  # noqa: B027 (most methods have nothing to add)
+        """Raise ConfigError when search options do not fit this model."""
+
+    def score(self, query: str, documents: Sequence[Document], **options: Any) -> list[float]:
+        """The score of each document for a query, in the order given: reranking without an index."""
+        chosen = self.options(options)
+        if not documents:
+            return []
+        found = self.search(ArrayView(self.encode_documents(documents)), self.encode_queries([query]), len(documents), chosen)
+        scores = np.full(len(documents), -np.inf, np.float32)
+        scores[found.keys[0]] = found.scores[0]
+        listed: list[float] = scores.tolist()
+        return listed
+
+    def __repr__(self) -> str:
+        where = f" from {self.origin}" if self.origin else ""
+        return f"<{type(self).__name__} {self.fingerprint[:12]}{where}, encoder {self.encoder.name}>"
+
+
+def _encoder(facts: Mapping[str, Any], given: str | Encoder | None, options: dict[str, Any], path: Path) -> Encoder:
+    """The encoder a checkpoint was trained with, and no other."""
+    if given is None:
+        return load_encoder(facts, **options)
+    encoder = load_encoder(given, max_length=facts.get("max_length"), **options)
+    if encoder.fingerprint != facts["fingerprint"]:
+        raise ModelMismatchError(
+            f"{path} was trained with encoder {facts['name']!r} (fingerprint {facts['fingerprint'][:16]}…), but "
+            f"{encoder.name!r} has {encoder.fingerprint[:16]}…: give that encoder, or leave encoder= out"
+        )
+    return encoder
+
+
+def _record(data: RetrievalData, training: TrainingConfig, task: Task, trained: Trained) -> Record:
+    return Record(
+        data=data.name,
+        documents=len(data.corpus),
+        pairs=task.size(),
+        labelled=data.labelled,
+        steps=trained.steps,
+        seconds=round(trained.seconds, 1),
+        metric=task.metric,
+        metrics={name: round(float(value), 6) for name, value in trained.metrics.items()},
+        training=training.to_dict(),
+    )

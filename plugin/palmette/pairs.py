@@ -1,0 +1,127 @@
+"""Training pairs whose texts have been through a frozen encoder once: what pooled methods learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from palmette.metrics import Judgements, score_ranks
+
+if TYPE_CHECKING:
+    from palmette.cache import EncodingCache
+    from palmette.data import RetrievalData
+    from palmette.encoder import Encoder
+
+__all__ = ["EncodedPairs"]
+
+Rows = NDArray[np.int64]
+
+DEV_QUERIES, DEV_DOCUMENTS = 500, 5_000
+"""A validation is a sample at most this large: the relevant documents, and others at random."""
+
+
+@dataclass(frozen=True)
+class _Dev:
+    """The held-out queries, the documents they are ranked against, and the judgements among those."""
+
+    queries: Rows
+    documents: Rows
+    judgements: Judgements
+
+    @classmethod
+    def of(cls, data: RetrievalData, seed: int) -> _Dev | None:
+        """Sample the dev split; ``None`` where there is none."""
+        if not data.qrels.get("dev"):
+            return None
+        draw = np.random.default_rng(seed)
+        rows, _ = data.judgements("dev")
+        chosen = np.sort(draw.permutation(len(rows))[:DEV_QUERIES])
+        qrels = list(data.split("dev").qrels.values())
+        judged = [(at, data.rows[id], grade) for at, row in enumerate(chosen) for id, grade in qrels[row].items()]
+        if not any(grade > 0 for _, _, grade in judged):
+            return None
+        needed = np.unique([document for _, document, _ in judged])
+        others = np.setdiff1d(np.arange(len(data.corpus)), needed)
+        extra = draw.permutation(others)[: max(0, DEV_DOCUMENTS - len(needed))]
+        documents = np.sort(np.concatenate([needed, extra])).astype(np.int64)
+        at, document, grade = (np.array(column) for column in zip(*judged, strict=True))
+        local = np.searchsorted(documents, document)
+        return cls(rows[chosen], documents, Judgements.of(len(chosen), len(documents), at, local, grade))
+
+
+@dataclass(frozen=True)
+class EncodedPairs:
+    """Embeddings of a data set's training and validation texts, and which belong together.
+
+    Attributes:
+        data: Where they come from.
+        queries: [queries, d] embeddings by query row; rows of other splits stay zero.
+        documents: [texts, d] embeddings by text row.
+        query_rows: [P] query of each training pair.
+        document_rows: [P] text of each training pair.
+        dev: What validation ranks.
+    """
+
+    data: RetrievalData
+    queries: Tensor
+    documents: Tensor
+    query_rows: Rows
+    document_rows: Rows
+    dev: _Dev | None
+
+    @classmethod
+    def encode(
+        cls,
+        data: RetrievalData,
+        encoder: Encoder,
+        cache: EncodingCache,
+        *,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> Self:
+        """Encode what training and validation read; texts seen before come from the cache."""
+        train, dev = data.pairs("train"), _Dev.of(data, seed)
+        wanted = np.unique(np.concatenate([train.queries, dev.queries if dev else train.queries]))
+        texts = data.query_texts
+        queries = np.zeros((len(texts), encoder.dimension), np.float32)
+        found = cache.encode(encoder, [texts[row] for row in wanted], kind="query", progress=progress)
+        queries[wanted] = found
+        documents = cache.encode(encoder, data.texts, kind="document", progress=progress)
+        return cls(data, torch.from_numpy(queries), torch.from_numpy(documents), *train, dev)
+
+    def __len__(self) -> int:
+        return len(self.query_rows)
+
+    def to(self, device: torch.device) -> Self:
+        """The embeddings on another device."""
+        return replace(self, queries=self.queries.to(device), documents=self.documents.to(device))
+
+    def sample(self, size: int, generator: torch.Generator) -> Rows:
+        """Some training rows at random."""
+        rows: Rows = torch.randperm(len(self), generator=generator)[:size].numpy()
+        return rows
+
+    def batch(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """Training rows [B] → queries [B, d], documents [B, d], and who belongs to whom [B, B]."""
+        query, document = self.query_rows[rows], self.document_rows[rows]
+        known = torch.from_numpy(self.data.positives_mask(query, document)).to(self.queries.device)
+        return self.queries[torch.from_numpy(query)], self.documents[torch.from_numpy(document)], known
+
+    def validate(self, represent: nn.Module, similarity: Callable[[Tensor, Tensor], Tensor]) -> dict[str, float]:
+        """nDCG@10 and Recall@10 on the held-out queries, after ``represent``; empty where none are held out."""
+        if self.dev is None:
+            return {}
+        queries = represent(self.queries[torch.from_numpy(self.dev.queries)])  # [Q, c]
+        documents = represent(self.documents[torch.from_numpy(self.dev.documents)])  # [N, c]
+        depth = min(10, len(documents))
+        ranks = torch.cat(
+            [similarity(part, documents).topk(depth, dim=1).indices for part in queries.split(64)]  # [64, N] at a time
+        )
+        scores = score_ranks(ranks.cpu().numpy(), self.dev.judgements, ks=(10,))
+        return {name: scores[name] for name in ("ndcg@10", "recall@10", "mrr@10")}

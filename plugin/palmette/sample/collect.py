@@ -1,0 +1,246 @@
+"""Reads the documentation of the standard library by importing it: run as a script, in a child interpreter.
+
+Importing some two hundred modules leaves traces (hooks, patches, memory), and what a user's process has patched
+would show in the texts. So :mod:`palmette.sample.catalogue` runs this file with ``python -I -S``: isolated both
+ways, the same answer every time. It imports nothing but the standard library, palmette included.
+
+Prints one JSON array of entries, ordered by id.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import enum
+import functools
+import importlib
+import inspect
+import io
+import json
+import pkgutil
+import re
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+SKIPPED = frozenset(
+    # What importing them does: open a browser, print a poem, hook the prompt; or they are not for users.
+    "antigravity this idlelib test tests turtledemo lib2to3 tix rlcompleter pydoc_data encodings macholib "
+    # The platform halves of os.path and os, which document the same functions again.
+    "posixpath ntpath genericpath posix nt nturl2path "
+    # Left or leaving the standard library (PEP 594, PEP 632): no answer to give anybody.
+    "aifc asynchat asyncore audioop cgi cgitb chunk crypt distutils imghdr imp mailcap msilib nis nntplib ossaudiodev "
+    "pipes smtpd sndhdr spwd sre_compile sre_constants sre_parse sunau telnetlib uu xdrlib".split()
+)
+GENERATED = re.compile(r"\w+\(.*\)\Z")  # what @dataclass and namedtuple write
+ALIASES = frozenset({"socket.SocketType"})  # the C half of socket.socket, whose methods belong there
+UNREADABLE = (AttributeError, NameError, TypeError, ValueError)  # what inspect.signature raises for odd objects
+CALL = r"(?:\w+\.)*{name}(\((?:[^()]|\([^()]*\))*\))[ \t]*(--?>|:| -|(?=\n|\Z))[ \t]*"  # how C docstrings begin
+
+
+def module_names() -> Iterator[str]:
+    """All public modules, packages before their submodules; importing happens as it goes."""
+    stack = sorted((n for n in sys.stdlib_module_names if is_public(n) and n not in SKIPPED), reverse=True)
+    while stack:
+        name = stack.pop()
+        yield name
+        if name == "os":
+            stack.append("os.path")
+        path = getattr(sys.modules.get(name), "__path__", ()) if name != "os.path" else ()
+        inner = {found.name for found in pkgutil.iter_modules(path)}
+        stack += [f"{name}.{n}" for n in sorted(inner, reverse=True) if is_public(n) and n not in SKIPPED]
+
+
+def is_public(name: str) -> bool:
+    """Whether no part of the dotted name is private."""
+    return not any(part.startswith("_") for part in name.split("."))
+
+
+def load(name: str) -> types.ModuleType | None:
+    """Import quietly; a module that this build or platform lacks is ``None``."""
+    quiet = io.StringIO()
+    with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+        try:
+            return importlib.import_module(name)
+        except (ImportError, OSError, AttributeError, SystemExit):
+            return None
+
+
+def owns(module: types.ModuleType, name: str, value: object) -> bool:
+    """Whether a module without ``__all__`` defines ``value``, itself or by its private half written in C."""
+    home = getattr(value, "__module__", None) or ""
+    return home in (module.__name__, f"_{module.__name__}") or home.startswith(f"{module.__name__}._") or module is builtins
+
+
+def members(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+    """The module's public classes and functions."""
+    listed = getattr(module, "__all__", None)
+    for name in sorted(set(listed if listed is not None else vars(module))):
+        try:
+            value = getattr(module, name)
+        except AttributeError:
+            continue
+        if is_public(name) and is_documentable(value) and (listed is not None or owns(module, name, value)):
+            yield name, value
+
+
+def is_documentable(value: Any) -> bool:
+    """Classes, functions and typing's special forms; not the instances and constants beside them."""
+    if isinstance(value, types.GenericAlias | types.ModuleType) or hasattr(value, "__origin__"):
+        return False
+    return inspect.isclass(value) or inspect.isroutine(value) or value.__doc__ != type(value).__doc__
+
+
+def clean(doc: object) -> str:
+    """A docstring without its indentation, trailing blanks and machine-dependent addresses."""
+    text = inspect.cleandoc(doc) if isinstance(doc, str) else ""
+    return re.sub(r" at 0x[0-9A-Fa-f]+", "", "\n".join(line.rstrip() for line in text.splitlines())).strip()
+
+
+class Shown:
+    """A default value that reads as in the source: no addresses, no machine."""
+
+    def __init__(self, value: object) -> None:
+        text = repr(value)
+        if isinstance(value, enum.Enum):
+            text = f"{type(value).__name__}.{value.name}"
+        elif inspect.isclass(value) or inspect.isroutine(value):
+            text = value.__name__
+        self.text = "..." if "<" in text and not isinstance(value, str) else text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def signature(value: Any, name: str, doc: str) -> tuple[str, str]:
+    """The signature, and the docstring without the calls that docstrings in C begin with."""
+    calls, rest = leading_calls(name.rpartition(".")[2], doc)
+    if calls and rest:
+        return "\n".join(name + call for call in calls), rest
+    try:
+        full = inspect.signature(value)
+    except UNREADABLE:
+        return "", doc
+    kept = list(full.parameters.values())
+    kept = kept[1:] if kept and kept[0].name in ("self", "cls") else kept
+    kept = [p if p.default is p.empty else p.replace(default=Shown(p.default)) for p in kept]
+    return name + str(full.replace(parameters=kept)), doc
+
+
+def leading_calls(short: str, doc: str) -> tuple[list[str], str]:
+    """``f(x) -> int`` lines and what follows them; words after an arrow are text when they are a sentence."""
+    calls, rest = [], doc
+    while found := re.match(CALL.format(name=re.escape(short)), rest):
+        call, mark = found.groups()
+        line, _, after = rest[found.end() :].partition("\n")
+        returned, full_stop, text = line.partition(".  ")
+        if mark.endswith(">") and len(returned.split()) <= 3 and (full_stop or not line.endswith(".") or " " not in line):
+            calls.append(f"{call} -> {returned.rstrip('.')}")
+            rest = f"{text}\n{after}".strip()
+        else:
+            calls.append(call)
+            rest = f"{line}\n{after}".strip()
+        if mark != "" and line and not calls[-1].endswith(returned.rstrip(".")):
+            break
+    return calls, rest
+
+
+class Catalogue:
+    """All candidates first, then one entry per object, under its shortest public name."""
+
+    def __init__(self) -> None:
+        self.ranks: dict[int, list[tuple[int, bool, bool, int, str, str]]] = {}
+        self.objects: dict[str, Any] = {}
+        self.entries: dict[str, dict[str, str]] = {}
+        self.said: set[tuple[str, str, str]] = set()
+
+    def offer(self, module: types.ModuleType, name: str, value: Any) -> None:
+        """Note that ``value`` can be reached as ``name`` in ``module``, and in packages around it."""
+        home = "os.path" if module.__name__ == "posixpath" else module.__name__
+        while home:
+            full = name if home == "builtins" else f"{home}.{name}"
+            renamed = getattr(value, "__name__", name) != name
+            borrowed = getattr(value, "__module__", home) != home
+            if full not in ALIASES:
+                rank = (full.count("."), renamed, borrowed, len(full), full, home)
+                self.ranks.setdefault(identity(value), []).append(rank)
+                self.objects[full] = value
+            home = home.rpartition(".")[0]
+            if getattr(sys.modules.get(home), name, None) is not value:
+                break
+
+    def add(self, name: str, module: str, parent: str, kind: str, value: Any, doc: object) -> None:
+        """Keep an entry if it has something to say that its module has not said under that name."""
+        text, shown = clean(doc), ""
+        if text and kind not in ("module", "property"):
+            shown, text = signature(value, name, text)
+        saying = (module, name.rpartition(".")[2], text)
+        if not text or (kind == "method" and saying in self.said) or (kind == "class" and GENERATED.match(text)):
+            return
+        if kind == "function":
+            self.said.add(saying)
+        entry = {"id": name, "module": module, "parent": parent, "kind": kind, "signature": shown, "doc": text}
+        self.entries.setdefault(name, entry)
+
+    def resolve(self) -> None:
+        """Give every object one name, and add it, then the members of the classes."""
+        public, seen = set(self.ranks), set[int]()
+        chosen = sorted(min(ranks)[-2:] for ranks in self.ranks.values())
+        for full, module in chosen:
+            value = self.objects[full]
+            doc = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+            kind = "function" if inspect.isroutine(value) or hasattr(value, "__wrapped__") else "class"
+            self.add(full, module, module, kind, value, doc)
+        owners = [(self.objects[full], full, module) for full, module in chosen if inspect.isclass(self.objects[full])]
+        for owner, full, module in sorted(owners, key=lambda row: (len(row[0].__mro__), len(row[1]))):  # bases first
+            for name, value in own_members(owner, public):
+                if (key := identity(value)) not in seen and (kind := member_kind(value)):
+                    seen.add(key)
+                    self.add(f"{full}.{name}", module, full, kind, getattr(owner, name, value), value.__doc__)
+
+
+def identity(value: Any) -> int:
+    """The same number for a function, its bound method and its classmethod."""
+    return id(getattr(value, "__func__", value))
+
+
+def own_members(owner: type, public: set[int]) -> list[tuple[str, Any]]:
+    """What ``owner`` defines, or takes from private bases, and what those say where it is silent itself."""
+    found: dict[str, Any] = {}
+    inherited: set[str] = set()
+    for base in owner.__mro__:
+        private = id(base) not in public and not (is_public(base.__name__) and is_public(base.__module__))
+        if base is owner or private:
+            for name, value in vars(base).items():
+                if name not in inherited and not (name in found and found[name].__doc__):
+                    found[name] = value
+        else:
+            inherited.update(vars(base))
+    return sorted((n, v) for n, v in found.items() if is_public(n) and identity(v) not in public)
+
+
+def member_kind(value: Any) -> str:
+    """``method``, ``property`` or nothing."""
+    if isinstance(value, classmethod | staticmethod | types.ClassMethodDescriptorType) or inspect.isroutine(value):
+        return "method"
+    computed = isinstance(value, property | types.GetSetDescriptorType | functools.cached_property)
+    return "property" if computed else ""
+
+
+def main() -> None:
+    """Print the catalogue."""
+    warnings.simplefilter("ignore")
+    catalogue = Catalogue()
+    for name in module_names():
+        if module := load(name):
+            catalogue.add(name, name, name.rpartition(".")[0], "module", module, module.__doc__)
+            for member, value in members(module):
+                catalogue.offer(module, member, value)
+    catalogue.resolve()
+    json.dump(sorted(catalogue.entries.values(), key=lambda entry: entry["id"]), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""A view over arrays in memory, without an index: for reranking a handful of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.search.engine import Block, ExactEngine, top_k
+from palmette.search.probe import Found, Keys, Probe
+from palmette.types import Document
+
+__all__ = ["ArrayView"]
+
+
+class ArrayView:
+    """Answers probes over given arrays; the key of a document is its row."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[np.generic]], documents: Sequence[Document] = ()) -> None:
+        self.arrays = arrays
+        self.given = documents
+        self.count = len(next(iter(arrays.values())))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def nearest(self, probe: Probe, k: int) -> Found:
+        """The ``k`` best rows of every query."""
+        data = np.ascontiguousarray(self.arrays[probe.array], np.float32)  # [N, c]
+        if probe.fold > 1:
+            data = data.reshape(len(data), -1, probe.fold).sum(-1, dtype=np.float32)  # [N, c / fold]
+        return top_k([(Block(data, self.keys()), None)], probe.queries, probe.metric, k, ExactEngine())
+
+    def documents(self, keys: Sequence[int]) -> list[Document]:
+        """The documents of these rows."""
+        return [self.given[key] for key in keys]
+
+    def array(self, name: str, keys: Sequence[int]) -> NDArray[np.generic]:
+        """Rows of an array."""
+        rows: NDArray[np.generic] = self.arrays[name][np.asarray(keys, np.int64)]
+        return rows
+
+    def key_of(self, id: str) -> int | None:
+        """The row of a document."""
+        return next((row for row, document in enumerate(self.given) if document.key == id), None)
+
+    def keys(self) -> Keys:
+        """All rows."""
+        return np.arange(self.count, dtype=np.int64)

@@ -1,0 +1,1 @@
+"""Documents, metadata and arrays at rest: the backend seam, its filter language, and the local folder."""

@@ -1,0 +1,228 @@
+"""The SQLite side of a local index: schema, connections, and what its failures mean.
+
+SQLite holds everything but the arrays and is the one commit point: a segment of arrays exists for readers when,
+and only when, a committed row names it. WAL gives every reader a snapshot and never makes it wait.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from palmette.errors import CorruptIndexError, LockedError, PalmetteError, ReadOnlyError, StorageFullError, StoreError
+
+__all__ = ["DATABASE", "SCHEMA", "Pool", "storage_errors"]
+
+DATABASE = "index.sqlite3"
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS documents(
+    key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, text TEXT NOT NULL,
+    metadata TEXT NOT NULL, fields TEXT NOT NULL, digest TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS metadata(
+    name TEXT NOT NULL, value NOT NULL, key INTEGER NOT NULL, PRIMARY KEY(name, value, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS segments(
+    position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, count INTEGER NOT NULL, files TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS dead(key INTEGER PRIMARY KEY);
+"""
+
+_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+_DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
+# EFBIG and EDQUOT reach us as plain write errors: SQLite keeps the errno to itself.
+_NO_ROOM = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+}
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Say what a failing disk or database means for the user, under palmette's own errors."""
+    try:
+        yield
+    except PalmetteError:
+        raise
+    except OSError as error:
+        raise _from_os(error, path) from error
+    except sqlite3.Error as error:
+        raise _from_sqlite(error, path) from error
+
+
+def _from_os(error: OSError, path: Path) -> StoreError:
+    if error.errno in _FULL:
+        return StorageFullError(f"no room to write {path} ({error.strerror}); the index is as it was. Free some space and retry")
+    if error.errno in _DENIED:
+        return ReadOnlyError(f"{path} cannot be written ({error.strerror}: {error.filename}); change its permissions or copy it")
+    return StoreError(f"{path}: {error}")
+
+
+def _from_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
+    extended = getattr(error, "sqlite_errorcode", 0)
+    code = extended & 0xFF
+    if extended in _NO_ROOM:
+        return StorageFullError(f"no room to write {path} ({error}); the index is as it was. Free some space and retry")
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return ReadOnlyError(f"{path} cannot be written ({error}); change its permissions, or copy it where it can be")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return LockedError(f"{path}: its database is busy ({error}); retry, or look for a program that holds {DATABASE}")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return CorruptIndexError(f"{path / DATABASE} is damaged ({error}); restore it from a backup, or build the index again")
+    return StoreError(f"{path / DATABASE}: {error}")
+
+
+class Pool:
+    """Connections to one database, each lent to one user at a time.
+
+    Safe across threads and forks: a child process forgets its parent's connections (closing them would release
+    the parent's locks) and opens its own.
+    """
+
+    def __init__(self, folder: Path, *, durable: bool, busy_timeout: float) -> None:
+        self.folder = folder
+        self.read_only = False
+        self._durable = durable
+        self._busy_timeout = busy_timeout
+        self._lock = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._frozen: tuple[int, int] | None = None
+        self._closed = False
+        _pools.add(self)
+
+    @contextmanager
+    def connection(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        """Borrow a connection; anything left uncommitted is rolled back at the end."""
+        pid = os.getpid()
+        connection = self._take()
+        try:
+            if write:
+                connection.execute("PRAGMA query_only=OFF")
+            yield connection
+        finally:
+            if os.getpid() == pid:
+                self._give(connection)
+            else:
+                _abandoned.append(connection)
+
+    def _take(self) -> sqlite3.Connection:
+        with self._lock:
+            if self._closed:
+                raise StoreError(f"the index {self.folder} is closed; open it again")
+            if self._frozen is not None and self._frozen != self._stamp():
+                while self._idle:
+                    self._idle.pop().close()
+                self._frozen = None
+            if self._idle:
+                return self._idle.pop()
+            with storage_errors(self.folder):
+                return self._open()
+
+    def _give(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.rollback()
+            connection.execute("PRAGMA query_only=ON")
+        except sqlite3.Error:  # a connection in doubt is not lent again
+            connection.close()
+            return
+        with self._lock:
+            if not self._closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _open(self) -> sqlite3.Connection:
+        """Read-write where that is possible, so that a crashed writer's WAL is recovered; otherwise read-only."""
+        if os.access(self.folder, os.W_OK) and os.access(self.folder / DATABASE, os.W_OK):
+            try:
+                connection = self._connect("mode=rw")
+                self.read_only = False
+                return connection
+            except sqlite3.OperationalError as error:
+                code = error.sqlite_errorcode & 0xFF
+                if code not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
+                    raise
+        self.read_only = True
+        wal = self.folder / (DATABASE + "-wal")
+        if wal.exists() and wal.stat().st_size:
+            try:
+                return self._connect("mode=ro")
+            except sqlite3.OperationalError as error:
+                raise ReadOnlyError(
+                    f"{self.folder} holds changes that a writer left in {wal.name}, and cannot be written to take them in; "
+                    "open it once where it can be written, then copy it again"
+                ) from error
+        self._frozen = self._stamp()
+        return self._connect("immutable=1")
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        uri = f"file:{quote(str((self.folder / DATABASE).absolute()))}?{mode}"
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=self._busy_timeout, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.executescript(
+                f"PRAGMA synchronous={'FULL' if self._durable else 'OFF'}; PRAGMA temp_store=MEMORY;"
+                "PRAGMA cache_size=-16000; PRAGMA journal_size_limit=67108864; PRAGMA query_only=ON;"
+            )
+            connection.create_function("folded_contains", 2, _folded_contains, deterministic=True)
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # touches the file, and so the WAL
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    def _stamp(self) -> tuple[int, int]:
+        found = (self.folder / DATABASE).stat()
+        return found.st_mtime_ns, found.st_size
+
+    def close(self) -> None:
+        """Close what is idle; what is lent is closed when it comes back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def before_fork(self) -> None:
+        """Close idle connections, so that no lock state is copied into the child."""
+        self._lock.acquire()
+        while self._idle:
+            self._idle.pop().close()
+
+    def after_fork(self) -> None:
+        """Let the parent, and the child, go on."""
+        self._lock.release()
+
+
+def _folded_contains(value: str, folded: str) -> bool:
+    return folded in value.casefold()
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_abandoned: list[sqlite3.Connection] = []
+_forking: list[Pool] = []
+
+
+def _before_fork() -> None:
+    _forking.extend(_pools)
+    for pool in _forking:
+        pool.before_fork()
+
+
+def _after_fork() -> None:
+    while _forking:
+        _forking.pop().after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -1,0 +1,216 @@
+"""The local backend: one folder, SQLite for rows, immutable ``.npy`` segments for arrays.
+
+    manifest.json        what this is: format, model fingerprint, arrays
+    index.sqlite3        documents, metadata, and which segments count: the one commit point
+    segments/<name>/     keys.npy and one .npy per array, never changed once there
+    .lock, .owner.json   the writer's lock, and who holds it
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from palmette.errors import CorruptIndexError, ReadOnlyError, StoreError
+from palmette.search.engine import engine_named
+from palmette.search.probe import ArraySpec
+from palmette.store.backend import BackendStats
+from palmette.store.database import DATABASE, SCHEMA, Pool, storage_errors
+from palmette.store.filters import Filter, parse_filter
+from palmette.store.lock import LOCK, OWNER, write_lock
+from palmette.store.manifest import MANIFEST, Manifest, check_specs
+from palmette.store.segments import SEGMENTS, Segment, damaged, remove_orphans
+from palmette.store.select import rows_among
+from palmette.store.view import DOCUMENT, LocalView, Snapshot, document_of
+from palmette.store.writing import LocalWriter, read_meta, write_meta
+from palmette.types import Document
+
+__all__ = ["LocalBackend"]
+
+_PAGE = 500  # documents fetched at a time by scan
+_RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it
+
+
+class LocalBackend:
+    """Documents and arrays in a folder: many readers and one writer at a time, in threads and processes.
+
+    A write is one SQLite commit: killed at any moment, the index is as before or as after. Readers hold a
+    snapshot and never wait. Made by :meth:`create`, :meth:`open` or :meth:`in_memory`.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, *, lock_timeout: float, engine: str, durable: bool = True) -> None:
+        self.path, self._manifest = path, manifest
+        self._lock_timeout, self._durable = lock_timeout, durable
+        self._engine = engine_named(engine)
+        self._pool = Pool(path, durable=durable, busy_timeout=max(lock_timeout, 1.0))
+        self._snapshot: Snapshot | None = None
+        self._loading = threading.Lock()
+        self._finish = weakref.finalize(self, self._pool.close)
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the model that built the index."""
+        return self._manifest.fingerprint
+
+    @property
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """The arrays stored per document."""
+        return self._manifest.arrays
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        arrays: Sequence[ArraySpec],
+        *,
+        fingerprint: str,
+        lock_timeout: float = 10.0,
+        engine: str = "exact",
+    ) -> LocalBackend:
+        """Make an empty index in a new or empty folder."""
+        folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays))
+        check_specs(manifest.arrays)
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            _check_vacant(folder)
+            with write_lock(folder, lock_timeout):
+                _check_vacant(folder)
+                _prepare(folder, manifest, durable=True)
+        return cls(folder, manifest, lock_timeout=lock_timeout, engine=engine)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        fingerprint: str | None = None,
+        verify: bool = True,
+        lock_timeout: float = 10.0,
+        engine: str = "exact",
+    ) -> LocalBackend:
+        """Open an index; with ``verify`` every file is compared with its checksum first."""
+        folder = Path(path)
+        with storage_errors(folder):
+            manifest = Manifest.read(folder)
+        manifest.check_fingerprint(fingerprint, folder)
+        if not (folder / DATABASE).is_file():
+            raise damaged(folder / DATABASE, "an SQLite database", "no file")
+        backend = cls(folder, manifest, lock_timeout=lock_timeout, engine=engine)
+        try:
+            backend._check()
+            if verify:
+                backend.verify()
+        except BaseException:
+            backend.close()
+            raise
+        return backend
+
+    @classmethod
+    def in_memory(cls, arrays: Sequence[ArraySpec], *, fingerprint: str = "", engine: str = "exact") -> LocalBackend:
+        """An index that lasts as long as the object: in a private temporary folder, never flushed to disk."""
+        folder, manifest = Path(tempfile.mkdtemp(prefix="palmette-")), Manifest(fingerprint, tuple(arrays))
+        try:
+            check_specs(manifest.arrays)
+            with storage_errors(folder):
+                _prepare(folder, manifest, durable=False)
+            backend = cls(folder, manifest, lock_timeout=10.0, engine=engine, durable=False)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        backend._finish.detach()
+        backend._finish = weakref.finalize(backend, _discard, backend._pool, folder, os.getpid())
+        return backend
+
+    def read(self, filter: Filter | None = None) -> AbstractContextManager[LocalView]:
+        """A consistent view, narrowed by a filter that is applied before any ranking."""
+        return self._read(parse_filter(filter))
+
+    @contextmanager
+    def _read(self, filter: Filter | None) -> Iterator[LocalView]:
+        with self._pool.connection() as connection:
+            with storage_errors(self.path):
+                snapshot = self._begin(connection)
+                view = LocalView(connection, snapshot, filter, self.arrays, self._engine, self.path)
+            try:
+                yield view
+            finally:
+                view.is_open = False
+
+    def _begin(self, connection: sqlite3.Connection) -> Snapshot:
+        """Start a read transaction and get the arrays that belong to it."""
+        overtaken = -1
+        for _ in range(_RETRIES):
+            connection.execute("BEGIN")
+            generation = int(read_meta(connection, "generation"))
+            try:
+                return self._arrays_of(connection, generation)
+            except FileNotFoundError as error:
+                connection.rollback()
+                if generation == overtaken:
+                    raise damaged(Path(error.filename), "a segment file", "no file") from error
+                overtaken = generation
+        raise StoreError(f"{self.path} is being rewritten faster than it can be read; retry")
+
+    def _arrays_of(self, connection: sqlite3.Connection, generation: int) -> Snapshot:
+        snapshot = self._snapshot
+        if snapshot is not None and snapshot.generation == generation:
+            return snapshot
+        with self._loading:
+            snapshot = self._snapshot
+            if snapshot is None or snapshot.generation != generation:
+                dead = np.fromiter((key for (key,) in connection.execute("SELECT key FROM dead ORDER BY key")), np.int64)
+                snapshot = Snapshot(generation, self._segments(connection), dead)
+                if self._snapshot is None or self._snapshot.generation < generation:
+                    self._snapshot = snapshot
+        return snapshot
+
+    def _segments(self, connection: sqlite3.Connection) -> list[Segment]:
+        """The segments that this transaction sees, reusing those that are open."""
+        known = {segment.name: segment for segment in self._snapshot.segments} if self._snapshot else {}
+        rows = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
+        return [known.get(name) or Segment(self.path, name, count, json.loads(files), self.arrays) for name, count, files in rows]
+
+    @contextmanager
+    def write(self) -> Iterator[LocalWriter]:
+        """A change: committed as a whole on a clean exit, dropped as a whole on an exception."""
+        with self._pool.connection(write=True) as connection:
+            if self._pool.read_only:
+                raise ReadOnlyError(f"{self.path} cannot be written; change its permissions, or copy it where it can be")
+            with ExitStack() as stack:
+                with storage_errors(self.path):
+                    stack.enter_context(write_lock(self.path, self._lock_timeout))
+                    connection.execute("BEGIN IMMEDIATE")
+                    writer = LocalWriter(connection, self.path, self.arrays, self._segments, durable=self._durable)
+                try:
+                    yield writer
+                    writer.commit()
+                except BaseException:
+                    writer.drop()
+                    raise
+                with storage_errors(self.path):
+                    remove_orphans(self.path, {name for (name,) in connection.execute("SELECT name FROM segments")})
+
+    def get(self, ids: Sequence[str]) -> list[Document | None]:
+        """Documents by id, ``None`` where there is none."""
+        with self._pool.connection() as connection, storage_errors(self.path):
+            rows = rows_among(connection, f"SELECT {DOCUMENT} FROM documents WHERE id IN ({{}})", list(ids))
+            found: Mapping[str, Document] = {row[0]: document_of(*row) for row in rows}
+        return [found.get(id) for id in ids]
+
+    def scan(self, filter: Filter | None = None) -> Iterator[Document]:
+        """All documents that pass the filter, in the order they were added."""
+        with self.read(filter) as view:
+            keys = view.keys().tolist()
+            for start in range(0, len(keys), _PAGE):
+                yield from view.documents(keys[start : start + _PAGE])

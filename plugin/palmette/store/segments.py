@@ -1,0 +1,220 @@
+"""Arrays at rest: immutable folders of ``.npy`` files, one row per document, ordered by key.
+
+A segment is written under a temporary name, fsynced and renamed into place; only then may the database name it.
+It never changes afterwards, so readers map it and keep it mapped, even after a later writer has merged it away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.errors import CorruptIndexError
+from palmette.search.engine import Block
+from palmette.search.probe import ArraySpec, Floats, Keys
+from palmette.store.manifest import fsync_folder
+
+__all__ = ["SEGMENTS", "Files", "Segment", "SegmentWriter", "remove_orphans"]
+
+SEGMENTS = "segments"
+KEYS = "keys"
+_TEMPORARY = ".tmp"
+_CHUNK = 1 << 24  # bytes copied or hashed at a time
+
+Files = dict[str, dict[str, Any]]
+"""``{file name: {"size": bytes, "sha256": hex}}``."""
+
+
+class _Column:
+    """One ``.npy`` file written row by row; its header is reserved, and filled in when the count is known."""
+
+    _HEADER = 256
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self.path, self.dtype, self.shape = path, dtype, shape
+        self.file = path.open("wb")
+        self.file.write(bytes(self._HEADER))
+
+    def append(self, rows: NDArray[Any]) -> None:
+        self.file.write(np.ascontiguousarray(rows, self.dtype).data)
+
+    def finish(self, count: int, *, durable: bool) -> dict[str, Any]:
+        described = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False}
+        text = repr({**described, "shape": (count, *self.shape)}).encode("latin1")
+        body = self._HEADER - 10
+        header = b"\x93NUMPY\x01\x00" + body.to_bytes(2, "little") + text.ljust(body - 1) + b"\n"
+        self.file.seek(0)
+        self.file.write(header)
+        self.file.flush()
+        if durable:
+            os.fsync(self.file.fileno())
+        self.file.close()
+        return {"size": self.path.stat().st_size, "sha256": sha256(self.path)}
+
+
+def sha256(path: Path, advance: Callable[[int], object] = lambda _: None) -> str:
+    """The file's digest; ``advance`` hears how many bytes were read."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            advance(len(chunk))
+    return digest.hexdigest()
+
+
+class SegmentWriter:
+    """Builds one segment; nothing of it shows until :meth:`publish`."""
+
+    def __init__(self, folder: Path, arrays: Sequence[ArraySpec], *, durable: bool) -> None:
+        self.folder, self.durable, self.count = folder / SEGMENTS, durable, 0
+        self.name = secrets.token_hex(8)
+        self.path = self.folder / (self.name + _TEMPORARY)
+        self.path.mkdir()
+        self._columns: dict[str, _Column] = {}
+        try:
+            self._columns[KEYS] = _Column(self.path / f"{KEYS}.npy", np.dtype(np.int64), ())
+            for spec in arrays:
+                self._columns[spec.name] = _Column(self.path / f"{spec.name}.npy", np.dtype(spec.dtype), spec.shape)
+        except OSError:
+            self.drop()
+            raise
+
+    def append(self, keys: Keys, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Add rows; their keys must rise."""
+        self._columns[KEYS].append(keys)
+        for name, column in self._columns.items():
+            if name != KEYS:
+                column.append(arrays[name])
+        self.count += len(keys)
+
+    def append_segment(self, segment: Segment, rows: NDArray[np.int64], advance: Callable[[int], object]) -> None:
+        """Copy some rows of another segment, a piece at a time."""
+        width = sum(column.dtype.itemsize * int(np.prod(column.shape)) for column in self._columns.values())
+        step = max(1, _CHUNK // width)
+        for start in range(0, len(rows), step):
+            piece = rows[start : start + step]
+            self.append(segment.keys[piece], {n: segment.array(n)[piece] for n in self._columns if n != KEYS})
+            advance(len(piece))
+
+    def finish(self) -> Files:
+        """Fill in the headers and flush everything to the disk."""
+        files = {f"{n}.npy": column.finish(self.count, durable=self.durable) for n, column in self._columns.items()}
+        if self.durable:
+            fsync_folder(self.path)
+        return files
+
+    def publish(self) -> None:
+        """Rename into place: from here on a committed row may name it."""
+        self.path = self.path.rename(self.folder / self.name)
+        if self.durable:
+            fsync_folder(self.folder)
+
+    def drop(self) -> None:
+        """Forget the segment and its files."""
+        for column in self._columns.values():
+            try:
+                column.file.close()
+            except OSError:  # a full disk may refuse the last buffered bytes: they are not wanted
+                column.file = None  # type: ignore[assignment]
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Segment:
+    """A published segment, mapped for reading, with what searches derive from it."""
+
+    def __init__(self, folder: Path, name: str, count: int, files: Files, arrays: Iterable[ArraySpec]) -> None:
+        self.name, self.count, self.files = name, count, files
+        self.path = folder / SEGMENTS / name
+        self._arrays: dict[str, NDArray[Any]] = {}
+        self._blocks: dict[tuple[str, int], Block] = {}
+        self._lock = threading.Lock()
+        self.keys: Keys = self._map(KEYS, np.dtype(np.int64), ())
+        self._first = int(self.keys[0])
+        self._dense = int(self.keys[-1]) - self._first + 1 == count
+        for spec in arrays:
+            self._arrays[spec.name] = self._map(spec.name, np.dtype(spec.dtype), spec.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size on disk."""
+        return sum(int(file["size"]) for file in self.files.values())
+
+    def _map(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        path = self.path / f"{name}.npy"
+        size, expected = path.stat().st_size, self.files[path.name]["size"]
+        if size != expected:
+            raise damaged(path, f"{expected} bytes", f"{size} bytes")
+        try:
+            mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise damaged(path, "a .npy header", str(error)) from error
+        if mapped.dtype != dtype or mapped.shape != (self.count, *shape):
+            found = f"{mapped.dtype} {mapped.shape}"
+            raise damaged(path, f"{dtype} {(self.count, *shape)}", found)
+        return mapped.view(np.ndarray)
+
+    def array(self, name: str) -> NDArray[Any]:
+        """A stored array, mapped: [count, *shape]."""
+        return self._arrays[name]
+
+    def rows(self, keys: Keys) -> NDArray[np.int64]:
+        """Row numbers of those keys that lie here (``keys`` rises)."""
+        low, high = np.searchsorted(keys, (self._first, int(self.keys[-1]) + 1))
+        wanted = keys[low:high]
+        if self._dense:
+            return wanted - self._first
+        rows = np.searchsorted(self.keys, wanted)
+        return rows[self.keys[rows] == wanted] if len(rows) else rows
+
+    def block(self, name: str, fold: int) -> Block:
+        """The array as the kernels want it: float32 [count, d], neighbouring columns summed in runs of ``fold``.
+
+        What is not stored that way already is computed once, and kept in memory as long as the segment is open.
+        """
+        with self._lock:
+            if (name, fold) not in self._blocks:
+                stored = self._arrays[name]
+                ready = stored.dtype == np.float32 and fold == 1
+                self._blocks[name, fold] = Block(stored if ready else _folded(stored, fold), self.keys)
+            return self._blocks[name, fold]
+
+    def verify(self, advance: Callable[[int], object]) -> None:
+        """Compare every file with its checksum."""
+        for name, recorded in self.files.items():
+            found = sha256(self.path / name, advance)
+            if found != recorded["sha256"]:
+                raise damaged(self.path / name, f"sha256 {recorded['sha256']}", f"sha256 {found}")
+
+
+def _folded(stored: NDArray[Any], fold: int) -> Floats:
+    count, columns = stored.shape
+    folded = np.empty((count, columns // fold), np.float32)
+    step = max(1, _CHUNK // (8 * columns))
+    for start in range(0, count, step):
+        piece = stored[start : start + step]
+        folded[start : start + step] = piece.reshape(len(piece), -1, fold).sum(axis=2, dtype=np.float64)
+    return folded
+
+
+def damaged(path: Path, expected: str, found: str) -> CorruptIndexError:
+    """The error for a file that is not as it was written."""
+    return CorruptIndexError(
+        f"{path} is damaged: expected {expected}, found {found}; restore it from a backup, or build the index again"
+    )
+
+
+def remove_orphans(folder: Path, keep: set[str]) -> None:
+    """Remove segment folders that no committed state names (a killed writer's, or merged ones)."""
+    for entry in (folder / SEGMENTS).iterdir():
+        if entry.name not in keep and re.fullmatch(r"[0-9a-f]{16}(\.tmp)?", entry.name):
+            shutil.rmtree(entry, ignore_errors=True)

@@ -1,0 +1,136 @@
+"""Filters as SQL: each condition yields keys from the (name, value, key) index, and NumPy combines them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from palmette.errors import FilterError
+from palmette.search.probe import Keys
+from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, matches, names
+
+__all__ = ["check_names", "rows_among", "select_keys"]
+
+_FEW = 256  # documents that are quicker read and judged one by one
+_CHUNK = 500  # parameters of one statement
+_PROBE = 2048  # rows counted, at most, to find the narrowest condition
+_COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_NONE: Keys = np.empty(0, np.int64)
+
+
+def select_keys(connection: sqlite3.Connection, filter: Filter, everything: Keys) -> Keys:
+    """The keys that pass, rising; ``everything`` holds the keys of all documents."""
+    return _select(connection, filter, everything)
+
+
+def _select(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
+    if len(within) <= _FEW:
+        return _judge(connection, node, within)
+    match node:
+        case And(parts):
+            for part in sorted(parts, key=lambda part: _estimate(connection, part)):
+                within = _select(connection, part, within)
+            return within
+        case Or(parts):
+            chosen = np.zeros(len(within), bool)
+            for part in parts:
+                chosen |= np.isin(within, _select(connection, part, within), assume_unique=True)
+            return within[chosen]
+        case Not(part):
+            return within[~np.isin(within, _select(connection, part, within), assume_unique=True)]
+        case Ids(ids):
+            rows = rows_among(connection, "SELECT key FROM documents WHERE id IN ({})", sorted(ids))
+            passing = np.array([key for (key,) in rows], np.int64)
+        case Condition(name, "in", values) if len(values) > _CHUNK:
+            chunks = [Condition(name, "in", values[i : i + _CHUNK]) for i in range(0, len(values), _CHUNK)]
+            return _select(connection, Or(tuple(chunks)), within)
+        case Condition():
+            passing = _fetch(connection, *_sql(node))
+    return within[np.isin(within, passing)]
+
+
+def rows_among(connection: sqlite3.Connection, query: str, values: Sequence[Scalar]) -> Iterator[tuple[Any, ...]]:
+    """Run ``query`` with its ``{}`` standing for the values, some hundreds at a time."""
+    for start in range(0, len(values), _CHUNK):
+        some = values[start : start + _CHUNK]
+        yield from connection.execute(query.format(", ".join("?" * len(some))), some)
+
+
+def _judge(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
+    """Judge a few documents by the definition itself."""
+    query = "SELECT key, id, metadata FROM documents WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key"
+    rows = connection.execute(query, [json.dumps(within.tolist())])
+    return np.array([key for key, id, metadata in rows if matches(node, json.loads(metadata), id)], np.int64)
+
+
+def _fetch(connection: sqlite3.Connection, query: str, values: Sequence[Scalar]) -> Keys:
+    # One long text is several times quicker to hand over than a row object per key.
+    [(text,)] = connection.execute(f"SELECT group_concat(key) FROM ({query})", values)
+    return np.fromstring(text, dtype=np.int64, sep=",") if text else _NONE
+
+
+def _estimate(connection: sqlite3.Connection, node: Filter) -> int:
+    """Roughly how many documents pass: only the order of parts depends on it."""
+    match node:
+        case Ids(ids):
+            return len(ids)
+        case And(parts):
+            return min(_estimate(connection, part) for part in parts)
+        case Or(parts):
+            return min(sum(_estimate(connection, part) for part in parts), _PROBE)
+        case Condition(_, "in" | "gt" | "gte" | "lt" | "lte" | "all"):
+            query, values = _sql(node)
+            [(count,)] = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {_PROBE})", values)
+            return int(count)
+    return _PROBE + 1  # complements and text searches look at everything: last
+
+
+def _sql(condition: Condition) -> tuple[str, list[Scalar]]:
+    """Keys of the documents where the condition holds (several times, perhaps). '' parts numbers from text."""
+    name, op, values = condition.name, condition.op, list(condition.values)
+    start = "SELECT key FROM metadata WHERE name = ?"
+    if op == "exists":
+        return "SELECT key FROM metadata WHERE name = ? OR (name >= ? AND name < ?)", [name, name + ".", name + "/"]
+    if op in ("contains", "icontains"):
+        test = "instr(value, ?)" if op == "contains" else "folded_contains(value, ?)"
+        needle = str(values[0]) if op == "contains" else str(values[0]).casefold()
+        return f"{start} AND value >= '' AND {test}", [name, needle]
+    if op in _COMPARISONS:
+        side = "value >= ''" if isinstance(values[0], str) else "value < ''"
+        return f"{start} AND {side} AND value {_COMPARISONS[op]} ?", [name, values[0]]
+    marks = ", ".join("?" * len(values))
+    if op == "all":
+        distinct = set(values)
+        marks = ", ".join("?" * len(distinct))
+        query = f"{start} AND value IN ({marks}) GROUP BY key HAVING count(*) = {len(distinct)}"
+        return query, [name, *distinct]
+    return f"{start} AND value IN ({marks})", [name, *values]
+
+
+def check_names(connection: sqlite3.Connection, filter: Filter) -> None:
+    """Raise for a name that no document has: it is misspelt more often than meant."""
+    for name in dict.fromkeys(names(filter)):
+        if connection.execute("SELECT 1 FROM metadata WHERE name = ? LIMIT 1", [name]).fetchone():
+            continue
+        known = _known_names(connection)
+        near = get_close_matches(name, known, n=3) or [one for one in known if one.startswith(name + ".")]
+        hint = f" Did you mean {' or '.join(map(repr, near[:3]))}?" if near else ""
+        listed = ", ".join(known[:30]) + (", …" if len(known) > 30 else "")
+        raise FilterError(
+            f"the filter asks for {name!r}, but no document has metadata of that name.{hint} "
+            f"Names: {listed or 'none'}. To allow for it, test {{{name!r}: {{'$exists': …}}}}"
+        )
+
+
+def _known_names(connection: sqlite3.Connection) -> list[str]:
+    """All metadata names, by leaps through the index."""
+    leaps = """WITH RECURSIVE leap(name) AS (
+        SELECT min(name) FROM metadata
+        UNION ALL SELECT (SELECT min(name) FROM metadata WHERE name > leap.name) FROM leap WHERE leap.name IS NOT NULL)
+        SELECT name FROM leap WHERE name IS NOT NULL"""
+    return [name for (name,) in connection.execute(leaps)]

@@ -1,0 +1,174 @@
+"""Reading a local index: one consistent state of rows, arrays and filter."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.errors import EncodingError, InputError, NotFoundError, StoreError
+from palmette.search.engine import Block, Engine, top_k
+from palmette.search.probe import ArraySpec, Found, Keys, Probe
+from palmette.store.database import storage_errors
+from palmette.store.filters import Filter
+from palmette.store.segments import Segment
+from palmette.store.select import check_names, rows_among, select_keys
+from palmette.types import Document
+
+__all__ = ["LocalView", "Snapshot", "document_of"]
+
+_FILTERS_KEPT = 64
+DOCUMENT = "id, text, metadata, fields"
+
+
+def document_of(id: str, text: str, metadata: str, fields: str) -> Document:
+    """A document from its row."""
+    return Document(id, text, json.loads(metadata), json.loads(fields))
+
+
+class Snapshot:
+    """The arrays of one generation, shared by all views of it."""
+
+    def __init__(self, generation: int, segments: Sequence[Segment], dead: Keys) -> None:
+        self.generation, self.segments = generation, segments
+        kept = [segment.keys if not len(dead) else np.setdiff1d(segment.keys, dead, True) for segment in segments]
+        self.keys: Keys = np.concatenate([np.empty(0, np.int64), *kept])
+        self._rows = [None if len(k) == s.count else s.rows(k) for k, s in zip(kept, segments, strict=True)]
+        self._filtered: OrderedDict[Filter, Keys] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def select(self, connection: sqlite3.Connection, filter: Filter | None) -> Keys:
+        """The keys that pass; recent filters are remembered, since requests repeat them (a tenant, a language)."""
+        if filter is None:
+            return self.keys
+        with self._lock:
+            if filter in self._filtered:
+                self._filtered.move_to_end(filter)
+                return self._filtered[filter]
+        if len(self.keys):
+            check_names(connection, filter)
+        keys = select_keys(connection, filter, self.keys)
+        with self._lock:
+            self._filtered[filter] = keys
+            if len(self._filtered) > _FILTERS_KEPT:
+                self._filtered.popitem(last=False)
+        return keys
+
+    def blocks(self, keys: Keys, name: str, fold: int) -> Iterator[tuple[Block, NDArray[np.int64] | None]]:
+        """The segments that hold some of these keys, and the rows to look at."""
+        for segment, alive in zip(self.segments, self._rows, strict=True):
+            rows = alive if keys is self.keys else segment.rows(keys)
+            if rows is None or len(rows):
+                everything = rows is None or len(rows) == segment.count
+                yield segment.block(name, fold), None if everything else rows
+
+    def take(self, name: str, keys: Keys, out: NDArray[Any]) -> None:
+        """Copy the rows of ``keys`` (any order, all present) into ``out``."""
+        order = np.argsort(keys, kind="stable")
+        start, ordered = 0, keys[order]
+        for segment in self.segments:
+            stop = int(np.searchsorted(ordered, segment.keys[-1], side="right"))
+            if stop > start:
+                out[order[start:stop]] = segment.array(name)[segment.rows(ordered[start:stop])]
+            start = stop
+
+
+class LocalView:
+    """One state of a local index, narrowed by a filter. Threads may share it while it is open."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        snapshot: Snapshot,
+        filter: Filter | None,
+        arrays: Sequence[ArraySpec],
+        engine: Engine,
+        folder: Path,
+    ) -> None:
+        self._connection, self._snapshot, self._engine, self._folder = connection, snapshot, engine, folder
+        self._arrays = {spec.name: spec for spec in arrays}
+        self._lock = threading.Lock()
+        self._keys = snapshot.select(connection, filter)
+        self.is_open = True
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise StoreError("this view is closed: use it inside its `with backend.read() as view:` block")
+
+    def _query(self, query: str, values: Sequence[str | int]) -> list[tuple[Any, ...]]:
+        with self._lock, storage_errors(self._folder):
+            self._check_open()
+            return list(rows_among(self._connection, query, values))
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def keys(self) -> Keys:
+        """All keys that pass the filter, ascending."""
+        return self._keys.copy()
+
+    def key_of(self, id: str) -> int | None:
+        """The key of a document that passes the filter."""
+        rows = self._query("SELECT key FROM documents WHERE id IN ({})", [id])
+        return int(rows[0][0]) if rows and self._holds(np.array(rows[0])).all() else None
+
+    def _holds(self, keys: Keys) -> NDArray[np.bool_]:
+        if not len(self._keys):
+            return np.zeros(len(keys), bool)
+        places = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
+        held: NDArray[np.bool_] = self._keys[places] == keys
+        return held
+
+    def _known(self, keys: Sequence[int]) -> Keys:
+        self._check_open()
+        wanted = np.asarray(keys, np.int64).reshape(-1)
+        held = self._holds(wanted)
+        if not held.all():
+            raise NotFoundError(f"key {wanted[~held][0]} is not in this view: it was never there, or fails its filter")
+        return wanted
+
+    def documents(self, keys: Sequence[int]) -> list[Document]:
+        """The documents under these keys, in this order."""
+        wanted = self._known(keys).tolist()
+        rows = self._query(f"SELECT key, {DOCUMENT} FROM documents WHERE key IN ({{}})", wanted)
+        found = {key: document_of(*row) for key, *row in rows}
+        return [found[key] for key in wanted]
+
+    def array(self, name: str, keys: Sequence[int]) -> NDArray[np.generic]:
+        """Rows of a stored array: [len(keys), *shape]."""
+        wanted, spec = self._known(keys), self._spec(name)
+        out: NDArray[np.generic] = np.empty((len(wanted), *spec.shape), spec.dtype)
+        self._snapshot.take(name, wanted, out)
+        return out
+
+    def _spec(self, name: str) -> ArraySpec:
+        if name not in self._arrays:
+            raise InputError(f"this index stores no array {name!r}. Arrays: {', '.join(self._arrays)}")
+        return self._arrays[name]
+
+    def nearest(self, probe: Probe, k: int) -> Found:
+        """The ``k`` best documents of every query: [Q, min(k, len(self))]."""
+        self._check_open()
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise InputError(f"k must be an int of at least 1, got {k!r}")
+        spec = self._spec(probe.array)
+        columns = probe.queries.shape[1] * probe.fold
+        if probe.fold < 1 or spec.shape != (columns,):
+            raise InputError(
+                f"array {spec.name!r} holds {spec.shape} numbers per document; a probe of "
+                f"{probe.queries.shape[1]} columns × fold {probe.fold} does not fit"
+            )
+        if probe.metric not in ("inner_product", "overlap"):
+            raise InputError(f"unknown metric {probe.metric!r}. Metrics: inner_product, overlap")
+        bad = ~np.isfinite(probe.queries).all(axis=1)
+        if bad.any():
+            raise EncodingError(f"query {int(bad.argmax())} of the probe holds NaN or infinity; check the encoder's output")
+        blocks = list(self._snapshot.blocks(self._keys, spec.name, probe.fold))
+        return top_k(blocks, np.ascontiguousarray(probe.queries), probe.metric, int(k), self._engine)

@@ -1,0 +1,275 @@
+"""Changing a local index: rows go into an open transaction, arrays into a segment nobody sees until the commit."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreError
+from palmette.search.probe import ArraySpec
+from palmette.store.database import storage_errors
+from palmette.store.filters import Scalar, flatten
+from palmette.store.segments import Files, Segment, SegmentWriter
+from palmette.store.select import rows_among
+from palmette.types import Document, Metadata
+
+__all__ = ["LocalWriter", "read_meta", "write_meta"]
+
+_ABSORB = 2  # a write takes in trailing segments up to this many times what it has written so far
+
+
+def read_meta(connection: sqlite3.Connection, name: str) -> Any:
+    """A value of the meta table."""
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
+    if row is None:
+        raise StoreError(f"the database has no {name!r}: it is not a palmette index")
+    return row[0]
+
+
+def write_meta(connection: sqlite3.Connection, name: str, value: str | int) -> None:
+    """Set a value of the meta table."""
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, value])
+
+
+class LocalWriter:
+    """One change: an open write transaction and the segment being built beside it."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        folder: Path,
+        arrays: Sequence[ArraySpec],
+        load: Callable[[sqlite3.Connection], Sequence[Segment]],
+        *,
+        durable: bool,
+    ) -> None:
+        self._db, self._folder, self._arrays, self._load, self._durable = connection, folder, arrays, load, durable
+        self._next = int(read_meta(connection, "next_key"))
+        self._segment: SegmentWriter | None = None
+        self._put: dict[str, str] = {}
+        self._changed = False
+        self._failed = False
+        self.is_open = True
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        """A change that stops half way spoils the whole write: it can then only be dropped."""
+        if not self.is_open or self._failed:
+            raise StoreError("this write is over or has failed; start a new one with `with backend.write() as writer:`")
+        self._failed = True
+        with storage_errors(self._folder):
+            yield
+        self._failed = False
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        """The content digests of those ids that exist."""
+        with self._step():
+            return dict(rows_among(self._db, "SELECT id, digest FROM documents WHERE id IN ({})", _check_ids(ids)))
+
+    def put(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
+        """Insert documents, replacing those whose id exists."""
+        rows = [_row(document) for document in documents]
+        self._check_arrays(documents, arrays)
+        fresh: dict[str, int] = {}
+        for place, row in enumerate(rows):
+            known = rows[fresh[row.id]].digest if row.id in fresh else self._put.get(row.id)
+            if known is None:
+                fresh[row.id] = place
+            elif known != row.digest:
+                raise DuplicateIdError(f"id {row.id!r} was given twice in one write with different contents; give each its own id")
+        if not fresh:
+            return
+        with self._step():
+            self._remove(list(fresh))
+            places = np.fromiter(fresh.values(), np.int64)
+            keys = np.arange(self._next, self._next + len(places))
+            if self._segment is None:
+                self._segment = SegmentWriter(self._folder, self._arrays, durable=self._durable)
+            self._segment.append(keys, {spec.name: _pick(arrays[spec.name], places) for spec in self._arrays})
+            chosen = [rows[place] for place in places]
+            self._insert(keys.tolist(), chosen)
+            self._next += len(places)
+            self._put.update((row.id, row.digest) for row in chosen)
+            self._changed = True
+
+    def _insert(self, keys: list[int], rows: Sequence[_Row]) -> None:
+        self._db.executemany(
+            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?)",
+            ((key, row.id, row.text, row.metadata, row.fields, row.digest) for key, row in zip(keys, rows, strict=True)),
+        )
+        self._db.executemany(
+            "INSERT INTO metadata VALUES (?, ?, ?)",
+            ((name, value, key) for key, row in zip(keys, rows, strict=True) for name, value in row.values),
+        )
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Remove documents; returns the ids that were there."""
+        with self._step():
+            removed = self._remove(_check_ids(ids))
+            for id in removed:
+                self._put.pop(id, None)
+            self._changed = self._changed or bool(removed)
+            return removed
+
+    def _remove(self, ids: Sequence[str]) -> list[str]:
+        found = {}
+        for key, id, metadata in rows_among(self._db, "SELECT key, id, metadata FROM documents WHERE id IN ({})", ids):
+            found[id] = (key, json.loads(metadata))
+        self._db.executemany(
+            "DELETE FROM metadata WHERE name = ? AND value = ? AND key = ?",
+            ((name, value, key) for key, metadata in found.values() for name, value in _values(metadata)),
+        )
+        self._db.executemany("DELETE FROM documents WHERE key = ?", ((key,) for key, _ in found.values()))
+        self._db.executemany("INSERT INTO dead VALUES (?)", ((key,) for key, _ in found.values()))
+        return [id for id in dict.fromkeys(ids) if id in found]
+
+    def _check_arrays(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
+        if set(arrays) != {spec.name for spec in self._arrays}:
+            expected = ", ".join(spec.name for spec in self._arrays)
+            raise InputError(f"this index stores the arrays {expected}; got {', '.join(map(str, arrays)) or 'none'}")
+        for spec in self._arrays:
+            given, shape = np.asarray(arrays[spec.name]), (len(documents), *spec.shape)
+            if given.shape != shape or given.dtype != np.dtype(spec.dtype):
+                raise InputError(
+                    f"array {spec.name!r} must be {spec.dtype} {shape} for {len(documents)} documents, "
+                    f"got {given.dtype} {given.shape}"
+                )
+            if given.dtype.kind == "f" and not np.isfinite(given).all():
+                bad = int(np.isfinite(given.reshape(len(documents), -1)).all(axis=1).argmin())
+                raise EncodingError(
+                    f"the encoder returned NaN or infinity for document {documents[bad].id!r} (array {spec.name!r}); "
+                    "nothing was written. Check the text and the encoder"
+                )
+
+    def compact(self) -> None:
+        """Rewrite everything that lives into one segment."""
+        with self._step():
+            self._changed = True
+            self._pack(everything=True)
+
+    def commit(self) -> None:
+        """Make it so: segment first, then the one database commit."""
+        with self._step():
+            if not self._changed:
+                return
+            self._pack(everything=False)
+            write_meta(self._db, "next_key", self._next)
+            write_meta(self._db, "generation", int(read_meta(self._db, "generation")) + 1)
+            segment, self._segment = self._segment, None  # from here on it may be named: never dropped, only orphaned
+            if segment is not None:
+                segment.publish()
+            self._db.execute("COMMIT")
+        self.is_open = False
+
+    def drop(self) -> None:
+        """Forget everything."""
+        self.is_open = False
+        if self._segment is not None:
+            self._segment.drop()
+
+    def _pack(self, *, everything: bool) -> None:
+        """Settle which segments there will be, and write the new one.
+
+        Trailing segments that are small beside the new rows are merged into it, so that their number stays
+        logarithmic and a row is copied O(log N) times in all. A segment without living rows goes.
+        """
+        fresh = self._fresh()
+        size, trailing = self._alive(fresh) if fresh else 0, True
+        absorbed: list[Segment] = []
+        for segment in reversed(self._load(self._db)):
+            live = self._alive(segment)
+            trailing = trailing and live <= _ABSORB * size
+            if live == 0 or trailing or everything:
+                absorbed.append(segment)
+                size += live
+        if fresh and not absorbed and size:
+            self._register(self._segment, fresh.files)
+        else:
+            self._merge([*reversed(absorbed), *([fresh] if fresh else [])], size)
+
+    def _fresh(self) -> Segment | None:
+        """What this write has put so far, readable."""
+        if self._segment is None:
+            return None
+        return Segment(self._folder, self._segment.path.name, self._segment.count, self._segment.finish(), self._arrays)
+
+    def _alive(self, segment: Segment) -> int:
+        span = [int(segment.keys[0]), int(segment.keys[-1])]
+        [(dead,)] = self._db.execute("SELECT count(*) FROM dead WHERE key BETWEEN ? AND ?", span)
+        return segment.count - int(dead)
+
+    def _merge(self, segments: Sequence[Segment], size: int) -> None:
+        merged = SegmentWriter(self._folder, self._arrays, durable=self._durable) if size else None
+        replaced, self._segment = self._segment, merged
+        with tqdm(total=size, desc="merging segments", unit="doc", delay=2, disable=None, leave=False) as bar:
+            for segment in segments:
+                span = [int(segment.keys[0]), int(segment.keys[-1])]
+                dead = [key for (key,) in self._db.execute("SELECT key FROM dead WHERE key BETWEEN ? AND ?", span)]
+                if merged:
+                    merged.append_segment(segment, np.flatnonzero(np.isin(segment.keys, dead, invert=True)), bar.update)
+                self._db.execute("DELETE FROM dead WHERE key BETWEEN ? AND ?", span)
+                self._db.execute("DELETE FROM segments WHERE name = ?", [segment.name])
+        if replaced:
+            replaced.drop()
+        if merged:
+            self._register(merged, merged.finish())
+
+    def _register(self, segment: SegmentWriter, files: Files) -> None:
+        row = [segment.name, segment.count, json.dumps(files)]
+        self._db.execute("INSERT INTO segments(name, count, files) VALUES (?, ?, ?)", row)
+
+
+class _Row(NamedTuple):
+    """A document as it is stored."""
+
+    id: str
+    text: str
+    metadata: str
+    fields: str
+    digest: str
+    values: list[tuple[str, Scalar]]
+
+
+def _row(document: Document) -> _Row:
+    if not isinstance(document, Document):
+        raise InputError(f"put takes Document objects, got {type(document).__name__}: {document!r:.100}")
+    metadata, fields = (
+        json.dumps(dict(part), ensure_ascii=False, allow_nan=False) for part in (document.metadata, document.fields)
+    )
+    for name, text in (("id", document.key), ("text", document.text), ("metadata", metadata), ("fields", fields)):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"document {document.id!r}: its {name} holds {text[error.start]!r} at position {error.start}, half of a "
+                "surrogate pair, which is no text; clean it with text.encode('utf-8', 'replace').decode()"
+            ) from error
+    return _Row(document.key, document.text, metadata, fields, document.digest, _values(document.metadata))
+
+
+def _values(metadata: Metadata) -> list[tuple[str, Scalar]]:
+    return [(name, int(one) if isinstance(one, bool) else one) for name, some in flatten(metadata).items() for one in some]
+
+
+def _check_ids(ids: Sequence[str]) -> list[str]:
+    if isinstance(ids, str) or (bad := [id for id in ids if not isinstance(id, str)]):
+        raise InputError(f"ids must be a list of str, got {ids if isinstance(ids, str) else bad[0]!r}")
+    return list(dict.fromkeys(id for id in ids if id.isprintable() or _is_text(id)))
+
+
+def _is_text(id: str) -> bool:
+    """Half surrogate pairs cannot be stored, so no document has such an id."""
+    return not any("\ud800" <= character <= "\udfff" for character in id)
+
+
+def _pick(array: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:
+    """Rows at rising places, without a copy when they are all of them."""
+    return array if len(places) == len(array) else array[places]

@@ -1,0 +1,329 @@
+"""One training loop for all methods.
+
+A method says *what* is learned in a :class:`Task` (module, loss of a batch, validation); this module says *how*:
+AdamW with warm-up and decay, clipping, mixed precision, early stopping on a retrieval metric with the best
+weights restored, a JSON log, and a resume that ends where an unbroken run would have ended. Every random draw is
+a function of (seed, step), so nothing but the step has to be remembered to draw the same numbers again.
+
+Several GPUs: start the same command with ``accelerate launch``; every process draws its own batches and the
+gradients are averaged.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypedDict
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from palmette.config import Config, check_range
+from palmette.errors import ConfigError, TrainingError
+from palmette.training_state import TrainingState
+
+__all__ = ["Task", "Trained", "TrainingConfig", "TrainingOptions", "train"]
+
+
+class TrainingOptions(TypedDict, total=False):
+    """Keyword options of every ``fit`` that concern the loop; see :class:`TrainingConfig`."""
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+    warmup: float
+    decay: Literal["cosine", "linear", "constant"]
+    clip: float
+    precision: Literal["auto", "float32", "bfloat16"]
+    evaluate_every: int | None
+    patience: int | None
+    save_every: int | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Config):
+    """How to train.
+
+    Attributes:
+        steps: Optimiser steps at most.
+        batch_size: Pairs per step (and per process).
+        learning_rate: Peak rate of AdamW.
+        weight_decay: Decoupled weight decay of matrices (never of biases and scales).
+        warmup: Share of the steps in which the rate rises.
+        decay: How the rate falls afterwards, to zero at the last step.
+        clip: Largest gradient norm; 0 for none.
+        precision: ``auto`` is bfloat16 on a GPU that has it, else float32.
+        evaluate_every: Steps between validations; ``None`` for ten in a run.
+        patience: Validations without a better metric after which training stops; ``None`` for never.
+        save_every: Steps between saved states (with an ``output_dir``); ``None`` for at each validation.
+        seed: Of everything random.
+    """
+
+    steps: int = 1000
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    warmup: float = 0.05
+    decay: Literal["cosine", "linear", "constant"] = "cosine"
+    clip: float = 1.0
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    evaluate_every: int | None = None
+    patience: int | None = None
+    save_every: int | None = None
+    seed: int = 0
+
+    def check(self) -> None:
+        """Ranges."""
+        for name, low, high in (
+            ("steps", 0, 1e9),
+            ("batch_size", 2, 1e7),
+            ("weight_decay", 0, 1e3),
+            ("warmup", 0, 1),
+            ("clip", 0, 1e9),
+            ("evaluate_every", 1, 1e9),
+            ("patience", 1, 1e9),
+            ("save_every", 1, 1e9),
+            ("seed", 0, 2**31 - 1),
+        ):
+            check_range("training", name, getattr(self, name), low, high)
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"training: learning_rate must be above 0, got {self.learning_rate!r}")
+
+    @property
+    def interval(self) -> int:
+        """Steps between validations."""
+        return self.evaluate_every or max(1, math.ceil(self.steps / 10))
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, 0 ≤ step < steps."""
+        rise = round(self.warmup * self.steps)
+        if step < rise:
+            return self.learning_rate * (step + 1) / rise
+        done = (step - rise) / max(1, self.steps - rise)
+        factor = {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "constant": 1.0}
+        return self.learning_rate * factor[self.decay]
+
+
+class Task(Protocol):
+    """What a method trains."""
+
+    module: nn.Module
+    metric: str
+    """The validation metric to maximise, a key of what :meth:`validate` returns."""
+
+    def size(self) -> int:
+        """How many training rows (pairs) there are."""
+        ...
+
+    def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator) -> Tensor:
+        """Scalar loss of a batch of training rows; random draws come from ``generator`` (on the CPU)."""
+        ...
+
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """Retrieval metrics on held-out queries; empty when there are none."""
+        ...
+
+    def to(self, device: torch.device) -> None:
+        """Move what the loss reads to the device that trains."""
+        ...
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run did."""
+
+    steps: int
+    best_step: int
+    metrics: Mapping[str, float]
+    seconds: float
+    stopped_early: bool
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def _generator(*seeds: int) -> torch.Generator:
+    sequence = np.random.SeedSequence(seeds)
+    return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
+
+
+def _rows(config: TrainingConfig, size: int, step: int, process: int) -> NDArray[np.int64]:
+    """The training rows of a step: each epoch is a fresh permutation, cut into batches."""
+    batch = min(config.batch_size, size)
+    per_epoch = size // batch
+    epoch, index = divmod(step, per_epoch)
+    order = torch.randperm(size, generator=_generator(config.seed, 1, epoch, process))
+    return order[index * batch : (index + 1) * batch].numpy()
+
+
+def _accelerator(device: str | None) -> Accelerator:
+    return Accelerator(cpu=device is not None and torch.device(device).type == "cpu")
+
+
+def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
+    learned = [p for p in module.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in learned if p.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in learned if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+
+
+def _autocast(config: TrainingConfig, device: torch.device) -> Any:
+    wanted = config.precision
+    if wanted == "auto":
+        capable = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        wanted = "bfloat16" if capable else "float32"
+    return torch.autocast(device.type, dtype=torch.bfloat16) if wanted == "bfloat16" else nullcontext()
+
+
+class _Loop:
+    """State of one run; :func:`train` drives it."""
+
+    def __init__(self, task: Task, config: TrainingConfig, device: str | None, output_dir: Path | None) -> None:
+        self.task, self.config = task, config
+        self.accelerator = _accelerator(device)
+        task.to(self.accelerator.device)
+        optimizer = torch.optim.AdamW(_groups(task.module, config), lr=config.learning_rate)
+        self.module, self.optimizer = self.accelerator.prepare(task.module, optimizer)
+        self.state = TrainingState.fresh(task.module)
+        self.store = output_dir if self.accelerator.is_main_process else None
+        self.running: float | None = None
+
+    def resume(self, path: Path) -> None:
+        """Go on from a saved state, when there is one."""
+        self.state = TrainingState.load(path, self.task.module, self.optimizer, self.config, self.task.size())
+        self.running = self.state.history[-1].get("loss") if self.state.history else None
+
+    def step(self, step: int) -> float:
+        """One optimiser step; returns the loss."""
+        config, device = self.config, self.accelerator.device
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.rate(step)
+        process = self.accelerator.process_index
+        rows = _rows(config, self.task.size(), step, process)
+        devices = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), _autocast(config, device):
+            generator = _generator(config.seed, 2, step, process)
+            torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))  # dropout
+            loss = self.task.loss(self.module, rows, generator)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise TrainingError(
+                f"the loss became {value} at step {step} of {config.steps}: try a lower learning_rate "
+                f"(now {config.learning_rate:g}) or precision='float32' (now {config.precision!r})"
+            )
+        self.optimizer.zero_grad(set_to_none=True)
+        self.accelerator.backward(loss)
+        if config.clip:
+            self.accelerator.clip_grad_norm_(self.module.parameters(), config.clip)
+        self.optimizer.step()
+        self.running = value if self.running is None else 0.9 * self.running + 0.1 * value
+        return value
+
+    def validate(self, step: int) -> dict[str, float]:
+        """Score the weights after ``step`` steps and remember them when they are the best so far."""
+        self.module.eval()
+        with torch.inference_mode():
+            metrics = self.task.validate(self.task.module)
+        self.module.train()
+        if not metrics:
+            return {}
+        score = metrics[self.task.metric]
+        if score > self.state.best_score:
+            self.state.remember(self.task.module, step, score, metrics)
+        return metrics
+
+    def record(self, step: int, **values: Any) -> None:
+        """Add a line to the history and to the log."""
+        entry = {"step": step, "seconds": round(self.state.seconds, 3), **values}
+        self.state.log(entry, self.store)
+
+    def save(self, step: int) -> None:
+        """Write everything a resume needs."""
+        if self.store is not None:
+            self.state.save(self.store, step, self.task.module, self.optimizer, self.config, self.task.size())
+
+
+def _run(loop: _Loop, bar: Any) -> tuple[int, bool]:
+    """Steps until the end or until patience is spent; returns (steps done, stopped early)."""
+    config, task = loop.config, loop.task
+    clock = time.monotonic()
+    if loop.state.step == 0:
+        loop.record(0, metrics=loop.validate(0))
+    for step in range(loop.state.step, config.steps):
+        loop.step(step)
+        done, last = step + 1, step + 1 == config.steps
+        loop.state.seconds += time.monotonic() - clock
+        clock = time.monotonic()
+        bar.update(1)
+        due = done % config.interval == 0 or last
+        if due:
+            metrics = loop.validate(done)
+            loop.record(done, loss=loop.running, rate=config.rate(step), metrics=metrics)
+            if metrics:
+                bar.set_postfix(loss=f"{loop.running:.3f}", **{task.metric: f"{metrics[task.metric]:.3f}"})
+        if (due if config.save_every is None else done % config.save_every == 0) or last:
+            loop.save(done)
+        if loop.state.stopped(config):
+            loop.save(done)
+            return done, True
+    return max(config.steps, loop.state.step), False
+
+
+def train(
+    task: Task,
+    config: TrainingConfig,
+    *,
+    device: str | None = None,
+    output_dir: str | Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+    label: str = "train",
+) -> Trained:
+    """Train ``task.module`` in place and leave the best weights in it.
+
+    Args:
+        task: What to learn.
+        config: How.
+        device: ``"cpu"`` keeps off the GPU; otherwise the best device there is.
+        output_dir: Where the state (``training.safetensors``) and the log (``training.jsonl``) go; ``None`` keeps none.
+        resume: Go on from the state in ``output_dir``; without one, start anew.
+        progress: A progress bar; ``None`` shows it on a terminal only.
+        label: What the bar says.
+
+    Returns:
+        What the run did, with the metrics of the best weights.
+    """
+    if task.size() < 2:
+        raise TrainingError(f"training needs at least 2 pairs of question and document, got {task.size()}")
+    if resume and output_dir is None:
+        raise ConfigError("resume=True needs the output_dir of the run to go on with")
+    folder = None if output_dir is None else Path(output_dir)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    loop = _Loop(task, config, device, folder)
+    if resume and folder is not None:
+        loop.resume(folder)
+    loop.module.train()
+    hidden = None if progress is None else not progress
+    quiet = True if not loop.accelerator.is_main_process else hidden
+    with tqdm(total=config.steps, initial=loop.state.step, desc=label, unit="step", disable=quiet) as bar:
+        steps, stopped = (loop.state.step, True) if loop.state.stopped(config) else _run(loop, bar)
+    loop.state.restore(task.module)
+    task.module.eval()
+    return Trained(
+        steps=steps,
+        best_step=loop.state.best_step,
+        metrics=loop.state.best_metrics,
+        seconds=loop.state.seconds,
+        stopped_early=stopped,
+        history=loop.state.history,
+    )

@@ -1,0 +1,169 @@
+"""What a training run remembers: in memory while it runs, in one file so that it can go on after a kill."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from palmette.errors import TrainingError
+
+if TYPE_CHECKING:
+    from palmette.training import TrainingConfig
+
+__all__ = ["TrainingState"]
+
+STATE, LOG = "training.safetensors", "training.jsonl"
+
+
+def _copy(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone().contiguous() for name, value in module.state_dict().items()}
+
+
+def _flatten(optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """An optimiser's state as named tensors and JSON."""
+    state = optimizer.state_dict()
+    tensors, plain = {}, {}
+    for index, slots in state["state"].items():
+        for name, value in slots.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{index}.{name}"] = value.detach().clone().contiguous()
+            else:
+                plain[f"{index}.{name}"] = value
+    return tensors, plain
+
+
+def _unflatten(optimizer: Any, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+    state = optimizer.state_dict()
+    slots: dict[int, dict[str, Any]] = {}
+    for key, value in {**tensors, **plain}.items():
+        index, name = key.split(".", 1)
+        slots.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({**state, "state": slots})
+
+
+@dataclass
+class TrainingState:
+    """Progress, history and the best weights of a run."""
+
+    best: dict[str, Tensor]
+    best_score: float = -math.inf
+    best_step: int = 0
+    best_metrics: dict[str, float] = field(default_factory=dict)
+    step: int = 0
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def fresh(cls, module: nn.Module) -> Self:
+        """Before the first step."""
+        return cls(best={})
+
+    def remember(self, module: nn.Module, step: int, score: float, metrics: dict[str, float]) -> None:
+        """Take these weights as the best so far."""
+        self.best, self.best_score, self.best_step, self.best_metrics = _copy(module), score, step, metrics
+
+    def restore(self, module: nn.Module) -> None:
+        """Put the best weights back (the last ones stay where nothing was validated)."""
+        if self.best:
+            module.load_state_dict(self.best)
+
+    def stopped(self, config: TrainingConfig) -> bool:
+        """Whether patience is spent: as many validations as that have brought nothing better."""
+        waited = sum(1 for entry in self.history if entry.get("metrics") and entry["step"] > self.best_step)
+        return config.patience is not None and waited >= config.patience
+
+    def log(self, entry: dict[str, Any], folder: Path | None) -> None:
+        """Append to the history, and to the log file."""
+        self.history.append(entry)
+        if folder is not None:
+            text = "".join(json.dumps(line) + "\n" for line in self.history)
+            _replace(folder / LOG, lambda path: path.write_text(text, encoding="utf-8"))
+
+    def save(
+        self, folder: Path, step: int, module: nn.Module, optimizer: Any, config: TrainingConfig, size: int
+    ) -> None:
+        """Write one file, whole or not at all."""
+        self.step = step
+        slots, plain = _flatten(optimizer)
+        tensors = {f"module.{name}": value for name, value in _copy(module).items()}
+        tensors |= {f"best.{name}": value.clone() for name, value in self.best.items()} | slots
+        facts = {
+            "step": step,
+            "seconds": self.seconds,
+            "best_step": self.best_step,
+            "best_score": self.best_score if self.best else None,
+            "best_metrics": self.best_metrics,
+            "history": self.history,
+            "optimizer": plain,
+            "config": config.to_dict(),
+            "size": size,
+        }
+        _replace(folder / STATE, lambda path: save_file(tensors, str(path), {"state": json.dumps(facts)}))
+
+    @classmethod
+    def load(cls, folder: Path, module: nn.Module, optimizer: Any, config: TrainingConfig, size: int) -> Self:
+        """Read the state back into module and optimiser; without a file, a fresh state."""
+        path = folder / STATE
+        if not path.exists():
+            return cls.fresh(module)
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                facts = json.loads(file.metadata()["state"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise TrainingError(f"{path} cannot be read ({error}): delete it to start anew") from error
+        _same_run(path, facts, config, size)
+        groups: dict[str, dict[str, Tensor]] = {"module": {}, "best": {}, "optimizer": {}}
+        for name, value in tensors.items():
+            group, rest = name.split(".", 1)
+            groups[group][rest] = value
+        try:
+            module.load_state_dict(groups["module"])
+        except RuntimeError as error:
+            raise TrainingError(f"{path} belongs to another model ({error}): delete it or use another output_dir") from error
+        _unflatten(optimizer, groups["optimizer"], facts["optimizer"])
+        device = next(module.parameters()).device
+        score = facts["best_score"]
+        return cls(
+            best={name: value.to(device) for name, value in groups["best"].items()},
+            best_score=-math.inf if score is None else score,
+            best_step=facts["best_step"],
+            best_metrics=facts["best_metrics"],
+            step=facts["step"],
+            seconds=facts["seconds"],
+            history=facts["history"],
+        )
+
+
+def _same_run(path: Path, facts: Mapping[str, Any], config: TrainingConfig, size: int) -> None:
+    """A run goes on only with the options and the amount of data it began with."""
+    now = {**config.to_dict(), "size": size}
+    then = {**facts["config"], "size": facts["size"]}
+    changed = [f"{key}: {then.get(key)!r} then, {now[key]!r} now" for key in now if then.get(key) != now[key]]
+    if changed:
+        raise TrainingError(
+            f"{path} was written by a run with other settings ({'; '.join(changed)}): "
+            "use the same settings to resume, or another output_dir"
+        )
+
+
+def _replace(path: Path, write: Any) -> None:
+    """Write beside ``path`` and move over it, so that a reader sees the old or the new file."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

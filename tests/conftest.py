@@ -1,0 +1,24 @@
+"""What every test runs under: no network, no writing outside temporary folders, few threads."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+_HOME = Path(tempfile.mkdtemp(prefix="palmette-tests-"))
+os.environ.update(
+    HF_HOME=str(_HOME / "hf"),
+    PALMETTE_CACHE=str(_HOME / "cache"),
+    HF_HUB_DISABLE_TELEMETRY="1",
+    HF_HUB_DISABLE_PROGRESS_BARS="1",
+    HF_HUB_DISABLE_XET="1",
+    TOKENIZERS_PARALLELISM="false",
+)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_sessionfinish() -> None:
+    import shutil
+
+    shutil.rmtree(_HOME, ignore_errors=True)

@@ -1,0 +1,312 @@
+"""A Hugging Face Hub on the loopback: enough of its HTTP protocol for the real client to create, push, tag and pull.
+
+    with LocalHub() as hub:
+        os.environ["HF_ENDPOINT"] = hub.url       # before huggingface_hub is imported, or pass endpoint=hub.url
+        ...
+        print(hub.requests)
+
+Repositories live in memory. Nothing leaves the machine, and what real servers do to their clients can be done at will:
+``corrupt`` and ``truncate`` a stored file, ``gate`` a repository, ``fail`` every request.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
+
+TOKEN, READ_TOKEN = "hf_local_write", "hf_local_read"
+USER = "me"
+
+
+class Request(NamedTuple):
+    """One line of the log."""
+
+    method: str
+    path: str
+    status: int
+
+
+class Refusal(Exception):
+    """An error the Hub answers with."""
+
+    def __init__(self, status: int, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.status, self.message, self.code = status, message, code
+
+
+@dataclass
+class Repo:
+    """Commits by id, and the names that point at them."""
+
+    private: bool = False
+    gated: bool = False
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+    def commit(self, branch: str, files: Mapping[str, bytes]) -> str:
+        """Make ``files`` the new head of a branch."""
+        history = json.dumps([len(self.commits), branch, self.branches.get(branch), sorted(files)])
+        sha = hashlib.sha1(history.encode() + b"".join(files[name] for name in sorted(files))).hexdigest()
+        self.commits[sha] = dict(files)
+        self.branches[branch] = sha
+        return sha
+
+    def resolve(self, revision: str) -> str:
+        """The commit that a branch, tag or commit id names."""
+        sha = self.branches.get(revision) or self.tags.get(revision) or revision
+        if sha not in self.commits:
+            raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+        return sha
+
+
+class LocalHub:
+    """The server; starts on ``with``, stops after it."""
+
+    def __init__(self) -> None:
+        self.repos: dict[str, Repo] = {}
+        self.requests: list[Request] = []
+        self.down: int | None = None
+        self._lock = threading.RLock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        """What ``HF_ENDPOINT`` must be."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    # -- what a test does behind the client's back --------------------------------------------------------------
+
+    def put(self, repo_id: str, files: Mapping[str, bytes], *, private: bool = False) -> str:
+        """Commit these files, alone, to a repository's main branch, as if somebody had pushed them."""
+        return self.repos.setdefault(repo_id, Repo(private)).commit("main", files)
+
+    def files(self, repo_id: str, revision: str = "main") -> dict[str, bytes]:
+        """The stored files themselves: changing the dict changes the repository."""
+        repo = self.repos[repo_id]
+        return repo.commits[repo.resolve(revision)]
+
+    def corrupt(self, repo_id: str, path: str, revision: str = "main") -> None:
+        """Change one bit of a stored file; its size stays."""
+        files = self.files(repo_id, revision)
+        files[path] = files[path][:-1] + bytes([files[path][-1] ^ 1])
+
+    def truncate(self, repo_id: str, path: str, revision: str = "main") -> None:
+        """Cut a stored file in half."""
+        files = self.files(repo_id, revision)
+        files[path] = files[path][: len(files[path]) // 2]
+
+    def gate(self, repo_id: str) -> None:
+        """Let nobody read the files of a repository."""
+        self.repos[repo_id].gated = True
+
+    def fail(self, status: int | None = 503) -> None:
+        """Answer everything with this status, until ``fail(None)``."""
+        self.down = status
+
+    # -- the protocol -------------------------------------------------------------------------------------------
+
+    def answer(self, method: str, path: str, token: str | None, body: bytes) -> tuple[dict[str, str], bytes]:
+        """Headers and body for one request; errors are raised as Refusal."""
+        if self.down is not None:
+            raise Refusal(self.down, "out of order")
+        if token not in (None, TOKEN, READ_TOKEN):
+            raise Refusal(401, "Invalid credentials in Authorization header")
+        for verb, pattern, action in _ROUTES:
+            if verb == ("GET" if method == "HEAD" else method) and (match := re.fullmatch(pattern, path)):
+                if verb == "POST" and token != TOKEN and not path.endswith("validate-yaml"):
+                    raise Refusal(
+                        403 if token else 401, "You don't have the rights for this: a write token is needed"
+                    )
+                parts = {name: unquote(value) for name, value in match.groupdict().items()}
+                with self._lock:
+                    return action(self, parts, token, body)
+        raise Refusal(404, f"no such page: {path}")
+
+    def _repo(self, parts: Mapping[str, str], token: str | None) -> Repo:
+        repo = self.repos.get(parts["repo"])
+        if repo is None or (repo.private and token is None):
+            raise Refusal(404 if token else 401, "Repository not found", "RepoNotFound")
+        return repo
+
+    def _create(
+        self, parts: Mapping[str, str], token: str | None, body: bytes
+    ) -> tuple[dict[str, str], bytes]:
+        asked = json.loads(body)
+        repo_id = f"{asked.get('organization') or USER}/{asked['name']}"
+        private = bool(asked.get("private")) or asked.get("visibility") == "private"
+        exists = repo_id in self.repos
+        if not exists:
+            self.put(repo_id, {".gitattributes": b"*.safetensors filter=lfs\n"}, private=private)
+        headers, content = _json(
+            {"url": f"{self.url}/{repo_id}", "error": "You already created this model repo"}
+        )
+        return ({":status": "409"} if exists else {}) | headers, content
+
+    def _validate(
+        self, parts: Mapping[str, str], token: str | None, body: bytes
+    ) -> tuple[dict[str, str], bytes]:
+        named = re.match(r"---\n.*\n---\n", json.loads(body)["content"], re.DOTALL)
+        return _json(
+            {"errors": [], "warnings": [] if named else [{"message": "empty or missing yaml metadata"}]}
+        )
+
+    def _preupload(
+        self, parts: Mapping[str, str], token: str | None, body: bytes
+    ) -> tuple[dict[str, str], bytes]:
+        repo = self._repo(parts, token)
+        head = repo.commits[repo.resolve(parts["revision"])]
+        modes = [
+            {
+                "path": name,
+                "uploadMode": "regular",
+                "shouldIgnore": False,
+                "oid": _blob(head[name]) if name in head else None,
+            }
+            for name in (item["path"] for item in json.loads(body)["files"])
+        ]
+        return _json({"files": modes})
+
+    def _commit(
+        self, parts: Mapping[str, str], token: str | None, body: bytes
+    ) -> tuple[dict[str, str], bytes]:
+        repo = self._repo(parts, token)
+        if parts["revision"] not in repo.branches:
+            raise Refusal(404, f"no branch {parts['revision']}", "RevisionNotFound")
+        files = dict(repo.commits[repo.branches[parts["revision"]]])
+        for line in body.splitlines():
+            operation = json.loads(line)
+            value = operation["value"]
+            if operation["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif operation["key"] == "deletedFile":
+                del files[value["path"]]
+        sha = repo.commit(parts["revision"], files)
+        return _json(
+            {"success": True, "commitOid": sha, "commitUrl": f"{self.url}/{parts['repo']}/commit/{sha}"}
+        )
+
+    def _tag(self, parts: Mapping[str, str], token: str | None, body: bytes) -> tuple[dict[str, str], bytes]:
+        repo, name = self._repo(parts, token), json.loads(body)["tag"]
+        if name in repo.tags:
+            raise Refusal(409, f"Tag {name} exists already")
+        repo.tags[name] = repo.resolve(parts["revision"])
+        return _json({})
+
+    def _branch(
+        self, parts: Mapping[str, str], token: str | None, body: bytes
+    ) -> tuple[dict[str, str], bytes]:
+        repo, name = self._repo(parts, token), parts["revision"]
+        if name in repo.branches:
+            raise Refusal(409, f"Branch {name} exists already")
+        repo.branches[name] = repo.resolve(json.loads(body or b"{}").get("startingPoint") or "main")
+        return _json({})
+
+    def _info(self, parts: Mapping[str, str], token: str | None, body: bytes) -> tuple[dict[str, str], bytes]:
+        repo = self._repo(parts, token)
+        sha = repo.resolve(parts.get("revision") or "main")
+        names = [{"rfilename": name} for name in sorted(repo.commits[sha])]
+        return _json(
+            {"id": parts["repo"], "sha": sha, "private": repo.private, "tags": [], "siblings": names}
+        )
+
+    def _tree(self, parts: Mapping[str, str], token: str | None, body: bytes) -> tuple[dict[str, str], bytes]:
+        repo = self._repo(parts, token)
+        files = repo.commits[repo.resolve(parts["revision"])]
+        return _json(
+            [
+                {"type": "file", "path": name, "size": len(files[name]), "oid": _blob(files[name])}
+                for name in sorted(files)
+            ]
+        )
+
+    def _file(self, parts: Mapping[str, str], token: str | None, body: bytes) -> tuple[dict[str, str], bytes]:
+        repo = self._repo(parts, token)
+        sha = repo.resolve(parts["revision"])
+        if repo.gated:
+            raise Refusal(403 if token else 401, "Access to this model is restricted", "GatedRepo")
+        if parts["path"] not in repo.commits[sha]:
+            raise Refusal(404, "Entry not found", "EntryNotFound")
+        data = repo.commits[sha][parts["path"]]
+        return {
+            "ETag": f'"{_blob(data)}"',
+            "X-Repo-Commit": sha,
+            "Content-Type": "application/octet-stream",
+        }, data
+
+
+_Action = Callable[[LocalHub, Mapping[str, str], "str | None", bytes], tuple[dict[str, str], bytes]]
+_REPO, _REVISION = r"(?P<repo>[^/]+/[^/]+)", r"(?P<revision>[^/]+)"
+_ROUTES: tuple[tuple[str, str, _Action], ...] = (
+    ("POST", "/api/repos/create", LocalHub._create),
+    ("POST", "/api/validate-yaml", LocalHub._validate),
+    ("POST", f"/api/models/{_REPO}/preupload/{_REVISION}", LocalHub._preupload),
+    ("POST", f"/api/models/{_REPO}/commit/{_REVISION}", LocalHub._commit),
+    ("POST", f"/api/models/{_REPO}/tag/{_REVISION}", LocalHub._tag),
+    ("POST", f"/api/models/{_REPO}/branch/{_REVISION}", LocalHub._branch),
+    ("GET", f"/api/models/{_REPO}(/revision/{_REVISION})?", LocalHub._info),
+    ("GET", f"/api/models/{_REPO}/tree/{_REVISION}", LocalHub._tree),
+    ("GET", f"/{_REPO}/resolve/{_REVISION}/(?P<path>.+)", LocalHub._file),
+)
+
+
+def _blob(data: bytes) -> str:
+    """Git's id of a file's content."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def _json(value: Any) -> tuple[dict[str, str], bytes]:
+    return {"Content-Type": "application/json"}, json.dumps(value).encode()
+
+
+def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def _serve(self) -> None:
+            path = urlsplit(self.path).path
+            token = (self.headers.get("Authorization") or "").removeprefix("Bearer ") or None
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            try:
+                headers, data = hub.answer(self.command, path, token, body)
+                status = int(headers.pop(":status", HTTPStatus.OK))
+            except Refusal as error:
+                headers, data = _json({"error": error.message})
+                headers |= {"X-Error-Message": error.message} | (
+                    {"X-Error-Code": error.code} if error.code else {}
+                )
+                status = error.status
+            hub.requests.append(Request(self.command, path, status))
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(data))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
+
+        do_GET = do_HEAD = do_POST = _serve
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Keep quiet: ``hub.requests`` is the log."""
+
+    return Handler
