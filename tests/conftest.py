@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from hypothesis import settings
+
 _HOME = Path(tempfile.mkdtemp(prefix="palmette-tests-"))
 os.environ.update(
     HF_HOME=str(_HOME / "hf"),
@@ -16,6 +18,9 @@ os.environ.update(
     TOKENIZERS_PARALLELISM="false",
 )
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+settings.register_profile("palmette", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("palmette")  # no timed assertions; the same examples on every machine
 
 
 def pytest_sessionfinish() -> None:

@@ -25,8 +25,8 @@ _making = threading.Lock()
 async def in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of ``fn(*args, **kwargs)``, run in a thread of palmette's own pool.
 
-    asyncio's default pool has a handful of threads and belongs to the application. Context variables are those
-    of the caller. A cancelled call is dropped if it has not begun, and else runs to its end unheard.
+    asyncio's default pool has a handful of threads and belongs to the application. Context variables are the
+    caller's. A cancelled call is dropped if it has not begun, and else runs to its end unheard.
     """
     context = contextvars.copy_context()
 

@@ -103,13 +103,18 @@ class BM25(_Baseline):
         self._tokenize = bm25s.tokenize
         self._stemmer = Stemmer.Stemmer(language) if stem else None
         self._index = bm25s.BM25(method="lucene", k1=K1, b=B)
-        self._index.index(
-            self._words([document.text for document in documents]), show_progress=sys.stderr.isatty()
-        )
+        shown = sys.stderr.isatty()
+        words = self._words([document.text for document in documents], progress=shown)
+        self._index.index(words, show_progress=shown, leave_progress=False)
 
-    def _words(self, texts: Sequence[str]) -> list[list[str]]:
+    def _words(self, texts: Sequence[str], progress: bool = False) -> list[list[str]]:
         words: list[list[str]] = self._tokenize(
-            list(texts), stopwords=[], stemmer=self._stemmer, return_ids=False, show_progress=False
+            list(texts),
+            stopwords=[],
+            stemmer=self._stemmer,
+            return_ids=False,
+            show_progress=progress,
+            leave=False,
         )
         return words
 

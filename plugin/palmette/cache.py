@@ -44,9 +44,9 @@ class CacheEntry:
 class EncodingCache:
     """A folder of encodings, found by encoder, prompt, token limit, precision, output and text.
 
-    The encoder's fingerprint is part of the key: another model, prompt or limit never meets these entries. Any
-    number of threads and processes may use the folder at once. A damaged part is dropped with a warning and
-    encoded again; a folder that cannot be written costs a warning, and nothing is kept.
+    The encoder's fingerprint is part of the key: another model, prompt or limit never meets these entries.
+    Any number of threads and processes may use the folder at once. A damaged part is dropped with a warning
+    and encoded again; a folder that cannot be written costs a warning, and nothing is kept.
 
     Args:
         root: The folder; by default ``$PALMETTE_CACHE``, or the user's cache folder.
@@ -96,8 +96,8 @@ class EncodingCache:
     ) -> tuple[Halves, NDArray[np.int64]]:
         """Token states as one array mapped from disk, and where each text begins.
 
-        Text i has ``flat[offsets[i] : offsets[i + 1]]``. One file holds the texts in the order given: the same
-        texts again cost nothing, more texts cost the encoding of the new ones and a copy of the old.
+        Text i has ``flat[offsets[i] : offsets[i + 1]]``. One file holds the texts in the order given: the
+        same texts again cost nothing, more texts cost the encoding of the new ones and a copy of the old.
 
         Returns:
             ``flat`` [Σ T, d] (or [Σ T, L + 1, d] for ``layers``), float16, read-only; ``offsets`` [N + 1].
@@ -108,14 +108,17 @@ class EncodingCache:
         for shard in shards:
             if shard.keys == keys:
                 return shard.data, shard.offsets
-        shape = (encoder.dimension,) if outputs == "tokens" else (encoder.num_layers + 1, encoder.dimension)
+        wide = encoder.hidden_size
+        shape = (wide,) if outputs == "tokens" else (encoder.num_layers + 1, wide)
         known = {key: (shard, row) for shard in shards for row, key in enumerate(shard.keys)}
         step = 1024 if outputs == "tokens" else 128  # texts whose states are held in memory
         try:
             drawer.open()
             with (
                 ShardWriter(drawer.path, shape, "float16") as writer,
-                tqdm(total=len(keys), desc="encoding tokens", unit="text", delay=1, disable=_hidden(progress)) as bar,
+                tqdm(
+                    total=len(keys), desc="encoding tokens", unit="text", delay=1, disable=_hidden(progress)
+                ) as bar,
             ):
                 for start in range(0, len(keys), step):
                     part = range(start, min(start + step, len(keys)))
@@ -153,7 +156,9 @@ class EncodingCache:
 
     def _keys(self, encoder: Encoder, texts: Sequence[str], kind: Kind) -> tuple[list[str], list[bytes]]:
         if not encoder.frozen:
-            raise ConfigError(f"encoder {encoder.name!r} is being trained: its encodings change and are not kept")
+            raise ConfigError(
+                f"encoder {encoder.name!r} is being trained: its encodings change and are not kept"
+            )
         checked = encoder.check(texts, kind)
         return checked, [hashlib.sha256(text.encode()).digest()[:KEY_BYTES] for text in checked]
 
@@ -210,7 +215,9 @@ def default_cache_dir() -> Path:
     if given := os.environ.get("PALMETTE_CACHE"):
         return Path(given).expanduser()
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "palmette" / "cache"
+        return (
+            Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "palmette" / "cache"
+        )
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "palmette"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "palmette"
@@ -234,12 +241,17 @@ def _token_rows(
     made: dict[bytes, Halves] = {}
     new, positions = list(fresh), list(fresh.values())
     batches = encoder.iter_states(
-        [texts[i] for i in positions], kind=kind, outputs=(outputs,), batch_size=batch_size, positions=positions
+        [texts[i] for i in positions],
+        kind=kind,
+        outputs=(outputs,),
+        batch_size=batch_size,
+        positions=positions,
     )
     for batch, states in batches:
         for i, half in zip(batch, _halves(states, outputs), strict=True):
             if not np.isfinite(half).all():
-                raise EncodingError(f"text {positions[i]}: its {outputs} do not fit half precision ({texts[positions[i]]!r:.80})")
+                where = f"{outputs} of text {positions[i]}"
+                raise EncodingError(f"{where} exceed half precision: {texts[positions[i]]!r:.80}")
             made[new[i]] = half
     rows = []
     for i in part:

@@ -4,15 +4,14 @@
                          /SHARD/index.safetensors   keys [n, 16], offsets [n + 1], checksums
                                /data.bin            the rows of all texts, one after the other
 
-A shard is written under a name that starts with a dot and renamed when it is whole, so any number of processes
-may read and fill a drawer together.
+A shard is written under a name that starts with a dot and renamed when it is whole, so any number of
+processes may read and fill a drawer together.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import time
 import uuid
@@ -63,7 +62,9 @@ class Shard:
         dtype = np.dtype(about["dtype"])
         stat = (path / _DATA).stat()
         if stat.st_size != math.prod(shape) * dtype.itemsize:
-            raise ValueError(f"{_DATA} has {stat.st_size} bytes, expected {math.prod(shape) * dtype.itemsize}")
+            raise ValueError(
+                f"{_DATA} has {stat.st_size} bytes, expected {math.prod(shape) * dtype.itemsize}"
+            )
         empty = stat.st_size == 0  # which cannot be mapped
         data = np.zeros(shape, dtype) if empty else np.memmap(path / _DATA, dtype, mode="r", shape=shape)
         stamp = (str(path), stat.st_size, stat.st_mtime_ns)
@@ -78,7 +79,7 @@ class Shard:
 def _checksum(data: Array) -> int:
     flat, crc = data.reshape(-1).view(np.uint8), 0
     for start in range(0, len(flat), _BLOCK):
-        crc = zlib.crc32(flat[start : start + _BLOCK], crc)
+        crc = zlib.crc32(flat[start : start + _BLOCK].data, crc)
     return crc
 
 
@@ -111,7 +112,9 @@ class ShardWriter:
         self._keys += keys
         self._lengths += lengths
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self._file.close()
             if kind is None:
@@ -152,7 +155,7 @@ class Drawer:
                 shutil.rmtree(path, ignore_errors=True)
 
     def shards(self) -> Iterator[Shard]:
-        """The readable shards, largest first; a damaged one is dropped with a warning, and so encoded again."""
+        """The readable shards, largest first; a damaged one is dropped with a warning, and encoded again."""
         if not self.path.is_dir():
             return
         found = [path for path in self.path.iterdir() if path.is_dir() and not path.name.startswith(".")]
@@ -179,11 +182,13 @@ class Drawer:
         """Make one shard of many small ones, unless another process is at it."""
         from filelock import FileLock, Timeout
 
-        small = [shard for shard in self.shards() if len(shard.keys) < smaller_than]
-        if len(small) <= more_than:
+        if sum(1 for _ in self.path.glob(f"*/{_INDEX}")) <= more_than:
             return
         try:
             with FileLock(self.path / ".merge.lock", timeout=0):
+                small = [shard for shard in self.shards() if len(shard.keys) < smaller_than]
+                if len(small) <= more_than:
+                    return
                 with ShardWriter(self.path, small[0].data.shape[1:], small[0].data.dtype.name) as writer:
                     for shard in small:
                         writer.append(shard.keys, np.diff(shard.offsets).tolist(), shard.data)
@@ -192,12 +197,14 @@ class Drawer:
             return
 
     def _drop(self, path: Path, why: str) -> None:
-        warnings.warn(f"cached encodings {path} are damaged ({why}); they are dropped and made again", stacklevel=2)
+        warnings.warn(
+            f"cached encodings {path} are damaged ({why}); they are dropped and made again", stacklevel=2
+        )
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _weight(path: Path) -> tuple[int, str]:
     try:
-        return os.stat(path / _DATA).st_size, path.name
+        return (path / _DATA).stat().st_size, path.name
     except OSError:
         return 0, path.name

@@ -21,7 +21,7 @@ from palmette.model import Model, Queries
 from palmette.registry import load_model
 from palmette.search.probe import Found
 from palmette.store.backend import Backend, View
-from palmette.store.filters import Filter, both, parse_filter
+from palmette.store.filters import Filter, both, matches, parse_filter
 from palmette.store.local import LocalBackend
 from palmette.types import Document, Explanation, Hit
 
@@ -131,7 +131,10 @@ class Index:
         return cls(model, LocalBackend.in_memory(model.arrays(), fingerprint=model.fingerprint, engine=engine))
 
     def narrowed(self, filter: FilterLike) -> Self:
-        """The same index, seen through a filter that callers can narrow but not widen (a tenant, a language)."""
+        """The same index, seen through a filter that nothing done with the result can get around (a tenant, a language).
+
+        It shows, finds and deletes only documents that pass, and takes only such documents in.
+        """
         return type(self)(self.model, self.backend, within=both(self.within, parse_filter(filter)))
 
     # -- writing --------------------------------------------------------------------------------------------
@@ -157,8 +160,10 @@ class Index:
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         latest = _unique(given)
+        self._admit(given)
         with self.backend.write() as writer:
             held = writer.digests(list(latest))
+            self._guard(held)
             changed = [id for id, document in latest.items() if id in held and held[id] != document.digest]
             if changed and not replace:
                 raise DuplicateIdError(
@@ -178,6 +183,26 @@ class Index:
             unchanged=[id for id, digest in held.items() if id not in set(changed)],
         )
 
+    def _admit(self, given: Sequence[Document]) -> None:
+        """Documents that a narrowed index would not show may not be put in through it."""
+        if self.within is None:
+            return
+        for document in given:
+            if not matches(self.within, document.metadata, document.key):
+                raise InputError(
+                    f"document {document.key!r} does not pass this view's filter {self.within}: "
+                    "give it metadata that does, or add it to the whole index; nothing was added"
+                )
+
+    def _guard(self, ids: Iterable[str]) -> None:
+        """Nor may it replace a document that it does not show."""
+        if self.within is None:
+            return
+        listed = list(ids)
+        hidden = [id for id, document in zip(listed, self.get(listed), strict=True) if document is None]
+        if hidden:
+            raise DuplicateIdError(f"id {hidden[0]!r} is taken by a document outside this view: give another id")
+
     def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
         """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""
         if (ids is None) == (filter is None):
@@ -187,6 +212,8 @@ class Index:
                 chosen = [document.key for document in self.documents(filter)]
             else:
                 chosen = _ids(ids)
+                if self.within is not None:
+                    chosen = [document.key for document in self.get(chosen) if document is not None]
             return writer.delete(chosen)
 
     def compact(self) -> None:
@@ -197,7 +224,21 @@ class Index:
 
     def get(self, ids: Iterable[str]) -> list[Document | None]:
         """Documents by id, ``None`` where there is none."""
-        return self.backend.get(_ids(ids))
+        found = self.backend.get(_ids(ids))
+        if self.within is None:
+            return found
+        return [document if document is not None and matches(self.within, document.metadata, document.key) else None for document in found]
+
+    def copy_to(self, path: str | Path, *, batch_size: int = 1024) -> Self:
+        """A copy in a new folder, compact, without encoding anything again."""
+        copy = type(self).create(path, self.model)
+        with self.backend.read(self.within) as view, copy.backend.write() as writer:
+            keys = view.keys().tolist()
+            for start in range(0, len(keys), batch_size):
+                batch = keys[start : start + batch_size]
+                arrays = {spec.name: view.array(spec.name, batch) for spec in self.model.arrays()}
+                writer.put(view.documents(batch), arrays)
+        return copy
 
     def documents(self, filter: FilterLike = None) -> Iterator[Document]:
         """All documents that pass a filter."""
@@ -241,6 +282,8 @@ class Index:
             raise InputError(f"k must be a whole number of at least 1, got {k!r}")
         chosen = self.model.options(options)
         single = isinstance(query, str)
+        if isinstance(query, Sequence) and not single and not query:
+            return []
         queries = self._queries([query] if isinstance(query, str) else query)
         with self.backend.read(both(self.within, parse_filter(filter))) as view:
             found = self.model.search(view, queries, min(int(k), max(1, len(view))), chosen)
@@ -268,12 +311,14 @@ class Index:
             if vectors.ndim != 2 or vectors.shape[1] != width or not np.isfinite(vectors).all():
                 raise InputError(f"query embeddings must be finite and [Q, {width}], got {np.shape(given)}")
             return self.model.encode_embeddings(vectors)
+        if not isinstance(given, Sequence):
+            raise InputError(f"a query is a str, a list of str or an array of embeddings, got {type(given).__name__}")
         for text in given:
             if not isinstance(text, str):
                 raise InputError(f"a query must be a str, got {type(text).__name__}: {text!r:.80}")
             if not text.strip():
                 raise InputError("the query is empty: give it at least one word")
-        return self.model.encode_queries(list(given)) if given else {}
+        return self.model.encode_queries(given)
 
     def _hits(
         self, view: View, found: Found, queries: Queries, options: Any, threshold: float | None
@@ -370,7 +415,8 @@ def _unique(documents: Sequence[Document]) -> dict[str, Document]:
     """Documents by id; the same twice is one, one id with two contents is an error."""
     unique: dict[str, Document] = {}
     for document in documents:
+        digest = document.digest  # raises where metadata is not JSON, before anything is written
         before = unique.setdefault(document.key, document)
-        if before is not document and before.digest != document.digest:
+        if before.digest != digest:
             raise DuplicateIdError(f"id {document.key!r} is given twice with different content: nothing was added")
     return unique

@@ -1,12 +1,12 @@
-"""A Hugging Face Hub on the loopback: enough of its HTTP protocol for the real client to create, push, tag and pull.
+"""A Hugging Face Hub on the loopback: enough of its HTTP protocol for the real client to push, tag and pull.
 
     with LocalHub() as hub:
-        os.environ["HF_ENDPOINT"] = hub.url       # before huggingface_hub is imported, or pass endpoint=hub.url
+        os.environ["HF_ENDPOINT"] = hub.url  # the client itself reads it only when imported
         ...
         print(hub.requests)
 
-Repositories live in memory. Nothing leaves the machine, and what real servers do to their clients can be done at will:
-``corrupt`` and ``truncate`` a stored file, ``gate`` a repository, ``fail`` every request.
+Repositories live in memory. Nothing leaves the machine, and what real servers do to their clients can be done
+at will: ``corrupt`` and ``truncate`` a stored file, ``gate`` a repository, ``fail`` every request.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class LocalHub:
         """What ``HF_ENDPOINT`` must be."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
-    # -- what a test does behind the client's back --------------------------------------------------------------
+    # -- what a test does behind the client's back ---------------------------------------------
 
     def put(self, repo_id: str, files: Mapping[str, bytes], *, private: bool = False) -> str:
         """Commit these files, alone, to a repository's main branch, as if somebody had pushed them."""
@@ -126,7 +126,7 @@ class LocalHub:
         """Answer everything with this status, until ``fail(None)``."""
         self.down = status
 
-    # -- the protocol -------------------------------------------------------------------------------------------
+    # -- the protocol --------------------------------------------------------------------------------
 
     def answer(self, method: str, path: str, token: str | None, body: bytes) -> tuple[dict[str, str], bytes]:
         """Headers and body for one request; errors are raised as Refusal."""
@@ -140,7 +140,7 @@ class LocalHub:
                     raise Refusal(
                         403 if token else 401, "You don't have the rights for this: a write token is needed"
                     )
-                parts = {name: unquote(value) for name, value in match.groupdict().items()}
+                parts = {name: unquote(value) for name, value in match.groupdict().items() if value}
                 with self._lock:
                     return action(self, parts, token, body)
         raise Refusal(404, f"no such page: {path}")

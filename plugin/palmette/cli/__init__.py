@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     args = parse(parser, given)
     try:
-        return int(args.run(args) or 0)
+        return int(args.handler(args) or 0)
     except PalmetteError as error:
         if args.debug:
             raise

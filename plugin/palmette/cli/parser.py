@@ -62,7 +62,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
         if name == chosen:
             module = import_module(f"palmette.cli.{name}")
             module.add(command, given)
-            command.set_defaults(run=module.run, extra=None, takes_options=getattr(module, "TAKES_OPTIONS", False))
+            command.set_defaults(handler=module.run, extra=None, takes_options=getattr(module, "TAKES_OPTIONS", False))
     return parser
 
 

@@ -29,8 +29,8 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("--out", required=True, type=Path, help="folder for the checkpoint")
     command.add_argument("--encoder", default=DEFAULT_ENCODER, help="sentence-transformers model: Hub name or folder")
     command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
-    command.add_argument("--run", type=Path, help="folder for log and state, to resume from (default: OUT.run)")
-    command.add_argument("--resume", action="store_true", help="go on with the run in --run after a kill")
+    command.add_argument("--state", type=Path, help="folder for log and state, to resume from (default: beside OUT)")
+    command.add_argument("--resume", action="store_true", help="go on where a killed run stopped")
     command.add_argument("--quiet", action="store_true", help="no progress bars")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     method = next((word for word in given if word in names()), None)
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
         options,
         encoder=args.encoder,
         device=args.device,
-        output_dir=args.run or args.out.with_name(args.out.name + ".run"),
+        output_dir=args.state or args.out.with_name(args.out.name + ".training"),
         resume=args.resume,
         progress=False if args.quiet else None,
     )

@@ -100,6 +100,13 @@ def read_documents(path: Path) -> Iterator[Document]:
         yield document
 
 
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text ({error}); convert it, or take it away") from error
+
+
 def _text_files(folder: Path) -> Iterator[Document]:
     """Markdown and text files below ``folder``, by relative path; hidden and empty ones are passed over."""
     for path in sorted(
@@ -108,13 +115,7 @@ def _text_files(folder: Path) -> Iterator[Document]:
         name = path.relative_to(folder).as_posix()
         if any(part.startswith(".") for part in name.split("/")):
             continue
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{path} is not UTF-8 text ({error}); convert it or take it out of the folder"
-            ) from error
-        if text.strip():
+        if (text := _read_text(path)).strip():
             yield Document(name, text, {"source": name})
 
 
@@ -127,7 +128,7 @@ def _from_path(path: Path) -> Iterator[Document]:
     elif is_jsonl(path):
         yield from read_documents(path)
     elif path.suffix.lower() in TEXT_SUFFIXES:
-        yield Document(path.name, path.read_text(encoding="utf-8-sig"), {"source": path.name})
+        yield Document(path.name, _read_text(path), {"source": path.name})
     else:
         raise InputError(
             f"cannot read {str(path)!r}: expected a folder, .jsonl, .jsonl.gz, {', '.join(TEXT_SUFFIXES)}"
@@ -154,8 +155,8 @@ def iter_documents(data: str | Path | Iterable[Any]) -> Iterator[Document]:
         if len(corpus.documents) > count:
             yield document
     if not corpus.documents:
-        where = repr(str(data)) if isinstance(data, str | Path) else f"the {type(data).__name__}"
-        raise InputError(f"there are no documents in {where}; give at least one")
+        where = f" in {str(data)!r}" if isinstance(data, str | Path) else ""
+        raise InputError(f"there are no documents{where}; give at least one")
 
 
 def _from_iterable(values: object) -> Iterator[Document]:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
 
 __all__ = ["existing", "is_jsonl", "located", "read_jsonl", "read_lines"]
@@ -48,7 +50,8 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
             if path.suffix == ".gz"
             else path.open(encoding="utf-8") as lines
         ):
-            for number, line in enumerate(lines, 1):
+            bar = tqdm(lines, desc=f"reading {path.name}", unit="line", delay=2, leave=False, disable=None)
+            for number, line in enumerate(bar, 1):
                 if text := line.strip("\ufeff\r\n"):
                     yield f"{path}:{number}", text
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
@@ -57,13 +60,17 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
         ) from error
 
 
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is not a JSON value; use null")
+
+
 def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a file, each with its place ``file:number``."""
     for place, line in read_lines(path):
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = json.loads(line, parse_constant=_refuse)
         except ValueError as error:
             raise InputError(f"{place}: not JSON ({error}): {line:.80}") from error
         if not isinstance(value, dict):

@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tqdm import tqdm
+
 from palmette.errors import ConfigError
 from palmette.types import Document
 
@@ -34,6 +36,7 @@ MIN_REST = 5
 _END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n|\n(?=[-*#•])")
 _WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*")
 _HEADING = re.compile(r"\A\s*#{1,6}[ \t]+(.+?)[ \t#]*(?:\n|\Z)")
+_STOPS = tuple(".,;:!?")
 _EDGES = " \t\r\n.,;:!?\"'“”‘’()[]{}*_#-–—•。！？"
 
 
@@ -65,8 +68,9 @@ class _Text:
 
     def cut(self, start: int, end: int) -> tuple[str, str]:
         """What stands between, and the rest."""
-        rest = f"{self.body[:start].rstrip()} {self.body[end:].lstrip()}"
-        return self.body[start:end].strip(_EDGES), rest.strip()
+        before, after = self.body[:start].rstrip(), self.body[end:].lstrip()
+        joint = "" if after[:1] in _STOPS else " "
+        return self.body[start:end].strip(_EDGES), f"{before}{joint}{after}".strip()
 
 
 def _words(text: str) -> int:
@@ -174,7 +178,8 @@ def make_queries(
     bodies = [_body(document, title) for document, title in zip(documents, titles, strict=True)]
     keywords = _keyword_lists(bodies) if "keywords" in kinds else [[]] * len(bodies)
     made: list[SelfMade] = []
-    for row, document in enumerate(documents):
+    bar = tqdm(documents, desc="making queries", unit="document", delay=2, leave=False, disable=None)
+    for row, document in enumerate(bar):
         title = titles[row] if shared[titles[row]] <= SHARED_TITLE else ""
         text = _Text(title, bodies[row], sentences(bodies[row]), keywords[row])
         draw = random.Random(f"{seed}:{document.key}")

@@ -6,7 +6,6 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -27,7 +26,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class States:
-    """What one forward pass gives for B texts: float32, on the encoder's device, ``None`` where not asked for.
+    """What one forward pass gives for B texts: float32, on the encoder's device, ``None`` if not asked for.
 
     Attributes:
         pooled: [B, d], the model's own sentence vector (its pooling and all that follows it).
@@ -45,13 +44,14 @@ class States:
 class Encoder(ABC):
     """A frozen text encoder, safe to share between threads.
 
-    A subclass sets the attributes below and fills :meth:`forward`; checks, prompts, batching, coalescing and
-    locking are done here.
+    A subclass sets the attributes below and fills :meth:`forward`; checks, batching, coalescing and locking
+    are done here.
 
     Attributes:
         name: What :func:`load_encoder` finds it by.
         revision: The Hub commit it came from, where known.
         dimension: Width d of the pooled vector.
+        hidden_size: Width of token and layer states, which is d unless the model ends in a projection.
         num_layers: Layers L after the embeddings (0 where there are none to see).
         max_length: Tokens per text; what is longer is cut.
         fingerprint: SHA-256 over all that determines the vectors: not path, device, precision or batch size.
@@ -65,6 +65,7 @@ class Encoder(ABC):
     name: str
     revision: str | None = None
     dimension: int
+    hidden_size: int
     num_layers: int
     max_length: int
     fingerprint: str
@@ -75,9 +76,13 @@ class Encoder(ABC):
     frozen: bool = True
     batch_size: int = 32
 
+    def __init__(self) -> None:
+        self._lock = FairLock()
+        self._coalesce = Coalescer(64)
+
     @abstractmethod
     def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output]) -> States:
-        """One pass over checked texts, to which it adds the prompt of ``kind``; called by one thread at a time."""
+        """One pass over checked texts, adding the prompt of ``kind``; called by one thread at a time."""
 
     @abstractmethod
     def to_config(self) -> dict[str, Any]:
@@ -107,10 +112,12 @@ class Encoder(ABC):
         """
         wanted, checked, size = _outputs(outputs), self.check(texts, kind), self._size(batch_size)
         order = np.argsort([-len(text) for text in checked], kind="stable").astype(np.int64)
-        with tqdm(total=len(order), desc="encoding", unit="text", disable=None if progress else True) as bar:
+        hidden = True if progress is False else None  # None: hidden unless stderr is a terminal
+        with tqdm(total=len(order), desc="encoding", unit="text", delay=1, disable=hidden) as bar:
             for start in range(0, len(order), size):
                 rows = order[start : start + size]
-                yield rows, self._pass([checked[row] for row in rows], rows, kind, wanted)
+                names = rows.tolist() if positions is None else [positions[row] for row in rows]
+                yield rows, self._pass([checked[row] for row in rows], names, kind, wanted)
                 bar.update(len(rows))
 
     def encode(
@@ -119,7 +126,7 @@ class Encoder(ABC):
         *,
         kind: Kind = "document",
         batch_size: int | None = None,
-        progress: bool = False,
+        progress: bool | None = False,
     ) -> Floats:
         """Pooled vectors in the order of the texts: [N, d], float32."""
         out = np.empty((len(texts), self.dimension), np.float32)
@@ -132,8 +139,11 @@ class Encoder(ABC):
         """Pooled query vectors: [N, d]. Callers in other threads that come together share a forward pass."""
         checked = self.check(texts, "query")  # a bad text stops its own caller only
         if len(checked) > self.batch_size:
-            return self.encode(checked, kind="query")
-        return self._coalescer(checked) if checked else np.empty((0, self.dimension), np.float32)
+            return self._encode_queries(checked)
+        return self._coalesce(checked, self._encode_queries) if checked else self._encode_queries(checked)
+
+    def _encode_queries(self, texts: list[str]) -> Floats:
+        return self.encode(texts, kind="query")
 
     def variant(self, kind: Kind) -> str:
         """Equal for two kinds that give equal vectors: part of a cache's key."""
@@ -143,14 +153,6 @@ class Encoder(ABC):
         return (
             f"{type(self).__name__}({self.name!r}, dimension={self.dimension}, device={str(self.device)!r})"
         )
-
-    @cached_property
-    def _lock(self) -> FairLock:
-        return FairLock()
-
-    @cached_property
-    def _coalescer(self) -> Coalescer:
-        return Coalescer(lambda texts: self.encode(texts, kind="query"), max_texts=self.batch_size)
 
     def _size(self, batch_size: int | None) -> int:
         size = self.batch_size if batch_size is None else batch_size
@@ -184,7 +186,7 @@ class Encoder(ABC):
     def _pass(
         self,
         texts: Sequence[str],
-        rows: Sequence[int] | NDArray[np.int64],
+        names: Sequence[int],
         kind: Kind,
         wanted: frozenset[Output],
     ) -> States:
@@ -192,37 +194,33 @@ class Encoder(ABC):
             return self._nothing(wanted)
         with self._lock:
             states = self.forward(texts, kind, wanted)
-        self._check_finite(states, texts, rows)
+        self._check_finite(states, texts, names)
         return states
 
-    def _check_finite(
-        self, states: States, texts: Sequence[str], rows: Sequence[int] | NDArray[np.int64]
-    ) -> None:
-        """Raise EncodingError on NaN and infinity: a sum is finite only if its terms are (or nearly so)."""
-        for name in get_args(Output):
-            value: Tensor | None = getattr(states, name)
-            if value is None or bool(
-                torch.isfinite(value.sum(dtype=torch.float64) if value.device.type != "mps" else value.sum())
-            ):
+    def _check_finite(self, states: States, texts: Sequence[str], names: Sequence[int]) -> None:
+        """Raise EncodingError on NaN and infinity, naming the first text that has them."""
+        for output in get_args(Output):
+            value: Tensor | None = getattr(states, output)
+            if value is None or bool(torch.isfinite(value.sum())):  # one sum tells in nearly all cases
                 continue
             bad = (~torch.isfinite(value)).flatten(1).any(dim=1)
             if bool(bad.any()):
                 first = int(bad.nonzero()[0])
                 raise EncodingError(
-                    f"encoder {self.name!r} gave NaN or infinite {name} for text {int(rows[first])} "
-                    f"({texts[first]!r:.80}); if precision is {self.precision!r}, try dtype='float32'"
+                    f"encoder {self.name!r} gave NaN or infinity in {output} of text {names[first]}: "
+                    f"{texts[first]!r:.80} (precision {self.precision}; dtype='float32' has the widest range)"
                 )
 
     def _nothing(self, wanted: frozenset[Output]) -> States:
-        d, depth = self.dimension, self.num_layers + 1
-        shapes = {"pooled": (0, d), "tokens": (0, 0, d), "layers": (0, depth, 0, d)}
+        wide, depth = self.hidden_size, self.num_layers + 1
+        shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, depth, 0, wide)}
         empty = {name: torch.zeros(shapes[name], device=self.device) for name in wanted}
         mask = torch.zeros((0, 0), dtype=torch.bool, device=self.device) if wanted - {"pooled"} else None
         return States(**empty, mask=mask)
 
 
 def _outputs(outputs: Sequence[Output]) -> frozenset[Output]:
-    wanted = frozenset([outputs] if isinstance(outputs, str) else outputs)
+    wanted: frozenset[Output] = frozenset(outputs)
     if not wanted or wanted - set(get_args(Output)):
         raise ConfigError(f"outputs must be some of {', '.join(get_args(Output))}; got {outputs!r}")
     return wanted

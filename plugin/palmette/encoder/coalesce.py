@@ -50,15 +50,14 @@ class Coalescer:
     single caller never waits, and under load a pass serves up to ``max_texts`` texts.
     """
 
-    def __init__(self, run: Callable[[list[str]], Floats], *, max_texts: int = 64) -> None:
-        self._run = run
+    def __init__(self, max_texts: int = 64) -> None:
         self._max_texts = max_texts
         self._queue: deque[_Call] = deque()
         self._changed = threading.Condition()
         self._busy = False
 
-    def __call__(self, texts: Sequence[str]) -> Floats:
-        """The rows for ``texts``; blocks until they are there."""
+    def __call__(self, texts: Sequence[str], run: Callable[[list[str]], Floats]) -> Floats:
+        """The rows of ``run(texts)``, once they are there; one caller's ``run`` serves others too."""
         call = _Call(texts)
         with self._changed:
             self._queue.append(call)
@@ -72,8 +71,8 @@ class Coalescer:
                     break
                 self._busy = True
                 batch = self._take()
-            self._lead(batch, own=call)
-        return self._run(list(call.texts))
+            self._lead(batch, call, run)
+        return run(list(call.texts))
 
     def _take(self) -> list[_Call]:
         """The calls of the next pass, oldest first: at least one, then as many as fit."""
@@ -84,10 +83,10 @@ class Coalescer:
             count += len(batch[-1].texts)
         return batch
 
-    def _lead(self, batch: list[_Call], own: _Call) -> None:
+    def _lead(self, batch: list[_Call], own: _Call, run: Callable[[list[str]], Floats]) -> None:
         """Run one pass; when it fails, every call of it is sent to run alone."""
         try:
-            rows = self._run([text for call in batch for text in call.texts])
+            rows = run([text for call in batch for text in call.texts])
             start = 0
             for call in batch:
                 call.rows = rows[start : start + len(call.texts)]

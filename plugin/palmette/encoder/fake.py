@@ -43,8 +43,8 @@ class FakeEncoder(Encoder):
     """Deterministic, instant, without weights: texts that share words or parts of words are near.
 
     Words become sums of hashed ±1 vectors; each layer blends a word with its neighbours; a leading token (as
-    BERT's CLS) holds the mean of the layer below; the pooled vector is the words' mean, of unit length. All of
-    it is integer arithmetic up to the last division, so that every platform gives the same bits.
+    BERT's CLS) holds the mean of the layer below; the pooled vector is the words' mean, of unit length. It
+    is integer arithmetic up to the last division, so that every platform gives the same bits.
 
     Args:
         dimension: Width of all states.
@@ -55,11 +55,12 @@ class FakeEncoder(Encoder):
     def __init__(
         self, dimension: int = 32, *, num_layers: int = 3, max_length: int = 128, batch_size: int = 32
     ) -> None:
+        super().__init__()
         check_range("FakeEncoder", "dimension", dimension, 1)
         check_range("FakeEncoder", "num_layers", num_layers, 1, 12)
         check_range("FakeEncoder", "max_length", max_length, 2)
         self.name = f"fake:{dimension}:{num_layers}"
-        self.dimension = dimension
+        self.dimension = self.hidden_size = dimension
         self.num_layers = num_layers
         self.max_length = max_length
         self.batch_size = batch_size

@@ -14,10 +14,10 @@ from palmette.errors import CheckpointError
 __all__ = ["check_folder", "fingerprint", "sha256_of"]
 
 # Written by whoever saved the files, without effect on the vectors.
-_NOISE = {
-    "_name_or_path", "_attn_implementation_autoset", "__version__", "architectures", "dtype", "gradient_checkpointing",
-    "max_seq_length", "name_or_path", "similarity_fn_name", "torch_dtype", "transformers_version", "use_cache",
-}  # fmt: skip
+_NOISE = set(
+    "__version__ _attn_implementation_autoset _name_or_path architectures dtype gradient_checkpointing "
+    "max_seq_length name_or_path similarity_fn_name torch_dtype transformers_version use_cache".split()
+)
 _WEIGHTLESS = {"Pooling", "Normalize", "Dropout"}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 _TOKENIZER = (
@@ -71,7 +71,7 @@ def check_folder(folder: Path, name: str) -> None:
 
 
 def fingerprint(folder: Path, max_length: int) -> str:
-    """SHA-256 over what determines the vectors: weights, configs, tokenizer, modules, prompts, token limit."""
+    """SHA-256 over what determines the vectors: weights, configs, tokenizer, modules, prompts, limit."""
     content: dict[str, Any] = {"max_length": max_length}
     for number, (kind, module) in enumerate(_modules(folder, str(folder))):
         content[f"{number} {kind.rpartition('.')[2]}"] = {

@@ -42,7 +42,7 @@ def load_encoder(
 
     Args:
         name_or_encoder: A directory, a Hub name, ``packaged:all-MiniLM-L6-v2``, ``fake:32``, what
-            :meth:`Encoder.to_config` wrote (its fingerprint is then checked), or an encoder, returned as it is.
+            :meth:`Encoder.to_config` wrote (the fingerprint is then checked), or an encoder: itself.
         revision: Branch, tag or commit on the Hub.
         token: For private repositories.
         cache_dir: Instead of the Hub's usual cache.
@@ -51,8 +51,8 @@ def load_encoder(
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: see :func:`auto_precision`.
         batch_size: Texts per forward pass.
         max_length: Tokens per text; by default the model's own limit.
-        threads: CPU threads of torch, for the whole process. One per server worker is often best: threads that
-            outnumber the cores make a query 10 to 50 times slower.
+        threads: CPU threads of torch, for the whole process. Workers times threads should not exceed the
+            cores: a query is 10 to 50 times slower when it does.
     """
     if threads is not None:
         import torch
@@ -69,8 +69,9 @@ def load_encoder(
         revision = revision or name_or_encoder.get("revision")
         max_length = max_length or name_or_encoder.get("max_length")
     if not isinstance(name, str | Path):
+        given = f"{type(name).__name__}: {name!r:.80}"
         raise InputError(
-            f"an encoder is given by name, directory, config or Encoder, not {type(name).__name__}: {name!r:.80}"
+            f"an encoder is given by its name, directory or config, or is an Encoder; got {given}"
         )
     with _loading:
         if str(name) == "fake" or str(name).startswith("fake:"):
@@ -91,8 +92,8 @@ def load_encoder(
             )
     if expected is not None and encoder.fingerprint != expected:
         raise CheckpointError(
-            f"encoder {name!r} is not the one this was made with: its fingerprint is {encoder.fingerprint[:16]}…, "
-            f"expected {expected[:16]}…. Give the original revision or folder, or train again"
+            f"encoder {name!r} is not the one this was made with: fingerprint {encoder.fingerprint[:16]}…, expected "
+            f"{expected[:16]}…. Give the original revision or folder, or train again"
         )
     return encoder
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["PRECISIONS", "SentenceEncoder", "auto_device", "auto_precision"]
 
 PRECISIONS = ("float32", "bfloat16", "float16")
+
+# What transformers raises on missing, unfitting and foreign files.
+_BROKEN = (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, AttributeError)
 
 
 class SentenceEncoder(Encoder):
@@ -50,6 +52,7 @@ class SentenceEncoder(Encoder):
         batch_size: int = 32,
         max_length: int | None = None,
     ) -> None:
+        super().__init__()
         self.name, self.revision = name, revision
         self.device = device or auto_device()
         self.precision = precision
@@ -60,12 +63,11 @@ class SentenceEncoder(Encoder):
         self.prompts = _prompts(self._model)
         self.asymmetric = _is_asymmetric(self._model)
         self._network = self._model.transformers_model
-        self.num_layers = (
-            int(getattr(self._network.config, "num_hidden_layers", 0)) if self._network is not None else 0
-        )
-        probe = self.forward(["a"], "document", frozenset(["pooled"])).pooled
-        assert probe is not None
-        self.dimension = int(probe.shape[1])
+        probe = self._features(["a"], "document", layers=True)
+        tokens = probe.get("token_embeddings")
+        self.dimension = int(probe["sentence_embedding"].shape[-1])
+        self.hidden_size = self.dimension if tokens is None else int(tokens.shape[-1])
+        self.num_layers = max(0, len(probe.get("all_layer_embeddings") or ()) - 1)
 
     def to_config(self) -> dict[str, Any]:  # noqa: D102
         return {
@@ -80,43 +82,46 @@ class SentenceEncoder(Encoder):
     def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output]) -> States:  # noqa: D102
         if outputs - {"pooled"} and self.num_layers == 0:
             raise ConfigError(
-                f"encoder {self.name!r} has no transformer layers: it gives 'pooled' only, not {set(outputs)}"
+                f"encoder {self.name!r} has no transformer layers: it gives 'pooled' and nothing else"
             )
-        with torch.inference_mode():
-            features = self._model.preprocess(list(texts), prompt=self.prompts.get(kind) or None, task=kind)
-            features = {key: v.to(self.device) if isinstance(v, Tensor) else v for key, v in features.items()}
-            config = getattr(self._network, "config", None)
-            if "layers" in outputs:
-                config.output_hidden_states = True
-            try:
-                features = self._model(features, task=kind)
-            finally:
-                if "layers" in outputs:
-                    config.output_hidden_states = False
-        # Tensors made above cannot enter a graph: outside, copies are made of what is asked for.
+        features = self._features(texts, kind, layers="layers" in outputs)
+        # What inference mode made cannot enter a graph: from here on, copies are made of what is asked for.
+        pooled = features["sentence_embedding"].float().clone() if "pooled" in outputs else None
         if outputs == {"pooled"}:
-            return States(pooled=features["sentence_embedding"].float().clone())
-        mask = features["attention_mask"].bool().clone()
+            return States(pooled)
+        mask = features["attention_mask"].bool()  # [B, T]
         gap = ~mask[..., None]
-        layers = torch.stack(features["all_layer_embeddings"], dim=1).float() if "layers" in outputs else None
-        return States(
-            pooled=features["sentence_embedding"].float().clone() if "pooled" in outputs else None,
-            tokens=features["token_embeddings"].float().masked_fill(gap, 0) if "tokens" in outputs else None,
-            layers=layers.masked_fill_(gap[:, None], 0) if layers is not None else None,
-            mask=mask,
-        )
+        tokens = features["token_embeddings"].float().masked_fill(gap, 0) if "tokens" in outputs else None
+        layers = None
+        if "layers" in outputs:
+            layers = (
+                torch.stack(features["all_layer_embeddings"], dim=1).float().masked_fill_(gap[:, None], 0)
+            )
+        return States(pooled, tokens, layers, mask)
+
+    @torch.inference_mode()
+    def _features(self, texts: Sequence[str], kind: Kind, *, layers: bool) -> dict[str, Any]:
+        """Tokenise, and run the transformer and what follows it, once."""
+        features = self._model.preprocess(list(texts), prompt=self.prompts.get(kind) or None, task=kind)
+        features = {key: v.to(self.device) if isinstance(v, Tensor) else v for key, v in features.items()}
+        config = getattr(self._network, "config", None)
+        if not layers or config is None:
+            return dict(self._model(features, task=kind))
+        before, config.output_hidden_states = config.output_hidden_states, True
+        try:
+            return dict(self._model(features, task=kind))
+        finally:
+            config.output_hidden_states = before
 
     def _limit(self, asked: int | None) -> int:
         """The token limit, set on the model; more than it has positions for raises."""
         own = self._model.max_seq_length
         if asked is not None:
-            positions = getattr(
-                getattr(self._model.transformers_model, "config", None), "max_position_embeddings", None
-            )
-            if asked < 3 or (positions and asked > positions):
-                raise ConfigError(
-                    f"max_length must be between 3 and {positions or 'any'} for {self.name!r}, got {asked!r}"
-                )
+            config = getattr(self._model.transformers_model, "config", None)
+            most = getattr(config, "max_position_embeddings", None)
+            if asked < 3 or (most and asked > most):
+                limits = f"between 3 and {most}" if most else "at least 3"
+                raise ConfigError(f"max_length of {self.name!r} must be {limits}, got {asked!r}")
             self._model.max_seq_length = asked
             return asked
         return int(own) if own and own < 1_000_000 else 8192
@@ -140,6 +145,9 @@ def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> 
     from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
 
+    logging: Any = importlib.import_module("transformers.utils.logging")
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # it takes half a second
     options = {"dtype": dtype, "use_safetensors": True}
     try:
         model = SentenceTransformer(
@@ -149,17 +157,11 @@ def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> 
             local_files_only=True,
             model_kwargs=options,
         )
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        RuntimeError,
-        ImportError,
-        AttributeError,
-        SafetensorError,
-    ) as error:
+    except (*_BROKEN, SafetensorError) as error:
         raise CheckpointError(f"encoder {name!r}: {folder} cannot be loaded: {error}") from error
+    finally:
+        if bars:
+            logging.enable_progress_bar()
     model.eval().requires_grad_(False)
     if dtype != torch.float32:  # a unit vector made in bfloat16 is .4 % off
         for module in list(model)[1:]:

@@ -93,12 +93,14 @@ def _translate(error: BaseException, target: Target) -> PalmetteError:
         return _translate(cause, target)
     elif not isinstance(error, _http_error()):
         return HubError(
-            f"{target}: {error}. Check the token, the space on the disk and the cache folder's permissions"
+            f"{target}: {str(error).strip().rstrip('.')}. Check the token, the disk's space and who may"
+            " write to the cache"
         )
-    reason = cause if isinstance(error, LocalEntryNotFoundError) and cause else error
+    sought = isinstance(error, LocalEntryNotFoundError)
+    reason = cause if sought and cause else error
     return HubError(
-        f"{target}: no connection to {target.hub} ({type(reason).__name__}: {reason}), and nothing in the"
-        " cache to go on with. Check the network and HF_ENDPOINT, or give a folder"
+        f"{target}: no connection to {target.hub} ({type(reason).__name__}: {reason})"
+        f"{', and it is not in the cache' if sought else ''}. Check the network and HF_ENDPOINT"
     )
 
 
@@ -130,7 +132,7 @@ def _refused(error: Exception, target: Target) -> PalmetteError:
         )
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
-    said = getattr(error, "server_message", None) or str(error).strip()
+    said = str(getattr(error, "server_message", None) or error).strip().rstrip(".")
     if status == 401:
         return HubError(
             f"{target}: {target.hub} does not accept the token (401: {said}). For a valid one, {login}"

@@ -1,9 +1,9 @@
 """Writing a checkpoint's folder: killed at any moment, it holds the old checkpoint or the new one, whole.
 
 Everything is first written to a stage inside the folder and flushed to the disk. Renaming the stage to
-``READY`` is the one step that decides; after it the files only move up, manifest last, which whoever comes next
-can finish. Working inside the folder, rather than swapping it for another, leaves alone what else a user keeps
-there.
+``READY`` is the one step that decides; after it the files only move up, manifest last, which whoever comes
+next can finish. Working inside the folder, rather than swapping it for another, leaves alone what else a user
+keeps there.
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ def push_checkpoint(
     content[LAYOUT.manifest] = Manifest(checkpoint.files).dump()
     api = HfApi(endpoint=endpoint(), token=token)
     with hub_errors(Target(repo_id, branch)):
-        made = api.create_repo(repo_id, private=private, exist_ok=True)
-        repo_id = repo_id if "/" in repo_id else made.repo_id
+        if "/" not in repo_id or not api.repo_exists(repo_id):  # a token may write there, yet not create
+            repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if branch not in (None, "main"):
             api.create_branch(repo_id, branch=str(branch), exist_ok=True)
         if card := checkpoint.card:
@@ -199,7 +199,7 @@ class _Source:
     def _advice(self, path: Path) -> str:
         if self.offline:
             return f"Load it once with the network, which replaces {path}"
-        return "It is so in the repository too, as a fresh download shows: pin another revision, or ask its owner"
+        return "It is so in the repository too, a fresh download shows: pin another revision or ask its owner"
 
     def _fetch(self, names: Iterable[str], *, force: bool = False) -> Path:
         """Have these files, if the repository has them, in the cache; the snapshot's folder."""

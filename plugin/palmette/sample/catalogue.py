@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from palmette.errors import InputError, NotFoundError
+from palmette.sample.questions import load_questions
 from palmette.types import Document
 
-__all__ = ["COMMON_MODULES", "python_catalogue"]
-
-COMMON_MODULES: tuple[str, ...] = ()
-"""What most programs use: the catalogue of size ``"small"``, about 2,000 entries."""
+__all__ = ["python_catalogue"]
 
 COLLECTOR = Path(__file__).with_name("collect.py")
 SENTENCE = re.compile(r"(.+?(?<!e\.g)(?<!i\.e)(?<!etc)(?<!vs)[.!?])(?=\s+[A-Z(\"'`]|\Z)")
@@ -41,44 +39,56 @@ def python_catalogue(
 ) -> list[Document]:
     """One document per documented module, class, function, method and property, in the order of their names.
 
-    An entry's id is its shortest public name (``"json.dumps"``, ``"pathlib.Path.glob"``, ``"str.split"``); what is
-    re-exported or inherited appears once. The same Python gives the same catalogue. Reading it takes about 1.5
-    seconds, in a child interpreter, so that nothing is imported into this process.
+    An entry's id is its shortest public name (``"json.dumps"``, ``"pathlib.Path.glob"``, ``"str.split"``);
+    what is re-exported or inherited appears once. The same Python gives the same catalogue. Reading it takes
+    about 1.5 seconds, in a child interpreter, so that nothing is imported into this process.
 
     Args:
-        modules: Names of modules to keep, with their submodules; by default those of ``size``.
-        size: ``"small"`` keeps :data:`COMMON_MODULES`, ``"full"`` everything (about 6,200 entries).
+        modules: Names of modules to keep, submodules included; by default all.
+        size: ``"full"`` is everything, about 6,200 entries; ``"small"`` about 2,300, those around the answers
+            to :func:`~palmette.sample.load_questions`.
         max_chars: Texts are cut after this many characters; most encoders read no more.
     """
     if size not in ("full", "small"):
         raise InputError(f"size must be 'full' or 'small', got {size!r}")
-    wanted = COMMON_MODULES if modules is None and size == "small" else modules
     entries = collect()
-    if wanted is not None:
-        wanted = {wanted} if isinstance(wanted, str) else set(wanted)
-        check_modules(wanted if modules is not None else set(), entries)
-        entries = [entry for entry in entries if within(entry["module"], wanted)]
+    if modules is not None:
+        names = {modules} if isinstance(modules, str) else set(modules)
+        check_modules(names, entries)
+        entries = [entry for entry in entries if not names.isdisjoint(lineage(entry["module"]))]
+    if size == "small":
+        entries = around_answers(entries)
     python = platform.python_version()
     return [document(entry, python, max_chars) for entry in entries]
+
+
+def around_answers(entries: list[Entry]) -> list[Entry]:
+    """The answers, what they are part of, and the neighbours of each question's first answer."""
+    parents = {entry["id"]: entry["parent"] for entry in entries}
+    answers = {name for question in load_questions() for name in question.gold if name in parents}
+    homes = {parents.get(question.gold[0]) for question in load_questions()} - {""}
+    kept = answers | {parents[name] for name in answers}
+    return [e for e in entries if e["id"] in kept or (e["parent"] in homes and is_everyday(e))]
+
+
+def is_everyday(entry: Entry) -> bool:
+    """Whether an entry is neither a module inside another nor an exception."""
+    exception = entry["kind"] == "class" and entry["id"].endswith(("Error", "Warning", "Exception"))
+    return entry["kind"] != "module" and not exception
 
 
 def collect() -> list[Entry]:
     """Run the collector with this Python, isolated from its environment and site packages."""
     if not sys.executable:
-        raise NotFoundError("sys.executable is empty: there is no Python interpreter to read the standard library with")
+        raise NotFoundError(
+            "sys.executable is empty: no Python interpreter to read the standard library with"
+        )
     command = [sys.executable, "-I", "-S", "-W", "ignore", str(COLLECTOR)]
-    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, encoding="utf-8", check=False)
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, text=True, check=False)
     if done.returncode:
         raise NotFoundError(f"{sys.executable} could not read the standard library:\n{done.stderr[-2000:]}")
     entries: list[Entry] = json.loads(done.stdout)
     return entries
-
-
-def within(module: str, names: set[str]) -> bool:
-    """Whether ``module`` is one of ``names``, or inside one."""
-    while module not in names and module:
-        module = module.rpartition(".")[0]
-    return bool(module)
 
 
 def check_modules(names: set[str], entries: list[Entry]) -> None:
@@ -88,7 +98,7 @@ def check_modules(names: set[str], entries: list[Entry]) -> None:
         if name not in known:
             near = get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"the catalogue of Python {platform.python_version()} has no module {name!r}.{hint}")
+            raise InputError(f"Python {platform.python_version()} documents no module {name!r}.{hint}")
 
 
 def lineage(name: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Reads the documentation of the standard library by importing it: run as a script, in a child interpreter.
 
-Importing some two hundred modules leaves traces (hooks, patches, memory), and what a user's process has patched
-would show in the texts. So :mod:`palmette.sample.catalogue` runs this file with ``python -I -S``: isolated both
-ways, the same answer every time. It imports nothing but the standard library, palmette included.
+Importing some three hundred modules leaves traces (hooks, patches, memory), and what a user's process has
+patched would show in the texts. So :mod:`palmette.sample.catalogue` runs this file with ``python -I -S``:
+isolated both ways, the same answer every time. It uses the standard library alone.
 
 Prints one JSON array of entries, ordered by id.
 """
@@ -25,19 +25,23 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-SKIPPED = frozenset(
-    # What importing them does: open a browser, print a poem, hook the prompt; or they are not for users.
-    "antigravity this idlelib test tests turtledemo lib2to3 tix rlcompleter pydoc_data encodings macholib "
-    # The platform halves of os.path and os, which document the same functions again.
-    "posixpath ntpath genericpath posix nt nturl2path "
-    # Left or leaving the standard library (PEP 594, PEP 632): no answer to give anybody.
-    "aifc asynchat asyncore audioop cgi cgitb chunk crypt distutils imghdr imp mailcap msilib nis nntplib ossaudiodev "
-    "pipes smtpd sndhdr spwd sre_compile sre_constants sre_parse sunau telnetlib uu xdrlib".split()
-)
+SKIPPED = {
+    # Importing these opens a browser, prints a poem, hooks the prompt.
+    *("antigravity", "this", "rlcompleter"),
+    # Not for users.
+    *("encodings", "idlelib", "lib2to3", "macholib", "pydoc_data", "test", "tests", "tix", "turtledemo"),
+    # The halves of os and os.path.
+    *("genericpath", "nt", "ntpath", "nturl2path", "posix", "posixpath"),
+    # Gone or going (PEP 594, PEP 632): no answer to give anybody.
+    *("aifc", "asynchat", "asyncore", "audioop", "cgi", "cgitb", "chunk", "crypt", "distutils", "imghdr"),
+    *("imp", "mailcap", "msilib", "nis", "nntplib", "ossaudiodev", "pipes", "smtpd", "sndhdr", "spwd"),
+    *("sre_compile", "sre_constants", "sre_parse", "sunau", "telnetlib", "uu", "xdrlib"),
+}
+ALIASES = {"socket.SocketType"}  # the C half of socket.socket, whose methods belong there
 GENERATED = re.compile(r"\w+\(.*\)\Z")  # what @dataclass and namedtuple write
-ALIASES = frozenset({"socket.SocketType"})  # the C half of socket.socket, whose methods belong there
-UNREADABLE = (AttributeError, NameError, TypeError, ValueError)  # what inspect.signature raises for odd objects
-CALL = r"(?:\w+\.)*{name}(\((?:[^()]|\([^()]*\))*\))[ \t]*(--?>|:| -|(?=\n|\Z))[ \t]*"  # how C docstrings begin
+# How docstrings in C begin: the call, then an arrow, a colon, a dash or the end of the line.
+CALL = r"(?:\w+\.)*{name}(\((?:[^()]|\([^()]*\))*\))[ \t]*(--?>|:| -|(?=\n|\Z))[ \t]*"
+UNREADABLE = (AttributeError, NameError, TypeError, ValueError)  # what inspect.signature raises
 
 
 def module_names() -> Iterator[str]:
@@ -71,7 +75,8 @@ def load(name: str) -> types.ModuleType | None:
 def owns(module: types.ModuleType, name: str, value: object) -> bool:
     """Whether a module without ``__all__`` defines ``value``, itself or by its private half written in C."""
     home = getattr(value, "__module__", None) or ""
-    return home in (module.__name__, f"_{module.__name__}") or home.startswith(f"{module.__name__}._") or module is builtins
+    own = (module.__name__, f"_{module.__name__}")
+    return module is builtins or home in own or home.startswith(f"{module.__name__}._")
 
 
 def members(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
@@ -130,20 +135,23 @@ def signature(value: Any, name: str, doc: str) -> tuple[str, str]:
 
 
 def leading_calls(short: str, doc: str) -> tuple[list[str], str]:
-    """``f(x) -> int`` lines and what follows them; words after an arrow are text when they are a sentence."""
+    """The calls a docstring begins with, and its text.
+
+    After an arrow stands what is returned, in up to three words, or already the text::
+
+        get(k[, d]) -> value.  Look k up.      zip(*iterables) --> Yield tuples until one is exhausted.
+    """
     calls, rest = [], doc
     while found := re.match(CALL.format(name=re.escape(short)), rest):
         call, mark = found.groups()
         line, _, after = rest[found.end() :].partition("\n")
-        returned, full_stop, text = line.partition(".  ")
-        if mark.endswith(">") and len(returned.split()) <= 3 and (full_stop or not line.endswith(".") or " " not in line):
-            calls.append(f"{call} -> {returned.rstrip('.')}")
+        returned, stop, text = line.partition(".  ")
+        words = len(returned.split())
+        if not line or (mark[-1:] == ">" and words <= 3 and (stop or words == 1 or line[-1] != ".")):
+            calls.append(f"{call} -> {returned}" if line else call)
             rest = f"{text}\n{after}".strip()
         else:
-            calls.append(call)
-            rest = f"{line}\n{after}".strip()
-        if mark != "" and line and not calls[-1].endswith(returned.rstrip(".")):
-            break
+            return [*calls, call], f"{line}\n{after}".strip()
     return calls, rest
 
 
@@ -176,13 +184,14 @@ class Catalogue:
         text, shown = clean(doc), ""
         if text and kind not in ("module", "property"):
             shown, text = signature(value, name, text)
-        saying = (module, name.rpartition(".")[2], text)
-        if not text or (kind == "method" and saying in self.said) or (kind == "class" and GENERATED.match(text)):
+        said = (module, name.rpartition(".")[2], text)
+        generated = kind == "class" and GENERATED.match(text)
+        if not text or generated or (kind == "method" and said in self.said):
             return
         if kind == "function":
-            self.said.add(saying)
-        entry = {"id": name, "module": module, "parent": parent, "kind": kind, "signature": shown, "doc": text}
-        self.entries.setdefault(name, entry)
+            self.said.add(said)
+        row = dict(id=name, module=module, parent=parent, kind=kind, signature=shown, doc=text)
+        self.entries.setdefault(name, row)
 
     def resolve(self) -> None:
         """Give every object one name, and add it, then the members of the classes."""
@@ -193,9 +202,10 @@ class Catalogue:
             doc = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
             kind = "function" if inspect.isroutine(value) or hasattr(value, "__wrapped__") else "class"
             self.add(full, module, module, kind, value, doc)
-        owners = [(self.objects[full], full, module) for full, module in chosen if inspect.isclass(self.objects[full])]
-        for owner, full, module in sorted(owners, key=lambda row: (len(row[0].__mro__), len(row[1]))):  # bases first
-            for name, value in own_members(owner, public):
+        classes = [(full, module) for full, module in chosen if inspect.isclass(self.objects[full])]
+        classes.sort(key=lambda row: (len(self.objects[row[0]].__mro__), len(row[0])))  # bases first
+        for full, module in classes:
+            for name, value in own_members(owner := self.objects[full], public):
                 if (key := identity(value)) not in seen and (kind := member_kind(value)):
                     seen.add(key)
                     self.add(f"{full}.{name}", module, full, kind, getattr(owner, name, value), value.__doc__)
@@ -223,7 +233,8 @@ def own_members(owner: type, public: set[int]) -> list[tuple[str, Any]]:
 
 def member_kind(value: Any) -> str:
     """``method``, ``property`` or nothing."""
-    if isinstance(value, classmethod | staticmethod | types.ClassMethodDescriptorType) or inspect.isroutine(value):
+    wrapped = isinstance(value, classmethod | staticmethod | types.ClassMethodDescriptorType)
+    if wrapped or inspect.isroutine(value):
         return "method"
     computed = isinstance(value, property | types.GetSetDescriptorType | functools.cached_property)
     return "property" if computed else ""

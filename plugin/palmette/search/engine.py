@@ -75,8 +75,10 @@ def top_k(
     Returns keys and scores [Q, min(k, number of rows)].
     """
     total = sum(len(block.keys) if rows is None else len(rows) for block, rows in blocks)
-    width = min(k, total)
-    found = Found(np.full((len(queries), width), -1, np.int64), np.full((len(queries), width), -np.inf, np.float32))
+    width, queries = min(k, total), np.ascontiguousarray(queries)
+    found = Found(
+        np.full((len(queries), width), -1, np.int64), np.full((len(queries), width), -np.inf, np.float32)
+    )
     for start in range(0, len(queries), _BATCH):
         batch = queries[start : start + _BATCH]
         best = _Best(len(batch), width)
@@ -99,9 +101,8 @@ class _Best:
         self.scores = np.empty(0, np.float32)
 
     def add(self, of: Rows, keys: Keys, scores: Floats) -> None:
-        of, keys, scores = (
-            np.concatenate(pair) for pair in ((self.of, of), (self.keys, keys), (self.scores, scores))
-        )
+        of, keys = np.concatenate([self.of, of]), np.concatenate([self.keys, keys])
+        scores = np.concatenate([self.scores, scores])
         order = np.lexsort((keys, -scores, of))
         order = order[_rank(of[order]) < self.k]
         self.of, self.keys, self.scores = of[order], keys[order], scores[order]

@@ -1,7 +1,7 @@
 """Scores of many rows against many queries: fast and approximate to the last bits, or slow and exact.
 
-The fast kernels may add in any order (BLAS, SIMD, threads), so they only *propose* rows, together with a bound on
-their error; :func:`exact_scores` decides. That makes a search independent of threads, batching and segmentation.
+The fast kernels may add in any order (BLAS, SIMD, threads), so they only *propose* rows, with a bound on the
+error; :func:`exact_scores` decides. So a search does not depend on threads, batching or segmentation.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from palmette.search.probe import Floats, Metric
 
-__all__ = ["error_bound", "exact_scores", "fast_scores"]
+__all__ = ["error_bound", "exact_scores", "fast_scores", "folded", "largest_norm"]
 
 Rows = NDArray[np.int64]
 _PIECE = 1 << 19  # numbers handled at once by the exact kernel: stays in the cache
-# From this share of wanted rows on, BLAS over all rows is faster than gathering them first (one query, several).
+# From this share of wanted rows on, BLAS over all rows is faster than gathering first (one query, several).
 _DENSE, _DENSE_BATCH = 0.4, 0.9
 
 
 def fast_scores(data: Floats, rows: Rows, queries: Floats, metric: Metric) -> Floats:
-    """Scores [Q, len(rows)] of some rows of ``data`` [N, d] (rising), within :func:`error_bound` of the exact ones."""
+    """Scores [Q, len(rows)] of rows (rising) of ``data`` [N, d], within :func:`error_bound` of the exact."""
     if metric == "overlap":
         scores = np.empty((len(queries), len(rows)), np.float32)
         _overlap()(data, rows, queries, scores)
@@ -38,10 +38,8 @@ def fast_scores(data: Floats, rows: Rows, queries: Floats, metric: Metric) -> Fl
 
 
 def _inner(block: Floats, queries: Floats) -> Floats:
-    if len(queries) == 1:
-        return (block @ queries[0])[None, :]
-    product: Floats = queries @ block.T
-    return product
+    scores: Floats = (block @ queries[0])[None, :] if len(queries) == 1 else queries @ block.T
+    return scores
 
 
 def exact_scores(data: Floats, rows: Rows, queries: Floats, of: Rows, metric: Metric) -> Floats:
@@ -51,10 +49,7 @@ def exact_scores(data: Floats, rows: Rows, queries: Floats, of: Rows, metric: Me
     for start in range(0, len(rows), step):
         piece = slice(start, start + step)
         x, q = data[rows[piece]], queries[of[piece]]  # [n, d] each
-        if metric == "overlap":
-            terms = np.minimum(x, q).astype(np.float64)
-        else:
-            terms = x.astype(np.float64) * q
+        terms = np.minimum(x, q).astype(np.float64) if metric == "overlap" else x.astype(np.float64) * q
         scores[piece] = terms.sum(axis=1)
     return scores
 
@@ -73,30 +68,44 @@ def error_bound(queries: Floats, scale: float, metric: Metric) -> Floats:
     return bound
 
 
+def folded(stored: NDArray[Any], fold: int) -> Floats:
+    """Neighbouring columns summed in runs of ``fold``: [N, c] of any number type → [N, c / fold] float32."""
+    count, columns = stored.shape
+    sums = np.empty((count, columns // fold), np.float32)
+    step = max(1, _PIECE // columns)
+    for start in range(0, count, step):
+        piece = stored[start : start + step]
+        sums[start : start + step] = piece.reshape(len(piece), -1, fold).sum(axis=2, dtype=np.float64)
+    return sums
+
+
 def largest_norm(data: Floats, metric: Metric) -> float:
     """The scale that :func:`error_bound` asks for."""
     largest, step = 0.0, max(1, _PIECE // data.shape[1])
     for start in range(0, len(data), step):
         piece = data[start : start + step]
-        norms = np.abs(piece).sum(axis=1) if metric == "overlap" else np.sqrt(np.einsum("nd,nd->n", piece, piece))
+        norms = (
+            np.abs(piece).sum(axis=1) if metric == "overlap" else np.sqrt(np.einsum("nd,nd->n", piece, piece))
+        )
         largest = max(largest, float(norms.max()))
     return largest * 1.001
 
 
 @functools.cache
 def _overlap() -> Callable[[Floats, Rows, Floats, Floats], None]:
-    """Compile Σ min(q, x): numba is imported, and the kernel compiled (or read from its cache), on first use."""
+    """Σ min(q, x): numba is imported, and the kernel compiled (or read from its cache), on first use."""
     import numba as nb
 
     matrix = nb.types.Array(nb.float32, 2, "C", readonly=True)
     vector = nb.types.Array(nb.int64, 1, "C", readonly=True)
     signature = nb.void(matrix, vector, matrix, nb.float32[:, ::1])
     options: dict[str, Any] = {"nogil": True, "fastmath": True, "boundscheck": False}
+    compiled: Callable[[Floats, Rows, Floats, Floats], None]
     try:
         compiled = nb.njit(signature, cache=True, **options)(_overlap_loop)
     except (RuntimeError, OSError):  # no folder to keep the compiled kernel in
         compiled = nb.njit(signature, **options)(_overlap_loop)
-    return compiled  # type: ignore[no-any-return]
+    return compiled
 
 
 def _overlap_loop(data: Floats, rows: Rows, queries: Floats, out: Floats) -> None:

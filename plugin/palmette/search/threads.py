@@ -22,8 +22,8 @@ _pool_key: tuple[int, int] = (0, 0)  # (pid, threads): a forked child needs its 
 def set_threads(n: int | None) -> None:
     """Let one search use ``n`` threads; ``None`` goes back to PALMETTE_THREADS, or else all usable cores."""
     global _chosen
-    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-        raise ConfigError(f"threads must be an int of at least 1, or None for the default; got {n!r}")
+    if n is not None and n < 1:
+        raise ConfigError(f"threads must be at least 1, or None for the default; got {n!r}")
     _chosen = n
 
 

@@ -1,7 +1,7 @@
 """The SQLite side of a local index: schema, connections, and what its failures mean.
 
-SQLite holds everything but the arrays and is the one commit point: a segment of arrays exists for readers when,
-and only when, a committed row names it. WAL gives every reader a snapshot and never makes it wait.
+SQLite holds everything but the arrays and is the one commit point: a segment of arrays exists for readers
+when, and only when, a committed row names it. WAL gives every reader a snapshot and never makes it wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from palmette.errors import CorruptIndexError, LockedError, PalmetteError, ReadOnlyError, StorageFullError, StoreError
+from palmette.errors import (
+    CorruptIndexError,
+    LockedError,
+    PalmetteError,
+    ReadOnlyError,
+    StorageFullError,
+    StoreError,
+)
 
 __all__ = ["DATABASE", "SCHEMA", "Pool", "storage_errors"]
 
@@ -26,7 +33,7 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS documents(
     key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, text TEXT NOT NULL,
-    metadata TEXT NOT NULL, fields TEXT NOT NULL, digest TEXT NOT NULL);
+    metadata TEXT NOT NULL, fields TEXT NOT NULL, payload TEXT NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS metadata(
     name TEXT NOT NULL, value NOT NULL, key INTEGER NOT NULL, PRIMARY KEY(name, value, key)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS segments(
@@ -60,9 +67,13 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 def _from_os(error: OSError, path: Path) -> StoreError:
     if error.errno in _FULL:
-        return StorageFullError(f"no room to write {path} ({error.strerror}); the index is as it was. Free some space and retry")
+        return StorageFullError(
+            f"no room to write {path} ({error.strerror}); the index is as it was. Free some space and retry"
+        )
     if error.errno in _DENIED:
-        return ReadOnlyError(f"{path} cannot be written ({error.strerror}: {error.filename}); change its permissions or copy it")
+        return ReadOnlyError(
+            f"{path} cannot be written ({error.strerror}: {error.filename}); change permissions, or copy it"
+        )
     return StoreError(f"{path}: {error}")
 
 
@@ -70,21 +81,28 @@ def _from_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
     extended = getattr(error, "sqlite_errorcode", 0)
     code = extended & 0xFF
     if extended in _NO_ROOM:
-        return StorageFullError(f"no room to write {path} ({error}); the index is as it was. Free some space and retry")
+        return StorageFullError(
+            f"no room to write {path} ({error}); the index is as it was. Free some space and retry"
+        )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        return ReadOnlyError(f"{path} cannot be written ({error}); change its permissions, or copy it where it can be")
+        return ReadOnlyError(
+            f"{path} cannot be written ({error}); change its permissions, or copy it where it can be"
+        )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return LockedError(f"{path}: its database is busy ({error}); retry, or look for a program that holds {DATABASE}")
+        return LockedError(
+            f"{path}: its database is busy ({error}); retry, or look for a program that holds {DATABASE}"
+        )
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return CorruptIndexError(f"{path / DATABASE} is damaged ({error}); restore it from a backup, or build the index again")
+        return CorruptIndexError(
+            f"{path / DATABASE} is damaged ({error}); restore it from a backup, or build the index again"
+        )
     return StoreError(f"{path / DATABASE}: {error}")
 
 
 class Pool:
     """Connections to one database, each lent to one user at a time.
 
-    Safe across threads and forks: a child process forgets its parent's connections (closing them would release
-    the parent's locks) and opens its own.
+    Safe across threads and forks: a child process never touches its parent's connections, and opens its own.
     """
 
     def __init__(self, folder: Path, *, durable: bool, busy_timeout: float) -> None:
@@ -141,7 +159,7 @@ class Pool:
         connection.close()
 
     def _open(self) -> sqlite3.Connection:
-        """Read-write where that is possible, so that a crashed writer's WAL is recovered; otherwise read-only."""
+        """Read-write where possible, so that what a crashed writer left is recovered; otherwise read-only."""
         if os.access(self.folder, os.W_OK) and os.access(self.folder / DATABASE, os.W_OK):
             try:
                 connection = self._connect("mode=rw")
@@ -158,8 +176,8 @@ class Pool:
                 return self._connect("mode=ro")
             except sqlite3.OperationalError as error:
                 raise ReadOnlyError(
-                    f"{self.folder} holds changes that a writer left in {wal.name}, and cannot be written to take them in; "
-                    "open it once where it can be written, then copy it again"
+                    f"{self.folder} holds changes that a writer left in {wal.name}, and cannot be written to "
+                    "take them in; open it once where it can be written, then copy it again"
                 ) from error
         self._frozen = self._stamp()
         return self._connect("immutable=1")
@@ -175,7 +193,9 @@ class Pool:
                 "PRAGMA cache_size=-16000; PRAGMA journal_size_limit=67108864; PRAGMA query_only=ON;"
             )
             connection.create_function("folded_contains", 2, _folded_contains, deterministic=True)
-            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # touches the file, and so the WAL
+            connection.execute(
+                "SELECT count(*) FROM sqlite_schema"
+            ).fetchone()  # touches the file, and so the WAL
         except sqlite3.Error:
             connection.close()
             raise

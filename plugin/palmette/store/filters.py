@@ -48,10 +48,10 @@ _INT64 = 2**63
 
 @dataclass(frozen=True)
 class Condition:
-    """Some value under ``name`` stands in relation ``op`` to ``values`` (one value, except for ``in`` and ``all``).
+    """Some value under ``name`` stands in relation ``op`` to ``values``.
 
-    ``op`` is one of ``in`` (equality included), ``all``, ``gt``, ``gte``, ``lt``, ``lte``, ``contains``,
-    ``icontains`` and ``exists`` (no values); absence and inequality are written with :class:`Not`.
+    ``op`` is ``in`` (equality included) or ``all``, with any number of values; ``gt``, ``gte``, ``lt``,
+    ``lte``, ``contains`` or ``icontains``, with one; or ``exists``, with none. :class:`Not` gives the others.
     """
 
     name: str
@@ -96,7 +96,9 @@ def parse_filter(given: Mapping[str, Any] | Filter | None) -> Filter | None:
     if given is None or isinstance(given, Condition | Ids | Not | And | Or):
         return given
     if not isinstance(given, Mapping):
-        raise FilterError(f"a filter must be a mapping such as {{'lang': 'en'}}, got {type(given).__name__}: {given!r:.200}")
+        raise FilterError(
+            f"a filter must be a mapping such as {{'lang': 'en'}}, got {type(given).__name__}: {given!r:.200}"
+        )
     return _parse(given, 0) if given else None
 
 
@@ -160,7 +162,10 @@ def _holds(node: Filter, have: Mapping[str, set[Scalar]], id: str | None) -> boo
         case Condition(name, "all", values):
             return have.get(name, set()).issuperset(values)
     relation, value = _RELATIONS[node.op], node.values[0]
-    return any(isinstance(one, str) == isinstance(value, str) and relation(one, value) for one in have.get(node.name, ()))
+    return any(
+        isinstance(one, str) == isinstance(value, str) and relation(one, value)
+        for one in have.get(node.name, ())
+    )
 
 
 def names(filter: Filter) -> Iterator[str]:
@@ -208,14 +213,18 @@ def _logic(name: str, value: object, depth: int) -> Filter:
         elif isinstance(part, Mapping) and part:
             parts.append(_parse(part, depth + 1))
         else:
-            raise FilterError(f"{name} takes a list of filters such as {{'lang': 'en'}}, but one is {part!r:.200}")
+            raise FilterError(
+                f"{name} takes a list of filters such as {{'lang': 'en'}}, but one is {part!r:.200}"
+            )
     return And(tuple(parts)) if name == "$and" else Or(tuple(parts))
 
 
 def _ids(value: object) -> Filter:
     if isinstance(value, Mapping):
         if len(value) != 1 or next(iter(value)) not in ("$eq", "$in", "$ne", "$nin"):
-            raise FilterError(f"$id takes an id, a list of ids, or one of $eq, $in, $ne, $nin; got {value!r:.200}")
+            raise FilterError(
+                f"$id takes an id, a list of ids, or one of $eq, $in, $ne, $nin; got {value!r:.200}"
+            )
         [(op, inner)] = value.items()
         return Not(_ids(inner)) if op in ("$ne", "$nin") else _ids(inner)
     ids = [value] if isinstance(value, str) else value
@@ -228,19 +237,25 @@ def _field(name: str, value: object, depth: int) -> Filter:
     if not isinstance(value, Mapping):
         return _equal(name, "$eq", value)
     if not value:
-        raise FilterError(f"the filter on {name!r} is an empty mapping; give a value or an operator ({', '.join(OPERATORS)})")
-    parts = []
+        raise FilterError(
+            f"the filter on {name!r} is an empty mapping; give a value or operators ({', '.join(OPERATORS)})"
+        )
+    parts: list[Filter] = []
     for op, operand in value.items():
         if op == "$not":
             if not isinstance(operand, Mapping):
-                raise FilterError(f"$not under {name!r} takes operators such as {{'$in': [...]}}, got {operand!r:.200}")
+                raise FilterError(
+                    f"$not under {name!r} takes operators such as {{'$in': [...]}}, got {operand!r:.200}"
+                )
             if depth > _MAX_DEPTH:
                 raise FilterError(f"a filter may be nested {_MAX_DEPTH} deep at most")
             parts.append(Not(_field(name, operand, depth + 1)))
         elif op in OPERATORS:
             parts.append(OPERATORS[op](name, op, operand))
         elif isinstance(op, str) and not op.startswith("$"):
-            raise FilterError(f"nested metadata is reached by dots: write {name + '.' + op!r}, not {{{name!r}: {{{op!r}: …}}}}")
+            raise FilterError(
+                f"nested metadata is reached by dots: {name + '.' + op!r}, not {{{name!r}: {{{op!r}: …}}}}"
+            )
         else:
             raise _unknown(op, f"under {name!r}", [*OPERATORS, "$not"])
     return parts[0] if len(parts) == 1 else And(tuple(parts))

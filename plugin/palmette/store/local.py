@@ -1,23 +1,25 @@
 """The local backend: one folder, SQLite for rows, immutable ``.npy`` segments for arrays.
 
-    manifest.json        what this is: format, model fingerprint, arrays
-    index.sqlite3        documents, metadata, and which segments count: the one commit point
-    segments/<name>/     keys.npy and one .npy per array, never changed once there
-    .lock, .owner.json   the writer's lock, and who holds it
+manifest.json        what this is: format, model fingerprint, arrays
+index.sqlite3        documents, metadata, and which segments count: the one commit point
+segments/<name>/     keys.npy and one .npy per array, never changed once there
+.lock, .owner.json   the writer's lock, and who holds it
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 from tqdm import tqdm
@@ -49,14 +51,16 @@ class LocalBackend:
     snapshot and never wait. Made by :meth:`create`, :meth:`open` or :meth:`in_memory`.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, *, lock_timeout: float, engine: str, durable: bool = True) -> None:
+    def __init__(
+        self, path: Path, manifest: Manifest, *, lock_timeout: float, engine: str, durable: bool = True
+    ) -> None:
         self.path, self._manifest = path, manifest
         self._lock_timeout, self._durable = lock_timeout, durable
         self._engine = engine_named(engine)
         self._pool = Pool(path, durable=durable, busy_timeout=max(lock_timeout, 1.0))
         self._snapshot: Snapshot | None = None
-        self._loading = threading.Lock()
-        self._finish = weakref.finalize(self, self._pool.close)
+        self._loading, self._pid = threading.Lock(), os.getpid()
+        self._finish: weakref.finalize[..., LocalBackend] = weakref.finalize(self, self._pool.close)
 
     @property
     def fingerprint(self) -> str:
@@ -117,7 +121,9 @@ class LocalBackend:
         return backend
 
     @classmethod
-    def in_memory(cls, arrays: Sequence[ArraySpec], *, fingerprint: str = "", engine: str = "exact") -> LocalBackend:
+    def in_memory(
+        cls, arrays: Sequence[ArraySpec], *, fingerprint: str = "", engine: str = "exact"
+    ) -> LocalBackend:
         """An index that lasts as long as the object: in a private temporary folder, never flushed to disk."""
         folder, manifest = Path(tempfile.mkdtemp(prefix="palmette-")), Manifest(fingerprint, tuple(arrays))
         try:
@@ -149,6 +155,8 @@ class LocalBackend:
 
     def _begin(self, connection: sqlite3.Connection) -> Snapshot:
         """Start a read transaction and get the arrays that belong to it."""
+        if self._pid != os.getpid():  # forked: a thread that is not here may have held the lock
+            self._pid, self._loading, self._snapshot = os.getpid(), threading.Lock(), None
         overtaken = -1
         for _ in range(_RETRIES):
             connection.execute("BEGIN")
@@ -169,7 +177,9 @@ class LocalBackend:
         with self._loading:
             snapshot = self._snapshot
             if snapshot is None or snapshot.generation != generation:
-                dead = np.fromiter((key for (key,) in connection.execute("SELECT key FROM dead ORDER BY key")), np.int64)
+                dead = np.fromiter(
+                    (key for (key,) in connection.execute("SELECT key FROM dead ORDER BY key")), np.int64
+                )
                 snapshot = Snapshot(generation, self._segments(connection), dead)
                 if self._snapshot is None or self._snapshot.generation < generation:
                     self._snapshot = snapshot
@@ -179,19 +189,27 @@ class LocalBackend:
         """The segments that this transaction sees, reusing those that are open."""
         known = {segment.name: segment for segment in self._snapshot.segments} if self._snapshot else {}
         rows = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
-        return [known.get(name) or Segment(self.path, name, count, json.loads(files), self.arrays) for name, count, files in rows]
+        return [
+            known.get(name) or Segment(self.path, name, count, json.loads(files), self.arrays)
+            for name, count, files in rows
+        ]
 
     @contextmanager
     def write(self) -> Iterator[LocalWriter]:
         """A change: committed as a whole on a clean exit, dropped as a whole on an exception."""
         with self._pool.connection(write=True) as connection:
             if self._pool.read_only:
-                raise ReadOnlyError(f"{self.path} cannot be written; change its permissions, or copy it where it can be")
+                raise ReadOnlyError(
+                    f"{self.path} cannot be written; change its permissions, or copy it where it can be"
+                )
             with ExitStack() as stack:
                 with storage_errors(self.path):
                     stack.enter_context(write_lock(self.path, self._lock_timeout))
                     connection.execute("BEGIN IMMEDIATE")
-                    writer = LocalWriter(connection, self.path, self.arrays, self._segments, durable=self._durable)
+                    remove_orphans(self.path, None)
+                    writer = LocalWriter(
+                        connection, self.path, self.arrays, self._segments, durable=self._durable
+                    )
                 try:
                     yield writer
                     writer.commit()
@@ -199,7 +217,9 @@ class LocalBackend:
                     writer.drop()
                     raise
                 with storage_errors(self.path):
-                    remove_orphans(self.path, {name for (name,) in connection.execute("SELECT name FROM segments")})
+                    remove_orphans(
+                        self.path, {name for (name,) in connection.execute("SELECT name FROM segments")}
+                    )
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Documents by id, ``None`` where there is none."""
@@ -214,3 +234,120 @@ class LocalBackend:
             keys = view.keys().tolist()
             for start in range(0, len(keys), _PAGE):
                 yield from view.documents(keys[start : start + _PAGE])
+
+    def stats(self) -> BackendStats:
+        """Counts and sizes."""
+        with self._pool.connection() as connection, storage_errors(self.path):
+            snapshot = self._begin(connection)
+            [(reclaimable,)] = connection.execute("SELECT count(*) FROM dead")
+            [(pages,)], [(page,)] = (
+                connection.execute("PRAGMA page_count"),
+                connection.execute("PRAGMA page_size"),
+            )
+        size = pages * page + sum(segment.bytes for segment in snapshot.segments)
+        return BackendStats(len(snapshot.keys), size, len(snapshot.segments), reclaimable, str(self.path))
+
+    def compact(self) -> None:
+        """Give back the space of deleted documents; results and keys do not change."""
+        before = self.stats()
+        if before.reclaimable or before.segments > 1:
+            with self.write() as writer:
+                writer.compact()
+        with self._pool.connection(write=True) as connection, storage_errors(self.path):
+            connection.execute("PRAGMA incremental_vacuum").fetchall()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def verify(self) -> None:
+        """Check every file against its checksum, and the database against itself and the arrays."""
+        for _ in range(_RETRIES):
+            with self._pool.connection() as connection, storage_errors(self.path):
+                snapshot = self._begin(connection)
+                try:
+                    return self._verify(connection, snapshot)
+                except FileNotFoundError as error:
+                    connection.rollback()
+                    if int(read_meta(connection, "generation")) == snapshot.generation:
+                        raise damaged(Path(error.filename), "a segment file", "no file") from error
+        raise StoreError(f"{self.path} is being rewritten faster than it can be checked; retry")
+
+    def _verify(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
+        [(result,), *_] = connection.execute("PRAGMA quick_check(1)").fetchall()
+        if result != "ok":
+            raise damaged(self.path / DATABASE, "a sound database", str(result))
+        total = sum(segment.bytes for segment in snapshot.segments)
+        with tqdm(
+            total=total, desc="checking files", unit="B", unit_scale=True, delay=2, disable=None, leave=False
+        ) as bar:
+            for segment in snapshot.segments:
+                segment.verify(bar.update)
+        keys = np.fromiter(
+            (key for (key,) in connection.execute("SELECT key FROM documents ORDER BY key")), np.int64
+        )
+        if not np.array_equal(keys, snapshot.keys):
+            raise damaged(
+                self.path / SEGMENTS, f"rows for {len(keys)} documents", f"rows for {len(snapshot.keys)}"
+            )
+
+    def _check(self) -> None:
+        """Raise unless database and manifest belong together."""
+        with self._pool.connection() as connection, storage_errors(self.path):
+            found = read_meta(connection, "fingerprint")
+            if found != self.fingerprint:
+                raise damaged(
+                    self.path / DATABASE, f"model {self.fingerprint} as in {MANIFEST}", f"model {found}"
+                )
+            self._begin(connection)
+
+    def close(self) -> None:
+        """Release files and locks; further calls raise StoreError."""
+        self._finish()
+        self._pool.close()
+        self._snapshot = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _check_vacant(folder: Path) -> None:
+    """Raise unless the folder is empty, or holds what a killed ``create`` left there."""
+    found = {entry.name for entry in folder.iterdir()} - {LOCK, OWNER}
+    if MANIFEST in found:
+        raise StoreError(f"{folder} already holds an index: open it, or create the new one in another folder")
+    database = {DATABASE + end for end in ("", "-wal", "-shm", "-journal")}
+    if others := sorted(found - database - {SEGMENTS, f"{MANIFEST}.tmp"}):
+        raise StoreError(
+            f"{folder} is not empty (it holds {others[0]!r}): create the index in a new or empty folder"
+        )
+    segments = folder / SEGMENTS
+    if segments.exists() and any(segments.iterdir()):
+        raise CorruptIndexError(
+            f"{folder / MANIFEST} is missing, but there are arrays: restore it from a backup"
+        )
+
+
+def _prepare(folder: Path, manifest: Manifest, *, durable: bool) -> None:
+    (folder / SEGMENTS).mkdir(exist_ok=True)
+    connection = sqlite3.connect(folder / DATABASE, isolation_level=None)
+    try:
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
+        connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}")
+        for name, value in (("fingerprint", manifest.fingerprint), ("generation", 0), ("next_key", 1)):
+            write_meta(connection, name, value)
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+    manifest.write(folder, durable=durable)
+
+
+def _discard(pool: Pool, folder: Path, pid: int) -> None:
+    """Remove an in-memory index (never from a forked child)."""
+    pool.close()
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)

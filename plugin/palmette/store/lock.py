@@ -32,7 +32,11 @@ def write_lock(folder: Path, timeout: float) -> Iterator[None]:
             "Retry when that write is done, or give a longer lock_timeout"
         ) from error
     try:
-        note = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
+        note = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
         (folder / OWNER).write_text(json.dumps(note))
         yield
     finally:
@@ -46,5 +50,9 @@ def _owner(folder: Path) -> str:
         pid, host, since = note["pid"], note["host"], note["since"]
     except (OSError, ValueError, KeyError, TypeError):  # the note is a courtesy, and may be half written
         return "another writer"
-    who = f"this process (pid {pid}), in a write() that is still open," if pid == os.getpid() else f"process {pid} on {host}"
+    who = (
+        f"this process (pid {pid}), in a write() that is still open,"
+        if pid == os.getpid()
+        else f"process {pid} on {host}"
+    )
     return f"{who} since {since}"

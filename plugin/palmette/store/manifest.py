@@ -37,7 +37,13 @@ class Manifest:
         except importlib.metadata.PackageNotFoundError:  # run from a source tree
             version = "unknown"
         arrays = [{**asdict(spec), "shape": list(spec.shape)} for spec in self.arrays]
-        content = {"kind": _KIND, "format": FORMAT, "fingerprint": self.fingerprint, "arrays": arrays, "created_with": version}
+        content = {
+            "kind": _KIND,
+            "format": FORMAT,
+            "fingerprint": self.fingerprint,
+            "arrays": arrays,
+            "created_with": version,
+        }
         temporary = folder / f"{MANIFEST}.tmp"
         with temporary.open("w", encoding="utf-8") as file:
             file.write(json.dumps(content, indent=2) + "\n")
@@ -55,8 +61,8 @@ class Manifest:
         found = content.get("format")
         if isinstance(found, int) and found > FORMAT:
             raise FormatError(
-                f"{folder} has index format {found}, written by palmette {content.get('created_with')}; this version "
-                f"reads up to format {FORMAT}. Run: pip install --upgrade palmette"
+                f"{folder} has index format {found}, written by palmette {content.get('created_with')}; this "
+                f"version reads up to format {FORMAT}. Run: pip install --upgrade palmette"
             )
         try:
             if found != FORMAT:
@@ -65,7 +71,9 @@ class Manifest:
             check_specs(arrays)
             return cls(str(content["fingerprint"]), arrays)
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptIndexError(f"{folder / MANIFEST} is damaged ({error}); restore it from a backup") from error
+            raise CorruptIndexError(
+                f"{folder / MANIFEST} is damaged ({error}); restore it from a backup"
+            ) from error
 
     def check_fingerprint(self, expected: str | None, folder: Path) -> None:
         """Raise unless this index was made by the model with the expected fingerprint."""
@@ -83,8 +91,12 @@ def _content(folder: Path) -> dict[str, Any]:
         raise NotFoundError(f"there is no index at {folder}: no such folder; create it first")
     if not path.is_file():
         if ours:
-            raise CorruptIndexError(f"{path} is missing; restore it from a backup, or build the index again in a new folder")
-        raise NotFoundError(f"{folder} is not a palmette index: it has no {MANIFEST}; give the folder an index was created in")
+            raise CorruptIndexError(
+                f"{path} is missing; restore it from a backup, or build the index again in a new folder"
+            )
+        raise NotFoundError(
+            f"{folder} is not a palmette index: it has no {MANIFEST}; give the folder an index was created in"
+        )
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -107,8 +119,9 @@ def check_specs(arrays: Sequence[ArraySpec]) -> None:
             dtype = np.dtype(spec.dtype)
         except TypeError as error:
             raise InputError(f"array {spec.name!r}: unknown dtype {spec.dtype!r}") from error
-        if dtype.kind not in "fiub" or any(not isinstance(n, int) or n < 1 for n in spec.shape):
-            raise InputError(f"array {spec.name!r} must hold numbers in a shape of sizes ≥ 1, got {spec.dtype} {spec.shape}")
+        if dtype.kind not in "fiub" or any(size < 1 for size in spec.shape):
+            shape = f"{spec.dtype} {spec.shape}"
+            raise InputError(f"array {spec.name!r} must hold numbers in a shape of sizes ≥ 1, got {shape}")
 
 
 def fsync_folder(folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Arrays at rest: immutable folders of ``.npy`` files, one row per document, ordered by key.
 
-A segment is written under a temporary name, fsynced and renamed into place; only then may the database name it.
-It never changes afterwards, so readers map it and keep it mapped, even after a later writer has merged it away.
+A segment is written under a temporary name, fsynced and renamed into place; only then may the database name
+it. It never changes afterwards, so readers map it, and keep it when a later writer has merged it away.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from palmette.errors import CorruptIndexError
 from palmette.search.engine import Block
-from palmette.search.probe import ArraySpec, Floats, Keys
+from palmette.search.kernels import folded
+from palmette.search.probe import ArraySpec, Keys
 from palmette.store.manifest import fsync_folder
 
-__all__ = ["SEGMENTS", "Files", "Segment", "SegmentWriter", "remove_orphans"]
+__all__ = ["SEGMENTS", "Files", "Segment", "SegmentWriter", "damaged", "remove_orphans", "sha256"]
 
 SEGMENTS = "segments"
 KEYS = "keys"
@@ -84,7 +85,9 @@ class SegmentWriter:
         try:
             self._columns[KEYS] = _Column(self.path / f"{KEYS}.npy", np.dtype(np.int64), ())
             for spec in arrays:
-                self._columns[spec.name] = _Column(self.path / f"{spec.name}.npy", np.dtype(spec.dtype), spec.shape)
+                self._columns[spec.name] = _Column(
+                    self.path / f"{spec.name}.npy", np.dtype(spec.dtype), spec.shape
+                )
         except OSError:
             self.drop()
             raise
@@ -97,7 +100,9 @@ class SegmentWriter:
                 column.append(arrays[name])
         self.count += len(keys)
 
-    def append_segment(self, segment: Segment, rows: NDArray[np.int64], advance: Callable[[int], object]) -> None:
+    def append_segment(
+        self, segment: Segment, rows: NDArray[np.int64], advance: Callable[[int], object]
+    ) -> None:
         """Copy some rows of another segment, a piece at a time."""
         width = sum(column.dtype.itemsize * int(np.prod(column.shape)) for column in self._columns.values())
         step = max(1, _CHUNK // width)
@@ -108,7 +113,9 @@ class SegmentWriter:
 
     def finish(self) -> Files:
         """Fill in the headers and flush everything to the disk."""
-        files = {f"{n}.npy": column.finish(self.count, durable=self.durable) for n, column in self._columns.items()}
+        files = {
+            f"{n}.npy": column.finish(self.count, durable=self.durable) for n, column in self._columns.items()
+        }
         if self.durable:
             fsync_folder(self.path)
         return files
@@ -124,15 +131,17 @@ class SegmentWriter:
         for column in self._columns.values():
             try:
                 column.file.close()
-            except OSError:  # a full disk may refuse the last buffered bytes: they are not wanted
-                column.file = None  # type: ignore[assignment]
+            except OSError:  # a full disk may refuse the last buffered bytes, which nobody wants
+                continue
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 class Segment:
     """A published segment, mapped for reading, with what searches derive from it."""
 
-    def __init__(self, folder: Path, name: str, count: int, files: Files, arrays: Iterable[ArraySpec]) -> None:
+    def __init__(
+        self, folder: Path, name: str, count: int, files: Files, arrays: Iterable[ArraySpec]
+    ) -> None:
         self.name, self.count, self.files = name, count, files
         self.path = folder / SEGMENTS / name
         self._arrays: dict[str, NDArray[Any]] = {}
@@ -177,15 +186,15 @@ class Segment:
         return rows[self.keys[rows] == wanted] if len(rows) else rows
 
     def block(self, name: str, fold: int) -> Block:
-        """The array as the kernels want it: float32 [count, d], neighbouring columns summed in runs of ``fold``.
+        """The array as the kernels want it: float32 [count, d], columns summed in runs of ``fold``.
 
-        What is not stored that way already is computed once, and kept in memory as long as the segment is open.
+        What is not stored that way is computed once, and kept in memory as long as the segment is open.
         """
         with self._lock:
             if (name, fold) not in self._blocks:
                 stored = self._arrays[name]
                 ready = stored.dtype == np.float32 and fold == 1
-                self._blocks[name, fold] = Block(stored if ready else _folded(stored, fold), self.keys)
+                self._blocks[name, fold] = Block(stored if ready else folded(stored, fold), self.keys)
             return self._blocks[name, fold]
 
     def verify(self, advance: Callable[[int], object]) -> None:
@@ -196,25 +205,22 @@ class Segment:
                 raise damaged(self.path / name, f"sha256 {recorded['sha256']}", f"sha256 {found}")
 
 
-def _folded(stored: NDArray[Any], fold: int) -> Floats:
-    count, columns = stored.shape
-    folded = np.empty((count, columns // fold), np.float32)
-    step = max(1, _CHUNK // (8 * columns))
-    for start in range(0, count, step):
-        piece = stored[start : start + step]
-        folded[start : start + step] = piece.reshape(len(piece), -1, fold).sum(axis=2, dtype=np.float64)
-    return folded
-
-
 def damaged(path: Path, expected: str, found: str) -> CorruptIndexError:
     """The error for a file that is not as it was written."""
     return CorruptIndexError(
-        f"{path} is damaged: expected {expected}, found {found}; restore it from a backup, or build the index again"
+        f"{path} is damaged: expected {expected}, found {found}; "
+        "restore it from a backup, or build the index again"
     )
 
 
-def remove_orphans(folder: Path, keep: set[str]) -> None:
-    """Remove segment folders that no committed state names (a killed writer's, or merged ones)."""
+def remove_orphans(folder: Path, named: set[str] | None) -> None:
+    """Remove what writers left: unfinished segments, and, when ``named`` is given, those outside it.
+
+    A finished segment goes only after a later commit: until then, a commit that failed on a dying disk may
+    still turn out to have happened.
+    """
     for entry in (folder / SEGMENTS).iterdir():
-        if entry.name not in keep and re.fullmatch(r"[0-9a-f]{16}(\.tmp)?", entry.name):
+        ours = re.fullmatch(rf"[0-9a-f]{{16}}({re.escape(_TEMPORARY)})?", entry.name)
+        unwanted = entry.name.endswith(_TEMPORARY) or (named is not None and entry.name not in named)
+        if ours and unwanted:
             shutil.rmtree(entry, ignore_errors=True)

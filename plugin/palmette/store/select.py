@@ -54,7 +54,9 @@ def _select(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
     return within[np.isin(within, passing)]
 
 
-def rows_among(connection: sqlite3.Connection, query: str, values: Sequence[Scalar]) -> Iterator[tuple[Any, ...]]:
+def rows_among(
+    connection: sqlite3.Connection, query: str, values: Sequence[Scalar]
+) -> Iterator[tuple[Any, ...]]:
     """Run ``query`` with its ``{}`` standing for the values, some hundreds at a time."""
     for start in range(0, len(values), _CHUNK):
         some = values[start : start + _CHUNK]
@@ -63,7 +65,9 @@ def rows_among(connection: sqlite3.Connection, query: str, values: Sequence[Scal
 
 def _judge(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
     """Judge a few documents by the definition itself."""
-    query = "SELECT key, id, metadata FROM documents WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key"
+    query = (
+        "SELECT key, id, metadata FROM documents WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key"
+    )
     rows = connection.execute(query, [json.dumps(within.tolist())])
     return np.array([key for key, id, metadata in rows if matches(node, json.loads(metadata), id)], np.int64)
 
@@ -91,11 +95,15 @@ def _estimate(connection: sqlite3.Connection, node: Filter) -> int:
 
 
 def _sql(condition: Condition) -> tuple[str, list[Scalar]]:
-    """Keys of the documents where the condition holds (several times, perhaps). '' parts numbers from text."""
+    """Keys of the documents where the condition holds, some perhaps twice. '' parts numbers from text."""
     name, op, values = condition.name, condition.op, list(condition.values)
     start = "SELECT key FROM metadata WHERE name = ?"
     if op == "exists":
-        return "SELECT key FROM metadata WHERE name = ? OR (name >= ? AND name < ?)", [name, name + ".", name + "/"]
+        return "SELECT key FROM metadata WHERE name = ? OR (name >= ? AND name < ?)", [
+            name,
+            name + ".",
+            name + "/",
+        ]
     if op in ("contains", "icontains"):
         test = "instr(value, ?)" if op == "contains" else "folded_contains(value, ?)"
         needle = str(values[0]) if op == "contains" else str(values[0]).casefold()
@@ -131,6 +139,7 @@ def _known_names(connection: sqlite3.Connection) -> list[str]:
     """All metadata names, by leaps through the index."""
     leaps = """WITH RECURSIVE leap(name) AS (
         SELECT min(name) FROM metadata
-        UNION ALL SELECT (SELECT min(name) FROM metadata WHERE name > leap.name) FROM leap WHERE leap.name IS NOT NULL)
+        UNION ALL SELECT (SELECT min(name) FROM metadata WHERE name > leap.name) FROM leap
+        WHERE leap.name IS NOT NULL)
         SELECT name FROM leap WHERE name IS NOT NULL"""
     return [name for (name,) in connection.execute(leaps)]

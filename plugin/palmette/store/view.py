@@ -25,12 +25,12 @@ from palmette.types import Document
 __all__ = ["LocalView", "Snapshot", "document_of"]
 
 _FILTERS_KEPT = 64
-DOCUMENT = "id, text, metadata, fields"
+DOCUMENT = "id, text, metadata, fields, payload"
 
 
-def document_of(id: str, text: str, metadata: str, fields: str) -> Document:
+def document_of(id: str, text: str, *parts: str) -> Document:
     """A document from its row."""
-    return Document(id, text, json.loads(metadata), json.loads(fields))
+    return Document(id, text, *map(json.loads, parts))
 
 
 class Snapshot:
@@ -38,14 +38,16 @@ class Snapshot:
 
     def __init__(self, generation: int, segments: Sequence[Segment], dead: Keys) -> None:
         self.generation, self.segments = generation, segments
-        kept = [segment.keys if not len(dead) else np.setdiff1d(segment.keys, dead, True) for segment in segments]
+        kept = [
+            segment.keys if not len(dead) else np.setdiff1d(segment.keys, dead, True) for segment in segments
+        ]
         self.keys: Keys = np.concatenate([np.empty(0, np.int64), *kept])
         self._rows = [None if len(k) == s.count else s.rows(k) for k, s in zip(kept, segments, strict=True)]
         self._filtered: OrderedDict[Filter, Keys] = OrderedDict()
         self._lock = threading.Lock()
 
     def select(self, connection: sqlite3.Connection, filter: Filter | None) -> Keys:
-        """The keys that pass; recent filters are remembered, since requests repeat them (a tenant, a language)."""
+        """The keys that pass; recent filters are remembered, since requests repeat them (a tenant, say)."""
         if filter is None:
             return self.keys
         with self._lock:
@@ -131,7 +133,9 @@ class LocalView:
         wanted = np.asarray(keys, np.int64).reshape(-1)
         held = self._holds(wanted)
         if not held.all():
-            raise NotFoundError(f"key {wanted[~held][0]} is not in this view: it was never there, or fails its filter")
+            raise NotFoundError(
+                f"key {wanted[~held][0]} is not in this view: it was never there, or fails its filter"
+            )
         return wanted
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
@@ -156,8 +160,8 @@ class LocalView:
     def nearest(self, probe: Probe, k: int) -> Found:
         """The ``k`` best documents of every query: [Q, min(k, len(self))]."""
         self._check_open()
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise InputError(f"k must be an int of at least 1, got {k!r}")
+        if k < 1:
+            raise InputError(f"k must be at least 1, got {k!r}")
         spec = self._spec(probe.array)
         columns = probe.queries.shape[1] * probe.fold
         if probe.fold < 1 or spec.shape != (columns,):
@@ -169,6 +173,8 @@ class LocalView:
             raise InputError(f"unknown metric {probe.metric!r}. Metrics: inner_product, overlap")
         bad = ~np.isfinite(probe.queries).all(axis=1)
         if bad.any():
-            raise EncodingError(f"query {int(bad.argmax())} of the probe holds NaN or infinity; check the encoder's output")
+            raise EncodingError(
+                f"query {int(bad.argmax())} of the probe holds NaN or infinity; check the encoder's output"
+            )
         blocks = list(self._snapshot.blocks(self._keys, spec.name, probe.fold))
-        return top_k(blocks, np.ascontiguousarray(probe.queries), probe.metric, int(k), self._engine)
+        return top_k(blocks, probe.queries, probe.metric, int(k), self._engine)

@@ -1,4 +1,4 @@
-"""Changing a local index: rows go into an open transaction, arrays into a segment nobody sees until the commit."""
+"""Changing a local index: rows in an open transaction, arrays in a segment nobody sees before the commit."""
 
 from __future__ import annotations
 
@@ -51,11 +51,17 @@ class LocalWriter:
         *,
         durable: bool,
     ) -> None:
-        self._db, self._folder, self._arrays, self._load, self._durable = connection, folder, arrays, load, durable
+        self._db, self._folder, self._arrays, self._load, self._durable = (
+            connection,
+            folder,
+            arrays,
+            load,
+            durable,
+        )
         self._next = int(read_meta(connection, "next_key"))
         self._segment: SegmentWriter | None = None
         self._put: dict[str, str] = {}
-        self._changed = False
+        self._changed = self._everything = False
         self._failed = False
         self.is_open = True
 
@@ -63,7 +69,9 @@ class LocalWriter:
     def _step(self) -> Iterator[None]:
         """A change that stops half way spoils the whole write: it can then only be dropped."""
         if not self.is_open or self._failed:
-            raise StoreError("this write is over or has failed; start a new one with `with backend.write() as writer:`")
+            raise StoreError(
+                "this write is over or has failed; start a new one with `with backend.write() as writer:`"
+            )
         self._failed = True
         with storage_errors(self._folder):
             yield
@@ -72,7 +80,9 @@ class LocalWriter:
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """The content digests of those ids that exist."""
         with self._step():
-            return dict(rows_among(self._db, "SELECT id, digest FROM documents WHERE id IN ({})", _check_ids(ids)))
+            return dict(
+                rows_among(self._db, "SELECT id, digest FROM documents WHERE id IN ({})", _check_ids(ids))
+            )
 
     def put(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
         """Insert documents, replacing those whose id exists."""
@@ -84,7 +94,9 @@ class LocalWriter:
             if known is None:
                 fresh[row.id] = place
             elif known != row.digest:
-                raise DuplicateIdError(f"id {row.id!r} was given twice in one write with different contents; give each its own id")
+                raise DuplicateIdError(
+                    f"id {row.id!r} was given twice in one write with different content; give each its own id"
+                )
         if not fresh:
             return
         with self._step():
@@ -102,8 +114,8 @@ class LocalWriter:
 
     def _insert(self, keys: list[int], rows: Sequence[_Row]) -> None:
         self._db.executemany(
-            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?)",
-            ((key, row.id, row.text, row.metadata, row.fields, row.digest) for key, row in zip(keys, rows, strict=True)),
+            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)",
+            ((key, *row[:6]) for key, row in zip(keys, rows, strict=True)),
         )
         self._db.executemany(
             "INSERT INTO metadata VALUES (?, ?, ?)",
@@ -121,7 +133,9 @@ class LocalWriter:
 
     def _remove(self, ids: Sequence[str]) -> list[str]:
         found = {}
-        for key, id, metadata in rows_among(self._db, "SELECT key, id, metadata FROM documents WHERE id IN ({})", ids):
+        for key, id, metadata in rows_among(
+            self._db, "SELECT key, id, metadata FROM documents WHERE id IN ({})", ids
+        ):
             found[id] = (key, json.loads(metadata))
         self._db.executemany(
             "DELETE FROM metadata WHERE name = ? AND value = ? AND key = ?",
@@ -134,7 +148,9 @@ class LocalWriter:
     def _check_arrays(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
         if set(arrays) != {spec.name for spec in self._arrays}:
             expected = ", ".join(spec.name for spec in self._arrays)
-            raise InputError(f"this index stores the arrays {expected}; got {', '.join(map(str, arrays)) or 'none'}")
+            raise InputError(
+                f"this index stores the arrays {expected}; got {', '.join(map(str, arrays)) or 'none'}"
+            )
         for spec in self._arrays:
             given, shape = np.asarray(arrays[spec.name]), (len(documents), *spec.shape)
             if given.shape != shape or given.dtype != np.dtype(spec.dtype):
@@ -145,25 +161,27 @@ class LocalWriter:
             if given.dtype.kind == "f" and not np.isfinite(given).all():
                 bad = int(np.isfinite(given.reshape(len(documents), -1)).all(axis=1).argmin())
                 raise EncodingError(
-                    f"the encoder returned NaN or infinity for document {documents[bad].id!r} (array {spec.name!r}); "
-                    "nothing was written. Check the text and the encoder"
+                    f"the encoder returned NaN or infinity for document {documents[bad].id!r} "
+                    f"(array {spec.name!r}); nothing was written. Check the text and the encoder"
                 )
 
     def compact(self) -> None:
-        """Rewrite everything that lives into one segment."""
+        """Rewrite everything that lives into one segment when this write commits."""
         with self._step():
-            self._changed = True
-            self._pack(everything=True)
+            self._changed = self._everything = True
 
     def commit(self) -> None:
         """Make it so: segment first, then the one database commit."""
         with self._step():
             if not self._changed:
                 return
-            self._pack(everything=False)
+            self._pack()
             write_meta(self._db, "next_key", self._next)
             write_meta(self._db, "generation", int(read_meta(self._db, "generation")) + 1)
-            segment, self._segment = self._segment, None  # from here on it may be named: never dropped, only orphaned
+            segment, self._segment = (
+                self._segment,
+                None,
+            )  # from here on it may be named: never dropped, only orphaned
             if segment is not None:
                 segment.publish()
             self._db.execute("COMMIT")
@@ -175,7 +193,7 @@ class LocalWriter:
         if self._segment is not None:
             self._segment.drop()
 
-    def _pack(self, *, everything: bool) -> None:
+    def _pack(self) -> None:
         """Settle which segments there will be, and write the new one.
 
         Trailing segments that are small beside the new rows are merged into it, so that their number stays
@@ -187,10 +205,10 @@ class LocalWriter:
         for segment in reversed(self._load(self._db)):
             live = self._alive(segment)
             trailing = trailing and live <= _ABSORB * size
-            if live == 0 or trailing or everything:
+            if live == 0 or trailing or self._everything:
                 absorbed.append(segment)
                 size += live
-        if fresh and not absorbed and size:
+        if fresh and self._segment and not absorbed and size:
             self._register(self._segment, fresh.files)
         else:
             self._merge([*reversed(absorbed), *([fresh] if fresh else [])], size)
@@ -199,7 +217,9 @@ class LocalWriter:
         """What this write has put so far, readable."""
         if self._segment is None:
             return None
-        return Segment(self._folder, self._segment.path.name, self._segment.count, self._segment.finish(), self._arrays)
+        return Segment(
+            self._folder, self._segment.path.name, self._segment.count, self._segment.finish(), self._arrays
+        )
 
     def _alive(self, segment: Segment) -> int:
         span = [int(segment.keys[0]), int(segment.keys[-1])]
@@ -212,9 +232,13 @@ class LocalWriter:
         with tqdm(total=size, desc="merging segments", unit="doc", delay=2, disable=None, leave=False) as bar:
             for segment in segments:
                 span = [int(segment.keys[0]), int(segment.keys[-1])]
-                dead = [key for (key,) in self._db.execute("SELECT key FROM dead WHERE key BETWEEN ? AND ?", span)]
+                dead = [
+                    key for (key,) in self._db.execute("SELECT key FROM dead WHERE key BETWEEN ? AND ?", span)
+                ]
                 if merged:
-                    merged.append_segment(segment, np.flatnonzero(np.isin(segment.keys, dead, invert=True)), bar.update)
+                    merged.append_segment(
+                        segment, np.flatnonzero(np.isin(segment.keys, dead, invert=True)), bar.update
+                    )
                 self._db.execute("DELETE FROM dead WHERE key BETWEEN ? AND ?", span)
                 self._db.execute("DELETE FROM segments WHERE name = ?", [segment.name])
         if replaced:
@@ -234,6 +258,7 @@ class _Row(NamedTuple):
     text: str
     metadata: str
     fields: str
+    payload: str
     digest: str
     values: list[tuple[str, Scalar]]
 
@@ -241,33 +266,43 @@ class _Row(NamedTuple):
 def _row(document: Document) -> _Row:
     if not isinstance(document, Document):
         raise InputError(f"put takes Document objects, got {type(document).__name__}: {document!r:.100}")
-    metadata, fields = (
-        json.dumps(dict(part), ensure_ascii=False, allow_nan=False) for part in (document.metadata, document.fields)
-    )
-    for name, text in (("id", document.key), ("text", document.text), ("metadata", metadata), ("fields", fields)):
+    stored = {"id": document.key, "text": document.text}
+    for name, part in (
+        ("metadata", document.metadata),
+        ("fields", document.fields),
+        ("payload", document.payload),
+    ):
+        stored[name] = json.dumps(dict(part), ensure_ascii=False, allow_nan=False)
+    for name, text in stored.items():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise InputError(
-                f"document {document.id!r}: its {name} holds {text[error.start]!r} at position {error.start}, half of a "
-                "surrogate pair, which is no text; clean it with text.encode('utf-8', 'replace').decode()"
+                f"document {document.id!r}: its {name} holds half of a surrogate pair at position {error.start}; "
+                "clean it with text.encode('utf-8', 'replace').decode()"
             ) from error
-    return _Row(document.key, document.text, metadata, fields, document.digest, _values(document.metadata))
+    return _Row(**stored, digest=document.digest, values=_values(document.metadata))
 
 
 def _values(metadata: Metadata) -> list[tuple[str, Scalar]]:
-    return [(name, int(one) if isinstance(one, bool) else one) for name, some in flatten(metadata).items() for one in some]
+    return [
+        (name, int(one) if isinstance(one, bool) else one)
+        for name, some in flatten(metadata).items()
+        for one in some
+    ]
 
 
-def _check_ids(ids: Sequence[str]) -> list[str]:
-    if isinstance(ids, str) or (bad := [id for id in ids if not isinstance(id, str)]):
-        raise InputError(f"ids must be a list of str, got {ids if isinstance(ids, str) else bad[0]!r}")
-    return list(dict.fromkeys(id for id in ids if id.isprintable() or _is_text(id)))
-
-
-def _is_text(id: str) -> bool:
-    """Half surrogate pairs cannot be stored, so no document has such an id."""
-    return not any("\ud800" <= character <= "\udfff" for character in id)
+def _check_ids(ids: Sequence[object]) -> list[str]:
+    """Each id once, without those that no document can have (half surrogate pairs are no text)."""
+    if isinstance(ids, str):
+        raise InputError(f"ids must be a list of str, got the str {ids!r}; write [{ids!r}]")
+    known: dict[str, None] = {}
+    for id in ids:
+        if not isinstance(id, str):
+            raise InputError(f"ids must be str, got {id!r}")
+        if not any("\ud800" <= character <= "\udfff" for character in id):
+            known[id] = None
+    return list(known)
 
 
 def _pick(array: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:

@@ -46,7 +46,7 @@ _HOME = {
     "palmette_filter": "filters",
 }
 
-# The namespace llama_index exists because this package is in it: only its core says whether LlamaIndex is there.
+# The namespace llama_index is there because this package is in it: its core says whether LlamaIndex is.
 if find_spec("llama_index.core") is None:
     raise MissingExtraError("llama-index-core", "llama-index", __name__)
 

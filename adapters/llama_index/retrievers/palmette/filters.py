@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 
 from palmette.errors import FilterError
 
@@ -40,7 +45,9 @@ def palmette_filter(filters: Filters) -> dict[str, Any] | None:
     if isinstance(filters, MetadataFilter):
         return _single(filters)
     if not isinstance(filters, MetadataFilters):
-        raise FilterError(f"filters are MetadataFilters or a mapping, got {type(filters).__name__}: {filters!r:.200}")
+        raise FilterError(
+            f"filters are MetadataFilters or a mapping, got {type(filters).__name__}: {filters!r:.200}"
+        )
     parts = [part for part in map(palmette_filter, filters.filters) if part is not None]
     if not parts:
         return None
@@ -54,5 +61,5 @@ def palmette_filter(filters: Filters) -> dict[str, Any] | None:
 
 def _single(condition: MetadataFilter) -> dict[str, Any]:
     if condition.operator is FilterOperator.IS_EMPTY:
-        return {"$or": [{condition.key: {"$exists": False}}, {condition.key: {"$eq": ""}}]}
+        return {condition.key: {"$exists": False}}  # missing, null and [] are the same here
     return {condition.key: {_OPERATORS[condition.operator]: condition.value}}

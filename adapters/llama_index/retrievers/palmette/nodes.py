@@ -28,9 +28,9 @@ _RESOURCES = ("text_resource", "image_resource", "audio_resource", "video_resour
 class ExplainedNode(NodeWithScore):
     """A scored node that says why it was found.
 
-    The explanation is on the wrapper, so the node and its hash stay as they were indexed. It survives whatever
-    hands wrappers on: query and chat engines, fusion (which overwrites ``score``, never ``explanation``), and
-    :class:`PalmetteRerank`; a component that wraps nodes anew drops it.
+    The explanation is on the wrapper, so the node and its hash stay as they were indexed. It survives all
+    that hands wrappers on: query and chat engines, fusion (which overwrites ``score``, never
+    ``explanation``) and :class:`PalmetteRerank`; a component that wraps nodes anew drops it.
     """
 
     explanation: Explanation
@@ -46,8 +46,8 @@ def to_document(node: BaseNode, *, source_hash: str | None = None) -> Document:
     origin = node.ref_doc_id or node.node_id
     if node.metadata.get(REF_DOC_ID, origin) != origin:
         raise InputError(
-            f"node {node.node_id!r} has metadata {REF_DOC_ID!r} = {node.metadata[REF_DOC_ID]!r}, but its source is "
-            f"{origin!r}: rename that metadata key"
+            f"node {node.node_id!r} has metadata {REF_DOC_ID!r} = {node.metadata[REF_DOC_ID]!r}, but its source "
+            f"is {origin!r}: rename that metadata key"
         )
     source = node.source_node
     kept = {
@@ -112,7 +112,7 @@ def _dump(node: BaseNode) -> dict[str, Any]:
     return data
 
 
-def _subclasses(parent: type[BaseNode]) -> Iterator[type[BaseNode]]:
+def _subclasses(parent: Any) -> Iterator[type[BaseNode]]:
     for child in parent.__subclasses__():
         yield child
         yield from _subclasses(child)
@@ -130,5 +130,7 @@ def _class(tag: str) -> type[BaseNode]:
         return cast("type[BaseNode]", own)
     found = [kind for kind in _subclasses(BaseNode) if _tag(kind) == tag]
     if not found:
-        raise NotFoundError(f"the index holds nodes of class {tag}, which is not defined: import its module first")
+        raise NotFoundError(
+            f"the index holds nodes of class {tag}, which is not defined here: import its module"
+        )
     return found[-1]  # the latest definition, in a notebook

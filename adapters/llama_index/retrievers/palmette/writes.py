@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,41 +9,41 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.ingestion import run_transformations
 from llama_index.core.schema import BaseNode, TransformComponent
 
+from llama_index.retrievers.palmette.holding import IndexHolder
 from llama_index.retrievers.palmette.nodes import REF_DOC_ID, detach, source_hash, to_document, to_node
 from palmette.aio import in_thread
 from palmette.types import Document
 
 if TYPE_CHECKING:
-    from palmette.index import Changes, Index
+    from palmette.index import Changes
 
 __all__ = ["NodeWrites", "prepare"]
 
 
 def prepare(
-    nodes: Sequence[BaseNode], transformations: Sequence[TransformComponent], objects: MutableMapping[str, Any]
+    nodes: Sequence[BaseNode],
+    transformations: Sequence[TransformComponent],
+    objects: MutableMapping[str, Any],
 ) -> list[Document]:
     """What the index stores of nodes or documents, after the transformations."""
     hashes = {node.node_id: node.hash for node in nodes}  # a transformation may change its input
     made = run_transformations(list(nodes), transformations) if transformations else nodes
     return [
-        to_document(detach(node, objects), source_hash=hashes.get(node.ref_doc_id or node.node_id)) for node in made
+        to_document(detach(node, objects), source_hash=hashes.get(node.ref_doc_id or node.node_id))
+        for node in made
     ]
 
 
-class NodeWrites(ABC):
+class NodeWrites(IndexHolder):
     """The writing half of a retriever, under LlamaIndex's names.
 
-    Every call is all or nothing, and visible to searches when it returns. Nodes are kept as they are; documents
-    go through the retriever's ``transformations`` first. The ``a…`` twins leave the event loop free.
+    Nodes are kept as they are; documents go through the retriever's ``transformations`` first. A write is
+    whole or not at all, and searches see it when it returns; where nodes of a document are replaced, the new
+    ones come before the old ones go. The ``a…`` twins leave the event loop free.
     """
 
     transformations: list[TransformComponent]
     object_map: dict[str, Any]
-
-    @property
-    @abstractmethod
-    def index(self) -> Index:
-        """The index behind the retriever."""
 
     def get_nodes(self, node_ids: Iterable[str]) -> list[BaseNode]:
         """The nodes with these ids, without those that are not there."""

@@ -1,0 +1,139 @@
+"""Vectors for other parts of LangChain: the encoder's own, or those of a level of a tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+from pydantic import Field, PrivateAttr, model_validator
+
+from langchain_palmette.fields import EncoderName, Loading, ModelName
+from langchain_palmette.live import find, open_model
+from palmette.aio import in_thread
+from palmette.errors import ConfigError
+
+if TYPE_CHECKING:
+    from palmette.encoder import Encoder
+    from palmette.model import Model
+    from palmette.search.probe import Floats
+
+__all__ = ["PalmetteEmbeddings"]
+
+
+class PalmetteEmbeddings(Loading, Embeddings):
+    """Embeddings of an encoder, or of a level of a trained tree, for any vector store.
+
+    Setup:
+        .. code-block:: bash
+
+            pip install 'palmette[langchain]'
+
+    Instantiate:
+        .. code-block:: python
+
+            from langchain_palmette import PalmetteEmbeddings
+
+            PalmetteEmbeddings(encoder="sentence-transformers/all-MiniLM-L6-v2")
+            PalmetteEmbeddings(model="me/ckpt")  # the encoder that checkpoint was trained on
+            PalmetteEmbeddings(model="me/tree-ckpt", representation="sqrt_probabilities", level=6)  # 64 wide
+
+    Usage:
+        .. code-block:: python
+
+            embeddings.embed_query("a question")
+            await embeddings.aembed_documents(["a text", "another"])
+
+    Use with a vector store:
+        .. code-block:: python
+
+            InMemoryVectorStore(embeddings).add_documents(documents)
+
+    Attributes:
+        encoder: An encoder, by name, folder or object; or else
+        model: a checkpoint, by repository, folder or object.
+        representation: ``encoder`` for the encoder's vectors; ``probabilities`` p of the nodes of a level;
+            ``sqrt_probabilities`` √p, of length one, whose inner product Σ √(pq) is an upper bound of the
+            tree's score Σ min(p, q), and so gives any vector store candidates to rerank.
+        level: Level of the tree; ``None`` for the leaves.
+    """
+
+    encoder: EncoderName | None = Field(default=None, frozen=True)
+    model: ModelName | None = Field(default=None, frozen=True)
+    representation: Literal["encoder", "probabilities", "sqrt_probabilities"] = Field(
+        default="encoder", frozen=True
+    )
+    level: int | None = Field(default=None, ge=1, frozen=True)
+
+    _encoder: Encoder | None = PrivateAttr(default=None)
+    _model: Model | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.encoder is None) == (self.model is None):
+            raise ConfigError("PalmetteEmbeddings takes encoder= or model=: give one of the two")
+        if self.representation != "encoder" and self.model is None:
+            raise ConfigError(f"representation={self.representation!r} needs a checkpoint: give model=")
+        if self.representation == "encoder" and self.level is not None:
+            raise ConfigError(
+                f"level={self.level} needs representation='probabilities' or 'sqrt_probabilities'"
+            )
+        return self
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Take hold of what was given as an object."""
+        super().model_post_init(context)
+        self._encoder, self._model = find(str(self.encoder)), find(str(self.model))
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """A vector per text."""
+        return self._represent(self._coder().encode(texts)) if texts else []
+
+    def embed_query(self, text: str) -> list[float]:
+        """The vector of a question."""
+        return self._represent(self._coder().encode_queries([text]))[0]
+
+    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        """See :meth:`embed_documents`."""
+        return await in_thread(self.embed_documents, texts)
+
+    async def aembed_query(self, text: str) -> list[float]:
+        """See :meth:`embed_query`."""
+        return await in_thread(self.embed_query, text)
+
+    def _coder(self) -> Encoder:
+        if self._encoder is None:
+            from palmette.encoder import load_encoder
+
+            self._encoder = (
+                load_encoder(str(self.encoder), **self._loading())
+                if self.model is None
+                else self._loaded().encoder
+            )
+        return self._encoder
+
+    def _loaded(self) -> Model:
+        if self._model is None:
+            self._model = open_model(str(self.model), self._loading())
+        return self._model
+
+    def _represent(self, vectors: Floats) -> list[list[float]]:
+        if self.representation != "encoder":
+            vectors = self._nodes(vectors)
+            vectors = np.sqrt(vectors) if self.representation == "sqrt_probabilities" else vectors
+        listed: list[list[float]] = vectors.tolist()
+        return listed
+
+    def _nodes(self, vectors: Floats) -> Floats:
+        """Probabilities of a level's nodes: [B, d] → [B, 2^level]."""
+        model = self._loaded()
+        if model.method != "tree":
+            raise ConfigError(
+                f"representation={self.representation!r} is for models of method 'tree', and this one is of "
+                f"{model.method!r}: use representation='encoder'"
+            )
+        model.options({"level": self.level})
+        [leaves] = model.encode_embeddings(vectors).values()  # [B, 2^D]
+        width = leaves.shape[1] if self.level is None else 2**self.level
+        nodes: Floats = leaves.reshape(len(leaves), width, -1).sum(-1, dtype=np.float32)
+        return nodes

@@ -1,0 +1,95 @@
+"""Other retrievers' documents, ranked by a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.callbacks import Callbacks
+from langchain_core.documents import BaseDocumentCompressor, Document
+from pydantic import ConfigDict, Field, JsonValue, PrivateAttr
+
+from langchain_palmette.fields import Loading, ModelName
+from langchain_palmette.live import find, open_model
+from palmette.aio import in_thread
+
+if TYPE_CHECKING:
+    from palmette.model import Model
+
+__all__ = ["PalmetteReranker"]
+
+
+class PalmetteReranker(Loading, BaseDocumentCompressor):
+    """Ranks documents by a checkpoint's own score, and keeps the best.
+
+    Setup:
+        .. code-block:: bash
+
+            pip install 'palmette[langchain]'
+
+    Instantiate:
+        .. code-block:: python
+
+            from langchain_palmette import PalmetteReranker
+
+            reranker = PalmetteReranker(model="me/ckpt", top_n=5)
+
+    Usage:
+        .. code-block:: python
+
+            reranker.compress_documents(documents, "a question")[0].metadata["relevance_score"]
+
+    Use within a chain:
+        .. code-block:: python
+
+            from langchain_classic.retrievers import ContextualCompressionRetriever
+
+            ContextualCompressionRetriever(base_compressor=reranker, base_retriever=any_retriever)
+
+    Attributes:
+        model: A checkpoint, by repository, folder or object.
+        top_n: How many documents to keep; ``None`` for all.
+        score_key: Metadata key for the score; ``None`` for none.
+        search_options: Options of the checkpoint's method, such as ``{"level": 6}``.
+    """
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True)
+
+    model: ModelName = Field(frozen=True)
+    top_n: int | None = Field(default=None, ge=1)
+    score_key: str | None = "relevance_score"
+    search_options: dict[str, JsonValue] = Field(default_factory=dict)
+
+    _model: Model | None = PrivateAttr(default=None)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Take hold of a model that was given as an object."""
+        super().model_post_init(context)
+        self._model = find(str(self.model))
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Copies of the best documents, best first; equal ones stay in their order."""
+        from palmette.types import Document as Stored
+
+        if not documents:
+            return []
+        if self._model is None:
+            self._model = open_model(str(self.model), self._loading())
+        given = [
+            Stored(id=str(place), text=document.page_content) for place, document in enumerate(documents)
+        ]
+        scores = self._model.score(query, given, **self.search_options)
+        best = sorted(range(len(scores)), key=lambda place: -scores[place])[: self.top_n]
+        return [self._copy(documents[place], scores[place]) for place in best]
+
+    async def acompress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """See :meth:`compress_documents`."""
+        return await in_thread(self.compress_documents, documents, query, callbacks)
+
+    def _copy(self, document: Document, score: float) -> Document:
+        told = {} if self.score_key is None else {self.score_key: float(score)}
+        return document.model_copy(update={"metadata": document.metadata | told})

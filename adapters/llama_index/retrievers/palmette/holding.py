@@ -1,0 +1,106 @@
+"""Holding an index: opened lazily after unpickling, persisted, opened again."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from llama_index.core.callbacks import CallbackManager
+
+from llama_index.retrievers.palmette.loading import copy_index, folder, opened
+from palmette.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from palmette.index import Index
+    from palmette.model import Model
+    from palmette.store.filters import Filter
+
+__all__ = ["IndexHolder"]
+
+SETTINGS = "llama_index.json"
+"""The retriever's settings, in the index folder."""
+
+
+class IndexHolder:
+    """What persists a retriever and lets it travel between processes."""
+
+    _index: Index | None
+    _opening: threading.Lock
+    _path: Path | None
+    _within: Filter | None
+
+    def _hold(self, index: Index) -> None:
+        self._index, self._opening = index, threading.Lock()
+
+    @property
+    def index(self) -> Index:
+        """The index behind the retriever; opened anew, once, after unpickling."""
+        if self._index is None:
+            with self._opening:
+                if self._index is None:
+                    assert self._path is not None
+                    self._index = opened(self._path).narrowed(self._within)
+        return self._index
+
+    def settings(self) -> Mapping[str, Any]:
+        """Constructor options that are kept with the index."""
+        return {}
+
+    def persist(self, path: str | Path | None = None) -> Path:
+        """Keep the retriever in a folder that :meth:`from_persist_dir` opens.
+
+        An index on disk is persistent already: there, and without a ``path``, only the settings are written.
+        With another path the index is copied into that new folder. What index nodes refer to, callbacks and
+        transformations are not kept: give them again.
+        """
+        here = folder(self.index)
+        target = here if path is None else Path(path).expanduser()
+        if target is None:
+            raise InputError("this index is in memory: name the folder, retriever.persist(path)")
+        if self.index.within is not None:
+            raise InputError(
+                "this retriever's index is narrowed, which a folder cannot keep: persist one over the whole index, "
+                "and narrow it when it is opened"
+            )
+        if here is None or target.resolve() != here.resolve():
+            copy_index(self.index, target)
+        draft = target / f"{SETTINGS}.{os.getpid()}.tmp"
+        draft.write_text(json.dumps(self.settings(), indent=2) + "\n", encoding="utf-8")
+        draft.replace(target / SETTINGS)
+        return target
+
+    @classmethod
+    def from_persist_dir(cls, path: str | Path, *, model: Model | None = None, **options: Any) -> Self:
+        """Open what :meth:`persist` wrote; options given here replace those stored."""
+        index = opened(path, model)
+        kept = Path(path).expanduser() / SETTINGS
+        stored = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+        return cls.from_index(index, **{**stored, **options})
+
+    @classmethod
+    def from_index(cls, index: Index | str | Path, *, model: Model | None = None, **options: Any) -> Self:
+        """Retrieve from an index, given or opened; a ``model`` that is loaded already is not loaded again."""
+        make: Any = cls
+        retriever: Self = make(opened(index, model), **options)
+        return retriever
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        index = state.pop("_index")
+        if index is not None:
+            state["_path"], state["_within"] = folder(index), index.within
+        if state["_path"] is None:
+            raise ConfigError(
+                f"a {type(self).__name__} whose index is in memory cannot be pickled: make it with index_path=, "
+                "so that it can be opened where it is unpickled"
+            )
+        del state["_opening"], state["callback_manager"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__dict__.update(_index=None, _opening=threading.Lock(), callback_manager=CallbackManager())

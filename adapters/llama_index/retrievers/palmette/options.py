@@ -1,0 +1,50 @@
+"""What every retriever takes besides the options of its method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.schema import IndexNode, TransformComponent
+
+from llama_index.retrievers.palmette.filters import Filters
+
+if TYPE_CHECKING:
+    from llama_index.retrievers.palmette.retriever import PalmetteRetriever
+
+__all__ = ["Options", "SearchOption", "given"]
+
+T = TypeVar("T")
+
+
+class Options(TypedDict, total=False):
+    """Keyword options of every retriever; see :class:`PalmetteRetriever`."""
+
+    similarity_top_k: int
+    filters: Filters
+    score_threshold: float | None
+    explain: bool
+    transformations: Sequence[TransformComponent] | None
+    callback_manager: CallbackManager | None
+    object_map: dict[str, Any] | None
+    objects: list[IndexNode] | None
+    verbose: bool
+
+
+class SearchOption(Generic[T]):
+    """A search option of the method as a typed attribute of its retriever."""
+
+    def __set_name__(self, owner: type[PalmetteRetriever], name: str) -> None:
+        self.name = name
+
+    def __get__(self, retriever: PalmetteRetriever, owner: type[PalmetteRetriever]) -> T | None:
+        return retriever.search_options.get(self.name)
+
+    def __set__(self, retriever: PalmetteRetriever, value: T | None) -> None:
+        retriever.search_options = {**retriever.search_options, self.name: value}
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are set."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,288 @@
+"""PalmetteRetriever: any trained palmette model as a LlamaIndex retriever."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+import numpy as np
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
+from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
+from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
+from llama_index.core.schema import (
+    BaseNode,
+    IndexNode,
+    NodeWithScore,
+    QueryBundle,
+    QueryType,
+    TransformComponent,
+)
+from llama_index_instrumentation import get_dispatcher
+from numpy.typing import NDArray
+
+from llama_index.retrievers.palmette.filters import Filters, palmette_filter
+from llama_index.retrievers.palmette.loading import loaded
+from llama_index.retrievers.palmette.nodes import scored
+from llama_index.retrievers.palmette.options import Options, given
+from llama_index.retrievers.palmette.query import PalmetteQuery
+from llama_index.retrievers.palmette.writes import NodeWrites, prepare
+from palmette.aio import in_thread
+from palmette.config import check_keys
+from palmette.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from palmette.index import Index
+    from palmette.model import Model
+    from palmette.types import Explanation
+
+__all__ = ["PalmetteRetriever"]
+
+Vector = NDArray[np.floating[Any]]
+
+dispatcher = get_dispatcher(__name__)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One query as the index takes it."""
+
+    query: str | Vector
+    settings: dict[str, Any]
+    explain: bool
+
+
+class PalmetteRetriever(NodeWrites, BaseRetriever):
+    """Retrieves with a trained palmette model of any method; add, change and delete nodes while it serves.
+
+        retriever = PalmetteRetriever.from_documents(documents, model="me/ckpt", similarity_top_k=5)
+        retriever.retrieve("a question")
+        retriever.retrieve(PalmetteQuery("a question", top_k=3, filters={"lang": "en"}))
+
+    Attributes below may be changed at any time.
+
+    Args:
+        index: The index to search; retrievers over one index, or one model, share its memory.
+        similarity_top_k: How many nodes to return.
+        filters: LlamaIndex's MetadataFilters or palmette's mapping, applied before ranking. A query can narrow
+            them further.
+        score_threshold: Leave out nodes that score less.
+        explain: Return :class:`ExplainedNode`, which carries why it was found.
+        transformations: What documents (not nodes) go through before they are indexed, such as a splitter.
+        callback_manager: LlamaIndex's callbacks; not pickled.
+        object_map: What index nodes refer to, by index id.
+        objects: The same as index nodes.
+        verbose: Print what index nodes lead to.
+        search_options: Options of the model's method, such as ``level=6`` for a tree.
+    """
+
+    method: ClassVar[str | None] = None
+    """The method whose models this class takes; ``None`` for all."""
+
+    def __init__(
+        self,
+        index: Index,
+        *,
+        similarity_top_k: int = DEFAULT_SIMILARITY_TOP_K,
+        filters: Filters = None,
+        score_threshold: float | None = None,
+        explain: bool = False,
+        transformations: Sequence[TransformComponent] | None = None,
+        callback_manager: CallbackManager | None = None,
+        object_map: dict[str, Any] | None = None,
+        objects: list[IndexNode] | None = None,
+        verbose: bool = False,
+        **search_options: Any,
+    ) -> None:
+        super().__init__(callback_manager, object_map, objects, verbose)
+        self._check(index.model, search_options)
+        self._hold(index)
+        self.similarity_top_k = similarity_top_k
+        self.filters = filters
+        self.score_threshold = score_threshold
+        self.explain_results = explain
+        self.transformations = list(transformations or ())
+        self.search_options = search_options
+
+    # -- making ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_documents(
+        cls,
+        documents: Sequence[BaseNode],
+        model: Model | str | Path,
+        *,
+        index_path: str | Path | None = None,
+        show_progress: bool | None = None,
+        **options: Any,
+    ) -> Self:
+        """Index documents or nodes.
+
+        Args:
+            documents: Indexed as they are; split them first, or give ``transformations``.
+            model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository.
+            index_path: A new folder to keep the index in; ``None`` for memory.
+            show_progress: Progress bar; ``None`` shows it on a terminal.
+            options: Those of the class.
+        """
+        if not documents:
+            raise InputError(
+                f"{cls.__name__}.from_documents got no documents: use from_pretrained to start empty"
+            )
+        return cls._build(documents, loaded(model), index_path, show_progress, options)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        repo_or_dir: str | Path,
+        documents: Sequence[BaseNode] = (),
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        model_options: Mapping[str, Any] | None = None,
+        index_path: str | Path | None = None,
+        show_progress: bool | None = None,
+        **options: Any,
+    ) -> Self:
+        """Load a checkpoint from a folder or the Hub, and index documents (or none yet).
+
+        Args:
+            repo_or_dir: A checkpoint folder or a Hub repository.
+            documents: As for :meth:`from_documents`; may be empty.
+            revision: Branch, tag or commit.
+            token: Hub token.
+            cache_dir: Hub cache.
+            local_files_only: Never go to the network.
+            model_options: More of :func:`palmette.load_model`: ``device``, ``dtype``, ``batch_size``, ``encoder``.
+            index_path: A new folder to keep the index in; ``None`` for memory.
+            show_progress: Progress bar; ``None`` shows it on a terminal.
+            options: Those of the class.
+        """
+        hub = {
+            "revision": revision,
+            "token": token,
+            "cache_dir": cache_dir,
+            "local_files_only": local_files_only,
+        }
+        model = loaded(repo_or_dir, **hub, **(model_options or {}))
+        return cls._build(documents, model, index_path, show_progress, options)
+
+    @classmethod
+    def _build(
+        cls,
+        documents: Sequence[BaseNode],
+        model: Model,
+        index_path: str | Path | None,
+        show_progress: bool | None,
+        options: dict[str, Any],
+    ) -> Self:
+        from palmette.index import Index
+
+        cls._check(model, options)
+        objects: dict[str, Any] = {}  # first what can fail, so that bad documents leave no folder
+        prepared = prepare(documents, options.get("transformations") or (), objects)
+        index = Index.in_memory(model) if index_path is None else Index.create(index_path, model)
+        retriever = cls(index, **options)
+        retriever.object_map = {**objects, **retriever.object_map}
+        index.add(prepared, progress=show_progress)
+        return retriever
+
+    @classmethod
+    def _check(cls, model: Model, options: Mapping[str, Any]) -> None:
+        """Raise on a model of another method, or an option that neither the class nor the method has."""
+        if cls.method not in (None, model.method):
+            raise ConfigError(
+                f"{cls.__name__} takes {cls.method!r} models, this one is of method {model.method!r}: use PalmetteRetriever"
+            )
+        own = Options.__annotations__
+        check_keys(cls.__name__, options, [*own, *model.search_class.names()])
+        model.options(given({name: options[name] for name in options if name not in own}))
+
+    # -- retrieving -----------------------------------------------------------------------------------------
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self._search([query_bundle])[0]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await in_thread(self._retrieve, query_bundle)
+
+    @dispatcher.span
+    def retrieve_batch(self, queries: Sequence[QueryType]) -> list[list[NodeWithScore]]:
+        """Retrieve for many queries in one pass, with the events and callbacks of as many single calls."""
+        bundles = [QueryBundle(query) if isinstance(query, str) else query for query in queries]
+        with self.callback_manager.as_trace("query"), ExitStack() as stack:
+            events = []
+            for bundle in bundles:
+                dispatcher.event(RetrievalStartEvent(str_or_query_bundle=bundle))
+                payload: dict[str, Any] = {EventPayload.QUERY_STR: bundle.query_str}
+                event = self.callback_manager.event(CBEventType.RETRIEVE, payload=payload)
+                events.append(stack.enter_context(event))
+            found = self._search(bundles)
+            results = [self._handle_recursive_retrieval(*pair) for pair in zip(bundles, found, strict=True)]
+            for started, nodes in zip(events, results, strict=True):
+                started.on_end(payload={EventPayload.NODES: nodes})
+        for bundle, nodes in zip(bundles, results, strict=True):
+            dispatcher.event(RetrievalEndEvent(str_or_query_bundle=bundle, nodes=nodes))
+        return results
+
+    async def aretrieve_batch(self, queries: Sequence[QueryType]) -> list[list[NodeWithScore]]:
+        """:meth:`retrieve_batch` off the event loop."""
+        return await in_thread(self.retrieve_batch, queries)
+
+    def explain(self, query: QueryType, node_id: str) -> Explanation:
+        """Why a node scores what it does for a query, whether or not it would be retrieved."""
+        bundle = QueryBundle(query) if isinstance(query, str) else query
+        options = {**self.search_options, **getattr(bundle, "options", {})}
+        return self.index.explain(self._text_or_vector(bundle), node_id, **given(options))
+
+    def _search(self, bundles: Sequence[QueryBundle]) -> list[list[NodeWithScore]]:
+        """Search those that ask for the same settings together."""
+        calls = [self._call(bundle) for bundle in bundles]
+        groups: dict[str, list[int]] = {}
+        for position, call in enumerate(calls):
+            groups.setdefault(repr((type(call.query), call.settings)), []).append(position)
+        index = self.index.narrowed(palmette_filter(self.filters))
+        results: list[list[NodeWithScore]] = [[]] * len(calls)
+        for positions in groups.values():
+            queries = [calls[position].query for position in positions]
+            batch = queries if isinstance(queries[0], str) else np.stack(cast("list[Vector]", queries))
+            found = index.search(cast("list[str] | Vector", batch), **calls[positions[0]].settings)
+            for position, hits in zip(positions, found, strict=True):
+                results[position] = [scored(hit, explain=calls[position].explain) for hit in hits]
+        return results
+
+    def _call(self, bundle: QueryBundle) -> _Call:
+        own = bundle if isinstance(bundle, PalmetteQuery) else PalmetteQuery(bundle.query_str)
+        settings = {
+            "k": self.similarity_top_k if own.top_k is None else own.top_k,
+            "filter": palmette_filter(own.filters),
+            "threshold": self.score_threshold if own.score_threshold is None else own.score_threshold,
+            **given({**self.search_options, **own.options}),
+        }
+        explain = self.explain_results if own.explain is None else own.explain
+        return _Call(self._text_or_vector(bundle), settings, explain)
+
+    def _text_or_vector(self, bundle: QueryBundle) -> str | Vector:
+        """The bundle's embedding, else its text; several texts (HyDE) are averaged as LlamaIndex does."""
+        if bundle.embedding is not None:
+            return np.asarray(bundle.embedding, np.float32)
+        texts = bundle.embedding_strs
+        if len(texts) > 1:
+            mean: Vector = self.index.model.encoder.encode_queries(texts).mean(axis=0)
+            return mean
+        return texts[0] if texts else bundle.query_str
+
+    def settings(self) -> dict[str, Any]:
+        """Constructor options that :meth:`persist` keeps with the index."""
+        return {
+            "similarity_top_k": self.similarity_top_k,
+            "filters": palmette_filter(self.filters),
+            "score_threshold": self.score_threshold,
+            "explain": self.explain_results,
+            **given(self.search_options),
+        }

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from palmette.data import KINDS, load_data
+from palmette.data.unlabelled import make_queries, sentences, title_of
+from palmette.errors import ConfigError, InputError
+from palmette.types import Document
+
+FRUITS = ["apple", "pear", "plum", "cherry", "quince", "medlar", "fig", "grape", "lemon", "olive"]
+TEXT = (
+    "The {0} tree grows slowly in {0}shire near the sea. Growers prune every {0} branch in late winter. "
+    "Old {0} orchards feed many bees and {0}birds. Nobody knows who first planted {0} here."
+)
+DOCUMENTS = [
+    Document(f"d{n}", TEXT.format(fruit), {"title": f"On the {fruit}"}) for n, fruit in enumerate(FRUITS)
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_takes_its_words_from_its_document(kind):
+    made = make_queries(DOCUMENTS, kinds=[kind])
+    assert [item.document for item in made] == list(range(10))
+    for item in made:
+        document = DOCUMENTS[item.document]
+        assert item.kind == kind
+        assert all(
+            word in f"{document.metadata['title']} {document.text}".lower()
+            for word in item.query.lower().split()
+        )
+        if kind in ("title", "keywords"):
+            assert item.rest in (None, document.text)
+        elif item.rest is not None:
+            assert item.query not in item.rest
+            assert len(item.rest) < len(document.text) - len(item.query) + 3
+
+
+def test_what_the_kinds_are():
+    titles = {item.query for item in make_queries(DOCUMENTS, kinds=["title"])}
+    assert titles == {f"On the {fruit}" for fruit in FRUITS}
+    leads = [item.query for item in make_queries(DOCUMENTS, kinds=["lead"])]
+    assert leads[0] == "The apple tree grows slowly in appleshire near the sea"
+    phrases = [item.query.split() for item in make_queries(DOCUMENTS, kinds=["phrase"])]
+    assert all(4 <= len(words) <= 12 for words in phrases)
+    keywords = [set(item.query.split()) for item in make_queries(DOCUMENTS, kinds=["keywords"])]
+    assert all(
+        words == {fruit, f"{fruit}shire", f"{fruit}birds"}
+        for fruit, words in zip(FRUITS, keywords, strict=True)
+    )
+
+
+def test_a_title_on_many_documents_gives_way_to_the_first_sentence():
+    documents = [Document(d.id, d.text, {"title": "Fruit"}) for d in DOCUMENTS]
+    assert {item.query.split()[0] for item in make_queries(documents, kinds=["title"])} == {"The"}
+
+
+def test_where_titles_come_from():
+    assert title_of(Document(text="## Heading ##\nbody")) == "Heading"
+    assert title_of(Document(text="body", metadata={"title": "M"}, fields={"title": "F"})) == "F"
+    assert title_of(Document(text="#tag and more", metadata={"title": 3})) == ""
+    marked = Document("m", "# Heading\n\nThe body has quite enough words to stand alone.")
+    assert {(i.query, i.rest) for i in make_queries([marked], kinds=["title"], seed=1)} == {
+        ("Heading", "The body has quite enough words to stand alone.")
+    }
+
+
+def test_a_leading_title_is_taken_off():
+    joined = Document("j", "Lamp The body has quite enough words to stand alone.", {"title": "Lamp"})
+    assert (
+        make_queries([joined], kinds=["title"], seed=1)[0].rest
+        == "The body has quite enough words to stand alone."
+    )
+    inside = Document("j", "Lampshades are quite enough words to stand alone.", {"title": "Lamp"})
+    assert make_queries([inside], kinds=["title"], seed=1)[0].rest == inside.text
+
+
+def test_draws_depend_on_seed_and_id_alone():
+    kinds = ["title", "lead", "sentence", "phrase", "sentence"]
+    assert make_queries(DOCUMENTS, kinds=kinds) == make_queries(DOCUMENTS, kinds=kinds)
+    assert make_queries(DOCUMENTS[:3], kinds=kinds) == [
+        i for i in make_queries(DOCUMENTS, kinds=kinds) if i.document < 3
+    ]
+    assert make_queries(DOCUMENTS, kinds=kinds, seed=1) != make_queries(DOCUMENTS, kinds=kinds)
+
+
+def test_most_documents_lose_the_words_and_some_keep_them():
+    made = make_queries([Document(str(n), TEXT.format(f"fruit{n}")) for n in range(400)], kinds=["sentence"])
+    assert 0.85 < sum(item.rest is not None for item in made) / len(made) < 0.95
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("One two three four. Five six seven eight!", ["One two three four. ", "Five six seven eight!"]),
+        ("He met St. Peter at the gate. He left.", ["He met St. Peter at the gate. He left."]),
+        ("One two three four\n\nfive six seven eight", ["One two three four\n\n", "five six seven eight"]),
+        ("", []),
+        (" \n ", []),
+        ("short", ["short"]),
+    ],
+)
+def test_sentences(text, found):
+    spans = sentences(text)
+    assert [text[start:end] for start, end in spans] == found
+
+
+def test_loaded_data_trains_on_what_remains():
+    data = load_data([*DOCUMENTS, Document("short", "tiny")], dev_fraction=0.2)
+    assert (data.labelled, len(data.corpus)) == (False, 11)
+    held = {d for judged in data.qrels["dev"].values() for d in judged}
+    trained = {d for judged in data.qrels["train"].values() for d in judged}
+    assert len(held) == 2
+    assert not held & trained
+    assert "short" not in held | trained
+    pairs = data.pairs("train")
+    beyond = pairs.documents >= len(data.corpus)
+    assert beyond.sum() == len(data.remainders) > 10
+    source = {
+        row: next(iter(data.qrels["train"][query]))
+        for query, row in data.query_rows.items()
+        if query in data.qrels["train"]
+    }
+    for query, row in zip(pairs.queries[beyond], pairs.documents[beyond], strict=True):
+        words = set(data.texts[row].replace(".", "").split())
+        whole = data.corpus[data.rows[source[int(query)]]].text
+        assert len(data.texts[row]) <= len(whole)
+        assert words <= set(whole.replace(".", "").split())
+    mask = data.positives_mask(pairs.queries, pairs.documents)
+    same = [[source[int(a)] == source[int(b)] for b in pairs.queries] for a in pairs.queries]
+    assert mask.diagonal().all()
+    assert (mask == np.array(same)).all()
+
+
+def test_nothing_to_learn_from():
+    with pytest.raises(InputError, match=r"no training queries could be made from 2 documents: .*give pairs"):
+        load_data(["tiny", "small"])
+    with pytest.raises(ConfigError, match="no kind 'summary' of self-made queries; kinds: title, lead"):
+        load_data(DOCUMENTS, kinds=["summary"])

@@ -1,0 +1,75 @@
+"""The model card: valid metadata, honest tables, lines that run."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+from huggingface_hub import ModelCard
+
+from support.checkpoints import card_of
+
+RESULTS = {"tree": {"nDCG@10": 0.7441, "Recall@10": 0.9}, "BM25 | stemmed": {"nDCG@10": 0.858}}
+
+
+def test_metadata_is_what_the_hub_reads():
+    card = ModelCard(
+        card_of(
+            encoder={"name": "sentence-transformers/all-MiniLM-L6-v2", "revision": "abc"},
+            results=RESULTS,
+            evaluated_on="SQuAD: test",
+            dataset="rajpurkar/squad",
+            language=["en", "no"],
+            license="mit",
+        )
+    )
+    data = card.data
+    assert (data.library_name, data.pipeline_tag, data.license) == ("palmette", "sentence-similarity", "mit")
+    assert data.base_model == "sentence-transformers/all-MiniLM-L6-v2"
+    assert data.datasets == ["rajpurkar/squad"]
+    assert data.language == ["en", "no"]
+    assert {"palmette", "palmette-tree"} <= set(data.tags)
+    assert [(item.metric_name, item.metric_value, item.dataset_name) for item in data.eval_results] == [
+        ("nDCG@10", 0.7441, "SQuAD: test"),
+        ("Recall@10", 0.9, "SQuAD: test"),
+    ]
+    assert "`sentence-transformers/all-MiniLM-L6-v2` at `abc`" in card.text
+    assert "| tree | 0.744 | 0.900 |\n| BM25 \\| stemmed | 0.858 | – |" in card.text
+
+
+def test_what_is_unknown_is_left_out():
+    card = ModelCard(card_of(encoder={"name": "/home/me/encoder"}, record={}))
+    assert card.data.base_model is None
+    assert card.data.eval_results is None
+    assert card.data.datasets is None
+    assert "Not measured yet" in card.text
+    assert "None" not in card.text
+
+
+def test_metrics_of_training_are_called_so():
+    text = card_of(
+        record={"data": "my docs", "documents": 1234, "labelled": False, "metrics": {"nDCG@10": 0.5}}
+    )
+    assert "At the end of training, on held-out questions of my docs:" in text
+    assert "my docs, 1,234 documents, made from the documents alone, without labels" in text
+
+
+def test_a_name_cannot_break_out_of_its_place():
+    text = card_of(record={"data": "a\n---\n# b | $repo", "metrics": {"x": 1.0}}, limits=["no\n# go"])
+    assert ModelCard(text).data.eval_results[0].dataset_name == "a --- # b | $repo"
+    assert "\n# b" not in text
+    assert "- no # go" in text
+
+
+@pytest.mark.parametrize(("name", "retriever"), [("TreeModel", None), ("FieldsModel", "MultiFieldRetriever")])
+def test_examples_parse_and_name_the_retriever(name, retriever):
+    text = card_of(class_name=name, retriever=retriever, repo_id="me/ckpt")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    modules = [
+        node.module for block in blocks for node in ast.parse(block).body if isinstance(node, ast.ImportFrom)
+    ]
+    assert modules == ["palmette", "langchain_palmette", "llama_index.retrievers.palmette"]
+    expected = retriever or "TreeRetriever"
+    assert all(f'{expected}.from_pretrained("me/ckpt", documents)' in block for block in blocks[1:])
+    assert 'load_model("me/ckpt")' in blocks[0]

@@ -1,0 +1,289 @@
+"""A checkpoint on disk: round trip, every kind of damage, and what saving must never do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from palmette.errors import CheckpointError, NotFoundError
+from palmette.hub import LAYOUT, open_checkpoint, save_checkpoint
+from support.checkpoints import CONFIG, card_of, save, weight_of
+
+SRC = Path(__file__).parents[2]
+
+
+def test_round_trip(tmp_path: Path):
+    base = torch.arange(12.0).reshape(3, 4)
+    tensors = {"view": base[:, 1:3], "tied": base, "half": base.to(torch.bfloat16)}
+    saved = save_checkpoint(tmp_path / "a" / "ckpt", CONFIG, tensors, "hello", files={"leaves.json": b"[1]"})
+    opened = open_checkpoint(tmp_path / "a" / "ckpt")
+    assert opened == saved
+    assert opened.config == CONFIG
+    assert opened.card == "hello"
+    assert opened.file("leaves.json") == b"[1]"
+    assert (opened.origin, opened.revision) == (None, None)
+    loaded = opened.tensors()
+    assert loaded.keys() == tensors.keys()
+    assert all(
+        torch.equal(loaded[name], tensors[name]) and loaded[name].dtype == tensors[name].dtype
+        for name in tensors
+    )
+    loaded["tied"][0, 0] = 9  # the user's to change
+    with pytest.raises(NotFoundError, match=r"no file 'x.json'; it has: config.json, leaves.json"):
+        opened.file("x.json")
+
+
+def test_fingerprint_is_what_the_model_computes(tmp_path: Path):
+    one = save(tmp_path / "1", leaves={"a": 1}).fingerprint
+    path = {"name": "/home/me/encoder", "fingerprint": "e1"}
+    assert save(tmp_path / "2", leaves={"a": 1}, training={"loss": 3}).fingerprint == one
+    assert (
+        save(tmp_path / "3", leaves={"a": 1}, config=CONFIG | {"record": 1, "encoder": path}).fingerprint
+        == one
+    )
+    others = [
+        save(tmp_path / "4", 1.0000001, leaves={"a": 1}),
+        save(tmp_path / "5", leaves={"a": 2}),
+        save(tmp_path / "6", leaves={"a": 1}, config=CONFIG | {"config": {"depth": 4}}),
+        save(tmp_path / "7", leaves={"a": 1}, config=CONFIG | {"encoder": {"fingerprint": "e2"}}),
+    ]
+    assert len({one, *(item.fingerprint for item in others)}) == 5
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def flip(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def lengthen(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\n")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "leaves.json"])
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (Path.unlink, "is missing"),
+        (cut, r"is truncated: \d+ bytes expected, \d+ found"),
+        (lengthen, "is too long"),
+        (flip, "was altered: sha256 [0-9a-f]{64} expected, [0-9a-f]{64} found"),
+    ],
+)
+def test_damage_is_refused(tmp_path: Path, name, damage, says):
+    save(tmp_path, leaves={"a": 12345678})
+    damage(tmp_path / name)
+    with pytest.raises(CheckpointError, match=f"{name} {says}.*again"):
+        open_checkpoint(tmp_path)
+
+
+def test_the_card_is_its_owners_to_edit(tmp_path: Path):
+    save(tmp_path)
+    (tmp_path / LAYOUT.card).write_text("mine")
+    assert open_checkpoint(tmp_path).card == "mine"
+    (tmp_path / LAYOUT.card).unlink()
+    assert open_checkpoint(tmp_path).card == ""
+
+
+def change_manifest(folder: Path, **changes: object) -> None:
+    path = folder / LAYOUT.manifest
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"version": 2},
+            "has checkpoint format 2, and this palmette reads up to 1.*pip install --upgrade",
+        ),
+        ({"version": "1"}, "damaged"),
+        ({"format": "other"}, "is no palmette checkpoint"),
+        ({"files": {}}, "must list config.json, model.safetensors"),
+        ({"files": {"../../evil.json": {"sha256": "0" * 64, "size": 1}}}, "only flat names"),
+        ({"files": {"config.json": {"sha256": "0", "size": 1}}}, "damaged"),
+    ],
+)
+def test_a_manifest_is_not_trusted(tmp_path: Path, changes, says):
+    save(tmp_path)
+    change_manifest(tmp_path, **changes)
+    with pytest.raises(CheckpointError, match=says):
+        open_checkpoint(tmp_path)
+
+
+def test_a_manifest_may_list_data_only(tmp_path: Path):
+    save(tmp_path)
+    files = json.loads((tmp_path / LAYOUT.manifest).read_text())["files"]
+    change_manifest(tmp_path, files=files | {"model.bin": files["config.json"]})
+    with pytest.raises(CheckpointError, match=r"only flat names ending in .json, .md"):
+        open_checkpoint(tmp_path)
+    for name in ("weights.pkl", "run.py", "sub/x.json", ".hidden.json", "manifest.json", "config.json"):
+        with pytest.raises(CheckpointError, match=name):
+            save_checkpoint(tmp_path / "new", CONFIG, {}, "", files={name: b""})
+    assert not (tmp_path / "new").exists()
+
+
+def test_pickles_and_code_are_refused(tmp_path: Path):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"only as a pickle \('pytorch_model.bin'\).*never reads one"):
+        open_checkpoint(tmp_path)
+    for name in ("modeling.py", "optimizer.PT", "x.so"):
+        save(tmp_path / name)
+        (tmp_path / name / name).write_text("")
+        with pytest.raises(CheckpointError, match=f"holds '{name}', which can run code"):
+            open_checkpoint(tmp_path / name)
+
+
+def test_not_a_checkpoint(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(CheckpointError, match=r"no palmette checkpoint: .*\(it holds: notes.txt\)"):
+        open_checkpoint(tmp_path)
+    with pytest.raises(CheckpointError, match="is a file; name the folder"):
+        open_checkpoint(tmp_path / "notes.txt")
+
+
+def test_saving_again_replaces_only_what_is_ours(tmp_path: Path):
+    save(tmp_path, 1.0, leaves={"a": 1})
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "diary.txt").write_text("mine")
+    assert weight_of(save(tmp_path, 2.0)) == 2.0
+    assert weight_of(open_checkpoint(tmp_path)) == 2.0
+    names = {path.name for path in tmp_path.iterdir() if path.name != ".palmette-lock"}
+    assert names == {"config.json", "model.safetensors", "README.md", "manifest.json", "notes", "diary.txt"}
+
+
+def test_saving_over_anything_else_is_refused(tmp_path: Path):
+    (tmp_path / "thesis.json").write_text("years of work")
+    with pytest.raises(CheckpointError, match=r"cannot save over .*holds: thesis.json.*Nothing was changed"):
+        save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.json"]
+    with pytest.raises(CheckpointError, match="it is a file"):
+        save(tmp_path / "thesis.json")
+
+    folder = tmp_path / "ckpt"
+    save(folder)
+    (folder / "leaves.json").write_text("mine")
+    with pytest.raises(CheckpointError, match=r"its 'leaves.json' is not of the checkpoint there"):
+        save(folder, leaves={"a": 1})
+    assert (folder / "leaves.json").read_text() == "mine"
+    change_manifest(folder, version=2)
+    with pytest.raises(CheckpointError, match=r"cannot save over .*format 2"):
+        save(folder)
+
+
+def test_a_changed_folder_never_mixes_two_models(tmp_path: Path):
+    old = save(tmp_path, 1.0)
+    save(tmp_path, 2.0)
+    with pytest.raises(CheckpointError, match=r"model.safetensors has changed since .* was opened"):
+        old.tensors()
+    (tmp_path / LAYOUT.weights).unlink()
+    with pytest.raises(CheckpointError, match="can no longer be read"):
+        old.tensors()
+
+
+def test_config_must_be_json(tmp_path: Path):
+    for value in (float("nan"), tmp_path):
+        with pytest.raises(CheckpointError, match=r"config.json must hold JSON values only"):
+            save(tmp_path, config={"method": value})
+    assert not list(tmp_path.iterdir())
+
+
+# Kills a forked child at its n-th step of writing to the disk, for n = 1, 2, … until one is not killed.
+KILLER = """
+import os, shutil, signal, sys
+from pathlib import Path
+from palmette.hub import open_checkpoint
+from support.checkpoints import save, weight_of
+
+folder, steps = Path(sys.argv[1]), ("fsync", "rename", "replace", "mkdir", "rmdir", "unlink")
+outcomes, killed, point = [], True, 0
+while killed:
+    point += 1
+    shutil.rmtree(folder, ignore_errors=True)
+    save(folder, 1.0, leaves={"a": 1})
+    if (child := os.fork()) == 0:
+        left = [point]
+        def counted(real):
+            def step(*args, **kwargs):
+                left[0] -= 1
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*args, **kwargs)
+            return step
+        for name in steps:
+            setattr(os, name, counted(getattr(os, name)))
+        save(folder, 2.0)
+        os._exit(0)
+    killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    found = open_checkpoint(folder)
+    value = weight_of(found)
+    assert ("leaves.json" in found.files) == (value == 1.0), (point, value)
+    assert weight_of(save(folder, 3.0)) == 3.0, "the next save goes on as usual"
+    left = sorted(path.name for path in folder.iterdir() if path.name.startswith(".palmette-"))
+    assert left == [".palmette-lock"], left
+    outcomes.append(value)
+print(outcomes)
+"""
+
+
+def run(script: str, *args: object) -> str:
+    path = os.pathsep.join(str(SRC / name) for name in ("plugin", "tests"))
+    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, args)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
+def test_a_kill_at_any_moment_leaves_the_old_checkpoint_or_the_new(tmp_path: Path):
+    outcomes = json.loads(run(KILLER, tmp_path / "ckpt"))
+    assert set(outcomes) == {1.0, 2.0}
+    assert outcomes == sorted(outcomes), "once the new one is there, it stays"
+    assert outcomes.count(1.0) > 5
+    assert outcomes.count(2.0) > 5
+
+
+def test_no_room_leaves_the_old_checkpoint(tmp_path: Path):
+    resource = pytest.importorskip("resource")
+    save(tmp_path, 1.0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
+        with pytest.raises(CheckpointError, match=r"cannot write the checkpoint.*File too large.*make room"):
+            save(tmp_path, 2.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert weight_of(open_checkpoint(tmp_path)) == 1.0
+    assert not list(tmp_path.glob(".palmette-stage*"))
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"cannot write the checkpoint to .*Not a directory"):
+        save(tmp_path / "file" / "ckpt")
+
+
+def test_opening_loads_no_torch(tmp_path: Path):
+    save(tmp_path)
+    script = """
+        import sys
+        from palmette.hub import open_checkpoint
+        assert open_checkpoint(sys.argv[1]).config["method"] == "tree"
+        print([name for name in ("torch", "huggingface_hub") if name in sys.modules])
+    """
+    assert run(script, tmp_path).strip() == "[]"
+
+
+def test_card_is_written(tmp_path: Path):
+    assert save(tmp_path).card == card_of()

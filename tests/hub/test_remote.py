@@ -1,0 +1,269 @@
+"""Push and pull with the real client against a Hub on the loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+
+from palmette.errors import CheckpointError, ConfigError, HubError, NotFoundError
+from palmette.hub import LAYOUT, open_checkpoint, pull, push_checkpoint
+from support.checkpoints import save, weight_of
+from support.local_hub import READ_TOKEN, TOKEN, LocalHub, Request
+
+REPO = "me/ckpt"
+FILES = {"README.md", "config.json", "leaves.json", "manifest.json", "model.safetensors"}
+
+
+@pytest.fixture
+def commit(hub: LocalHub, tmp_path: Path) -> str:
+    """The commit of a pushed checkpoint of ones."""
+    save(tmp_path / "ckpt", 1.0, leaves={"a": 1})
+    return push_checkpoint(tmp_path / "ckpt", REPO).rsplit("/", 1)[1]
+
+
+@pytest.mark.usefixtures("commit")
+def test_push_then_pull_by_branch_tag_and_commit(hub: LocalHub, tmp_path: Path, cache: Path):
+    first = open_checkpoint(REPO, cache_dir=cache)
+    url = push_checkpoint(
+        save(tmp_path / "2", 2.0).path, REPO, branch="deep", create_tag="v2", commit_message="Deeper"
+    )
+    second = url.rsplit("/", 1)[1]
+    assert url == f"{hub.url}/{REPO}/commit/{second}"
+    assert (first.origin, weight_of(first), first.file("leaves.json")) == (REPO, 1.0, b'{"a": 1}')
+    assert first.fingerprint == open_checkpoint(tmp_path / "ckpt").fingerprint
+    for revision in ("deep", "v2", second):
+        found = open_checkpoint(REPO, revision=revision, cache_dir=cache)
+        assert (weight_of(found), found.revision) == (2.0, second)
+    assert weight_of(open_checkpoint(REPO, cache_dir=cache)) == 1.0
+    assert first.revision != second
+
+
+@pytest.mark.usefixtures("commit")
+def test_only_the_checkpoint_is_sent_and_the_card_names_the_repository(hub: LocalHub, tmp_path: Path):
+    (tmp_path / "ckpt" / "secrets.txt").write_text("mine")
+    push_checkpoint(tmp_path / "ckpt", REPO)
+    files = hub.files(REPO)
+    assert set(files) == {
+        ".gitattributes",
+        "README.md",
+        "config.json",
+        "leaves.json",
+        "manifest.json",
+        "model.safetensors",
+    }
+    assert ModelCard(files["README.md"].decode()).data.library_name == "palmette"
+    assert f'load_model("{REPO}")' in files["README.md"].decode()
+    assert "OWNER/NAME" in (tmp_path / "ckpt" / "README.md").read_text()
+
+
+def test_a_cached_commit_costs_no_request(hub: LocalHub, commit: str, cache: Path):
+    open_checkpoint(REPO, cache_dir=cache)
+    hub.requests.clear()
+    assert weight_of(open_checkpoint(REPO, revision=commit, cache_dir=cache)) == 1.0
+    assert hub.requests == []
+    open_checkpoint(REPO, cache_dir=cache)
+    assert hub.requests == [Request("GET", f"/api/models/{REPO}/revision/main", 200)]
+
+
+def test_a_commit_that_is_cached_in_part_is_completed(hub: LocalHub, commit: str, cache: Path):
+    path = open_checkpoint(REPO, cache_dir=cache).path
+    (path / LAYOUT.weights).unlink()
+    assert weight_of(open_checkpoint(REPO, revision=commit, cache_dir=cache)) == 1.0
+
+
+def test_pull_into_a_folder(commit: str, tmp_path: Path, cache: Path):
+    path = pull(REPO, tmp_path / "out", revision=commit, cache_dir=cache)
+    assert path == tmp_path / "out"
+    assert not any(item.is_symlink() for item in path.iterdir())
+    assert open_checkpoint(path).fingerprint == open_checkpoint(REPO, cache_dir=cache).fingerprint
+    assert "OWNER/NAME" not in open_checkpoint(path).card
+    assert pull(REPO, cache_dir=cache) == open_checkpoint(REPO, cache_dir=cache).path
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "diary.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="cannot save over"):
+        pull(REPO, tmp_path / "full", cache_dir=cache)
+
+
+@pytest.mark.usefixtures("commit")
+def test_without_a_hub(hub: LocalHub, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    open_checkpoint(REPO, cache_dir=cache)
+    hub.requests.clear()
+    assert weight_of(open_checkpoint(REPO, cache_dir=cache, local_files_only=True)) == 1.0
+    assert hub.requests == []
+    with pytest.raises(NotFoundError, match=r"'me/other' is not.* in the cache, and local_files_only=True"):
+        open_checkpoint("me/other", cache_dir=cache, local_files_only=True)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert weight_of(open_checkpoint(REPO, cache_dir=cache)) == 1.0  # a dead Hub, and a cache to go on with
+    with pytest.raises(HubError, match=r"'me/other': no connection to .*:9 .*not in the cache"):
+        open_checkpoint("me/other", cache_dir=cache)
+
+
+@pytest.mark.usefixtures("commit")
+def test_offline_by_environment(hub: LocalHub, cache: Path, tmp_path: Path):
+    """HF_HUB_OFFLINE is read when the client is imported, so this one runs in a process of its own."""
+    open_checkpoint(REPO, cache_dir=cache)
+    hub.requests.clear()
+    script = """if True:
+        import sys
+        from palmette.errors import HubError, NotFoundError
+        from palmette.hub import open_checkpoint, push_checkpoint
+        assert open_checkpoint("me/ckpt", cache_dir=sys.argv[1]).config["method"] == "tree"
+        for call in (lambda: open_checkpoint("me/other", cache_dir=sys.argv[1]),
+                     lambda: open_checkpoint("me/ckpt", revision="0" * 40, cache_dir=sys.argv[1]),
+                     lambda: push_checkpoint(sys.argv[2], "me/ckpt")):
+            try:
+                call()
+            except (HubError, NotFoundError) as error:
+                print(type(error).__name__, error)
+        assert "torch" not in sys.modules
+    """
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(Path(__file__).parents[2] / "plugin")}
+    command = [sys.executable, "-c", script, str(cache), str(tmp_path / "ckpt")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    one, two, three = done.stdout.splitlines()
+    assert one.startswith("NotFoundError 'me/other' is not, or not wholly, in the cache, and HF_HUB_OFFLINE")
+    assert two.startswith("NotFoundError 'me/ckpt' at revision '0000")
+    assert three.startswith("HubError 'me/ckpt': the Hub is switched off by HF_HUB_OFFLINE")
+    assert hub.requests == []
+
+
+@pytest.mark.usefixtures("commit")
+def test_what_is_not_there(hub: LocalHub, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(NotFoundError, match=r"no repository 'me/nothing' at http.*Check the name.*HF_TOKEN"):
+        open_checkpoint("me/nothing", cache_dir=cache)
+    for revision in ("v9", "0" * 40):
+        with pytest.raises(NotFoundError, match=f"'me/ckpt' has no revision '{revision}'; its branches"):
+            open_checkpoint(REPO, revision=revision, cache_dir=cache)
+    before = len(hub.requests)
+    for path in ("./ckpt", "/no/such", "a/b/c", "ckpt/", Path("me/ckpt"), "~/nothing"):
+        with pytest.raises(NotFoundError, match=r"no folder .*'owner/name'"):
+            open_checkpoint(path, cache_dir=cache)
+    with pytest.raises(NotFoundError, match="'two words' is neither a folder here"):
+        open_checkpoint("two words", cache_dir=cache)
+    assert len(hub.requests) == before
+
+
+def test_a_folder_has_no_revision(tmp_path: Path):
+    save(tmp_path)
+    with pytest.raises(ConfigError, match=r"revision='v1' was given, but .* is a folder"):
+        open_checkpoint(tmp_path, revision="v1")
+
+
+@pytest.mark.usefixtures("commit")
+def test_tokens(hub: LocalHub, tmp_path: Path, cache: Path):
+    with pytest.raises(HubError, match=r"not accept the token \(401: Invalid cred.*hf auth login"):
+        open_checkpoint(REPO, token="hf_wrong", cache_dir=cache)
+    with pytest.raises(HubError, match=r"does not accept the token \(401"):
+        push_checkpoint(tmp_path / "ckpt", REPO, token="hf_wrong")
+    with pytest.raises(HubError, match=r"the token may not do this \(403: .*write token"):
+        push_checkpoint(tmp_path / "ckpt", REPO, token=READ_TOKEN)
+    with pytest.raises(HubError, match=r"the token may not do this \(403"):
+        push_checkpoint(tmp_path / "ckpt", "me/new", token=READ_TOKEN)
+    push_checkpoint(tmp_path / "ckpt", "secret", private=True)
+    assert hub.repos["me/secret"].private
+    with pytest.raises(NotFoundError, match=r"no repository 'me/secret'.*if it is private, pass token"):
+        open_checkpoint("me/secret", token=False, cache_dir=cache)
+    assert weight_of(open_checkpoint("me/secret", token=TOKEN, cache_dir=cache)) == 1.0
+
+
+@pytest.mark.usefixtures("commit")
+def test_gated_and_out_of_order(hub: LocalHub, cache: Path, tmp_path: Path):
+    hub.gate(REPO)
+    with pytest.raises(HubError, match=rf"'me/ckpt'.* is gated: ask for access at {hub.url}/me/ckpt"):
+        open_checkpoint(REPO, cache_dir=cache)
+    hub.fail(500)
+    with pytest.raises(HubError, match=r"'me/ckpt': http://127.* answered 500: out of order"):
+        open_checkpoint(REPO, cache_dir=cache / "empty")
+    with pytest.raises(HubError, match="answered 500"):
+        push_checkpoint(tmp_path / "ckpt", REPO)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+@pytest.mark.parametrize(
+    ("damage", "says"), [(LocalHub.corrupt, "was altered: sha256"), (LocalHub.truncate, "is truncated")]
+)
+def test_a_tampered_repository_is_refused(hub: LocalHub, commit: str, cache: Path, name, damage, says):
+    damage(hub, REPO, name)
+    with pytest.raises(CheckpointError, match=f"me/ckpt@{commit}: {name} {says}.*in the repository"):
+        open_checkpoint(REPO, cache_dir=cache)
+    with pytest.raises(CheckpointError, match=f"{name} {says}"):
+        open_checkpoint(REPO, cache_dir=cache, local_files_only=True)
+
+
+def test_a_tampered_cache_is_fetched_afresh(
+    hub: LocalHub, commit: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    weights = open_checkpoint(REPO, cache_dir=cache).path / LAYOUT.weights
+    data = weights.read_bytes()
+
+    def tamper() -> None:
+        weights.resolve().write_bytes(data[:-1] + b"\xff")
+
+    tamper()
+    with pytest.raises(CheckpointError, match=rf"model.safetensors was altered.*which replaces {weights}"):
+        open_checkpoint(REPO, cache_dir=cache, local_files_only=True)
+    hub.requests.clear()
+    assert weight_of(open_checkpoint(REPO, revision=commit, cache_dir=cache)) == 1.0
+    fetched = [item.path for item in hub.requests if item.method == "GET"]
+    assert fetched == [f"/{REPO}/resolve/{commit}/{LAYOUT.weights}"]
+    tamper()
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(CheckpointError, match=r"cached model.safetensors was altered.*: .*no connection"):
+        open_checkpoint(REPO, revision=commit, cache_dir=cache)
+
+
+def test_a_foreign_repository_costs_no_download(hub: LocalHub, cache: Path):
+    hub.put("me/pickle", {"config.json": b"{}", "pytorch_model.bin": b"\x80\x04.", "modeling.py": b"boom"})
+    hub.put("me/bert", {"config.json": b"{}", "model.safetensors": b"x" * 1000})
+    with pytest.raises(CheckpointError, match=r"me/pickle@.* only as a pickle \('pytorch_model.bin'\)"):
+        open_checkpoint("me/pickle", cache_dir=cache)
+    with pytest.raises(CheckpointError, match=r"me/bert@.* is no palmette checkpoint"):
+        open_checkpoint("me/bert", cache_dir=cache)
+    assert not [item for item in hub.requests if "/resolve/" in item.path]
+
+
+@pytest.mark.usefixtures("commit")
+def test_only_listed_files_are_fetched(hub: LocalHub, cache: Path):
+    hub.files(REPO).update({"evil.py": b"boom", "pytorch_model.bin": b"\x80\x04."})
+    names = {item.name for item in open_checkpoint(REPO, cache_dir=cache).path.iterdir()}
+    assert names == FILES
+
+
+@pytest.mark.usefixtures("commit")
+def test_a_newer_format(hub: LocalHub, cache: Path):
+    files = hub.files(REPO)
+    files[LAYOUT.manifest] = json.dumps({"format": LAYOUT.format, "version": 7}).encode()
+    with pytest.raises(CheckpointError, match=r"me/ckpt@.* has checkpoint format 7.*pip install"):
+        open_checkpoint(REPO, cache_dir=cache)
+
+
+def test_only_whole_checkpoints_are_pushed(hub: LocalHub, tmp_path: Path):
+    save(tmp_path / "ckpt")
+    with pytest.raises(NotFoundError, match=r"no folder .* to push"):
+        push_checkpoint(tmp_path / "nothing", REPO)
+    (tmp_path / "ckpt" / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"config.json is truncated"):
+        push_checkpoint(tmp_path / "ckpt", REPO)
+    shutil.rmtree(tmp_path / "ckpt")
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "diary.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="no palmette checkpoint"):
+        push_checkpoint(tmp_path / "ckpt", REPO)
+    assert hub.requests == []
+
+
+@pytest.mark.usefixtures("commit")
+def test_a_tag_that_is_taken(tmp_path: Path):
+    push_checkpoint(tmp_path / "ckpt", REPO, create_tag="v1")
+    with pytest.raises(
+        HubError, match=r"pushed as http.*/commit/[0-9a-f]{40}, but .* tag 'v1'.*exists already"
+    ):
+        push_checkpoint(tmp_path / "ckpt", REPO, create_tag="v1")

@@ -1,0 +1,119 @@
+"""Every FilterOperator against sets worked out by hand."""
+
+import pytest
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+
+from llama_index.retrievers.palmette import PalmetteQuery, TreeRetriever, palmette_filter
+from palmette.errors import FilterError
+
+NODES = {
+    "a": {"lang": "en", "year": 2020, "score": 0.5, "tags": ["red", "blue"], "title": "The Old Owl"},
+    "b": {"lang": "de", "year": 2021, "score": 1.5, "tags": ["blue"], "title": "the fox"},
+    "c": {"lang": "fr", "year": 2022, "score": -1.0, "tags": [], "title": "A fox and an owl"},
+    "d": {"year": 2023, "tags": None, "title": "bat"},
+}
+
+
+@pytest.fixture(scope="module")
+def retriever(model):
+    nodes = [TextNode(id_=name, text=f"text {name}", metadata=metadata) for name, metadata in NODES.items()]
+    return TreeRetriever.from_documents(nodes, model, similarity_top_k=100)
+
+
+def found(retriever, filters):
+    return "".join(sorted(result.node_id for result in retriever.retrieve(PalmetteQuery("text", filters=filters))))
+
+
+def one(key, operator, value):
+    return MetadataFilter(key=key, operator=operator, value=value)
+
+
+OPERATORS = [
+    ("lang", FilterOperator.EQ, "en", "a"),
+    ("year", FilterOperator.EQ, 2021, "b"),
+    ("score", FilterOperator.EQ, 0.5, "a"),
+    ("lang", FilterOperator.NE, "en", "bcd"),
+    ("year", FilterOperator.GT, 2021, "cd"),
+    ("year", FilterOperator.GTE, 2021, "bcd"),
+    ("year", FilterOperator.LT, 2021, "a"),
+    ("score", FilterOperator.LTE, 0.5, "ac"),
+    ("lang", FilterOperator.IN, ["en", "fr"], "ac"),
+    ("year", FilterOperator.IN, [2020, 2023], "ad"),
+    ("lang", FilterOperator.IN, [], ""),
+    ("lang", FilterOperator.NIN, ["en", "fr"], "bd"),
+    ("tags", FilterOperator.ANY, ["red", "green"], "a"),
+    ("tags", FilterOperator.ANY, ["blue"], "ab"),
+    ("tags", FilterOperator.ALL, ["red", "blue"], "a"),
+    ("title", FilterOperator.TEXT_MATCH, "owl", "c"),
+    ("title", FilterOperator.TEXT_MATCH_INSENSITIVE, "OWL", "ac"),
+    ("tags", FilterOperator.CONTAINS, "blue", "ab"),
+    ("tags", FilterOperator.CONTAINS, "blu", ""),
+    ("tags", FilterOperator.IS_EMPTY, None, "cd"),
+    ("lang", FilterOperator.IS_EMPTY, None, "d"),
+    ("nowhere", FilterOperator.IS_EMPTY, None, "abcd"),
+]
+
+
+def test_every_operator_is_tried():
+    assert {operator for _, operator, _, _ in OPERATORS} == set(FilterOperator)
+
+
+@pytest.mark.parametrize(("key", "operator", "value", "expected"), OPERATORS)
+def test_operator(retriever, key, operator, value, expected):
+    condition = one(key, operator, value)
+    assert found(retriever, MetadataFilters(filters=[condition])) == expected
+    assert found(retriever, condition) == expected
+
+
+EN = one("lang", FilterOperator.EQ, "en")
+RECENT = one("year", FilterOperator.GTE, 2022)
+BLUE = one("tags", FilterOperator.ANY, ["blue"])
+
+
+@pytest.mark.parametrize(
+    ("condition", "parts", "expected"),
+    [
+        (FilterCondition.AND, [EN, BLUE], "a"),
+        (None, [EN, RECENT], ""),
+        (FilterCondition.OR, [EN, RECENT], "acd"),
+        (FilterCondition.NOT, [EN, RECENT], "b"),
+        (FilterCondition.NOT, [EN], "bcd"),
+        (FilterCondition.AND, [], "abcd"),
+        (FilterCondition.OR, [], "abcd"),
+        (FilterCondition.NOT, [], "abcd"),
+        (FilterCondition.AND, [BLUE, MetadataFilters(filters=[EN], condition="not")], "b"),
+        (FilterCondition.AND, [MetadataFilters(filters=[EN, RECENT], condition="or"), BLUE], "a"),
+        (FilterCondition.OR, [MetadataFilters(filters=[EN, BLUE]), MetadataFilters(filters=[RECENT])], "acd"),
+        (FilterCondition.NOT, [MetadataFilters(filters=[EN, RECENT], condition="or")], "b"),
+        (FilterCondition.AND, [MetadataFilters(filters=[], condition="or"), EN], "a"),
+    ],
+)
+def test_conditions_nest(retriever, condition, parts, expected):
+    assert found(retriever, MetadataFilters(filters=parts, condition=condition)) == expected
+
+
+def test_filters_come_before_ranking(model):
+    nodes = [TextNode(text=f"owl owl owl {n}", metadata={"keep": 0}) for n in range(50)]
+    nodes.append(TextNode(id_="far", text="something quite different", metadata={"keep": 1}))
+    retriever = TreeRetriever.from_documents(nodes, model, similarity_top_k=5, filters={"keep": 1})
+    assert [result.node_id for result in retriever.retrieve("owl")] == ["far"]
+
+
+def test_palmette_filters_pass_through(retriever):
+    assert found(retriever, {"$or": [{"lang": "en"}, {"year": {"$gt": 2022}}]}) == "ad"
+    assert palmette_filter(None) is palmette_filter({}) is palmette_filter(MetadataFilters(filters=[])) is None
+
+
+def test_bad_filters_are_named(retriever):
+    with pytest.raises(FilterError, match="langauge"):
+        found(retriever, {"langauge": "en"})
+    with pytest.raises(FilterError, match="MetadataFilters or a mapping, got list"):
+        found(retriever, [EN])
+    with pytest.raises(FilterError, match="list"):
+        found(retriever, one("lang", FilterOperator.IN, "en"))

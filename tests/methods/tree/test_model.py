@@ -1,0 +1,151 @@
+import numpy as np
+import pytest
+import torch
+from support.tiny import documents, pairs, train_tree, tree
+
+from palmette import FakeEncoder, Index, TreeModel, load_model
+from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError
+from palmette.methods.tree.config import TreeConfig, TreeOptions
+from palmette.training import TrainingConfig
+
+
+@pytest.fixture(scope="module")
+def index() -> Index:
+    made = Index.in_memory(tree())
+    made.add(documents())
+    return made
+
+
+@pytest.mark.parametrize("level", [None, 1, 2, 3, 4, 5])
+def test_search_is_the_full_scan_at_every_level(index: Index, level: int | None) -> None:
+    model, asked = tree(), ["where is the red owl?", "a golden hen"]
+    found = index.search(asked, k=48, level=level)
+    h = level or 5
+    q = model.encode_queries(asked)["leaves"].reshape(2, 2**h, -1).sum(-1)
+    d = model.encode_documents(documents())["leaves"].reshape(48, 2**h, -1).sum(-1)
+    expected = np.minimum(q[:, None], d[None]).sum(-1)  # [2, 48]
+    for row, hits in enumerate(found):
+        by_id = {document.id: score for document, score in zip(documents(), expected[row], strict=True)}
+        assert [hit.score for hit in hits] == pytest.approx(sorted(by_id.values(), reverse=True), abs=1e-5)
+        assert {hit.id: hit.score for hit in hits} == pytest.approx(by_id, abs=1e-5)
+
+
+def test_a_path_is_explained_from_the_root_down(index: Index) -> None:
+    hit = index.search("where does the blue fox live?", k=1)[0]
+    explanation = hit.explain()
+    path = explanation.detail["path"]
+    assert len(path) == 5
+    assert set(path) <= {"L", "R"}
+    assert [step["node"] for step in explanation.detail["nodes"]] == [path[: n + 1] for n in range(5)]
+    for side in ("query", "document"):
+        reached = [step[side] for step in explanation.detail["nodes"]]
+        assert all(a >= b for a, b in zip(reached, reached[1:], strict=False)), "a child is never likelier than its parent"
+    assert len(explanation.parts) == 6
+    assert path in explanation.text
+    assert len(index.explain("where does the blue fox live?", hit.id, level=3).detail["path"]) == 3
+
+
+def test_a_level_the_tree_lacks_is_refused(index: Index) -> None:
+    for level in (0, 6, -1):
+        with pytest.raises(ConfigError, match=rf"level must be between 1 and 5, got {level}"):
+            index.search("cat", level=level)
+    with pytest.raises(ConfigError, match="'levels'.*Did you mean 'level'"):
+        index.search("cat", levels=3)
+
+
+def test_training_helps_and_is_recorded() -> None:
+    model = train_tree(steps=60, start="random", slope=2.0)
+    record = model.record
+    assert (record.documents, record.labelled, record.steps) == (48, True, 60)
+    assert record.pairs == 43  # a tenth of 48 questions is held out
+    start = train_tree(steps=0, start="random", slope=2.0)
+    index, untrained = Index.in_memory(model), Index.in_memory(start)
+    for made in (index, untrained):
+        made.add(documents())
+    right = [sum(made.search(q, k=1)[0].document.text == d for q, d in pairs()) for made in (untrained, index)]
+    assert right[1] > right[0]
+
+
+def test_documents_without_labels_train_too() -> None:
+    model = TreeModel.fit(documents(), encoder=FakeEncoder(32), depth=3, steps=5, batch_size=8, progress=False)
+    assert model.record.labelled is False
+    assert model.record.pairs >= 10  # one-sentence documents yield few
+
+
+def test_checkpoint_round_trip_gives_the_same_arrays(tmp_path) -> None:
+    model = tree()
+    model.save_pretrained(tmp_path / "ckpt")
+    for loaded in (load_model(tmp_path / "ckpt"), TreeModel.from_pretrained(tmp_path / "ckpt")):
+        assert loaded.fingerprint == model.fingerprint
+        assert loaded.config == model.config
+        assert loaded.record == model.record
+        assert np.array_equal(loaded.encode_queries(["red cat"])["leaves"], model.encode_queries(["red cat"])["leaves"])
+    names = {path.name for path in (tmp_path / "ckpt").iterdir() if not path.name.startswith(".")}
+    assert names == {"config.json", "model.safetensors", "README.md", "manifest.json"}
+
+
+def test_another_encoder_is_refused(tmp_path) -> None:
+    tree().save_pretrained(tmp_path / "ckpt")
+    with pytest.raises(ModelMismatchError, match=r"fake:48.*fake:32"):
+        load_model(tmp_path / "ckpt", encoder=FakeEncoder(32))
+
+
+def test_a_checkpoint_of_an_unknown_method_is_refused(tmp_path) -> None:
+    from palmette.hub import save_checkpoint
+
+    facts = {"method": "forest", "config": {}, "encoder": {"name": "fake:32", "fingerprint": "0"}}
+    save_checkpoint(tmp_path / "ckpt", facts, {"w": torch.zeros(1)}, "card")
+    with pytest.raises(CheckpointError, match=r"'forest'.*upgrade palmette"):
+        load_model(tmp_path / "ckpt")
+    with pytest.raises(CheckpointError, match="load_model"):
+        TreeModel.from_pretrained(tmp_path / "ckpt")
+
+
+def test_weights_of_another_shape_are_refused(tmp_path) -> None:
+    from palmette.hub import open_checkpoint, save_checkpoint
+
+    path = tree().save_pretrained(tmp_path / "ckpt")
+    checkpoint = open_checkpoint(path)
+    tensors = {name: value[..., :-1] if value.ndim else value for name, value in checkpoint.tensors().items()}
+    save_checkpoint(path, checkpoint.config, tensors, "card")
+    with pytest.raises(CheckpointError, match="do not fit the config"):
+        load_model(path)
+
+
+def test_fit_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(ConfigError, match="'depht'.*Did you mean 'depth'"):
+        TreeModel.fit(pairs(), encoder=FakeEncoder(8), depht=3)
+    with pytest.raises(InputError, match="no documents|empty"):
+        TreeModel.fit([], encoder=FakeEncoder(8))
+
+
+def test_typed_options_are_the_configs() -> None:
+    known = [*TreeConfig.names(), *TrainingConfig.names()]
+    known.remove("width")  # filled in by fit
+    assert sorted(TreeOptions.__annotations__) == sorted(known)
+
+
+def test_killed_training_resumes_to_the_same_model(tmp_path) -> None:
+    whole = train_tree(steps=20, evaluate_every=5, output_dir=tmp_path / "a")
+
+    class Stop(Exception):
+        pass
+
+    import palmette.methods.tree.task as task
+
+    calls, original = [], task.TreeTask.loss
+
+    def stop(self, module, rows, generator):
+        calls.append(1)
+        if len(calls) == 13:
+            raise Stop
+        return original(self, module, rows, generator)
+
+    task.TreeTask.loss = stop
+    try:
+        with pytest.raises(Stop):
+            train_tree(steps=20, evaluate_every=5, output_dir=tmp_path / "b")
+    finally:
+        task.TreeTask.loss = original
+    resumed = train_tree(steps=20, evaluate_every=5, output_dir=tmp_path / "b", resume=True)
+    assert resumed.fingerprint == whole.fingerprint

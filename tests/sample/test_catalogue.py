@@ -1,0 +1,181 @@
+"""The standard library as documents."""
+
+import platform
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from palmette.errors import InputError, NotFoundError
+from palmette.sample import catalogue, collect, python_catalogue
+
+
+def test_it_is_large_and_wide(full):
+    kinds = Counter(entry.metadata["kind"] for entry in full.values())
+    assert 3000 < len(full) < 8000
+    assert set(kinds) == {"module", "class", "function", "method", "property"}
+    assert min(kinds.values()) > 100
+    assert len({entry.metadata["package"] for entry in full.values()}) > 120
+
+
+def test_an_entry_says_what_it_is_and_where(full):
+    entry = full["json.dumps"]
+    assert entry.text.startswith("json.dumps(obj, *, skipkeys=False")
+    assert entry.fields["name"] == "json.dumps"
+    assert entry.fields["signature"] in entry.text
+    assert entry.fields["summary"].startswith("Serialize ``obj``")
+    assert entry.fields["body"].startswith("If ``skipkeys``")
+    assert entry.metadata == {
+        "module": "json",
+        "package": "json",
+        "kind": "function",
+        "parent": "json",
+        "path": "json > json.dumps",
+        "python": platform.python_version(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "parent", "path"),
+    [
+        ("pathlib.Path.glob", "pathlib.Path", "pathlib > pathlib.Path > pathlib.Path.glob"),
+        ("os.path.join", "os.path", "os > os.path > os.path.join"),
+        ("str.split", "str", "builtins > str > str.split"),
+        ("len", "builtins", "builtins > len"),
+        ("os.path", "os", "os > os.path"),
+        ("json", "", "json"),
+    ],
+)
+def test_places(full, name, parent, path):
+    assert (full[name].metadata["parent"], full[name].metadata["path"]) == (parent, path)
+
+
+@pytest.mark.parametrize(
+    ("public", "others"),
+    [
+        ("collections.OrderedDict", ["typing.OrderedDict"]),
+        ("asyncio.run", ["asyncio.runners.run"]),
+        ("asyncio.TaskGroup", ["asyncio.taskgroups.TaskGroup"]),
+        ("json.JSONDecoder", ["json.decoder.JSONDecoder"]),
+        ("concurrent.futures.Future", ["concurrent.futures._base.Future"]),
+        ("bisect.bisect_right", ["bisect.bisect"]),
+        ("open", ["io.open", "builtins.open"]),
+        ("random.randint", ["random.Random.randint"]),
+        ("os.listdir", ["posix.listdir"]),
+        ("socket.socket.connect", ["socket.SocketType.connect", "ssl.SSLSocket.bind"]),
+        ("pathlib.PurePath.suffix", ["pathlib.Path.suffix"]),
+        ("contextlib.ExitStack.enter_context", ["contextlib.AsyncExitStack.enter_context"]),
+        ("unittest.mock.patch", ["unittest.patch"]),
+    ],
+)
+def test_one_entry_under_the_shortest_public_name(full, public, others):
+    assert public in full
+    assert not [name for name in others if name in full]
+
+
+def test_nothing_private_obsolete_or_machine_dependent(full):
+    assert not [name for name in full if any(part.startswith("_") for part in name.split("."))]
+    assert not {"cgi", "distutils", "this", "antigravity", "idlelib"} & {
+        entry.metadata["package"] for entry in full.values()
+    }
+    assert not [entry.id for entry in full.values() if " at 0x" in entry.text]
+
+
+def test_signatures_are_of_the_entry_alone(full):
+    assert full["dict.get"].fields["signature"] == "dict.get(key, default=None, /)"
+    assert full["dict.update"].fields["signature"].endswith(" -> None")
+    assert full["dict.update"].fields["summary"].startswith("Update D from")
+    assert full["itertools.islice"].fields["signature"].count("\n") == 1
+    assert "formatter_class=HelpFormatter" in full["argparse.ArgumentParser"].fields["signature"]
+    assert full["json"].fields["signature"] == ""
+
+
+def test_the_same_every_time_and_untouched_by_this_process(full, monkeypatch):
+    monkeypatch.setattr("json.dumps.__doc__", "patched")
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    again = python_catalogue()
+    assert [entry.digest for entry in again] == [entry.digest for entry in full.values()]
+
+
+def test_nothing_is_imported_into_this_process():
+    code = (
+        "import sys; from palmette.sample import python_catalogue; before = set(sys.modules)\n"
+        "assert python_catalogue(['json']); print(*sorted(set(sys.modules) - before))"
+    )
+    root = Path(catalogue.__file__).parents[2]
+    command = [sys.executable, "-W", "error", "-c", f"import sys; sys.path.insert(0, {str(root)!r}); {code}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout.split(), done.stderr) == ([], "")
+
+
+def test_modules_narrow_it(full):
+    found = python_catalogue(["json", "xml.etree"])
+    assert {entry.metadata["module"] for entry in found} >= {"json", "json.tool", "xml.etree.ElementTree"}
+    assert {entry.metadata["package"] for entry in found} == {"json", "xml"}
+    assert [entry.id for entry in python_catalogue("json")] == [
+        name for name, entry in full.items() if entry.metadata["package"] == "json"
+    ]
+
+
+def test_small_is_a_part_of_full(full):
+    small = python_catalogue(size="small")
+    assert 1500 < len(small) < 2500
+    assert all(full[entry.id].digest == entry.digest for entry in small)
+    assert len({entry.metadata["module"] for entry in small}) > 80
+
+
+def test_texts_are_cut_between_words(full):
+    assert max(len(entry.text) for entry in full.values()) <= 1000
+    cut = {entry.id: entry for entry in python_catalogue(["argparse"], max_chars=300)}["argparse"]
+    assert 250 < len(cut.text) <= 300
+    assert full["argparse"].text.startswith(cut.text + " ") or full["argparse"].text.startswith(
+        cut.text + "\n"
+    )
+
+
+def test_wrong_names_are_named():
+    with pytest.raises(InputError, match=r"no module 'jsn'\. Did you mean 'json'\?"):
+        python_catalogue(["jsn"])
+    with pytest.raises(InputError, match="'medium'"):
+        python_catalogue(size="medium")
+
+
+def test_no_interpreter_and_a_broken_one(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "")
+    with pytest.raises(NotFoundError, match=r"sys\.executable"):
+        python_catalogue()
+    monkeypatch.undo()
+    monkeypatch.setattr(catalogue, "COLLECTOR", Path("nowhere.py"))
+    with pytest.raises(NotFoundError, match=r"nowhere\.py"):
+        python_catalogue()
+
+
+@pytest.mark.parametrize(
+    ("doc", "expected"),
+    [
+        ("f(x) -> int\nf(x, y) -> int\n\nText.", (["(x) -> int", "(x, y) -> int"], "Text.")),
+        ("D.f([E, ]**F) -> None.  Do it.\nMore.", (["([E, ]**F) -> None"], "Do it.\nMore.")),
+        ("f(*its) --> Yield tuples until one is out.", (["(*its)"], "Yield tuples until one is out.")),
+        ("f(x=g(1)): do it", (["(x=g(1))"], "do it")),
+        ("f(x) does it (really).", ([], "f(x) does it (really).")),
+        ("Do it.", ([], "Do it.")),
+    ],
+)
+def test_calls_at_the_head_of_a_docstring(doc, expected):
+    assert collect.leading_calls("f", doc) == expected
+
+
+@pytest.mark.parametrize(
+    ("doc", "expected"),
+    [
+        ("Do it.\n\nMore.", ("Do it.", "More.")),
+        ("Do it,\nnow. Then rest.\n\nMore.", ("Do it, now.", "Then rest.\n\nMore.")),
+        ("Use e.g. This one. Next.", ("Use e.g. This one.", "Next.")),
+        ("no stop", ("no stop", "")),
+        ("word " * 100, (" ".join(["word"] * 60)[:299], " ".join(["word"] * 40))),
+    ],
+)
+def test_the_first_sentence_is_the_summary(doc, expected):
+    assert catalogue.summarise(doc.strip()) == expected

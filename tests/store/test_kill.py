@@ -1,0 +1,113 @@
+"""A process killed at any moment leaves the index as before or as after, never between."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.stores import SPECS, doc, put, state_for, state_of
+
+from palmette.store.local import LocalBackend
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+@pytest.fixture
+def fast_folder(tmp_path: Path) -> Iterator[Path]:
+    """In memory where there is such a place: a killed process, unlike a power cut, loses nothing it has written."""
+    shared = Path("/dev/shm")
+    if not (shared.is_dir() and os.access(shared, os.W_OK)):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("scenario", ["add", "change", "compact"])
+def test_killed_at_every_step(scenario: str, fast_folder: Path) -> None:
+    program = [sys.executable, "-m", "support.kill_points", str(fast_folder), scenario]
+    done = subprocess.run(program, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = Counter(json.loads(done.stdout))
+    if scenario == "compact":  # what it holds does not change, so before and after look alike
+        assert set(found) == {"before"}
+        assert found["before"] > 40
+    else:
+        assert set(found) == {"before", "after"}
+        assert min(found.values()) > 5
+
+
+CHURN = """
+import sys
+from support.stores import delete, doc, put
+from palmette.store.local import LocalBackend
+backend = LocalBackend.open(sys.argv[1])
+for n in range(int(sys.argv[2]), 10_000):
+    print(n, flush=True)  # the intent: everything before n is done
+    if n % 3 == 2:
+        backend.compact()
+    elif n % 3 == 1:
+        delete(backend, f"d{n - 1}", "base")
+    else:
+        put(backend, doc(f"d{n}"), doc("base", f"version {n}"))
+"""
+
+
+def expected(done: int) -> list:
+    """The documents after the first ``done`` steps of CHURN."""
+    documents = {}
+    for n in range(done):
+        if n % 3 == 0:
+            documents.update({f"d{n}": doc(f"d{n}"), "base": doc("base", f"version {n}")})
+        elif n % 3 == 1:
+            documents = {id: document for id, document in documents.items() if id not in (f"d{n - 1}", "base")}
+    return list(documents.values())
+
+
+def test_killed_at_random_times(tmp_path: Path) -> None:
+    folder, rng, step = tmp_path / "index", random.Random(7), 0
+    LocalBackend.create(folder, SPECS, fingerprint="model").close()
+    for _ in range(6):
+        program = [sys.executable, "-c", CHURN, str(folder), str(step)]
+        with subprocess.Popen(program, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == f"{step}\n"
+            time.sleep(rng.uniform(0, 0.15))
+            child.send_signal(signal.SIGKILL)
+            intents = [step, *map(int, child.stdout.read().split())]
+        with LocalBackend.open(folder) as backend:
+            state = state_of(backend)
+            possible = [state_for(expected(intents[-1])), state_for(expected(intents[-1] + 1))]
+            assert state in possible
+            step = intents[-1] + possible.index(state)
+            if state == possible[0] == possible[1]:
+                step = intents[-1] + 1  # a compaction: done or not, the next step is due
+
+
+def test_create_killed_half_way_can_be_repeated(tmp_path: Path) -> None:
+    script = """
+import os, signal, sys
+from support.stores import SPECS
+from palmette.store import manifest
+from palmette.store.local import LocalBackend
+manifest.Manifest.write = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+LocalBackend.create(sys.argv[1], SPECS, fingerprint="model")
+"""
+    folder = tmp_path / "index"
+    done = subprocess.run([sys.executable, "-c", script, str(folder)], env=ENVIRONMENT, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert any(folder.iterdir())
+    with LocalBackend.create(folder, SPECS, fingerprint="model") as backend:
+        put(backend, doc("a"))
+        assert set(state_of(backend)) == {"a"}

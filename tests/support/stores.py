@@ -1,0 +1,64 @@
+"""Documents, arrays and whole states of local indexes, for the store's tests."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from palmette.search.probe import ArraySpec
+from palmette.store.local import LocalBackend
+from palmette.types import Document
+
+SPECS = (ArraySpec("leaves", (8,)), ArraySpec("tokens", (2, 3), "float16"))
+
+State = dict[str, tuple[Document, bytes]]
+"""Everything an index holds: documents and the bytes of their arrays, by id."""
+
+
+def arrays_of(documents: Sequence[Document]) -> dict[str, np.ndarray]:
+    """Arrays that depend on the content alone, so that a mix-up of rows shows."""
+    leaves, tokens = [], []
+    for document in documents:
+        rng = np.random.default_rng(zlib.crc32(f"{document.id} {document.digest}".encode("utf-8", "surrogatepass")))
+        leaf = rng.random(8).astype(np.float32) ** 2
+        leaves.append(leaf / leaf.sum())
+        tokens.append(rng.random((2, 3)).astype(np.float16))
+    return {
+        "leaves": np.array(leaves, np.float32).reshape(-1, 8),
+        "tokens": np.array(tokens, np.float16).reshape(-1, 2, 3),
+    }
+
+
+def doc(id: str, text: str = "", **metadata: object) -> Document:
+    return Document(id, text or f"text of {id}", metadata)
+
+
+def put(backend: LocalBackend, *documents: Document) -> None:
+    with backend.write() as writer:
+        writer.put(documents, arrays_of(documents))
+
+
+def delete(backend: LocalBackend, *ids: str) -> list[str]:
+    with backend.write() as writer:
+        return writer.delete(ids)
+
+
+def state_for(documents: Iterable[Document]) -> State:
+    """What an index with these documents must hold."""
+    state = {}
+    for document in documents:
+        arrays = arrays_of([document])
+        state[document.key] = (document, arrays["leaves"].tobytes() + arrays["tokens"].tobytes())
+    return state
+
+
+def state_of(backend: LocalBackend) -> State:
+    """What an index does hold, read in one view."""
+    with backend.read() as view:
+        keys = view.keys().tolist()
+        documents = view.documents(keys)
+        leaves, tokens = view.array("leaves", keys), view.array("tokens", keys)
+    rows = [leaf.tobytes() + token.tobytes() for leaf, token in zip(leaves, tokens, strict=True)]
+    return {document.key: (document, row) for document, row in zip(documents, rows, strict=True)}

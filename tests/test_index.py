@@ -1,0 +1,326 @@
+"""The contract of Index, run over every method (each row of METHODS makes a trained model)."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from support.tiny import ANIMALS, COLOURS, documents, tree
+
+from palmette import Document, FakeEncoder, Index, Model, TreeModel
+from palmette.encoder.base import States
+from palmette.errors import (
+    ConfigError,
+    DuplicateIdError,
+    EncodingError,
+    FilterError,
+    InputError,
+    ModelMismatchError,
+    NotFoundError,
+    PalmetteError,
+)
+from palmette.registry import names
+
+METHODS: dict[str, Callable[[], Model]] = {"tree": tree}
+
+
+def test_every_method_is_under_contract() -> None:
+    assert sorted(METHODS) == names()
+
+
+@pytest.fixture(params=sorted(METHODS))
+def model(request: pytest.FixtureRequest) -> Model:
+    return METHODS[request.param]()
+
+
+@pytest.fixture(params=["memory", "folder"])
+def index(request: pytest.FixtureRequest, model: Model, tmp_path) -> Index:
+    made = Index.in_memory(model) if request.param == "memory" else Index.create(tmp_path / "index", model)
+    made.add(documents())
+    return made
+
+
+QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]
+
+
+def test_hits_are_ranked_documents(index: Index) -> None:
+    hits = index.search(QUERIES[0], k=7)
+    assert len(hits) == 7
+    assert [type(hit.score) for hit in hits] == [float] * 7
+    assert all(a.score >= b.score for a, b in zip(hits, hits[1:], strict=False))
+    assert len({hit.id for hit in hits}) == 7
+    original = {document.id: document for document in documents()}
+    assert all(hit.document == original[hit.id] for hit in hits)
+    assert "red-owl" in [hit.id for hit in hits]
+
+
+def test_a_batch_is_the_single_searches(index: Index) -> None:
+    batched = index.search(QUERIES, k=5)
+    for query, hits in zip(QUERIES, batched, strict=True):
+        alone = index.search(query, k=5)
+        assert [hit.id for hit in alone] == [hit.id for hit in hits]
+        assert [hit.score for hit in alone] == pytest.approx([hit.score for hit in hits], abs=1e-5)
+    assert index.search([], k=5) == []
+
+
+def test_the_parts_of_an_explanation_add_up_to_the_score(index: Index) -> None:
+    for hit in [hit for hits in index.search(QUERIES, k=48) for hit in hits]:
+        explanation = hit.explain()
+        assert sum(part.value for part in explanation.parts) == pytest.approx(hit.score, abs=1e-5)
+        assert explanation.score == pytest.approx(hit.score, abs=1e-5)
+        assert explanation.text
+    explained = index.explain(QUERIES[0], "red-owl")
+    assert explained.score == pytest.approx({h.id: h.score for h in index.search(QUERIES[0], k=48)}["red-owl"], abs=1e-5)
+
+
+def test_k_is_honoured(index: Index) -> None:
+    assert len(index.search("owl", k=1)) == 1
+    assert len(index.search("owl", k=10_000)) == 48
+    for k in (0, -3, 2.5, True, "5"):
+        with pytest.raises(InputError, match="k must be a whole number"):
+            index.search("owl", k=k)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"colour": "red"}, lambda m: m["colour"] == "red"),
+        ({"house": {"$gte": 40}}, lambda m: m["house"] >= 40),
+        ({"animal": {"$in": ["cat", "hen"]}, "colour": {"$ne": "blue"}}, lambda m: m["animal"] in ("cat", "hen") and m["colour"] != "blue"),
+        ({"$or": [{"animal": "ant"}, {"house": 3}]}, lambda m: m["animal"] == "ant" or m["house"] == 3),
+        ({"$not": {"colour": {"$in": list(COLOURS[:5])}}}, lambda m: m["colour"] == "golden"),
+        ({"tags": {"$all": ["black", "fox"]}}, lambda m: set(m["tags"]) >= {"black", "fox"}),
+    ],
+)
+def test_filters_are_applied_before_ranking(index: Index, condition: dict, expected: Callable[[dict], bool]) -> None:
+    wanted = {d.id for d in documents() if expected(d.metadata)}
+    found = index.search("a golden owl", k=48, filter=condition)
+    assert {hit.id for hit in found} == wanted
+    unfiltered = [hit.id for hit in index.search("a golden owl", k=48) if hit.id in wanted]
+    assert [hit.id for hit in found] == unfiltered
+    few = index.search("a golden owl", k=2, filter=condition)
+    assert [hit.id for hit in few] == unfiltered[:2]
+
+
+def test_a_filter_that_nothing_passes_finds_nothing_and_an_unknown_key_says_so(index: Index) -> None:
+    assert index.search("owl", filter={"house": 999}) == []
+    with pytest.raises(FilterError, match=r"color.*colour"):
+        index.search("owl", filter={"color": "red"})
+    with pytest.raises(FilterError, match=r"\$bigger"):
+        index.search("owl", filter={"house": {"$bigger": 3}})
+
+
+def test_a_narrowed_index_cannot_be_widened(index: Index) -> None:
+    red = index.narrowed({"colour": "red"})
+    assert len(red) == len(ANIMALS)
+    assert {hit.document.metadata["colour"] for hit in red.search("blue owl", k=48)} == {"red"}
+    assert red.search("blue owl", k=48, filter={"colour": "blue"}) == []
+    assert [d.id for d in red.documents({"animal": "owl"})] == ["red-owl"]
+    assert red.get(["blue-owl"]) == [None]
+    assert "blue-owl" not in red
+    with pytest.raises(NotFoundError):
+        red.explain("owl", "blue-owl")
+    assert red.delete(["blue-owl"]) == []
+    assert len(index) == 48
+    with pytest.raises(PalmetteError, match="colour"):
+        red.add([Document(id="x", text="x", metadata={"colour": "blue"})])
+    assert red.delete(filter={"animal": "owl"}) == ["red-owl"]
+    assert len(index) == 47
+
+
+def test_threshold_leaves_weak_hits_out(index: Index) -> None:
+    hits = index.search("red owl", k=48)
+    cut = hits[9].score
+    assert [h.id for h in index.search("red owl", k=48, threshold=cut)] == [h.id for h in hits if h.score >= cut]
+    assert index.search("red owl", threshold=1e9) == []
+
+
+def test_adding_twice_changes_nothing_and_other_text_is_refused(index: Index) -> None:
+    before = index.search("red owl", k=48)
+    assert index.add(documents()) == [d.id for d in documents()]
+    assert len(index) == 48
+    assert index.search("red owl", k=48) == before
+    with pytest.raises(DuplicateIdError, match=r"'red-owl'.*upsert"):
+        index.add([Document(id="new", text="new"), Document(id="red-owl", text="another text")])
+    with pytest.raises(DuplicateIdError, match="given twice"):
+        index.add([Document(id="twin", text="one"), Document(id="twin", text="two")])
+    assert len(index) == 48, "nothing of a refused add is kept"
+    assert index.get(["new", "twin"]) == [None, None]
+
+
+def test_upsert_replaces_what_changed_and_only_that(index: Index) -> None:
+    stale = next(h for h in index.search("where does the red owl live?", k=48) if h.id == "red-owl")
+    changed = Document(id="red-owl", text="A submarine dives under the polar ice.", metadata={"colour": "red"})
+    changes = index.upsert([*documents()[:2], *documents()[3:], changed, Document(id="new", text="brand new")])
+    assert (changes.added, changes.updated, len(changes.unchanged)) == (["new"], ["red-owl"], 47)
+    assert index.get(["red-owl"]) == [changed]
+    assert index.search("submarine under the polar ice", k=1)[0].id == "red-owl"
+    assert len(index) == 49
+    with pytest.raises(NotFoundError, match="search again"):
+        stale.explain()
+
+
+def test_delete_is_idempotent_and_by_filter(index: Index) -> None:
+    assert index.delete(["red-owl", "nobody", "red-owl"]) == ["red-owl"]
+    assert index.delete(["red-owl"]) == []
+    assert "red-owl" not in [hit.id for hit in index.search("red owl", k=48)]
+    gone = index.delete(filter={"animal": "hen"})
+    assert sorted(gone) == sorted(f"{colour}-hen" for colour in COLOURS)
+    assert len(index) == 48 - 1 - len(COLOURS)
+    kept = index.search("owl", k=48)
+    index.compact()
+    assert index.search("owl", k=48) == kept
+    assert index.stats().reclaimable == 0
+    with pytest.raises(InputError, match="ids or a filter"):
+        index.delete()
+
+
+def test_an_emptied_index_still_answers(index: Index) -> None:
+    index.delete([d.id for d in documents()])
+    assert len(index) == 0
+    assert index.search("owl") == []
+    index.compact()
+    assert index.search("owl", filter={"colour": "red"}) == []
+    index.add([documents()[0]])
+    assert [hit.id for hit in index.search("owl")] == ["red-cat"]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("", "empty"), (" \n\t", "empty"), (3, "got int"), (["ok", ""], "empty"), (["ok", None], "must be a str, got NoneType")],
+)
+def test_unusable_queries_are_refused(index: Index, query: object, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        index.search(query)
+
+
+def test_unusable_documents_are_refused_and_lose_nothing(index: Index) -> None:
+    for bad, words in [
+        ([Document(id="fine", text="fine"), {"text": "a dict"}], "item 1 is a dict"),
+        (["  "], "empty"),
+        ("one text", "write \\[document\\]"),
+        ([Document(id="n", text="x", metadata={"bad": float("inf")})], "JSON values only"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            index.add(bad)
+    assert len(index) == 48
+    assert index.add([]) == []
+
+
+def test_a_huge_document_is_stored_whole(index: Index) -> None:
+    text = "elephant " + "words and more words " * 200_000
+    index.add([Document(id="huge", text=text)])
+    assert index.get(["huge"])[0].text == text
+    assert index.search("elephant words and more words", k=1)[0].id == "huge"
+
+
+def test_an_encoder_that_returns_nan_loses_nothing(model: Model) -> None:
+    class Broken(FakeEncoder):
+        broken = False
+
+        def forward(self, texts, kind, outputs) -> States:
+            states = super().forward(texts, kind, outputs)
+            if self.broken and any("poison" in text for text in texts):
+                states.pooled[0] = float("nan")
+            return states
+
+    encoder = Broken(48)
+    made = Index.in_memory(TreeModel.fit([("a", "b c"), ("d", "e f"), ("g", "h")], encoder=encoder, depth=2, steps=1, batch_size=2))
+    made.add(["a text", "another"])
+    encoder.broken = True
+    with pytest.raises(EncodingError, match="poison"):
+        made.add(["more", "the poison", "still more"])
+    with pytest.raises(EncodingError):
+        made.search("poison")
+    assert len(made) == 2
+
+
+def test_embeddings_can_be_searched_with(index: Index, model: Model) -> None:
+    vectors = model.encoder.encode_queries(QUERIES)
+    try:
+        found = index.search(vectors, k=3)
+    except ConfigError:
+        pytest.skip(f"{model.method} needs the text itself")
+    assert [[h.id for h in hits] for hits in found] == [[h.id for h in hits] for hits in index.search(QUERIES, k=3)]
+    with pytest.raises(InputError, match=r"\[Q, 48\]"):
+        index.search(vectors[:, :7])
+    with pytest.raises(InputError, match="finite"):
+        index.search(np.full((1, 48), np.nan))
+
+
+def test_an_index_reopens_as_it_was(model: Model, tmp_path) -> None:
+    with Index.create(tmp_path / "i", model) as made:
+        made.add(documents())
+        made.delete(["red-cat"])
+        expected = made.search(QUERIES, k=10)
+    for given in (None, model):
+        with Index.open(tmp_path / "i", given) as opened:
+            assert opened.model.fingerprint == model.fingerprint
+            assert opened.search(QUERIES, k=10) == expected
+            assert opened.stats().documents == 47
+
+
+def test_an_index_refuses_another_model_and_folders_in_use(model: Model, tmp_path) -> None:
+    Index.create(tmp_path / "i", model).close()
+    other = TreeModel.fit([("a", "b c"), ("d", "e f"), ("g", "h")], encoder=FakeEncoder(8), depth=2, steps=1, batch_size=2)
+    with pytest.raises(ModelMismatchError):
+        Index.open(tmp_path / "i", other)
+    with pytest.raises(InputError, match=r"Index\.open it"):
+        Index.create(tmp_path / "i", model)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(InputError, match="not an empty folder"):
+        Index.create(tmp_path / "mine", model)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+    with pytest.raises(NotFoundError):
+        Index.open(tmp_path / "nowhere")
+    other.save_pretrained(tmp_path / "i" / "model")
+    with pytest.raises(ModelMismatchError, match="restore that folder"):
+        Index.open(tmp_path / "i")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["i", "mine"]
+
+
+def test_a_copy_answers_as_the_original(index: Index, tmp_path) -> None:
+    copy = index.copy_to(tmp_path / "copy")
+    assert copy.search(QUERIES, k=48) == index.search(QUERIES, k=48)
+    red = index.narrowed({"colour": "red"}).copy_to(tmp_path / "red")
+    assert len(red) == len(ANIMALS)
+    copy.delete(["red-owl"])
+    assert "red-owl" in index
+
+
+def test_readers_in_threads_see_whole_states(index: Index) -> None:
+    """Documents come and go in groups of eight; no search may see part of a group."""
+    stop, torn = threading.Event(), []
+
+    def read() -> None:
+        while not stop.is_set():
+            seen = len(index.search("extra", k=100, filter={"batch": {"$exists": True}}))
+            if seen not in (0, 8):
+                torn.append(seen)
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    group = [Document(id=f"extra-{i}", text=f"extra {i}", metadata={"batch": 1}) for i in range(8)]
+    for _ in range(6):
+        index.add(group)
+        index.delete([d.id for d in group])
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert torn == []
+
+
+async def test_async_searches_run_side_by_side(index: Index) -> None:
+    expected = [index.search(query, k=3) for query in QUERIES]
+    found = await asyncio.gather(*(index.asearch(query, 3) for query in QUERIES * 8))
+    assert found == expected * 8
+
+
+def test_reranking_without_an_index_scores_the_same(index: Index, model: Model) -> None:
+    given = documents()[5:15]
+    by_id = {hit.id: hit.score for hit in index.search("white owl", k=48)}
+    assert model.score("white owl", given) == pytest.approx([by_id[d.id] for d in given], abs=1e-5)
+    assert model.score("white owl", []) == []

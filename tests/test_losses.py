@@ -1,0 +1,46 @@
+import math
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from palmette.losses import info_nce, ntvd
+
+
+@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 5), st.integers(1, 9))
+@settings(max_examples=30)
+def test_ntvd_is_the_shared_mass_less_one(seed: int, n: int, m: int, width: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    a = torch.softmax(torch.randn(n, width, generator=generator), -1)
+    b = torch.softmax(torch.randn(m, width, generator=generator), -1)
+    shared = torch.minimum(a[:, None], b[None]).sum(-1)
+    torch.testing.assert_close(ntvd(a, b), shared - 1, atol=1e-5, rtol=0)
+
+
+def test_info_nce_is_the_mean_of_both_cross_entropies() -> None:
+    logits = torch.randn(6, 6, generator=torch.Generator().manual_seed(0))
+    by_hand = 0.0
+    for i in range(6):
+        by_hand -= math.log(logits[i, i].exp() / logits[i].exp().sum())
+        by_hand -= math.log(logits[i, i].exp() / logits[:, i].exp().sum())
+    assert math.isclose(float(info_nce(logits)), by_hand / 12, rel_tol=1e-5)
+
+
+def test_known_positives_are_no_negatives() -> None:
+    logits = torch.tensor([[1.0, 50.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    known = torch.eye(3, dtype=torch.bool)
+    known[0, 1] = True
+    masked = logits.clone()
+    masked[0, 1] = -torch.inf
+    expected = 0.5 * (F.cross_entropy(masked, torch.arange(3)) + F.cross_entropy(masked.T, torch.arange(3)))
+    torch.testing.assert_close(info_nce(logits, known), expected)
+    assert info_nce(logits, known) < 1 < info_nce(logits)
+
+
+def test_gradients_stay_finite_where_everything_is_known() -> None:
+    logits = torch.zeros(3, 3, requires_grad=True)
+    loss = info_nce(logits, torch.ones(3, 3, dtype=torch.bool))
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert torch.isfinite(logits.grad).all()

@@ -1,0 +1,165 @@
+"""The loop, on a task small enough to know the answer: bring a vector close to a target."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.quadratic import Quadratic
+
+from palmette.errors import ConfigError, TrainingError
+from palmette.training import TrainingConfig, train
+
+
+def test_it_learns_and_keeps_the_best_weights() -> None:
+    task = Quadratic()
+    done = train(task, TrainingConfig(steps=200, batch_size=8, learning_rate=0.05), device="cpu")
+    assert done.steps == 200
+    assert task.distance() < 0.05
+    assert done.metrics["closeness"] == pytest.approx(-task.distance(), abs=1e-6)
+    assert [entry["step"] for entry in done.history] == list(range(0, 201, 20))
+
+
+def test_the_best_weights_come_back_when_later_ones_are_worse() -> None:
+    task = Quadratic(spoil_after=40)  # from step 40 on, the target runs away
+    done = train(task, TrainingConfig(steps=100, batch_size=8, learning_rate=0.05, decay="constant"), device="cpu")
+    assert done.best_step == 40
+    assert -task.validate(task.module)["closeness"] == pytest.approx(-done.metrics["closeness"], abs=1e-6)
+
+
+def test_patience_stops_early() -> None:
+    config = TrainingConfig(steps=400, batch_size=8, learning_rate=0.05, evaluate_every=10, patience=3, decay="constant")
+    done = train(Quadratic(spoil_after=40), config, device="cpu")
+    assert done.stopped_early
+    assert done.steps == done.best_step + 30
+
+
+def test_same_seed_same_result_other_seed_other_result() -> None:
+    results = []
+    for seed in (1, 1, 2):
+        task = Quadratic()
+        train(task, TrainingConfig(steps=15, batch_size=4, seed=seed), device="cpu")
+        results.append(task.module.weight.detach().clone())
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+def test_global_random_state_is_left_alone() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    train(Quadratic(), TrainingConfig(steps=5, batch_size=4), device="cpu")
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_every_row_is_drawn_once_per_epoch() -> None:
+    task = Quadratic(size=24)
+    train(task, TrainingConfig(steps=6, batch_size=8), device="cpu")
+    for epoch in (task.drawn[:3], task.drawn[3:]):
+        assert sorted(np.concatenate(epoch).tolist()) == list(range(24))
+
+
+@pytest.mark.parametrize("killed_at", [1, 13, 20, 37, 49])
+def test_resume_after_a_kill_ends_where_an_unbroken_run_ends(tmp_path: Path, killed_at: int) -> None:
+    script = textwrap.dedent(
+        """
+        import sys
+        from palmette.training import TrainingConfig, train
+        from support.quadratic import Quadratic
+        config = TrainingConfig(steps=50, batch_size=8, learning_rate=0.05, save_every=10, evaluate_every=10, seed=3)
+        train(Quadratic(kill_at=int(sys.argv[2]), dropout=0.3), config, device="cpu", output_dir=sys.argv[1])
+        """
+    )
+    search = os.pathsep.join(path for path in sys.path if path)
+    command = [sys.executable, "-c", script, str(tmp_path), str(killed_at)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": search}, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+    config = TrainingConfig(steps=50, batch_size=8, learning_rate=0.05, save_every=10, evaluate_every=10, seed=3)
+    resumed, unbroken = Quadratic(dropout=0.3), Quadratic(dropout=0.3)
+    second = train(resumed, config, device="cpu", output_dir=tmp_path, resume=True)
+    first = train(unbroken, config, device="cpu")
+    assert torch.equal(resumed.module.weight, unbroken.module.weight)
+    assert len(resumed.drawn) == 50 - killed_at // 10 * 10
+    stripped = [[{k: v for k, v in entry.items() if k != "seconds"} for entry in run.history] for run in (first, second)]
+    assert stripped[0] == stripped[1]
+    lines = [json.loads(line) for line in (tmp_path / "training.jsonl").read_text().splitlines()]
+    assert lines == second.history
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    config = TrainingConfig(steps=20, batch_size=8)
+    first, again = Quadratic(), Quadratic()
+    done = train(first, config, device="cpu", output_dir=tmp_path)
+    repeated = train(again, config, device="cpu", output_dir=tmp_path, resume=True)
+    assert again.drawn == []
+    assert torch.equal(first.module.weight, again.module.weight)
+    assert repeated.history == done.history
+
+
+def test_resume_needs_the_same_settings_and_a_readable_state(tmp_path: Path) -> None:
+    train(Quadratic(), TrainingConfig(steps=10, batch_size=8), device="cpu", output_dir=tmp_path)
+    with pytest.raises(TrainingError, match="learning_rate: 0.001 then, 0.01 now"):
+        other = TrainingConfig(steps=10, batch_size=8, learning_rate=0.01)
+        train(Quadratic(), other, device="cpu", output_dir=tmp_path, resume=True)
+    with pytest.raises(TrainingError, match="size: 32 then, 16 now"):
+        train(Quadratic(size=16), TrainingConfig(steps=10, batch_size=8), device="cpu", output_dir=tmp_path, resume=True)
+    state = tmp_path / "training.safetensors"
+    state.write_bytes(state.read_bytes()[:100])
+    with pytest.raises(TrainingError, match="delete it to start anew"):
+        train(Quadratic(), TrainingConfig(steps=10, batch_size=8), device="cpu", output_dir=tmp_path, resume=True)
+    with pytest.raises(ConfigError, match="output_dir"):
+        train(Quadratic(), TrainingConfig(steps=10), device="cpu", resume=True)
+
+
+def test_divergence_names_step_and_remedy() -> None:
+    with pytest.raises(TrainingError, match=r"at step 4 of 10: try a lower learning_rate"):
+        train(Quadratic(diverge_at=4), TrainingConfig(steps=10, batch_size=4), device="cpu")
+
+
+def test_too_little_data_and_no_validation() -> None:
+    with pytest.raises(TrainingError, match="at least 2 pairs"):
+        train(Quadratic(size=1), TrainingConfig(steps=1), device="cpu")
+    task = Quadratic(validates=False)
+    done = train(task, TrainingConfig(steps=30, batch_size=8, learning_rate=0.05), device="cpu")
+    assert done.metrics == {}
+    assert done.steps == 30
+    assert task.distance() < Quadratic().distance()  # the last weights stay
+
+
+def test_bfloat16_trains_too() -> None:
+    task = Quadratic()
+    config = TrainingConfig(steps=150, batch_size=8, learning_rate=0.05, precision="bfloat16")
+    train(task, config, device="cpu")
+    assert task.computed_in == {torch.bfloat16}
+    assert task.distance() < 0.2
+
+
+@pytest.mark.parametrize("decay", ["cosine", "linear", "constant"])
+def test_rate_rises_then_falls(decay: str) -> None:
+    config = TrainingConfig(steps=100, warmup=0.1, learning_rate=1.0, decay=decay)
+    rates = [config.rate(step) for step in range(100)]
+    assert rates[:10] == pytest.approx([0.1 * (i + 1) for i in range(10)])
+    assert rates[10] == 1.0
+    assert rates[99] == 1.0 if decay == "constant" else rates[99] < 0.02
+    assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
+
+
+@pytest.mark.parametrize(
+    "options", [{"steps": -1}, {"batch_size": 1}, {"learning_rate": 0}, {"warmup": 2}, {"seed": -1}, {"patience": 0}]
+)
+def test_settings_out_of_range_are_refused(options: dict) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        TrainingConfig(**options)
+
+
+def test_typed_options_are_the_config() -> None:
+    from palmette.training import TrainingOptions
+
+    assert sorted(TrainingOptions.__annotations__) == sorted(TrainingConfig.names())

@@ -1,0 +1,64 @@
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palmette import Document, Explanation, Hit, Part
+from palmette.errors import InputError, PalmetteError
+
+
+def test_an_id_is_made_from_the_content_and_only_from_it() -> None:
+    first, again = Document(text="a", metadata={"x": 1, "y": 2}), Document(text="a", metadata={"y": 2, "x": 1})
+    assert first.id == again.id
+    assert len({first.id, Document(text="a").id, Document(text="b").id, Document(text="a", fields={"t": "a"}).id}) == 4
+
+
+@given(st.text(min_size=1).filter(str.strip), st.dictionaries(st.text(), st.integers() | st.text() | st.none()))
+def test_digest_tells_every_change(text: str, metadata: dict) -> None:
+    document = Document(id="x", text=text, metadata=metadata)
+    assert document.digest == Document(id="y", text=text, metadata=dict(metadata)).digest
+    assert document.digest != Document(id="x", text=text + " ", metadata=metadata).digest
+    assert document.digest != Document(id="x", text=text, metadata={**metadata, "new key!": 1}).digest
+    assert document.digest != Document(id="x", text=text, metadata=metadata, payload={"p": 1}).digest
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"text": 3}, "text must be a str, got int"),
+        ({"text": b"bytes"}, "text must be a str, got bytes"),
+        ({"text": ""}, "is empty"),
+        ({"text": " \n"}, "is empty"),
+        ({"id": 7, "text": "a"}, "use str"),
+        ({"id": "", "text": "a"}, "non-empty str"),
+        ({"text": "a", "metadata": [1]}, "metadata must be a mapping"),
+        ({"text": "a", "metadata": {1: 2}}, "keys must be str"),
+        ({"text": "a", "metadata": {"x": {1, 2}}}, "JSON values only"),
+        ({"text": "a", "metadata": {"x": float("nan")}}, "JSON values only"),
+    ],
+)
+def test_unusable_documents_are_refused(options: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Document(**options).digest  # noqa: B018 (metadata is looked at when the digest is made)
+
+
+def test_fields_are_the_content_where_there_is_no_text() -> None:
+    assert Document(fields={"title": "Lamp", "price": 3}).content == "Lamp\n3"
+    assert Document(text="words", fields={"title": "Lamp"}).content == "words"
+
+
+def test_explanation_is_json() -> None:
+    explanation = Explanation(0.5, [Part("a", 0.3), Part("b", 0.2, {"n": 1})], "because")
+    assert json.loads(json.dumps(explanation.to_dict()))["parts"][1] == {"name": "b", "value": 0.2, "detail": {"n": 1}}
+    assert str(explanation) == "because"
+
+
+def test_a_pickled_hit_keeps_everything_but_its_index() -> None:
+    hit = Hit(Document(id="a", text="a"), 0.5, lambda: Explanation(0.5, [], "why"))
+    assert hit.explain().text == "why"
+    copy = pickle.loads(pickle.dumps(hit))
+    assert copy == hit
+    with pytest.raises(PalmetteError, match=r"index\.explain"):
+        copy.explain()
