@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -50,6 +51,10 @@ DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
 Queries = dict[str, Floats]
 """Named query arrays, one row per query in each."""
+
+
+_LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
+"""Models in use, so that many retrievers of one checkpoint share one (a live model keeps its encoder's id)."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +255,7 @@ class Model(ABC):
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any) -> Self:
-        """Build the model of an opened checkpoint."""
+        """The model of an opened checkpoint; loading the same twice gives the same object."""
         facts = checkpoint.config
         if facts.get("method") != cls.method:
             raise CheckpointError(
@@ -258,6 +263,9 @@ class Model(ABC):
             )
         config = cls.config_class.from_dict(facts["config"])
         coder = _encoder(facts["encoder"], encoder, options, checkpoint.path)
+        key = (checkpoint.fingerprint, checkpoint.origin, checkpoint.revision, id(coder))
+        if isinstance(known := _LOADED.get(key), cls):
+            return known
         module = cls.module_for(config, coder)
         try:
             module.load_state_dict(checkpoint.tensors())
@@ -266,6 +274,7 @@ class Model(ABC):
         record = Record.from_dict(facts.get("record", {}))
         model = cls(config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision)
         model._fingerprint = checkpoint.fingerprint
+        _LOADED[key] = model
         return model
 
     # -- searching ------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ DOCUMENTS = [
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_takes_its_words_from_its_document(kind):
-    made = make_queries(DOCUMENTS, kinds=[kind])
+    made = make_queries(DOCUMENTS, kinds=[kind], cut=0.5)
     assert [item.document for item in made] == list(range(10))
     for item in made:
         document = DOCUMENTS[item.document]
@@ -60,7 +60,7 @@ def test_where_titles_come_from():
     assert title_of(Document(text="body", metadata={"title": "M"}, fields={"title": "F"})) == "F"
     assert title_of(Document(text="#tag and more", metadata={"title": 3})) == ""
     marked = Document("m", "# Heading\n\nThe body has quite enough words to stand alone.")
-    assert {(i.query, i.rest) for i in make_queries([marked], kinds=["title"], seed=1)} == {
+    assert {(i.query, i.rest) for i in make_queries([marked], kinds=["title"], cut=1)} == {
         ("Heading", "The body has quite enough words to stand alone.")
     }
 
@@ -68,11 +68,11 @@ def test_where_titles_come_from():
 def test_a_leading_title_is_taken_off():
     joined = Document("j", "Lamp The body has quite enough words to stand alone.", {"title": "Lamp"})
     assert (
-        make_queries([joined], kinds=["title"], seed=1)[0].rest
+        make_queries([joined], kinds=["title"], cut=1)[0].rest
         == "The body has quite enough words to stand alone."
     )
     inside = Document("j", "Lampshades are quite enough words to stand alone.", {"title": "Lamp"})
-    assert make_queries([inside], kinds=["title"], seed=1)[0].rest == inside.text
+    assert make_queries([inside], kinds=["title"], cut=1)[0].rest == inside.text
 
 
 def test_draws_depend_on_seed_and_id_alone():
@@ -84,9 +84,14 @@ def test_draws_depend_on_seed_and_id_alone():
     assert make_queries(DOCUMENTS, kinds=kinds, seed=1) != make_queries(DOCUMENTS, kinds=kinds)
 
 
-def test_most_documents_lose_the_words_and_some_keep_them():
-    made = make_queries([Document(str(n), TEXT.format(f"fruit{n}")) for n in range(400)], kinds=["sentence"])
+def test_a_share_is_cut_out():
+    documents = [Document(str(n), TEXT.format(f"fruit{n}")) for n in range(400)]
+    assert all(item.rest is None for item in make_queries(documents))
+    made = make_queries(documents, kinds=["sentence"], cut=0.9)
     assert 0.85 < sum(item.rest is not None for item in made) / len(made) < 0.95
+    assert {(i.query, i.document) for i in made} == {
+        (i.query, i.document) for i in make_queries(documents, kinds=["sentence"])
+    }
 
 
 @pytest.mark.parametrize(
@@ -106,7 +111,7 @@ def test_sentences(text, found):
 
 
 def test_loaded_data_trains_on_what_remains():
-    data = load_data([*DOCUMENTS, Document("short", "tiny")], dev_fraction=0.2)
+    data = load_data([*DOCUMENTS, Document("short", "tiny")], dev_fraction=0.2, cut=0.9)
     assert (data.labelled, len(data.corpus)) == (False, 11)
     held = {d for judged in data.qrels["dev"].values() for d in judged}
     trained = {d for judged in data.qrels["train"].values() for d in judged}
@@ -137,3 +142,5 @@ def test_nothing_to_learn_from():
         load_data(["tiny", "small"])
     with pytest.raises(ConfigError, match="no kind 'summary' of self-made queries; kinds: title, lead"):
         load_data(DOCUMENTS, kinds=["summary"])
+    with pytest.raises(ConfigError, match="cut must be between 0 and 1, got 2"):
+        load_data(DOCUMENTS, cut=2)

@@ -231,7 +231,7 @@ while killed:
     assert ("leaves.json" in found.files) == (value == 1.0), (point, value)
     assert weight_of(save(folder, 3.0)) == 3.0, "the next save goes on as usual"
     left = sorted(path.name for path in folder.iterdir() if path.name.startswith(".palmette-"))
-    assert left == [".palmette-lock"], left
+    assert left in ([".palmette-lock"], []), left
     outcomes.append(value)
 print(outcomes)
 """

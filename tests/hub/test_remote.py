@@ -14,11 +14,17 @@ from huggingface_hub import ModelCard
 
 from palmette.errors import CheckpointError, ConfigError, HubError, NotFoundError
 from palmette.hub import LAYOUT, open_checkpoint, pull, push_checkpoint
+from palmette.hub.failures import Target, hub_errors
 from support.checkpoints import save, weight_of
 from support.local_hub import READ_TOKEN, TOKEN, LocalHub, Request
 
 REPO = "me/ckpt"
 FILES = {"README.md", "config.json", "leaves.json", "manifest.json", "model.safetensors"}
+
+
+def fetched(hub: LocalHub) -> list[str]:
+    """The files that were sent."""
+    return [item.path for item in hub.requests if item.method == "GET" and "/resolve/" in item.path]
 
 
 @pytest.fixture
@@ -69,7 +75,8 @@ def test_a_cached_commit_costs_no_request(hub: LocalHub, commit: str, cache: Pat
     assert weight_of(open_checkpoint(REPO, revision=commit, cache_dir=cache)) == 1.0
     assert hub.requests == []
     open_checkpoint(REPO, cache_dir=cache)
-    assert hub.requests == [Request("GET", f"/api/models/{REPO}/revision/main", 200)]
+    assert hub.requests[0] == Request("GET", f"/api/models/{REPO}/revision/main", 200)
+    assert fetched(hub) == []
 
 
 def test_a_commit_that_is_cached_in_part_is_completed(hub: LocalHub, commit: str, cache: Path):
@@ -186,6 +193,14 @@ def test_gated_and_out_of_order(hub: LocalHub, cache: Path, tmp_path: Path):
         push_checkpoint(tmp_path / "ckpt", REPO)
 
 
+def test_a_failed_upload_says_why():
+    with (
+        pytest.raises(HubError, match=r"'me/ckpt': .*Name or service not known.*Check"),
+        hub_errors(Target(REPO)),
+    ):
+        raise RuntimeError("Error while uploading") from OSError("Name or service not known")
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 @pytest.mark.parametrize(
     ("damage", "says"), [(LocalHub.corrupt, "was altered: sha256"), (LocalHub.truncate, "is truncated")]
@@ -212,8 +227,7 @@ def test_a_tampered_cache_is_fetched_afresh(
         open_checkpoint(REPO, cache_dir=cache, local_files_only=True)
     hub.requests.clear()
     assert weight_of(open_checkpoint(REPO, revision=commit, cache_dir=cache)) == 1.0
-    fetched = [item.path for item in hub.requests if item.method == "GET"]
-    assert fetched == [f"/{REPO}/resolve/{commit}/{LAYOUT.weights}"]
+    assert fetched(hub) == [f"/{REPO}/resolve/{commit}/{LAYOUT.weights}"]
     tamper()
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(CheckpointError, match=r"cached model.safetensors was altered.*: .*no connection"):
@@ -227,7 +241,7 @@ def test_a_foreign_repository_costs_no_download(hub: LocalHub, cache: Path):
         open_checkpoint("me/pickle", cache_dir=cache)
     with pytest.raises(CheckpointError, match=r"me/bert@.* is no palmette checkpoint"):
         open_checkpoint("me/bert", cache_dir=cache)
-    assert not [item for item in hub.requests if "/resolve/" in item.path]
+    assert fetched(hub) == []
 
 
 @pytest.mark.usefixtures("commit")

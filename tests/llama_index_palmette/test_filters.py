@@ -27,7 +27,9 @@ def retriever(model):
 
 
 def found(retriever, filters):
-    return "".join(sorted(result.node_id for result in retriever.retrieve(PalmetteQuery("text", filters=filters))))
+    return "".join(
+        sorted(result.node_id for result in retriever.retrieve(PalmetteQuery("text", filters=filters)))
+    )
 
 
 def one(key, operator, value):
@@ -107,7 +109,9 @@ def test_filters_come_before_ranking(model):
 
 def test_palmette_filters_pass_through(retriever):
     assert found(retriever, {"$or": [{"lang": "en"}, {"year": {"$gt": 2022}}]}) == "ad"
-    assert palmette_filter(None) is palmette_filter({}) is palmette_filter(MetadataFilters(filters=[])) is None
+    assert (
+        palmette_filter(None) is palmette_filter({}) is palmette_filter(MetadataFilters(filters=[])) is None
+    )
 
 
 def test_bad_filters_are_named(retriever):

@@ -3,9 +3,9 @@ import sys
 
 import numpy as np
 import pytest
+from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
-from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextNode
 
 from llama_index.retrievers.palmette import ExplainedNode, PalmetteQuery, PalmetteRetriever, TreeRetriever
@@ -30,7 +30,9 @@ def test_results_are_scored_best_first(retriever):
 
 def test_scores_are_those_of_the_index(retriever, shared_index):
     hits = shared_index.search(QUESTION, k=3)
-    assert [(r.node_id, r.score) for r in retriever.retrieve(QUESTION)] == [(hit.id, hit.score) for hit in hits]
+    assert [(r.node_id, r.score) for r in retriever.retrieve(QUESTION)] == [
+        (hit.id, hit.score) for hit in hits
+    ]
 
 
 def test_similarity_top_k_may_change_and_exceed_the_index(retriever, nodes):
@@ -44,7 +46,9 @@ def test_similarity_top_k_may_change_and_exceed_the_index(retriever, nodes):
 def test_a_query_brings_its_own_settings(retriever, shared_index):
     query = PalmetteQuery(QUESTION, top_k=5, filters={"animal": "fox"}, level=2, score_threshold=0.1)
     expected = shared_index.search(QUESTION, k=5, filter={"animal": "fox"}, level=2, threshold=0.1)
-    assert [(r.node_id, r.score) for r in retriever.retrieve(query)] == [(hit.id, hit.score) for hit in expected]
+    assert [(r.node_id, r.score) for r in retriever.retrieve(query)] == [
+        (hit.id, hit.score) for hit in expected
+    ]
     assert len(retriever.retrieve(QUESTION)) == 3  # nothing sticks
 
 
@@ -71,7 +75,9 @@ def test_level_is_an_attribute(shared_index):
     retriever.level = None
     fine = retriever.retrieve(QUESTION)
     assert sum(r.score for r in fine) < sum(r.score for r in coarse)  # finer levels share less
-    assert [r.score for r in retriever.retrieve(PalmetteQuery(QUESTION, level=2))] == [r.score for r in coarse]
+    assert [r.score for r in retriever.retrieve(PalmetteQuery(QUESTION, level=2))] == [
+        r.score for r in coarse
+    ]
     retriever.level = 9
     with pytest.raises(ConfigError, match="level"):
         retriever.retrieve(QUESTION)
@@ -86,7 +92,9 @@ def test_score_threshold(retriever):
 def test_embedding_of_the_bundle_is_used(retriever, model):
     [vector] = model.encoder.encode_queries([QUESTION])
     with_vector = retriever.retrieve(QueryBundle("something else", embedding=vector.tolist()))
-    assert [(r.node_id, r.score) for r in with_vector] == [(r.node_id, r.score) for r in retriever.retrieve(QUESTION)]
+    assert [(r.node_id, r.score) for r in with_vector] == [
+        (r.node_id, r.score) for r in retriever.retrieve(QUESTION)
+    ]
     with pytest.raises(InputError, match="32"):
         retriever.retrieve(QueryBundle(QUESTION, embedding=[0.5, 0.5]))
 
@@ -98,7 +106,9 @@ def test_embedding_strings_are_used(retriever, model):
     texts = [QUESTION, "the hen lives in the house"]
     mean = model.encoder.encode_queries(texts).mean(axis=0).tolist()
     both = retriever.retrieve(QueryBundle("bat", custom_embedding_strs=texts))
-    assert [r.score for r in both] == [r.score for r in retriever.retrieve(QueryBundle("bat", embedding=mean))]
+    assert [r.score for r in both] == [
+        r.score for r in retriever.retrieve(QueryBundle("bat", embedding=mean))
+    ]
 
 
 @pytest.mark.parametrize("query", ["", "  "])
@@ -130,14 +140,21 @@ def test_batch_equals_single_queries(retriever, model):
     ]
     batch = retriever.retrieve_batch(queries)
     for query, results in zip(queries, batch, strict=True):
-        assert results == retriever.retrieve(query)
+        single = retriever.retrieve(query)
+        assert ids(results) == ids(single)
+        assert [type(result) for result in results] == [type(result) for result in single]
+        assert [result.score for result in results] == pytest.approx(
+            [result.score for result in single], abs=1e-6
+        )
     assert retriever.retrieve_batch([]) == []
 
 
 def test_batch_encodes_once(retriever, model, monkeypatch):
     passes = []
     encode = type(model).encode_queries
-    monkeypatch.setattr(type(model), "encode_queries", lambda self, texts: passes.append(len(texts)) or encode(self, texts))
+    monkeypatch.setattr(
+        type(model), "encode_queries", lambda self, texts: passes.append(len(texts)) or encode(self, texts)
+    )
     retriever.retrieve_batch(["one", "two", "three"])
     assert passes == [3]
 
@@ -191,7 +208,9 @@ def test_a_retriever_of_another_method_is_refused(shared_index):
 def test_model_from_a_folder_and_index_from_a_path(model, nodes, tmp_path):
     model.save_pretrained(tmp_path / "ckpt")
     first = PalmetteRetriever.from_documents(nodes, tmp_path / "ckpt", level=2)
-    again = PalmetteRetriever.from_pretrained(tmp_path / "ckpt", nodes, index_path=tmp_path / "index", level=2)
+    again = PalmetteRetriever.from_pretrained(
+        tmp_path / "ckpt", nodes, index_path=tmp_path / "index", level=2
+    )
     opened = TreeRetriever.from_index(tmp_path / "index", model=model, level=2)
     assert opened.index.model is model
     assert first.retrieve(QUESTION) == again.retrieve(QUESTION) == opened.retrieve(QUESTION)
@@ -218,7 +237,9 @@ def test_index_nodes_lead_to_their_objects(model, retriever):
         IndexNode(id_="b", text="a fox", index_id="live", obj=retriever),
         IndexNode(id_="c", text="a hen", index_id="given"),
     ]
-    outer = TreeRetriever.from_documents(nodes, model, objects=[IndexNode(text="", index_id="given", obj=inner)])
+    outer = TreeRetriever.from_documents(
+        nodes, model, objects=[IndexNode(text="", index_id="given", obj=inner)]
+    )
     assert nodes[1].obj is retriever  # the caller's node is not changed
     outer.similarity_top_k = 1
     assert ids(outer.retrieve("an owl")) == ids(outer.retrieve("a hen")) == ["inner"]
@@ -289,4 +310,6 @@ def test_prompts_mixin_works(retriever):
 
 def test_numpy_embedding(retriever, model):
     vector = np.asarray(model.encoder.encode_queries([QUESTION])[0])
-    assert ids(retriever.retrieve(QueryBundle(QUESTION, embedding=vector))) == ids(retriever.retrieve(QUESTION))
+    assert ids(retriever.retrieve(QueryBundle(QUESTION, embedding=vector))) == ids(
+        retriever.retrieve(QUESTION)
+    )

@@ -95,6 +95,7 @@ def test_signatures_are_of_the_entry_alone(full):
 def test_the_same_every_time_and_untouched_by_this_process(full, monkeypatch):
     monkeypatch.setattr("json.dumps.__doc__", "patched")
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    catalogue.collect.cache_clear()
     again = python_catalogue()
     assert [entry.digest for entry in again] == [entry.digest for entry in full.values()]
 
@@ -143,6 +144,7 @@ def test_wrong_names_are_named():
 
 
 def test_no_interpreter_and_a_broken_one(monkeypatch):
+    catalogue.collect.cache_clear()
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(NotFoundError, match=r"sys\.executable"):
         python_catalogue()

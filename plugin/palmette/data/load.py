@@ -27,7 +27,12 @@ DataLike = str | Path | RetrievalData | Iterable[Any]
 
 
 def load_data(
-    data: DataLike, *, dev_fraction: float = 0.1, seed: int = 0, kinds: Iterable[str] = DEFAULT_KINDS
+    data: DataLike,
+    *,
+    dev_fraction: float = 0.1,
+    seed: int = 0,
+    kinds: Iterable[str] = DEFAULT_KINDS,
+    cut: float = 0.0,
 ) -> RetrievalData:
     """Read training or evaluation data.
 
@@ -44,15 +49,16 @@ def load_data(
         dev_fraction: Share of the training queries to hold out where the data has no dev split.
         seed: Of the held-out share and of self-made queries.
         kinds: The kinds of self-made queries.
+        cut: Share of the self-made queries whose words are cut out of their document.
 
     Raises:
         InputError: The data is empty, malformed (file and line are named) or inconsistent.
         DuplicateIdError: Two different contents under one id.
     """
-    return _load(data, seed=seed, kinds=kinds).with_dev(dev_fraction, seed)
+    return _load(data, seed=seed, kinds=kinds, cut=cut).with_dev(dev_fraction, seed)
 
 
-def _load(data: DataLike, *, seed: int, kinds: Iterable[str]) -> RetrievalData:
+def _load(data: DataLike, **making: Any) -> RetrievalData:
     if isinstance(data, RetrievalData):
         return data
     if isinstance(data, str | Path):
@@ -65,13 +71,13 @@ def _load(data: DataLike, *, seed: int, kinds: Iterable[str]) -> RetrievalData:
             first = next(records, None)
             if first is not None and any(key in first[1] for key in QUERY_KEYS):
                 return from_pairs(chain([first], records), name=name)
-        return from_documents(iter_documents(path), name=name, seed=seed, kinds=kinds)
+        return from_documents(iter_documents(path), name=name, **making)
     values = _iterator(data)
     first = next(values, None)
     if first is not None and _is_pair(first):
         return from_pairs(((f"pair {i}", value) for i, value in enumerate(chain([first], values))))
     everything = values if first is None else chain([first], values)
-    return from_documents(iter_documents(everything), seed=seed, kinds=kinds)
+    return from_documents(iter_documents(everything), **making)
 
 
 def _iterator(data: object) -> Iterator[Any]:
@@ -82,14 +88,12 @@ def _iterator(data: object) -> Iterator[Any]:
     return iter(data)
 
 
-def from_documents(
-    documents: Iterable[Any], *, name: str = "documents", seed: int = 0, kinds: Iterable[str] = DEFAULT_KINDS
-) -> RetrievalData:
-    """Data without labels: a ``train`` split of queries made from the documents."""
+def from_documents(documents: Iterable[Any], *, name: str = "documents", **making: Any) -> RetrievalData:
+    """Data without labels: a ``train`` split of queries made from the documents, see ``make_queries``."""
     corpus = list(iter_documents(documents))
     made = {
         f"{item.kind}-{n}-{corpus[item.document].key}": item
-        for n, item in enumerate(make_queries(corpus, kinds=kinds, seed=seed))
+        for n, item in enumerate(make_queries(corpus, **making))
     }
     if not made:
         raise InputError(

@@ -45,7 +45,7 @@ class RetrievalData:
     """Documents, queries and judgements by split.
 
     Rows are positions: of a document in ``corpus``, of a query in ``queries``. Queries that were made from
-    documents are trained against what remains of their document; those remainders are further rows of
+    documents may be trained against what remains of their document; those remainders are further rows of
     :attr:`texts`, beyond the corpus, and no search ever returns them.
 
     Attributes:

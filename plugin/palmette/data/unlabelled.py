@@ -1,13 +1,16 @@
 """Training queries made from documents alone, so that nobody needs labels to start.
 
-Every query is taken out of one document, and its answer is what remains of that document (an inverse cloze:
-were the words left in, finding them again would teach little). The kinds:
+Every query is made of one document's words, and that document answers it. The kinds:
 
 * ``title``     the title or Markdown heading; the first sentence where there is none or many share it
 * ``lead``      the first sentence
 * ``sentence``  any other sentence
 * ``phrase``    a run of 4 to 12 words inside a sentence
-* ``keywords``  the 3 to 6 words that tell the document from the others (tf-idf); these stay in the text
+* ``keywords``  the 3 to 6 words that tell the document from the others (tf-idf)
+
+The words may be cut out of the document (an inverse cloze), so that finding the same words again is no help. An
+encoder that is trained needs that; over a frozen one it changed no result (a linear tree on SQuAD passages), and
+each cut document has to be encoded for itself. So by default they stay in.
 """
 
 from __future__ import annotations
@@ -21,13 +24,12 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
+from palmette.config import check_range
 from palmette.errors import ConfigError
 from palmette.types import Document
 
 __all__ = ["DEFAULT_KINDS", "KINDS", "SelfMade", "make_queries", "sentences", "title_of"]
 
-KEEP_SHARE = 0.1
-"""Share of cut-out queries whose document stays whole, so that exact wording still counts."""
 SHARED_TITLE = 3
 """A title on more documents than this names none of them."""
 MIN_REST = 5
@@ -42,7 +44,7 @@ _EDGES = " \t\r\n.,;:!?\"'“”‘’()[]{}*_#-–—•。！？"
 
 @dataclass(frozen=True)
 class SelfMade:
-    """A query taken out of a document.
+    """A query made of a document's words.
 
     Attributes:
         kind: How it was made.
@@ -163,14 +165,18 @@ def _keyword_lists(texts: Sequence[str], size: int = 6) -> list[list[str]]:
 
 
 def make_queries(
-    documents: Sequence[Document], *, kinds: Iterable[str] = DEFAULT_KINDS, seed: int = 0
+    documents: Sequence[Document], *, kinds: Iterable[str] = DEFAULT_KINDS, cut: float = 0.0, seed: int = 0
 ) -> list[SelfMade]:
     """One query of each kind from each document that allows it; a kind named twice gives two.
+
+    A share ``cut`` of them is cut out of the document; keywords never are. Where nothing would remain of a
+    document without the query, there is no query.
 
     A document's draws depend on the seed and its id alone, so more documents leave the queries of others as
     they were (but for keywords, which depend on all).
     """
     kinds = tuple(kinds)
+    check_range("self-made queries", "cut", cut, 0, 1)
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise ConfigError(f"there is no kind {unknown[0]!r} of self-made queries; kinds: {', '.join(KINDS)}")
     titles = [title_of(document) for document in documents]
@@ -186,7 +192,7 @@ def make_queries(
         taken: set[str] = set()
         for kind in kinds:
             query, rest = KINDS[kind](text, draw) or ("", "")
-            whole = kind == "keywords" or draw.random() < KEEP_SHARE
+            whole = kind == "keywords" or draw.random() >= cut
             if query and query not in taken and (kind == "keywords" or _words(rest) >= MIN_REST):
                 taken.add(query)
                 made.append(SelfMade(kind, query, row, None if whole else rest))

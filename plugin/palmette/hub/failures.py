@@ -51,7 +51,7 @@ def hub_errors(target: Target) -> Iterator[None]:
     """Turn whatever the client raises inside into a PalmetteError."""
     try:
         yield
-    except (ValueError, OSError, _http_error()) as error:
+    except (ValueError, RuntimeError, OSError, _http_error()) as error:
         if isinstance(error, PalmetteError):
             raise
         raise _translate(error, target) from error
@@ -87,9 +87,9 @@ def _translate(error: BaseException, target: Target) -> PalmetteError:
             f"{target.repo_id!r} is neither a folder here ({Path.cwd()}) nor a repository's name, which reads"
             f" 'owner/name': {error}"
         )
-    elif isinstance(error, ValueError) and isinstance(
+    elif isinstance(error, ValueError | RuntimeError) and isinstance(
         cause, Exception
-    ):  # a forced download that could not start
+    ):  # a forced download, or an upload, that failed
         return _translate(cause, target)
     elif not isinstance(error, _http_error()):
         return HubError(

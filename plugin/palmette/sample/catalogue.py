@@ -7,8 +7,9 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Literal, TypedDict
 
@@ -62,7 +63,7 @@ def python_catalogue(
     return [document(entry, python, max_chars) for entry in entries]
 
 
-def around_answers(entries: list[Entry]) -> list[Entry]:
+def around_answers(entries: Sequence[Entry]) -> list[Entry]:
     """The answers, what they are part of, and the neighbours of each question's first answer."""
     parents = {entry["id"]: entry["parent"] for entry in entries}
     answers = {name for question in load_questions() for name in question.gold if name in parents}
@@ -77,8 +78,9 @@ def is_everyday(entry: Entry) -> bool:
     return entry["kind"] != "module" and not exception
 
 
-def collect() -> list[Entry]:
-    """Run the collector with this Python, isolated from its environment and site packages."""
+@cache
+def collect() -> Sequence[Entry]:
+    """Run the collector, once, with this Python isolated from its environment and site packages."""
     if not sys.executable:
         raise NotFoundError(
             "sys.executable is empty: no Python interpreter to read the standard library with"
@@ -87,11 +89,11 @@ def collect() -> list[Entry]:
     done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, text=True, check=False)
     if done.returncode:
         raise NotFoundError(f"{sys.executable} could not read the standard library:\n{done.stderr[-2000:]}")
-    entries: list[Entry] = json.loads(done.stdout)
+    entries: Sequence[Entry] = json.loads(done.stdout)
     return entries
 
 
-def check_modules(names: set[str], entries: list[Entry]) -> None:
+def check_modules(names: set[str], entries: Sequence[Entry]) -> None:
     """Raise for a module that the catalogue does not have."""
     known = {part for entry in entries for part in lineage(entry["module"])}
     for name in sorted(names):

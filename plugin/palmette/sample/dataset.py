@@ -57,7 +57,8 @@ def shared_summaries(corpus: Iterable[Document]) -> dict[str, Sequence[Document]
     """Summaries that say something, each with the entries that it heads."""
     found: dict[str, list[Document]] = defaultdict(list)
     for entry in corpus:
-        found[entry.fields["summary"]].append(entry)
+        if entry.fields["summary"] not in entry.fields["signature"]:
+            found[entry.fields["summary"]].append(entry)
     return {s: e for s, e in found.items() if len(s.split()) >= MIN_WORDS and len(e) <= MAX_SHARED}
 
 

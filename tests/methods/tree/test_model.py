@@ -84,6 +84,17 @@ def test_checkpoint_round_trip_gives_the_same_arrays(tmp_path) -> None:
     assert names == {"config.json", "model.safetensors", "README.md", "manifest.json"}
 
 
+def test_one_checkpoint_is_one_model_in_a_process(tmp_path) -> None:
+    tree().save_pretrained(tmp_path / "a")
+    tree().save_pretrained(tmp_path / "b")
+    first = load_model(tmp_path / "a")
+    assert load_model(tmp_path / "a") is first
+    assert load_model(tmp_path / "b") is first, "the same weights and encoder from another folder"
+    other = train_tree(steps=1)
+    other.save_pretrained(tmp_path / "a")
+    assert load_model(tmp_path / "a").fingerprint == other.fingerprint != first.fingerprint
+
+
 def test_another_encoder_is_refused(tmp_path) -> None:
     tree().save_pretrained(tmp_path / "ckpt")
     with pytest.raises(ModelMismatchError, match=r"fake:48.*fake:32"):

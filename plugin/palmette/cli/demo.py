@@ -1,0 +1,186 @@
+"""``palmette demo``: ask your Python. From documents to answers in both frameworks, with no network and no LLM."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from palmette.cli.parser import example
+from palmette.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from palmette.data import RetrievalData
+    from palmette.index import Index
+    from palmette.model import Model
+
+ENCODER = "packaged:all-MiniLM-L6-v2"
+QUESTIONS = (
+    "How do I copy a whole folder with everything in it?",
+    "What gives me the ten most frequent words of a text?",
+    "Run a function every time the program exits",
+    "How can two processes share a queue of work?",
+)
+
+
+def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Arguments."""
+    command.add_argument("question", nargs="*", help="ask these questions instead of the demo's own")
+    command.add_argument("--dir", type=Path, default=Path("palmette-demo"), help="where checkpoint and index are kept")
+    command.add_argument("--steps", type=int, default=400, help="training steps")
+    command.add_argument("--size", choices=["small", "full"], default="small", help="how much of the standard library")
+    command.add_argument("-k", type=int, default=3, help="sources per answer")
+    example(command, 'palmette demo\npalmette demo "how do I parse a date?" "remove a file"')
+
+
+def run(args: argparse.Namespace) -> None:
+    """Collect, train, index, measure, ask."""
+    for module in ("langchain_core", "llama_index.core"):
+        if not _installed(module):
+            raise MissingExtraError(module, "demo", "palmette demo")
+    from palmette.sample import sample_data
+
+    begun = time.monotonic()
+    with _stage("Reading the standard library's documentation"):
+        data = sample_data(args.size)
+    print(f"  {len(data.corpus):,} entries of this Python, {len(data.queries):,} questions and summaries")
+    model, index = _prepare(args.dir / f"{data.name}-{args.steps}", data, args.steps)
+    _measure(index, data)
+    questions = args.question or QUESTIONS
+    _langchain(index, questions[::2] or questions, args.k)
+    _llama_index(index, questions[1::2] or questions, args.k)
+    print(f"\nDone in {time.monotonic() - begun:.0f} s. Kept in {args.dir}: ask again with")
+    print(f'  palmette search {index.stats().location} "your question" --explain')
+    index.close()
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@contextmanager
+def _stage(title: str) -> Iterator[None]:
+    print(f"{title} …", flush=True)
+    begun = time.monotonic()
+    yield
+    print(f"  {time.monotonic() - begun:.1f} s", flush=True)
+
+
+def _prepare(folder: Path, data: RetrievalData, steps: int) -> tuple[Model, Index]:
+    """Train and index; what an earlier demo left is used again."""
+    from palmette.index import Index
+    from palmette.methods.tree import TreeModel
+    from palmette.registry import load_model
+
+    checkpoint, place = folder / "checkpoint", folder / "index"
+    if checkpoint.is_dir():
+        with _stage(f"Loading the tree in {checkpoint}"):
+            model = load_model(checkpoint)
+    else:
+        with _stage("Training a tree on summaries and their entries"):
+            model = TreeModel.fit(data, encoder=ENCODER, steps=steps, cache=folder / "encodings")
+            model.save_pretrained(checkpoint)
+    with _stage("Indexing"):
+        index = Index.open(place, model) if place.is_dir() else Index.create(place, model)
+        index.upsert(data.corpus)
+    return model, index
+
+
+def _measure(index: Index, data: RetrievalData) -> None:
+    """Quality on questions that training did not see, at three levels of the one tree."""
+    from palmette.evaluation import evaluate_index
+
+    judged = data.split("test")
+    print(f"Measured on {len(judged.queries)} handwritten questions:")
+    for level in (10, 8, 6):
+        row = evaluate_index(index, judged.queries, judged.qrels, level=level)
+        metrics = row.metrics
+        print(
+            f"  level {level:>2} ({2**level:>4} columns)  nDCG@10 {metrics['ndcg@10']:.3f}  "
+            f"recall@10 {metrics['recall@10']:.3f}  {row.latency_ms['p50']:.0f} ms a question"
+        )
+
+
+def _langchain(index: Index, questions: Sequence[str], k: int) -> None:
+    """A LangChain chain: retriever | answer."""
+    from langchain_core.documents import Document
+    from langchain_core.runnables import RunnableLambda, RunnablePassthrough
+
+    from langchain_palmette import TreeRetriever
+
+    retriever = TreeRetriever.from_index(index, k=k, explain=True)
+
+    def answer(state: dict[str, Any]) -> str:
+        documents: list[Document] = state["sources"]
+        return _quote(documents[0].id or "", documents[0].page_content)
+
+    chain = RunnablePassthrough.assign(sources=lambda state: retriever.invoke(state["question"])).assign(
+        answer=RunnableLambda(answer)
+    )
+    print("\nLangChain: TreeRetriever in a chain")
+    for question in questions:
+        state = chain.invoke({"question": question})
+        _show(question, state["answer"])
+        for document in state["sources"]:
+            _source(str(document.id), document.metadata["score"], document.metadata["explanation"])
+
+
+def _llama_index(index: Index, questions: Sequence[str], k: int) -> None:
+    """A LlamaIndex query engine over the same index."""
+    from llama_index.core.query_engine import RetrieverQueryEngine
+    from llama_index.core.response_synthesizers import BaseSynthesizer
+
+    from llama_index.retrievers.palmette import TreeRetriever
+
+    class Quoting(BaseSynthesizer):
+        """Answers with the best source's own words: no LLM, no key."""
+
+        def __init__(self) -> None:
+            from llama_index.core.llms import MockLLM
+
+            super().__init__(llm=MockLLM())
+
+        def _get_prompts(self) -> dict[str, Any]:
+            return {}
+
+        def _update_prompts(self, prompts: dict[str, Any]) -> None:
+            return None
+
+        def get_response(self, query_str: str, text_chunks: Sequence[str], **kwargs: Any) -> str:
+            return _quote("", text_chunks[0])
+
+        async def aget_response(self, query_str: str, text_chunks: Sequence[str], **kwargs: Any) -> str:
+            return self.get_response(query_str, text_chunks, **kwargs)
+
+    retriever = TreeRetriever.from_index(index, similarity_top_k=k)
+    engine = RetrieverQueryEngine(retriever=retriever, response_synthesizer=Quoting())
+    print("\nLlamaIndex: the same index in a RetrieverQueryEngine")
+    for question in questions:
+        response = engine.query(question)
+        _show(question, str(response))
+        for node in response.source_nodes:
+            why = retriever.explain(question, node.node.node_id).to_dict()
+            _source(node.node.node_id, node.score or 0.0, why)
+
+
+def _quote(name: str, text: str) -> str:
+    """The first words of an entry: signature and summary."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return " — ".join(lines[:2])[:160]
+
+
+def _show(question: str, answer: str) -> None:
+    print(f"\n  ? {question}\n  > {answer}")
+
+
+def _source(name: str, score: float, why: dict[str, Any]) -> None:
+    path = why["detail"]["path"]
+    best = max(why["parts"], key=lambda part: part["value"])
+    print(f"    {score:.3f}  {name:<40} path {path}  (most from {best['name']}: {best['value']:.3f})")

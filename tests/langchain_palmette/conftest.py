@@ -1,0 +1,80 @@
+"""A tiny tree, its documents as LangChain's, and a retriever in memory and in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
+
+from langchain_palmette import TreeRetriever
+from palmette import TreeModel
+from support import tiny
+
+
+class Recorder(BaseCallbackHandler):
+    """What happened to retriever runs, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Any]] = []
+        self.runs: dict[Any, str] = {}
+        self.told: list[dict[str, Any]] = []
+
+    def on_retriever_start(self, serialized: Any, query: str, **told: Any) -> None:
+        self.runs[told["run_id"]] = query
+        self.told.append(told)
+        self.events.append(("start", query))
+
+    def on_retriever_end(self, documents: Any, **told: Any) -> None:
+        self.events.append(("end", self.runs[told["run_id"]]))
+
+    def on_retriever_error(self, error: BaseException, **told: Any) -> None:
+        self.events.append(("error", self.runs[told["run_id"]]))
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+def make_documents() -> list[Document]:
+    return [
+        Document(id=one.id, page_content=one.text, metadata=dict(one.metadata)) for one in tiny.documents()
+    ]
+
+
+@pytest.fixture
+def documents() -> list[Document]:
+    return make_documents()
+
+
+@pytest.fixture(scope="session")
+def model() -> TreeModel:
+    return tiny.tree()
+
+
+@pytest.fixture(scope="module")
+def retriever(model: TreeModel) -> TreeRetriever:
+    """For tests that only read."""
+    return TreeRetriever.from_documents(make_documents(), model)
+
+
+@pytest.fixture
+def empty(model: TreeModel) -> TreeRetriever:
+    """For tests that write."""
+    return TreeRetriever.from_documents([], model)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, model: TreeModel) -> Path:
+    """An index folder, for tests that only read."""
+    path = tmp_path_factory.mktemp("langchain") / "index"
+    TreeRetriever.from_documents(make_documents(), model, index_path=path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory, model: TreeModel) -> Path:
+    return model.save_pretrained(tmp_path_factory.mktemp("checkpoints") / "tree")

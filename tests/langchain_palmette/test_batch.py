@@ -1,0 +1,163 @@
+"""Many queries: one search, with each query's callbacks and errors its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+
+from conftest import Recorder
+from langchain_palmette import TreeRetriever
+from palmette import Index
+from palmette.errors import ConfigError, InputError
+
+QUERIES = ["where does the red cat live?", "black hen", "golden bee", "white fox at night"]
+
+
+class Counted(Index):
+    """An index that notes how many queries every search had."""
+
+    searches: list[int]
+
+    def search(self, query: Any, *args: Any, **how: Any) -> Any:
+        self.searches.append(len(query))
+        return super().search(query, *args, **how)
+
+
+@pytest.fixture
+def counted(retriever: TreeRetriever) -> tuple[TreeRetriever, list[int]]:
+    index = Counted(retriever.index.model, retriever.index.backend)
+    index.searches = []
+    return TreeRetriever.from_index(index, k=2), index.searches
+
+
+async def both(retriever: Any, queries: list[str], config: Any = None, **how: Any) -> list[Any]:
+    """The answer of ``batch``, having checked that ``abatch`` gives the same."""
+    answers: list[Any] = retriever.batch(queries, config, **how)
+    again: list[Any] = await retriever.abatch(queries, config, **how)
+    assert [one if isinstance(one, list) else str(one) for one in answers] == [
+        one if isinstance(one, list) else str(one) for one in again
+    ]
+    return answers
+
+
+async def test_one_search_gives_what_single_calls_give(counted: tuple[TreeRetriever, list[int]]) -> None:
+    retriever, searches = counted
+    answers = await both(retriever, QUERIES, k=3, filter={"house": {"$lt": 40}}, level=4, explain=True)
+    assert searches == [4, 4]
+    singles = [
+        retriever.invoke(query, k=3, filter={"house": {"$lt": 40}}, level=4, explain=True)
+        for query in QUERIES
+    ]
+    assert [[one.id for one in answer] for answer in answers] == [
+        [one.id for one in answer] for answer in singles
+    ]
+    assert answers[0][0].metadata["score"] == pytest.approx(singles[0][0].metadata["score"], abs=1e-5)
+
+
+async def test_nothing_asked_nothing_searched(counted: tuple[TreeRetriever, list[int]]) -> None:
+    retriever, searches = counted
+    assert await both(retriever, []) == []
+    assert searches == []
+
+
+async def test_max_concurrency_bounds_a_search(counted: tuple[TreeRetriever, list[int]]) -> None:
+    retriever, searches = counted
+    answers = await both(retriever, QUERIES, {"max_concurrency": 3})
+    assert searches == [3, 1, 3, 1]
+    assert answers == retriever.batch(QUERIES)
+
+
+async def test_every_query_has_its_run(retriever: TreeRetriever, recorder: Recorder) -> None:
+    retriever.batch(
+        QUERIES[:2], {"callbacks": [recorder], "tags": ["t"], "metadata": {"m": 1}, "run_name": "ask"}
+    )
+    expected = [(event, query) for event in ("start", "end") for query in QUERIES[:2]]
+    assert recorder.events == expected
+    await retriever.abatch(QUERIES[:2], {"callbacks": [recorder]})
+    assert recorder.events == expected * 2
+    assert len({told["run_id"] for told in recorder.told}) == 4
+    told = recorder.told[0]
+    assert told["name"] == "ask"
+    assert told["tags"] == ["t"]
+    assert told["metadata"]["m"] == 1
+    assert told["metadata"]["ls_retriever_name"] == "palmette_tree"
+
+
+async def test_batch_and_invoke_tell_the_same(retriever: TreeRetriever) -> None:
+    config: RunnableConfig = {"tags": ["t"], "metadata": {"m": 1}}
+    tagged = TreeRetriever.from_index(retriever.index, tags=["own"], metadata={"team": "x"}, name="mine")
+    recorders = [Recorder() for _ in range(4)]
+    configs: list[RunnableConfig] = [{**config, "callbacks": [one]} for one in recorders]
+    tagged.invoke(QUERIES[0], configs[0])
+    tagged.batch([QUERIES[0]], configs[1])
+    await tagged.ainvoke(QUERIES[0], configs[2])
+    await tagged.abatch([QUERIES[0]], configs[3])
+    for recorder in recorders:
+        recorder.told[0].pop("run_id")
+        assert recorder.events == recorders[0].events
+        assert recorder.told == recorders[0].told
+    assert sorted(recorders[0].told[0]["tags"]) == ["own", "t"]
+    assert recorders[0].told[0]["name"] == "mine"
+    assert recorders[0].told[0]["metadata"]["ls_embedding_model"] == "fake:48:3"
+
+
+async def test_a_config_per_query(retriever: TreeRetriever) -> None:
+    one, two = Recorder(), Recorder()
+    configs: list[RunnableConfig] = [{"callbacks": [one]}, {"callbacks": [two]}]
+    retriever.batch(QUERIES[:2], configs)
+    await retriever.abatch(QUERIES[:2], configs)
+    assert one.events == [("start", QUERIES[0]), ("end", QUERIES[0])] * 2
+    assert two.events == [("start", QUERIES[1]), ("end", QUERIES[1])] * 2
+    with pytest.raises(ValueError, match="length"):
+        retriever.batch(QUERIES, configs)
+
+
+async def test_a_bad_query_fails_alone(retriever: TreeRetriever, recorder: Recorder) -> None:
+    queries = [QUERIES[0], " ", QUERIES[1]]
+    answers = await both(retriever, queries, return_exceptions=True)
+    assert isinstance(answers[1], InputError)
+    assert [answers[0], answers[2]] == retriever.batch([QUERIES[0], QUERIES[1]])
+    with pytest.raises(InputError, match="empty"):
+        retriever.batch(queries, {"callbacks": [recorder]})
+    with pytest.raises(InputError, match="empty"):
+        await retriever.abatch(queries, {"callbacks": [recorder]})
+    ends = [("end", queries[0]), ("error", queries[1]), ("end", queries[2])]
+    assert recorder.events == ([("start", query) for query in queries] + ends) * 2
+
+
+async def test_a_bad_option_fails_all(retriever: TreeRetriever, recorder: Recorder) -> None:
+    answers = await both(retriever, QUERIES, {"callbacks": [recorder]}, return_exceptions=True, lvl=3)
+    assert all(isinstance(answer, ConfigError) for answer in answers)
+    assert [event for event, _ in recorder.events] == (["start"] * 4 + ["error"] * 4) * 2
+    with pytest.raises(ConfigError, match="lvl"):
+        retriever.batch(QUERIES, lvl=3)
+
+
+async def test_chains_batch_through(counted: tuple[TreeRetriever, list[int]], recorder: Recorder) -> None:
+    retriever, searches = counted
+
+    def first(documents: list[Document]) -> str | None:
+        return documents[0].id
+
+    chain = RunnableLambda(str.upper) | retriever.bind(k=1) | RunnableLambda(first)
+    expected = [retriever.invoke(query.upper())[0].id for query in QUERIES]
+    searches.clear()
+    assert await both(chain, QUERIES, {"callbacks": [recorder]}) == expected
+    assert searches == [4, 4]
+    assert [event for event, _ in recorder.events] == (["start"] * 4 + ["end"] * 4) * 2
+
+
+def test_with_config(retriever: TreeRetriever, recorder: Recorder) -> None:
+    retriever.with_config(callbacks=[recorder], tags=["t"]).batch(QUERIES[:1])
+    assert recorder.events == [("start", QUERIES[0]), ("end", QUERIES[0])]
+    assert recorder.told[0]["tags"] == ["t"]
+
+
+def test_as_completed(retriever: TreeRetriever) -> None:
+    answers = dict(retriever.batch_as_completed(QUERIES, k=1))
+    assert [answers[place][0].id for place in range(4)] == [
+        one[0].id for one in retriever.batch(QUERIES, k=1)
+    ]

@@ -1,0 +1,160 @@
+"""Ways to a retriever, and what they share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from langchain_core.documents import Document
+
+from langchain_palmette import PalmetteReranker, PalmetteRetriever, TreeRetriever
+from palmette import Index, TreeModel
+from palmette.errors import ConfigError, ModelMismatchError, NotFoundError, PalmetteError
+from support.local_hub import LocalHub
+from support.tiny import train_tree
+
+QUESTION = "where does the green owl live?"
+
+
+def test_from_documents_takes_a_model_or_where_it_lies(
+    documents: list[Document], model: TreeModel, checkpoint: Path
+) -> None:
+    expected = PalmetteRetriever.from_documents(documents, model).invoke(QUESTION)
+    assert PalmetteRetriever.from_documents(iter(documents), checkpoint).invoke(QUESTION) == expected
+    assert TreeRetriever.from_documents(documents, str(checkpoint), device="cpu").invoke(QUESTION) == expected
+    assert TreeRetriever.from_pretrained(checkpoint, documents).invoke(QUESTION) == expected
+
+
+def test_an_index_folder_is_brought_up_to_date(
+    documents: list[Document], model: TreeModel, checkpoint: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "deep" / "index"
+    TreeRetriever.from_documents(documents[:5], model, index_path=path)
+    changed = Document(id=documents[0].id, page_content="changed")
+    again = TreeRetriever.from_documents([changed, *documents[1:9]], checkpoint, index_path=str(path))
+    assert len(again.index) == 9
+    assert again.get([str(changed.id)]) == [changed]
+    with pytest.raises(ModelMismatchError):
+        TreeRetriever.from_documents(documents, train_tree(seed=1), index_path=path)
+    assert len(TreeRetriever(index_path=path).index) == 9
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    documents: list[Document], model: TreeModel, tmp_path: Path
+) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(PalmetteError):
+        TreeRetriever.from_documents(documents, model, index_path=tmp_path)
+    assert [one.name for one in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_typos_are_found_before_any_work(documents: list[Document], model: TreeModel, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="levle"):
+        TreeRetriever.from_documents(documents, model, index_path=tmp_path / "index", levle=3)
+    assert not (tmp_path / "index").exists()
+
+
+def test_from_index_takes_a_folder_or_an_index(folder: Path, model: TreeModel) -> None:
+    expected = TreeRetriever(index_path=folder).invoke(QUESTION)
+    assert TreeRetriever.from_index(folder).invoke(QUESTION) == expected
+    assert TreeRetriever.from_index(str(folder), k=2).invoke(QUESTION) == expected[:2]
+    with Index.open(folder) as index:
+        opened = TreeRetriever.from_index(index)
+        assert opened.invoke(QUESTION) == expected
+        assert opened.index_path == str(folder)
+    assert TreeRetriever(index_path=folder, model=model).index.model is model
+
+
+def test_what_is_not_there(tmp_path: Path, documents: list[Document]) -> None:
+    with pytest.raises(PalmetteError, match="nowhere"):
+        TreeRetriever.from_index(tmp_path / "nowhere")
+    lazy = TreeRetriever(index_path=tmp_path / "nowhere")
+    with pytest.raises(PalmetteError, match="nowhere"):
+        lazy.invoke(QUESTION)
+    with pytest.raises(PalmetteError, match="nowhere"):
+        TreeRetriever.from_documents(documents, tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="no index.*index_path"):
+        TreeRetriever().invoke(QUESTION)
+
+
+def test_a_class_opens_its_method_only(folder: Path) -> None:
+    class RingRetriever(PalmetteRetriever):
+        method: ClassVar[str | None] = "ring"
+
+    with pytest.raises(ConfigError, match="'ring'.*'tree'.*use TreeRetriever"):
+        RingRetriever.from_index(folder)
+    with pytest.raises(ConfigError, match="use TreeRetriever"):
+        RingRetriever(index_path=folder).invoke(QUESTION)
+
+
+def test_a_new_method_takes_few_lines(folder: Path) -> None:
+    class CoarseRetriever(PalmetteRetriever):
+        method: ClassVar[str | None] = "tree"
+        typed_options: ClassVar[tuple[str, ...]] = ("level",)
+        level: int | None = 1
+
+    coarse = CoarseRetriever(index_path=folder, k=1)
+    assert coarse.invoke(QUESTION) == TreeRetriever(index_path=folder, k=1).invoke(QUESTION, level=1)
+
+
+def test_what_is_open_is_shared(folder: Path, checkpoint: Path, documents: list[Document]) -> None:
+    first, second = (
+        TreeRetriever.from_index(folder),
+        TreeRetriever(index_path=folder, k=2, filter={"house": 1}),
+    )
+    assert second.index.model is first.index.model
+    assert second.index.backend is first.index.backend
+    one, two = (TreeRetriever.from_documents(documents[:2], checkpoint) for _ in range(2))
+    assert one.index.model is two.index.model
+    reranker = PalmetteReranker(model=checkpoint)
+    reranker.compress_documents(documents[:2], QUESTION)
+    assert reranker._model is one.index.model
+
+
+def test_what_was_replaced_or_closed_is_opened_anew(
+    model: TreeModel, documents: list[Document], tmp_path: Path
+) -> None:
+    path, ckpt = tmp_path / "index", tmp_path / "ckpt"
+    before = TreeRetriever.from_documents(documents[:3], model, index_path=path)
+    path.rename(tmp_path / "away")
+    after = TreeRetriever.from_documents(documents[:5], model, index_path=path)
+    assert (len(before.index), len(after.index)) == (3, 5)
+    assert len(TreeRetriever(index_path=path).index) == 5
+    after.index.close()
+    assert len(TreeRetriever(index_path=path).index) == 5
+    model.save_pretrained(ckpt)
+    first = TreeRetriever.from_documents(documents[:3], ckpt)
+    other = train_tree(seed=1)
+    other.save_pretrained(ckpt)
+    second = TreeRetriever.from_documents(documents[:3], ckpt)
+    assert first.index.model.fingerprint == model.fingerprint
+    assert second.index.model.fingerprint == other.fingerprint
+
+
+def test_from_the_hub(
+    model: TreeModel, documents: list[Document], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalHub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_TOKEN", "hf_local_write")
+        model.push_to_hub("me/tree", private=True, create_tag="v1")
+        monkeypatch.delenv("HF_TOKEN")
+        with pytest.raises((NotFoundError, PalmetteError)):
+            TreeRetriever.from_pretrained("me/tree", documents, cache_dir=tmp_path / "cache")
+        made = TreeRetriever.from_pretrained(
+            "me/tree",
+            documents,
+            revision="v1",
+            token="hf_local_read",
+            cache_dir=tmp_path / "cache",
+            index_path=tmp_path / "index",
+            k=1,
+        )
+    assert made.index.model.origin == "me/tree"
+    assert made.invoke(QUESTION)[0].id == "green-owl"
+    assert "hf_local" not in repr(made) + made.model_dump_json()
+    offline = TreeRetriever.from_pretrained(
+        "me/tree", documents, revision="v1", cache_dir=tmp_path / "cache", local_files_only=True
+    )
+    assert offline.invoke(QUESTION, k=1) == made.invoke(QUESTION)

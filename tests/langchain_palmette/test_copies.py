@@ -1,0 +1,142 @@
+"""Serialization, pickling, copies: all by fields, all finding what is open."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.load import dumpd, dumps, load
+from langchain_core.runnables import ConfigurableField
+
+from langchain_palmette import PalmetteEmbeddings, PalmetteReranker, PalmetteRetriever, TreeRetriever
+from palmette import Index, TreeModel
+from palmette.errors import NotFoundError
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is in beta:langchain_core._api.LangChainBetaWarning")
+
+QUESTION = "where does the green owl live?"
+FIELDS: dict[str, Any] = {
+    "k": 2,
+    "level": 3,
+    "filter": {"$not": {"colour": "red"}},
+    "score_key": None,
+    "explain": True,
+    "score_threshold": 0.0,
+    "search_options": {},
+    "device": "cpu",
+    "tags": ["t"],
+    "metadata": {"team": "x"},
+    "name": "mine",
+}
+
+
+def revive(data: Any, cls: Any) -> Any:
+    return load(data, allowed_objects=[cls], valid_namespaces=["langchain_palmette"])
+
+
+def test_a_round_trip_through_json(folder: Path) -> None:
+    retriever = TreeRetriever(index_path=folder, **FIELDS)
+    data = json.loads(dumps(retriever))
+    assert "not_implemented" not in json.dumps(data)
+    again = revive(data, TreeRetriever)
+    assert again == retriever
+    assert again.score_key is None
+    assert again.invoke(QUESTION) == retriever.invoke(QUESTION)
+    generic = PalmetteRetriever(index_path=folder, search_options={"level": 2})
+    assert revive(dumpd(generic), PalmetteRetriever).invoke(QUESTION) == generic.invoke(QUESTION)
+
+
+def test_opening_waits_until_it_is_needed(folder: Path) -> None:
+    retriever = TreeRetriever.from_index(folder, k=1)
+    for again in (revive(dumpd(retriever), TreeRetriever), pickle.loads(pickle.dumps(retriever))):
+        assert again._index is None
+        assert again.invoke(QUESTION)[0].id == "green-owl"
+
+
+def test_no_secret_and_no_object_is_written(folder: Path, model: TreeModel) -> None:
+    retriever = TreeRetriever.from_index(folder, **FIELDS)
+    retriever.invoke(QUESTION)
+    written = set(dumpd(retriever)["kwargs"])
+    assert written <= {"index_path", "engine", *FIELDS}
+    assert len(pickle.dumps(retriever)) < 2_000
+
+
+def test_documents_found_are_json(folder: Path) -> None:
+    found = TreeRetriever(index_path=folder).invoke(QUESTION, explain=True)
+    assert "not_implemented" not in dumps(found)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_in_this_process_find_an_index_in_memory(retriever: TreeRetriever, duplicate: Any) -> None:
+    again = duplicate(retriever)
+    assert again.invoke(QUESTION) == retriever.invoke(QUESTION)
+    assert again.index.backend is retriever.index.backend
+    assert duplicate(retriever.bind(k=1)).invoke(QUESTION) == retriever.invoke(QUESTION, k=1)
+
+
+def test_model_copy(retriever: TreeRetriever) -> None:
+    assert len(retriever.model_copy(update={"k": 1}).invoke(QUESTION)) == 1
+    assert retriever.model_copy(deep=True).invoke(QUESTION) == retriever.invoke(QUESTION)
+
+
+def test_an_index_in_memory_is_gone_elsewhere(retriever: TreeRetriever, tmp_path: Path) -> None:
+    (tmp_path / "pickled").write_bytes(pickle.dumps(retriever))
+    script = (
+        "import pickle, sys; retriever = pickle.load(open(sys.argv[1], 'rb')); print(retriever.k);"
+        "retriever.invoke('owl')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "pickled")],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "4"
+    assert "NotFoundError" in done.stderr
+    assert "index_path=" in done.stderr
+
+
+def test_an_index_in_memory_ends_with_its_retrievers(model: TreeModel) -> None:
+    retriever = TreeRetriever.from_documents([], model)
+    data = dumpd(retriever)
+    assert revive(data, TreeRetriever).invoke(QUESTION) == []
+    again = revive(data, TreeRetriever)
+    del retriever
+    assert again.invoke(QUESTION) == []
+    del again
+    with pytest.raises(NotFoundError, match=r"memory.*index_path="):
+        revive(data, TreeRetriever).invoke(QUESTION)
+
+
+def test_configurable_fields_share_the_index(
+    retriever: TreeRetriever, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lazy = TreeRetriever(index_path=folder)
+    for one in (retriever, lazy):
+        configurable = one.configurable_fields(
+            k=ConfigurableField(id="k"), filter=ConfigurableField(id="filter")
+        )
+        with monkeypatch.context() as patched:
+            patched.setattr(Index, "open", None)  # nothing may be opened again
+            found = configurable.with_config(configurable={"k": 1}).invoke(QUESTION)
+            assert [document.id for document in found] == ["green-owl"]
+            found = configurable.invoke(QUESTION, {"configurable": {"filter": {"animal": "owl"}, "k": 48}})
+        assert len(found) == 6
+
+
+def test_embeddings_and_rerankers(checkpoint: Path, model: TreeModel) -> None:
+    embeddings = PalmetteEmbeddings(model=checkpoint, representation="probabilities", level=2)
+    expected = embeddings.embed_query(QUESTION)
+    for again in (pickle.loads(pickle.dumps(embeddings)), copy.deepcopy(embeddings)):
+        assert again == embeddings
+        assert again.embed_query(QUESTION) == expected
+    reranker = PalmetteReranker(model=model, top_n=3)
+    assert pickle.loads(pickle.dumps(reranker))._model is model
+    assert reranker.model_dump()["model"].startswith("memory:")

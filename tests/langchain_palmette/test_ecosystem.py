@@ -1,0 +1,109 @@
+"""In chains, as a tool, with an agent, merged with others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.documents import Document
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel, RunnablePassthrough
+from langchain_core.tools import create_retriever_tool
+
+from conftest import Recorder
+from langchain_palmette import TreeRetriever
+
+QUESTION = "where does the green owl live?"
+
+
+class Caller(GenericFakeChatModel):
+    """Says what it is told, tool calls included."""
+
+    def bind_tools(self, tools: Sequence[Any], **_: Any) -> Runnable[Any, AIMessage]:
+        return self
+
+
+def joined(documents: list[Document]) -> str:
+    return "\n".join(document.page_content for document in documents)
+
+
+async def test_a_chain(retriever: TreeRetriever, recorder: Recorder) -> None:
+    prompts: list[str] = []
+
+    def answer(prompt: Any) -> AIMessage:
+        prompts.append(prompt.to_string())
+        return AIMessage("in house 10")
+
+    chain = (
+        {"context": retriever.bind(k=1) | RunnableLambda(joined), "question": RunnablePassthrough()}
+        | ChatPromptTemplate.from_template("{context}\n{question}")
+        | RunnableLambda(answer)
+        | StrOutputParser()
+    )
+    assert chain.invoke(QUESTION, {"callbacks": [recorder]}) == "in house 10"
+    assert await chain.ainvoke(QUESTION) == "in house 10"
+    assert chain.batch([QUESTION, QUESTION]) == ["in house 10"] * 2
+    assert "green owl lives in house 10" in prompts[0]
+    assert len(set(prompts)) == 1
+    assert recorder.events == [("start", QUESTION), ("end", QUESTION)]
+    parallel = RunnableParallel(near=retriever.bind(k=1), red=retriever.bind(filter={"colour": "red"}, k=2))
+    assert [len(found) for found in (await parallel.ainvoke(QUESTION)).values()] == [1, 2]
+
+
+async def test_a_tool_with_its_documents(retriever: TreeRetriever) -> None:
+    tool = create_retriever_tool(
+        retriever, "search", "Search the zoo.", response_format="content_and_artifact"
+    )
+    call: Any = {"name": "search", "args": {"query": QUESTION}, "id": "1", "type": "tool_call"}
+    for message in (tool.invoke(call), await tool.ainvoke(call)):
+        assert "green owl" in message.content
+        assert [one.id for one in message.artifact] == [one.id for one in retriever.invoke(QUESTION)]
+        assert message.artifact[0].metadata["score"] > 0
+
+
+async def test_an_agent(retriever: TreeRetriever, recorder: Recorder) -> None:
+    tool = create_retriever_tool(
+        retriever, "search", "Search the zoo.", response_format="content_and_artifact"
+    )
+    for asynchronous in (False, True):
+        call = {"name": "search", "args": {"query": QUESTION}, "id": "1"}
+        said = iter([AIMessage("", tool_calls=[call]), AIMessage("In house 10.")])
+        agent = create_agent(Caller(messages=said), [tool])
+        asked: Any = {"messages": [("user", QUESTION)]}
+        told: Any = {"callbacks": [recorder]}
+        done = await agent.ainvoke(asked, told) if asynchronous else agent.invoke(asked, told)
+        [result] = [one for one in done["messages"] if isinstance(one, ToolMessage)]
+        assert "house 10" in str(result.content)
+        assert result.artifact[0].id == "green-owl"
+        assert done["messages"][-1].content == "In house 10."
+    assert recorder.events == [("start", QUESTION), ("end", QUESTION)] * 2
+
+
+def test_documents_without_scores_are_equal_whatever_was_asked(retriever: TreeRetriever) -> None:
+    """What several queries find is merged by equality, as MultiQueryRetriever does."""
+    asked = ["green owl", QUESTION]
+    plain = TreeRetriever.from_index(retriever.index, score_key=None)
+    found = [document for documents in plain.batch(asked) for document in documents]
+    unique = [document for place, document in enumerate(found) if document not in found[:place]]
+    assert len(unique) == len({document.id for document in found}) < len(found)
+
+
+def test_an_ensemble(retriever: TreeRetriever) -> None:
+    classic = pytest.importorskip("langchain_classic.retrievers")
+    coarse = TreeRetriever.from_index(retriever.index, level=1)
+    merged = classic.EnsembleRetriever(retrievers=[retriever, coarse], weights=[0.5, 0.5], id_key="house")
+    found = merged.invoke(QUESTION)
+    assert len({document.id for document in found}) == len(found)
+
+
+def test_tracing_names(retriever: TreeRetriever, folder: Any, recorder: Recorder) -> None:
+    retriever.invoke(QUESTION, {"callbacks": [recorder]})
+    told = recorder.told[0]["metadata"]
+    assert told["ls_retriever_name"] == "palmette_tree"
+    assert told["ls_vector_store_provider"] == "palmette"
+    assert told["ls_embedding_model"] == "fake:48:3"

@@ -1,0 +1,92 @@
+"""Encoder vectors, and levels of a tree for any vector store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+from langchain_core.vectorstores import InMemoryVectorStore
+
+from langchain_palmette import PalmetteEmbeddings, TreeRetriever
+from palmette import FakeEncoder, TreeModel
+from palmette.errors import ConfigError, InputError
+
+TEXTS = ["a green owl", "the red cat at night", "white fox"]
+
+
+def test_the_encoders_own_vectors(model: TreeModel, checkpoint: Path) -> None:
+    expected = model.encoder.encode(TEXTS).tolist()
+    for embeddings in (
+        PalmetteEmbeddings(encoder="fake:48"),
+        PalmetteEmbeddings(encoder=FakeEncoder(48)),
+        PalmetteEmbeddings(model=checkpoint, device="cpu", batch_size=2),
+        PalmetteEmbeddings(model=model),
+    ):
+        assert embeddings.embed_documents(TEXTS) == expected
+        assert embeddings.embed_query(TEXTS[0]) == pytest.approx(expected[0])
+        assert {type(value) for row in embeddings.embed_documents(TEXTS) for value in row} == {float}
+        assert embeddings.embed_documents([]) == []
+
+
+@pytest.mark.parametrize("level", [1, 3, 5, None])
+def test_levels_are_distributions_that_sum_up(model: TreeModel, level: int | None) -> None:
+    leaves = np.array(PalmetteEmbeddings(model=model, representation="probabilities").embed_documents(TEXTS))
+    nodes = np.array(
+        PalmetteEmbeddings(model=model, representation="probabilities", level=level).embed_documents(TEXTS)
+    )
+    assert nodes.shape == (3, 2 ** (level or 5))
+    np.testing.assert_allclose(nodes.sum(1), 1, atol=1e-5)
+    np.testing.assert_allclose(leaves.reshape(3, nodes.shape[1], -1).sum(-1), nodes, atol=1e-6)
+
+
+def test_overlap_of_probabilities_is_the_score(model: TreeModel, retriever: TreeRetriever) -> None:
+    embeddings = PalmetteEmbeddings(model=model, representation="probabilities", level=4)
+    [(document, score)] = retriever.similarity_search_with_score("green owl", k=1, level=4)
+    q, [d] = embeddings.embed_query("green owl"), embeddings.embed_documents([document.page_content])
+    assert np.minimum(q, d).sum() == pytest.approx(score, abs=1e-5)
+
+
+def test_inner_products_of_roots_bound_the_score(model: TreeModel, retriever: TreeRetriever) -> None:
+    embeddings = PalmetteEmbeddings(model=model, representation="sqrt_probabilities", level=4)
+    query = np.array(embeddings.embed_query("where does the black hen live?"))
+    assert np.linalg.norm(query) == pytest.approx(1, abs=1e-5)
+    for document, score in retriever.similarity_search_with_score(
+        "where does the black hen live?", 48, level=4
+    ):
+        assert query @ np.array(embeddings.embed_documents([document.page_content])[0]) >= score - 1e-6
+
+
+def test_a_vector_store_of_level_vectors(model: TreeModel, documents: list[Document]) -> None:
+    store = InMemoryVectorStore(PalmetteEmbeddings(model=model, representation="sqrt_probabilities"))
+    store.add_documents(documents)
+    assert "green-owl" in [one.id for one in store.similarity_search("where does the green owl live?", k=3)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({}, "give one of the two"),
+        ({"encoder": "fake", "model": "x"}, "give one of the two"),
+        ({"encoder": "fake", "representation": "probabilities"}, "needs a checkpoint"),
+        ({"model": "x", "level": 3}, "needs representation"),
+        ({"encoder": "fake", "dim": 3}, "dim"),
+        ({"encoder": "fake", "batch_size": 0}, "batch_size"),
+        ({"model": "x", "representation": "sparse"}, "sqrt_probabilities"),
+    ],
+)
+def test_wrong_settings(wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        PalmetteEmbeddings(**wrong)
+
+
+def test_wrong_input(model: TreeModel) -> None:
+    deep = PalmetteEmbeddings(model=model, representation="probabilities", level=6)
+    with pytest.raises(ConfigError, match="between 1 and 5"):
+        deep.embed_query("owl")
+    with pytest.raises(InputError, match="empty"):
+        PalmetteEmbeddings(encoder="fake").embed_query(" ")
+    with pytest.raises(InputError, match="str"):
+        PalmetteEmbeddings(encoder="fake").embed_documents([None])  # type: ignore[list-item]

@@ -1,0 +1,192 @@
+"""One query: its options, scores, explanation and errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+
+from langchain_palmette import PalmetteRetriever, TreeRetriever
+from palmette import TreeModel
+from palmette.errors import ConfigError, FilterError, InputError
+
+QUESTION = "where does the green owl live?"
+
+
+def ids(documents: list[Document]) -> list[str | None]:
+    return [document.id for document in documents]
+
+
+def test_the_best_comes_first_as_it_was_given_with_a_float_score(
+    retriever: TreeRetriever, documents: list[Document]
+) -> None:
+    found = retriever.invoke(QUESTION)
+    given = {document.id: document for document in documents}
+    scores = [document.metadata.pop("score") for document in found]
+    assert len(found) == 4
+    assert found[0] == given["green-owl"]
+    assert all(document == given[document.id] for document in found)
+    assert all(type(score) is float for score in scores)
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_the_score_is_the_engines(retriever: TreeRetriever) -> None:
+    hits = retriever.index.search(QUESTION, k=3, level=2)
+    found = retriever.invoke(QUESTION, k=3, level=2)
+    assert [(hit.id, hit.score) for hit in hits] == [(one.id, one.metadata["score"]) for one in found]
+
+
+@pytest.mark.parametrize("key", ["score", None, "similarity"])
+def test_where_the_score_goes(retriever: TreeRetriever, key: str | None) -> None:
+    other = TreeRetriever.from_index(retriever.index, score_key=key)
+    metadata = other.invoke(QUESTION)[0].metadata
+    assert set(metadata) == {"colour", "animal", "house", "tags"} | ({key} - {None})
+
+
+def test_a_score_that_a_document_has_itself_stays_in_the_index(empty: TreeRetriever) -> None:
+    empty.upsert([Document(id="a", page_content="a green owl", metadata={"score": "AAA", "explanation": 1})])
+    assert empty.invoke("owl")[0].metadata["score"] > 0
+    assert empty.get(["a"])[0].metadata == {"score": "AAA", "explanation": 1}
+    [(document, score)] = empty.similarity_search_with_score("owl")
+    assert document.metadata == {"score": "AAA", "explanation": 1}
+    assert score > 0
+    both = TreeRetriever.from_index(empty.index, score_key="retrieval_score").invoke("owl")[0].metadata
+    assert both["score"] == "AAA"
+    assert both["retrieval_score"] == score
+
+
+def test_results_share_nothing(retriever: TreeRetriever) -> None:
+    first, second = retriever.batch([QUESTION, QUESTION])
+    first[0].metadata["tags"].append("mine")
+    first[0].metadata["colour"] = "mine"
+    assert second[0].metadata["tags"] == ["green", "owl"]
+    assert retriever.invoke(QUESTION)[0].metadata["tags"] == ["green", "owl"]
+
+
+def test_k_per_call_and_constructor(retriever: TreeRetriever) -> None:
+    assert len(retriever.invoke(QUESTION, k=1)) == 1
+    assert len(retriever.invoke(QUESTION, k=1000)) == 48
+    assert len(TreeRetriever.from_index(retriever.index, k=7).invoke(QUESTION)) == 7
+
+
+@pytest.mark.parametrize("k", [0, -1, True, 2.5, "3"])
+def test_a_bad_k_is_named(retriever: TreeRetriever, k: Any) -> None:
+    with pytest.raises(InputError, match=f"k must be .*{k!r}"):
+        retriever.invoke(QUESTION, k=k)
+
+
+def test_a_filter_applies_before_ranking(retriever: TreeRetriever) -> None:
+    found = retriever.invoke(QUESTION, k=4, filter={"$or": [{"colour": "red"}, {"house": {"$gte": 47}}]})
+    assert len(found) == 4
+    assert all(one.metadata["colour"] == "red" or one.metadata["house"] >= 47 for one in found)
+
+
+def test_a_callers_filter_narrows_and_never_widens(retriever: TreeRetriever) -> None:
+    red = TreeRetriever.from_index(retriever.index, filter={"colour": "red"}, k=48)
+    assert len(red.invoke(QUESTION)) == 8
+    assert ids(red.invoke(QUESTION, filter={"animal": "owl"})) == ["red-owl"]
+    for wider in ({"colour": "green"}, {"$or": [{"colour": "green"}, {"animal": "owl"}]}, {}, None):
+        assert {one.metadata["colour"] for one in red.invoke(QUESTION, filter=wider)} <= {"red"}
+    assert len(retriever.invoke(QUESTION, k=48)) == 48
+
+
+def test_a_filter_set_later_counts(retriever: TreeRetriever) -> None:
+    one = TreeRetriever.from_index(retriever.index, k=48)
+    one.filter = {"colour": "red"}
+    assert len(one.invoke(QUESTION)) == 8
+
+
+def test_filters_that_cannot_be_understood(retriever: TreeRetriever) -> None:
+    with pytest.raises(FilterError, match=r"\$lik.*Operators"):
+        retriever.invoke(QUESTION, filter={"colour": {"$lik": "r"}})
+    with pytest.raises(FilterError, match="color"):
+        retriever.invoke(QUESTION, filter={"color": "red"})
+    with pytest.raises(ValueError, match="unknown filter operator"):
+        TreeRetriever.from_index(retriever.index, filter={"colour": {"$lik": "r"}})
+
+
+def test_level(retriever: TreeRetriever) -> None:
+    leaves, root = retriever.invoke(QUESTION, k=1)[0], retriever.invoke(QUESTION, k=1, level=1)[0]
+    assert root.metadata["score"] > leaves.metadata["score"]
+    coarse = TreeRetriever.from_index(retriever.index, level=1)
+    assert coarse.invoke(QUESTION, k=1) == [root]
+    assert coarse.invoke(QUESTION, k=1, level=None) == [leaves]
+    generic = PalmetteRetriever.from_index(retriever.index, search_options={"level": 1})
+    assert generic.invoke(QUESTION, k=1) == [root]
+    assert generic.invoke(QUESTION, k=1, level=5) == [leaves]
+    with pytest.raises(ConfigError, match="level must be between 1 and 5, got 6"):
+        retriever.invoke(QUESTION, level=6)
+
+
+def test_score_threshold(retriever: TreeRetriever) -> None:
+    scores = [one.metadata["score"] for one in retriever.invoke(QUESTION, k=48)]
+    border = (scores[2] + scores[3]) / 2
+    assert len(retriever.invoke(QUESTION, k=48, score_threshold=border)) == 3
+    strict = TreeRetriever.from_index(retriever.index, k=48, score_threshold=border)
+    assert len(strict.invoke(QUESTION)) == 3
+    assert len(strict.invoke(QUESTION, score_threshold=0.0)) == 48
+    assert retriever.invoke(QUESTION, score_threshold=1.1) == []
+
+
+def test_explanations_are_json_and_add_up(retriever: TreeRetriever) -> None:
+    assert "explanation" not in retriever.invoke(QUESTION)[0].metadata
+    found = retriever.invoke(QUESTION, explain=True, level=3)
+    for document in found:
+        why = document.metadata["explanation"]
+        assert json.loads(json.dumps(why)) == why
+        assert sum(part["value"] for part in why["parts"]) == pytest.approx(
+            document.metadata["score"], abs=1e-5
+        )
+        assert len(why["detail"]["path"]) == 3
+    always = TreeRetriever.from_index(retriever.index, explain=True)
+    assert "explanation" in always.invoke(QUESTION)[0].metadata
+    assert "explanation" not in always.invoke(QUESTION, explain=False)[0].metadata
+
+
+def test_similarity_search_with_score(retriever: TreeRetriever, documents: list[Document]) -> None:
+    found = retriever.similarity_search_with_score(QUESTION, 2, filter={"animal": "owl"}, level=4)
+    assert [document.metadata["animal"] for document, _ in found] == ["owl", "owl"]
+    assert all(document in documents and type(score) is float for document, score in found)
+    assert found[0][1] >= found[1][1]
+    assert len(retriever.similarity_search_with_score(QUESTION)) == 4
+
+
+@pytest.mark.parametrize("query", ["", "  \n", None, 7])
+def test_queries_that_are_none(retriever: TreeRetriever, query: Any) -> None:
+    with pytest.raises(InputError, match="query"):
+        retriever.invoke(query)
+
+
+def test_unknown_options_name_the_known_ones(retriever: TreeRetriever) -> None:
+    with pytest.raises(ConfigError, match="no option 'levle'. Did you mean 'level'.*filter, k, level"):
+        retriever.invoke(QUESTION, levle=2)
+    with pytest.raises(ConfigError, match="no option 'threshold'"):
+        retriever.similarity_search_with_score(QUESTION, threshold=0.5)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"kk": 3}, {"k": 0}, {"k": "many"}, {"level": 0}, {"engine": "annoy"}, {"filter": {"a": object()}}],
+    ids=str,
+)
+def test_constructors_are_strict(folder: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        TreeRetriever(index_path=folder, **wrong)
+
+
+def test_assignments_are_strict(retriever: TreeRetriever) -> None:
+    one = TreeRetriever.from_index(retriever.index)
+    one.k = 2
+    assert len(one.invoke(QUESTION)) == 2
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        one.k = 0
+    with pytest.raises(ValueError, match="frozen"):
+        one.index_path = "elsewhere"
+
+
+def test_an_empty_index_finds_nothing(empty: TreeRetriever, model: TreeModel) -> None:
+    assert empty.invoke(QUESTION) == []
+    assert empty.batch([QUESTION, QUESTION], explain=True) == [[], []]

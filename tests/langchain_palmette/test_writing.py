@@ -1,0 +1,173 @@
+"""Documents in, out, changed and deleted; LangChain's ``index``."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+from langchain_core.indexing import InMemoryRecordManager, aindex, index
+
+from langchain_palmette import TreeRetriever
+from palmette import TreeModel
+from palmette.errors import ConfigError, DuplicateIdError, InputError
+
+METADATA: dict[str, Any] = {
+    "text": "ünïcode \u0000 \ud83d\ude80",
+    "int": 7,
+    "big": 2**53 + 1,
+    "float": 0.1,
+    "none": None,
+    "bool": True,
+    "list": [1, "a", None, [2]],
+    "nested": {"deep": {"er": [{"x": 1}]}, "empty": {}},
+    "": "an empty key",
+    "score": "mine",
+    "_id": 5,
+    "lc": 1,
+}
+
+
+@pytest.mark.parametrize("id", ["a", "a/b ü", "7f0c", None])
+def test_a_document_comes_back_as_it_went(empty: TreeRetriever, id: str | None) -> None:
+    given = Document(id=id, page_content=" text\nwith\t blanks ", metadata=METADATA)
+    [stored] = empty.add_documents([given])
+    assert id in (None, stored)
+    expected = Document(id=stored, page_content=given.page_content, metadata=METADATA)
+    assert empty.get([stored]) == [expected]
+    assert [type(value) for value in empty.get([stored])[0].metadata.values()] == list(
+        map(type, METADATA.values())
+    )
+    assert given == Document(id=id, page_content=" text\nwith\t blanks ", metadata=METADATA)
+
+
+def test_an_id_that_is_missing_is_stable(empty: TreeRetriever, model: TreeModel) -> None:
+    nameless = Document(page_content="a green owl", metadata={"a": 1})
+    [id] = empty.add_documents([nameless])
+    assert empty.add_documents([nameless]) == [id]
+    assert TreeRetriever.from_documents([], model).add_documents([nameless]) == [id]
+    assert empty.add_documents([Document(page_content="a green owl", metadata={"a": 2})]) != [id]
+    assert len(empty.index) == 2
+
+
+@pytest.mark.parametrize(
+    "value", [date(2026, 1, 1), {1, 2}, np.float32(1.0), object(), float("nan")], ids=repr
+)
+def test_metadata_that_are_not_json_are_named(empty: TreeRetriever, value: Any) -> None:
+    good = Document(id="good", page_content="fine")
+    for id in ("bad", None):
+        bad = Document(id=id, page_content="text", metadata={"fine": 1, "when": value})
+        for write in (empty.add_documents, empty.upsert):
+            with pytest.raises(InputError, match=r"metadata.*when"):
+                write([good, bad])
+    assert len(empty.index) == 0
+
+
+def test_an_empty_text_is_named(empty: TreeRetriever) -> None:
+    with pytest.raises(InputError, match="'e' is empty"):
+        empty.upsert([Document(id="a", page_content="text"), Document(id="e", page_content="")])
+    assert len(empty.index) == 0
+
+
+def test_add_never_replaces_and_upsert_does(empty: TreeRetriever) -> None:
+    old, new = Document(id="1", page_content="a green owl"), Document(id="1", page_content="a red cat")
+    empty.add_documents([old])
+    with pytest.raises(DuplicateIdError, match="'1'"):
+        empty.add_documents([Document(id="2", page_content="x"), new])
+    assert empty.get(["1", "2"]) == [old]
+    assert empty.upsert([new, new]) == {"succeeded": ["1", "1"], "failed": []}
+    assert empty.get(["1"]) == [new]
+    assert empty.invoke("red cat", k=3)[0].page_content == "a red cat"
+    assert len(empty.index) == 1
+
+
+def test_delete(empty: TreeRetriever) -> None:
+    empty.upsert(
+        [Document(id=str(i), page_content=f"owl {i}", metadata={"even": i % 2 == 0}) for i in range(6)]
+    )
+    assert empty.delete(["1", "nowhere", "1"])["succeeded"] == ["1"]
+    assert empty.delete(["1"]) == {"num_deleted": 0, "succeeded": [], "num_failed": 0, "failed": []}
+    assert sorted(empty.delete(filter={"even": True})["succeeded"]) == ["0", "2", "4"]
+    assert [one.id for one in empty.invoke("owl", k=9)] == ["3", "5"] or len(empty.index) == 2
+    for wrong in ({}, {"ids": ["3"], "filter": {"even": False}}):
+        with pytest.raises(InputError, match="ids or a filter"):
+            empty.delete(**wrong)
+    with pytest.raises(ConfigError, match="wait"):
+        empty.delete(["3"], wait=True)
+    with pytest.raises(InputError, match="must be a list"):
+        empty.delete("3")  # type: ignore[arg-type]
+    assert len(empty.index) == 2
+
+
+def test_options_of_writes_are_strict(empty: TreeRetriever) -> None:
+    one = [Document(id="1", page_content="owl")]
+    assert empty.upsert(one, batch_size=1, progress=False)["succeeded"] == ["1"]
+    for write in (empty.add_documents, empty.upsert):
+        with pytest.raises(ConfigError, match=r"vector_field.*batch_size, progress"):
+            write(one, vector_field="x")
+    with pytest.raises(ConfigError, match="mget"):
+        empty.get(["1"], mget=True)
+
+
+def test_tenants_are_apart(model: TreeModel) -> None:
+    whole = TreeRetriever.from_documents([], model)
+    a, b = (TreeRetriever.from_index(whole.index, filter={"tenant": name}) for name in "ab")
+    mine = Document(id="1", page_content="a green owl", metadata={"tenant": "a"})
+    theirs = Document(id="2", page_content="a green owl too", metadata={"tenant": "b"})
+    a.upsert([mine])
+    b.upsert([theirs])
+    assert [one.id for one in a.invoke("green owl", k=9)] == ["1"]
+    assert [one.id for one in a.invoke("green owl", filter={"tenant": "b"})] == []
+    assert a.get(["1", "2"]) == [mine]
+    assert a.delete(["2"])["num_deleted"] == 0
+    assert a.delete(filter={"$id": ["1", "2"]})["succeeded"] == ["1"]
+    with pytest.raises(InputError, match="filter"):
+        a.upsert([Document(id="3", page_content="smuggled", metadata={"tenant": "b"})])
+    with pytest.raises(InputError, match="'2'"):
+        a.upsert([Document(id="2", page_content="overwritten", metadata={"tenant": "a"})])
+    assert b.get(["1", "2", "3"]) == [theirs]
+
+
+def test_others_see_a_write(folder: Path, model: TreeModel, tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    writer = TreeRetriever.from_documents([Document(id="1", page_content="owl")], model, index_path=path)
+    reader = TreeRetriever(index_path=path)
+    assert len(reader.invoke("owl")) == 1
+    writer.add_documents([Document(id="2", page_content="owl again")])
+    assert len(reader.invoke("owl")) == 2
+
+
+def sources(*named: tuple[str, str]) -> list[Document]:
+    return [Document(page_content=text, metadata={"source": source}) for source, text in named]
+
+
+def held(retriever: TreeRetriever) -> set[str]:
+    return {document.text for document in retriever.index.documents()}
+
+
+async def test_index_in_full(empty: TreeRetriever) -> None:
+    manager = InMemoryRecordManager("palmette")
+    how: dict[str, Any] = {"cleanup": "full", "source_id_key": "source", "key_encoder": "sha256"}
+    first = sources(("a", "red cat"), ("a", "blue dog"), ("b", "green owl"), ("b", "green owl"))
+    told = index(first, manager, empty, **how)
+    assert told == {"num_added": 3, "num_updated": 0, "num_skipped": 1, "num_deleted": 0}
+    assert held(empty) == {"red cat", "blue dog", "green owl"}
+    assert index(first, manager, empty, **how)["num_skipped"] == 4
+    told = await aindex(sources(("a", "red cat"), ("c", "white fox")), manager, empty, **how)
+    assert told == {"num_added": 1, "num_updated": 0, "num_skipped": 1, "num_deleted": 2}
+    assert held(empty) == {"red cat", "white fox"}
+    assert [one.page_content for one in empty.invoke("fox", k=9)] != []
+
+
+def test_index_incrementally(empty: TreeRetriever) -> None:
+    manager = InMemoryRecordManager("palmette")
+    how: dict[str, Any] = {"cleanup": "incremental", "source_id_key": "source", "key_encoder": "sha256"}
+    index(sources(("a", "red cat"), ("a", "blue dog"), ("b", "green owl")), manager, empty, **how)
+    told = index(sources(("a", "red cat, older")), manager, empty, **how, upsert_kwargs={"batch_size": 1})
+    assert told == {"num_added": 1, "num_updated": 0, "num_skipped": 0, "num_deleted": 2}
+    assert held(empty) == {"red cat, older", "green owl"}
+    again = index(sources(("b", "green owl")), manager, empty, force_update=True, **how)
+    assert again["num_updated"] == 1

@@ -1,0 +1,76 @@
+import asyncio
+import threading
+
+from llama_index.retrievers.palmette import PalmetteQuery, TreeRetriever
+
+QUESTIONS = [
+    f"the {animal} in the {place}"
+    for animal in ("cat", "dog", "owl", "fox")
+    for place in ("garden", "forest")
+]
+
+
+async def test_async_equals_sync(retriever):
+    for query in (QUESTIONS[0], PalmetteQuery(QUESTIONS[1], top_k=1, level=2)):
+        assert await retriever.aretrieve(query) == retriever.retrieve(
+            query
+        )  # also sync inside a running loop
+    assert await retriever.aretrieve_batch(QUESTIONS) == retriever.retrieve_batch(QUESTIONS)
+
+
+async def test_the_loop_stays_free(retriever, model, monkeypatch):
+    released, encode = threading.Event(), type(model).encode_queries
+
+    def wait(self, texts):
+        assert released.wait(30)
+        return encode(self, texts)
+
+    monkeypatch.setattr(type(model), "encode_queries", wait)
+    running = asyncio.create_task(retriever.aretrieve(QUESTIONS[0]))
+    batch = asyncio.create_task(retriever.aretrieve_batch(QUESTIONS))
+    await asyncio.sleep(0.01)
+    assert not running.done()
+    assert not batch.done()
+    released.set()  # a blocked loop would never come here
+    assert len(await running) == 3
+    assert len(await batch) == len(QUESTIONS)
+
+
+async def test_many_at_once(retriever):
+    expected = {question: [r.node_id for r in retriever.retrieve(question)] for question in QUESTIONS}
+    asked = [QUESTIONS[n % len(QUESTIONS)] for n in range(32)]
+    answers = await asyncio.gather(*(retriever.aretrieve(question) for question in asked))
+    for question, results in zip(asked, answers, strict=True):
+        assert [r.node_id for r in results] == expected[question]
+
+
+async def test_searches_while_nodes_come_and_go(writable, nodes):
+    async def write():
+        for node in nodes[:6]:
+            await writable.adelete_nodes([node.node_id])
+            await writable.aadd([node])
+
+    async def read():
+        return [await writable.aretrieve(PalmetteQuery("the cat", top_k=100)) for _ in range(5)]
+
+    _, *rounds = await asyncio.gather(write(), *(read() for _ in range(6)))
+    for results in (results for one in rounds for results in one):
+        found = [result.node_id for result in results]
+        assert len(found) == len(set(found))
+        assert len(nodes) - 1 <= len(found) <= len(nodes)
+
+
+async def test_an_unpickled_retriever_is_opened_once(on_disk, monkeypatch):
+    import pickle
+
+    from palmette.index import Index
+
+    opened, real = [], Index.open.__func__
+    monkeypatch.setattr(
+        Index, "open", classmethod(lambda cls, *a, **o: opened.append(a) or real(cls, *a, **o))
+    )
+    again = pickle.loads(pickle.dumps(on_disk))
+    await asyncio.gather(*(again.aretrieve(question) for question in QUESTIONS))
+    assert len(opened) == 1
+    assert isinstance(again, TreeRetriever)
+    again.index.close()

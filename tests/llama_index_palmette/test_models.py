@@ -1,0 +1,121 @@
+"""Embedding and reranker."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from llama_index.core import VectorStoreIndex
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+from llama_index.retrievers.palmette import PalmetteEmbedding, PalmetteRerank
+from palmette.errors import ConfigError, InputError
+
+TEXTS = ["the owl in the forest", "the fox by the river", "a hen"]
+QUESTION = "where does the owl live in the forest"
+
+
+def test_encoder_vectors(model):
+    embedding = PalmetteEmbedding(model)
+    assert isinstance(embedding, BaseEmbedding)
+    vectors = embedding.get_text_embedding_batch(TEXTS)
+    np.testing.assert_allclose(vectors, model.encoder.encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(
+        embedding.get_query_embedding(QUESTION), model.encoder.encode_queries([QUESTION])[0]
+    )
+    assert type(vectors) is list
+    assert {type(value) for vector in vectors for value in vector} == {float}
+
+
+@pytest.mark.parametrize("level", [1, 2, 4])
+def test_level_probabilities(model, retriever, level):
+    embedding = PalmetteEmbedding(model, level=level)
+    query, *documents = np.array(
+        [embedding.get_query_embedding(QUESTION), *embedding.get_text_embedding_batch(TEXTS)]
+    )
+    assert query.shape == (2**level,)
+    np.testing.assert_allclose([query.sum(), *(d.sum() for d in documents)], 1, atol=1e-5)
+    retriever.level = level  # their overlap is the retriever's score
+    found = {result.text: result.score for result in retriever.retrieve(QUESTION)}
+    for text, score in found.items():
+        assert np.minimum(query, embedding.get_text_embedding(text)).sum() == pytest.approx(score, abs=1e-5)
+
+
+async def test_async_embedding(model):
+    embedding = PalmetteEmbedding(model, level=3, embed_batch_size=2)
+    assert await embedding.aget_query_embedding(QUESTION) == embedding.get_query_embedding(QUESTION)
+    assert await embedding.aget_text_embedding(TEXTS[0]) == embedding.get_text_embedding(TEXTS[0])
+    batch, again = await asyncio.gather(*(embedding.aget_text_embedding_batch(TEXTS) for _ in range(2)))
+    np.testing.assert_allclose(batch, embedding.get_text_embedding_batch(TEXTS), atol=1e-6)
+    assert batch == again
+
+
+def test_embedding_describes_itself_for_caches(model):
+    described = PalmetteEmbedding(model, level=3).to_dict()
+    assert (described["level"], described["fingerprint"]) == (3, model.fingerprint)
+    assert described["class_name"] == "PalmetteEmbedding"
+    assert described != PalmetteEmbedding(model).to_dict()
+
+
+def test_embedding_in_a_vector_index(model, nodes):
+    index = VectorStoreIndex([node.model_copy() for node in nodes], embed_model=PalmetteEmbedding(model))
+    [result] = index.as_retriever(similarity_top_k=1).retrieve("the owl lives in the forest")
+    assert result.node_id == "owl-forest"
+
+
+def test_bad_embedding_options(model):
+    with pytest.raises(ConfigError, match="level"):
+        PalmetteEmbedding(model, level=9)
+    with pytest.raises(TypeError, match="lvel"):
+        PalmetteEmbedding(model, lvel=2)
+
+
+@pytest.fixture
+def candidates(nodes):
+    return [NodeWithScore(node=node, score=0.5) for node in reversed(nodes)]
+
+
+async def test_rerank_is_the_retrievers_order(model, shared_index, candidates):
+    rerank = PalmetteRerank(model, top_n=4)
+    assert isinstance(rerank, BaseNodePostprocessor)
+    kept = rerank.postprocess_nodes(candidates, QueryBundle(QUESTION))
+    hits = shared_index.search(QUESTION, k=4)
+    assert [result.node_id for result in kept] == [hit.id for hit in hits]
+    assert [result.score for result in kept] == pytest.approx([hit.score for hit in hits], abs=1e-6)
+    assert {type(result.score) for result in kept} == {float}
+    assert await rerank.apostprocess_nodes(candidates, query_str=QUESTION) == kept
+
+
+def test_rerank_leaves_what_it_was_given(model, candidates):
+    kept = PalmetteRerank(model, top_n=3, level=2).postprocess_nodes(candidates, query_str=QUESTION)
+    assert {candidate.score for candidate in candidates} == {0.5}
+    for result in kept:
+        [given] = [candidate for candidate in candidates if candidate.node_id == result.node_id]
+        assert result is not given
+        assert result.node is given.node
+
+
+def test_rerank_takes_nodes_that_are_alike(model):
+    twins = [NodeWithScore(node=TextNode(text="an owl")), NodeWithScore(node=TextNode(text="an owl"))]
+    assert len(PalmetteRerank(model, top_n=5).postprocess_nodes(twins, query_str="owl")) == 2
+    assert PalmetteRerank(model).postprocess_nodes([], query_str="owl") == []
+
+
+def test_rerank_calls_back(model, candidates):
+    debug = LlamaDebugHandler(print_trace_on_end=False)
+    rerank = PalmetteRerank(model, callback_manager=CallbackManager([debug]))
+    kept = rerank.postprocess_nodes(candidates, query_str=QUESTION)
+    [(start, end)] = debug.get_event_pairs(CBEventType.RERANKING)
+    assert start.payload["top_k"] == 2
+    assert end.payload["nodes"] == kept
+
+
+def test_bad_rerank_options(model, candidates):
+    with pytest.raises(ConfigError, match="top_n"):
+        PalmetteRerank(model, top_n=0)
+    with pytest.raises(ConfigError, match="leevl"):
+        PalmetteRerank(model, leevl=2)
+    with pytest.raises(InputError, match="query"):
+        PalmetteRerank(model).postprocess_nodes(candidates)

@@ -1,0 +1,165 @@
+"""Nodes come back as they went in."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from llama_index.core.schema import (
+    Document,
+    ImageDocument,
+    ImageNode,
+    IndexNode,
+    MediaResource,
+    MetadataMode,
+    Node,
+    NodeRelationship,
+    ObjectType,
+    RelatedNodeInfo,
+    TextNode,
+)
+
+from llama_index.retrievers.palmette import TreeRetriever
+from llama_index.retrievers.palmette.nodes import to_document
+from palmette import Index
+from palmette.errors import InputError, NotFoundError
+
+words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
+texts = words.map(lambda word: f"owl {word}")
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+leaves = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | numbers | words
+metadata = st.dictionaries(
+    words.filter(lambda key: key != "ref_doc_id"),
+    leaves | st.lists(leaves, max_size=3) | st.dictionaries(words, leaves, max_size=2),
+    max_size=4,
+)
+related = st.builds(
+    RelatedNodeInfo,
+    node_id=words,
+    node_type=st.sampled_from([None, ObjectType.TEXT, ObjectType.DOCUMENT]),
+    metadata=metadata,
+    hash=st.none() | words,
+)
+relationships = st.fixed_dictionaries(
+    {},
+    optional={
+        NodeRelationship.SOURCE: related,
+        NodeRelationship.PREVIOUS: related,
+        NodeRelationship.NEXT: related,
+        NodeRelationship.CHILD: st.lists(related, max_size=2),
+    },
+)
+common = {
+    "id_": words,
+    "metadata": metadata,
+    "embedding": st.none() | st.lists(numbers, max_size=3),
+    "excluded_embed_metadata_keys": st.lists(words, max_size=2),
+    "excluded_llm_metadata_keys": st.lists(words, max_size=2),
+    "relationships": relationships,
+    "metadata_template": st.sampled_from(["{key}: {value}", "{key}={value}"]),
+    "metadata_separator": st.sampled_from(["\n", "; "]),
+    "text_template": st.sampled_from(["{metadata_str}\n\n{content}", "{content} ({metadata_str})"]),
+}
+text_node = st.builds(TextNode, text=texts, start_char_idx=st.none() | st.integers(0, 9), **common)
+media = st.builds(
+    MediaResource,
+    data=st.none() | st.binary(min_size=1, max_size=9),
+    mimetype=st.just("image/png"),
+    url=st.sampled_from([None, "https://example.org/owl.png"]),
+)
+any_node = st.one_of(
+    text_node,
+    st.builds(ImageNode, text=texts, image=st.none() | words, image_url=st.none() | words, **common),
+    st.builds(IndexNode, text=texts, index_id=words, obj=st.none() | text_node, **common),
+    st.builds(Document, text=texts, image_resource=st.none() | media, **common),
+    st.builds(Node, text_resource=st.builds(MediaResource, text=texts), image_resource=media, **common),
+)
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(node=any_node)
+def test_round_trip(empty, node):
+    before = node.model_copy(deep=True)
+    empty.add([node])
+    try:
+        [back] = empty.get_nodes([node.node_id])
+        [result] = empty.index.search("owl", k=1)
+    finally:
+        empty.delete_nodes([node.node_id])
+    assert type(back) is type(node)
+    assert back == node == before
+    assert list(back.metadata) == list(node.metadata)
+    assert back.hash == node.hash
+    assert back.relationships == node.relationships
+    for mode in MetadataMode:
+        assert back.get_content(mode) == node.get_content(mode)
+    assert result.document.text == node.get_content(MetadataMode.EMBED)
+
+
+def test_what_is_embedded_leaves_excluded_keys_out():
+    node = TextNode(
+        text="an owl", metadata={"animal": "bird", "file": "x"}, excluded_embed_metadata_keys=["file"]
+    )
+    assert to_document(node).text == "animal: bird\n\nan owl"
+    assert to_document(node).metadata["file"] == "x"  # and can be filtered by
+
+
+def test_media_are_kept(empty):
+    picture = ImageDocument(text="an owl", image=b"\x89PNG...", id_="picture")
+    reference = IndexNode(id_="ref", text="the owl's picture", index_id="x", obj=picture)
+    empty.add([picture, reference])
+    back, holder = empty.get_nodes(["picture", "ref"])
+    assert type(back) is ImageDocument
+    assert back.image == picture.image
+    assert holder.obj.image == picture.image
+
+
+class Page(TextNode):
+    number: int = 0
+
+    @classmethod
+    def class_name(cls):
+        return "TextNode"  # as careless subclasses do
+
+
+def test_own_node_classes_come_back(empty):
+    empty.add([Page(id_="p", text="an owl", number=7)])
+    [result] = empty.retrieve("owl")
+    assert type(result.node) is Page
+    assert result.node.number == 7
+
+
+def test_a_class_that_is_gone_is_named(empty):
+    def add():
+        class Gone(TextNode):
+            pass
+
+        Gone.__module__ = "elsewhere"
+        document = to_document(Gone(id_="g", text="an owl"))
+        return document
+
+    document = add()
+    document.payload["llama_index"]["class"] = "elsewhere.Vanished"
+    empty.index.add([document])
+    with pytest.raises(NotFoundError, match=r"elsewhere\.Vanished.*import"):
+        empty.retrieve("owl")
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (TextNode(id_="blank", text=" "), "blank"),
+        (TextNode(id_="odd", text="owl", metadata={"when": object}), "odd"),
+        (TextNode(id_="twice", text="owl", metadata={"ref_doc_id": "another"}), "ref_doc_id"),
+    ],
+)
+def test_unusable_nodes_are_named_and_nothing_is_kept(model, tmp_path, node, message):
+    good = TextNode(text="a fox")
+    with pytest.raises(InputError, match=message):
+        TreeRetriever.from_documents([good, node], model, index_path=tmp_path / "index")
+    retriever = TreeRetriever(Index.in_memory(model))
+    with pytest.raises(InputError, match=message):
+        retriever.add([good, node])
+    assert len(retriever.index) == 0

@@ -1,0 +1,133 @@
+import copy
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from llama_index.core.callbacks import CallbackManager, LlamaDebugHandler
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
+
+import llama_index.retrievers.palmette as package
+import palmette
+from llama_index.retrievers.palmette import PalmetteEmbedding, PalmetteRerank, TreeRetriever
+from palmette.errors import ConfigError, InputError
+
+QUESTION = "where does the owl live in the forest"
+
+
+def test_an_index_on_disk_is_persistent_already(on_disk, model):
+    folder = on_disk.persist()
+    again = TreeRetriever.from_persist_dir(folder)
+    assert again.retrieve(QUESTION) == on_disk.retrieve(QUESTION)
+    assert (again.level, again.similarity_top_k) == (3, 3)
+    assert on_disk.persist(folder) == folder
+    again.index.verify()
+    again.index.close()
+
+
+def test_memory_is_copied_to_a_folder(model, nodes, tmp_path):
+    filters = MetadataFilters(filters=[MetadataFilter(key="year", value=2021, operator=">=")])
+    retriever = TreeRetriever.from_documents(
+        nodes, model, level=2, filters=filters, similarity_top_k=4, score_threshold=0.1, explain=True
+    )
+    with pytest.raises(InputError, match="in memory"):
+        retriever.persist()
+    folder = retriever.persist(tmp_path / "kept")
+    again = TreeRetriever.from_persist_dir(folder, model=model)
+    assert again.index.model is model
+    assert again.settings() == retriever.settings()
+    assert again.retrieve(QUESTION) == retriever.retrieve(QUESTION)
+    changed = TreeRetriever.from_persist_dir(folder, model=model, similarity_top_k=1, filters=None)
+    assert len(changed.retrieve(QUESTION)) == 1
+    for opened in (again, changed):
+        opened.index.close()
+
+
+def test_persisting_elsewhere_copies_and_destroys_nothing(on_disk, tmp_path):
+    folder = on_disk.persist(tmp_path / "copy")
+    on_disk.delete_nodes(["owl-forest"])
+    again = TreeRetriever.from_persist_dir(folder)
+    assert "owl-forest" in again.index
+    again.index.close()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/precious.txt").write_text("keep me")
+    with pytest.raises(InputError, match="not an empty folder"):
+        on_disk.persist(tmp_path / "full")
+    assert [item.name for item in (tmp_path / "full").iterdir()] == ["precious.txt"]
+
+
+def test_pickling_opens_the_index_anew(on_disk, model):
+    on_disk.callback_manager = CallbackManager([LlamaDebugHandler(print_trace_on_end=False)])
+    data = pickle.dumps(on_disk)
+    assert len(data) < 2_000  # no model in it
+    again = pickle.loads(data)
+    assert pickle.dumps(pickle.loads(data)) == data.replace(b"", b"")  # still closed, and picklable
+    assert again.retrieve(QUESTION) == on_disk.retrieve(QUESTION)
+    assert again.index is again.index is not on_disk.index
+    assert again.callback_manager.handlers == []
+    again.index.close()
+
+
+def test_unpickling_in_another_process(on_disk, tmp_path):
+    (tmp_path / "retriever.pkl").write_bytes(pickle.dumps(on_disk))
+    roots = [str(Path(package.__file__).parents[3]), str(Path(palmette.__file__).parents[1])]
+    code = f"""
+import sys; sys.path[:0] = {roots}
+import pickle, pathlib
+retriever = pickle.loads(pathlib.Path({str(tmp_path / "retriever.pkl")!r}).read_bytes())
+print('torch' in sys.modules, [r.node_id for r in retriever.retrieve({QUESTION!r})])
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == f"False {[r.node_id for r in on_disk.retrieve(QUESTION)]}"
+
+
+def test_a_pickle_keeps_its_tenant(on_disk):
+    tenant = TreeRetriever(on_disk.index.narrowed({"animal": "fox"}), similarity_top_k=100)
+    again = pickle.loads(pickle.dumps(tenant))
+    assert {r.node.metadata["animal"] for r in again.retrieve(QUESTION)} == {"fox"}
+    again.index.close()
+    with pytest.raises(InputError, match="narrowed"):
+        tenant.persist()
+
+
+def test_pickling_memory_names_the_fix(writable):
+    with pytest.raises(ConfigError, match="index_path="):
+        pickle.dumps(writable)
+    with pytest.raises(ConfigError, match="index_path="):
+        copy.deepcopy(writable)
+
+
+def test_what_index_nodes_lead_to_is_given_again(model, tmp_path):
+    from llama_index.core.schema import IndexNode
+
+    inner = TreeRetriever.from_documents([TextNode(id_="inner", text="the answer")], model)
+    node = IndexNode(text="an owl", index_id="live", obj=inner)
+    folder = TreeRetriever.from_documents([node], model, index_path=tmp_path / "index").persist()
+    bare = TreeRetriever.from_persist_dir(folder, model=model)
+    assert [type(r.node) for r in bare.retrieve("an owl")] == [IndexNode]
+    full = TreeRetriever.from_persist_dir(folder, model=model, object_map={"live": inner})
+    assert [r.node_id for r in full.retrieve("an owl")] == ["inner"]
+
+
+def test_embedding_and_reranker_are_reloaded(model, tmp_path, retriever):
+    folder = model.save_pretrained(tmp_path / "ckpt")
+    embedding = pickle.loads(pickle.dumps(PalmetteEmbedding(folder, level=3, embed_batch_size=7)))
+    assert (embedding.level, embedding.embed_batch_size) == (3, 7)
+    assert embedding.get_text_embedding("owl") == PalmetteEmbedding(model, level=3).get_text_embedding("owl")
+    rerank = pickle.loads(pickle.dumps(PalmetteRerank(folder, top_n=1, level=2)))
+    nodes = retriever.retrieve(QUESTION)
+    assert rerank.postprocess_nodes(nodes, query_str="fox") == PalmetteRerank(
+        model, top_n=1, level=2
+    ).postprocess_nodes(nodes, query_str="fox")
+    for unsaved in (PalmetteEmbedding(model), PalmetteRerank(model)):
+        with pytest.raises(ConfigError, match="save the model"):
+            pickle.dumps(unsaved)
+
+
+def test_retrievers_share_one_model_and_one_index(model, nodes, shared_index):
+    first, second = (TreeRetriever(shared_index, level=level) for level in (2, 3))
+    other = TreeRetriever.from_documents(nodes, model)
+    assert first.index is second.index
+    assert first.index.model is other.index.model is model

@@ -1,0 +1,159 @@
+import pytest
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.schema import Document, NodeRelationship, TextNode, TransformComponent
+
+from llama_index.retrievers.palmette import PalmetteQuery, TreeRetriever
+from palmette.errors import DuplicateIdError, InputError
+
+TEXT = "The owl hunts by night. It lives in the forest. The fox does too, near the river."
+
+
+def found(retriever, query, **settings):
+    return [result.node_id for result in retriever.retrieve(PalmetteQuery(query, **settings))]
+
+
+def test_add_is_idempotent_and_strict(writable, nodes):
+    assert writable.add(nodes) == [node.node_id for node in nodes]
+    assert len(writable.index) == len(nodes)
+    changed = nodes[0].model_copy(update={"text": "another text"})
+    with pytest.raises(DuplicateIdError, match=nodes[0].node_id):
+        writable.add([TextNode(id_="new", text="new"), changed])
+    assert "new" not in writable.index
+
+
+def test_upsert_replaces_and_encodes_only_what_changed(writable, nodes, model, monkeypatch):
+    encoded = []
+    encode = type(model).encode_documents
+    monkeypatch.setattr(
+        type(model),
+        "encode_documents",
+        lambda self, docs: encoded.extend(d.id for d in docs) or encode(self, docs),
+    )
+    changed = nodes[0].model_copy(update={"text": "a zebra on the moon"})
+    changes = writable.upsert([changed, nodes[1], TextNode(id_="new", text="a yak")])
+    assert (changes.added, changes.updated, changes.unchanged) == (
+        ["new"],
+        [changed.node_id],
+        [nodes[1].node_id],
+    )
+    assert sorted(encoded) == sorted([changed.node_id, "new"])
+    assert found(writable, "a zebra on the moon", top_k=1) == [changed.node_id]
+    assert writable.insert_nodes([changed]).unchanged == [changed.node_id]
+
+
+def test_a_change_of_metadata_alone_is_kept(writable, nodes):
+    writable.upsert([nodes[0].model_copy(update={"metadata": {**nodes[0].metadata, "year": 1999}})])
+    assert found(writable, "cat", filters={"year": 1999}) == [nodes[0].node_id]
+
+
+def test_delete_nodes(writable, nodes):
+    gone = [node.node_id for node in nodes[:2]]
+    assert sorted(writable.delete_nodes([*gone, "never there"])) == sorted(gone)
+    assert writable.delete_nodes(gone) == []
+    assert set(gone).isdisjoint(found(writable, nodes[0].text, top_k=100))
+    assert writable.get_nodes([*gone, nodes[2].node_id]) == [nodes[2]]
+
+
+def test_delete_ref_doc(writable):
+    assert sorted(writable.delete_ref_doc("doc-owl")) == [
+        "owl-forest",
+        "owl-garden",
+        "owl-house",
+        "owl-river",
+    ]
+    assert writable.delete_ref_doc("doc-owl") == []
+    assert not any(name.startswith("owl") for name in found(writable, "owl", top_k=100))
+
+
+def test_documents_are_their_own_source(empty):
+    assert empty.delete_ref_doc("a") == []
+    empty.add([Document(id_="a", text="an owl"), Document(id_="b", text="a fox")])
+    assert empty.delete_ref_doc("a") == ["a"]
+    assert found(empty, "owl", filters={"ref_doc_id": "b"}) == ["b"]
+
+
+@pytest.fixture
+def splitting(model):
+    splitter = SentenceSplitter(chunk_size=12, chunk_overlap=0, include_metadata=False)
+    documents = [Document(id_="a", text=TEXT), Document(id_="b", text="A hen lays eggs.")]
+    return TreeRetriever.from_documents(documents, model, transformations=[splitter], similarity_top_k=100)
+
+
+def test_documents_are_transformed(splitting):
+    nodes = [result.node for result in splitting.retrieve(PalmetteQuery("owl", filters={"ref_doc_id": "a"}))]
+    assert len(nodes) > 1
+    assert {node.ref_doc_id for node in nodes} == {"a"}
+    assert all(node.text in TEXT for node in nodes)
+    assert any(NodeRelationship.NEXT in node.relationships for node in nodes)
+    before = len(splitting.index)
+    splitting.insert(Document(id_="c", text=TEXT))
+    assert len(splitting.index) == before + len(nodes)
+
+
+def test_refresh_writes_what_changed(splitting, model, monkeypatch):
+    before = {document.key for document in splitting.index.documents()}
+    same, changed = Document(id_="a", text=TEXT), Document(id_="b", text="A hen lays a golden egg.")
+    new = Document(id_="c", text="A bat.")
+    assert splitting.refresh_ref_docs([same, changed, new]) == [False, True, True]
+    after = {document.key: document for document in splitting.index.documents()}
+    assert {d.text for d in after.values() if d.metadata["ref_doc_id"] == "b"} == {changed.text}
+    assert {key for key, d in after.items() if d.metadata["ref_doc_id"] == "a"} < before
+    monkeypatch.setattr(
+        type(model), "encode_documents", lambda *args: pytest.fail("nothing is to be encoded")
+    )
+    assert splitting.refresh_ref_docs([same, changed, new]) == [False, False, False]
+
+
+def test_refresh_of_whole_documents(empty):
+    documents = [Document(id_=name, text=f"the {name}") for name in ("owl", "fox")]
+    assert empty.refresh_ref_docs(documents) == [True, True]
+    documents[1].set_content("the red fox")
+    assert empty.refresh_ref_docs(documents) == [False, True]
+    assert len(empty.index) == 2
+
+
+class Shout(TransformComponent):
+    """Changes documents in place, as extractors do."""
+
+    def __call__(self, nodes, **kwargs):
+        for node in nodes:
+            node.set_content(node.get_content().upper())
+        return nodes
+
+
+def test_refresh_compares_documents_as_they_were_before_the_transformations(model, empty):
+    empty.transformations = [Shout()]
+
+    def document():
+        return Document(id_="a", text="an owl")
+
+    assert empty.refresh_ref_docs([document()]) == [True]
+    assert empty.refresh_ref_docs([document()]) == [False]
+    assert empty.get_nodes(["a"])[0].text == "AN OWL"
+
+
+def test_update_ref_doc_replaces_all_nodes(splitting):
+    splitting.update_ref_doc(Document(id_="a", text="An owl."))
+    [node] = [r.node for r in splitting.retrieve(PalmetteQuery("owl", filters={"ref_doc_id": "a"}))]
+    assert node.text == "An owl."
+
+
+def test_an_unusable_document_changes_nothing(splitting):
+    before = sorted(document.key for document in splitting.index.documents())
+    splitting.transformations = []
+    with pytest.raises(InputError, match="empty"):
+        splitting.refresh_ref_docs([Document(id_="a", text="An owl."), Document(id_="b", text=" ")])
+    assert sorted(document.key for document in splitting.index.documents()) == before
+
+
+async def test_async_twins(empty):
+    owl, fox = Document(id_="a", text="an owl"), Document(id_="b", text="a fox")
+    assert await empty.aadd([owl]) == ["a"]
+    assert (await empty.aupsert([owl])).unchanged == ["a"]
+    assert (await empty.ainsert_nodes([fox])).added == ["b"]
+    assert (await empty.ainsert(Document(id_="c", text="a hen"))).added == ["c"]
+    assert [node.text for node in await empty.aget_nodes(["b"])] == ["a fox"]
+    assert await empty.adelete_nodes(["c"]) == ["c"]
+    assert await empty.adelete_ref_doc("b") == ["b"]
+    assert (await empty.aupdate_ref_doc(Document(id_="a", text="a barn owl"))).updated == ["a"]
+    assert await empty.arefresh_ref_docs([Document(id_="a", text="a barn owl"), fox]) == [False, True]

@@ -1,0 +1,369 @@
+"""The local backend's contract: what goes in comes out, and what cannot go in says why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.stores import SPECS, arrays_of, delete, doc, put, state_for, state_of
+
+from palmette.errors import (
+    ConfigError,
+    DuplicateIdError,
+    EncodingError,
+    InputError,
+    ModelMismatchError,
+    NotFoundError,
+    StoreError,
+)
+from palmette.search.probe import ArraySpec, Probe
+from palmette.store.backend import Backend
+from palmette.store.filters import parse_filter
+from palmette.store.local import LocalBackend
+from palmette.types import Document
+
+
+@pytest.fixture(params=["folder", "memory"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalBackend]:
+    made = (
+        LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model")
+        if request.param == "folder"
+        else LocalBackend.in_memory(SPECS, fingerprint="model")
+    )
+    with made:
+        yield made
+
+
+def ones(rows: int = 1) -> Probe:
+    return Probe("leaves", np.ones((rows, 8), np.float32), "inner_product")
+
+
+def test_what_goes_in_comes_out(backend: LocalBackend) -> None:
+    seam: Backend = backend
+    rich = Document(
+        "ü/😀 '\"\x00",
+        "zero \x00 byte",
+        {"nested": {"list": [1, 2.5, None, True]}, "empty": {}},
+        {"title": "T", "brands": ["a"]},
+        {"raw": [{"x": 1}]},
+    )
+    put(backend, rich, doc("b"))
+    assert state_of(backend) == state_for([rich, doc("b")])
+    assert seam.get([rich.key, "none", "b"]) == [rich, None, doc("b")]
+    assert [document.id for document in seam.scan()] == [rich.id, "b"]
+    assert (backend.fingerprint, backend.arrays) == ("model", SPECS)
+
+
+def test_keys_are_never_used_again(backend: LocalBackend) -> None:
+    put(backend, doc("a"), doc("b"))
+    with backend.read() as view:
+        old = view.key_of("a")
+    delete(backend, "a", "b")
+    backend.compact()
+    put(backend, doc("a"))
+    with backend.read() as view:
+        assert view.key_of("a") == 3 != old
+        assert view.key_of("b") is None
+        with pytest.raises(NotFoundError, match="key 1 is not in this view"):
+            view.documents([old])
+
+
+def test_a_write_is_all_or_nothing(backend: LocalBackend) -> None:
+    put(backend, doc("a"))
+    before = state_of(backend)
+    with pytest.raises(OSError, match="the caller's own"), backend.write() as writer:
+        writer.put([doc("b")], arrays_of([doc("b")]))
+        writer.delete(["a"])
+        raise OSError("the caller's own")
+    assert state_of(backend) == before
+    assert not list((backend.path / "segments").glob("*.tmp"))
+    backend.verify()
+
+
+def test_a_writer_sees_its_own_change(backend: LocalBackend) -> None:
+    a, b = doc("a"), doc("b")
+    put(backend, a)
+    with backend.write() as writer:
+        assert writer.digests(["a", "b"]) == {"a": a.digest}
+        writer.put([b], arrays_of([b]))
+        assert writer.delete(["a", "missing", "a"]) == ["a"]
+        assert writer.digests(["a", "b"]) == {"b": b.digest}
+        assert [document.id for document in backend.scan()] == ["a"]  # and nobody else does
+    assert [document.id for document in backend.scan()] == ["b"]
+    with pytest.raises(StoreError, match="over"):
+        writer.delete(["b"])
+
+
+def test_put_replaces(backend: LocalBackend) -> None:
+    put(backend, doc("a", "one", n=1), doc("b", n=1))
+    put(backend, doc("a", "two", n=2))
+    assert state_of(backend) == state_for([doc("a", "two", n=2), doc("b", n=1)])
+    assert [d.id for d in backend.scan(parse_filter({"n": 1}))] == ["b"]
+    assert backend.stats().reclaimable in (0, 1)
+
+
+def test_one_id_twice_in_a_write(backend: LocalBackend) -> None:
+    same, other = doc("a", "one"), doc("a", "two")
+    with backend.write() as writer:
+        writer.put([same, doc("b"), same], arrays_of([same, doc("b"), same]))
+        writer.put([same], arrays_of([same]))
+        with pytest.raises(DuplicateIdError, match="'a'"):
+            writer.put([doc("c"), other], arrays_of([doc("c"), other]))
+    assert state_of(backend) == state_for([same, doc("b")])  # the refused put added nothing, "c" included
+    with pytest.raises(DuplicateIdError, match="'x'"):
+        put(backend, doc("x", "one"), doc("x", "two"))
+    with backend.write() as writer:  # taken back, it is free again
+        writer.put([doc("y", "one")], arrays_of([doc("y", "one")]))
+        writer.delete(["y"])
+        writer.put([doc("y", "two")], arrays_of([doc("y", "two")]))
+    assert backend.get(["y"]) == [doc("y", "two")]
+    backend.verify()
+
+
+def test_a_write_that_changes_nothing_writes_nothing(backend: LocalBackend) -> None:
+    put(backend, doc("a"))
+    before = sorted((path, path.stat().st_mtime_ns) for path in backend.path.rglob("*.npy"))
+    with backend.write() as writer:
+        assert writer.delete(["missing"]) == []
+        writer.put([], arrays_of([]))
+    assert sorted((path, path.stat().st_mtime_ns) for path in backend.path.rglob("*.npy")) == before
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({}, ["leaves, tokens", "none"]),
+        ({"leaves": np.zeros((1, 8), np.float32)}, ["leaves, tokens", "got leaves"]),
+        ({"leaves": np.zeros((1, 8), np.float64)}, ["'leaves'", "float32 (1, 8)", "float64 (1, 8)"]),
+        ({"leaves": np.zeros((1, 9), np.float32)}, ["'leaves'", "(1, 8)", "(1, 9)"]),
+        ({"leaves": np.zeros((2, 8), np.float32)}, ["'leaves'", "1 documents", "(2, 8)"]),
+    ],
+)
+def test_arrays_that_do_not_fit(backend: LocalBackend, arrays: dict, words: list[str]) -> None:
+    if words[0].startswith("'"):
+        arrays = {**arrays_of([doc("a")]), **arrays}
+    with pytest.raises(InputError) as caught, backend.write() as writer:
+        writer.put([doc("a")], arrays)
+    assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_numbers_that_are_none_name_the_document(backend: LocalBackend, bad: float) -> None:
+    documents = [doc("a"), doc("broken"), doc("c")]
+    arrays = arrays_of(documents)
+    arrays["tokens"][1, 0, 2] = bad
+    with pytest.raises(EncodingError, match="'broken'"), backend.write() as writer:
+        writer.put(documents, arrays)
+    assert state_of(backend) == {}
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (Document("a", "half \ud83d"), "its text holds half of a surrogate pair at position 5"),
+        (Document("a\udc00", "text"), "its id"),
+        (Document("a", "text", {"k": "\udc00"}), "its metadata"),
+        (Document("a", "text", {}, {"\udc00": 1}), "its fields"),
+        (Document("a", "text", {"k": 2**64}), "64 bits"),
+        (Document("a", "text", {"k": float("nan")}), "JSON"),
+        (Document("a", "text", {"k": {1, 2}}), "JSON"),
+    ],
+)
+def test_texts_that_are_none(backend: LocalBackend, document: Document, words: str) -> None:
+    arrays = arrays_of([doc("a")])
+    with pytest.raises(InputError, match=words), backend.write() as writer:
+        writer.put([document], arrays)
+    assert state_of(backend) == {}
+
+
+def test_ids_that_are_none(backend: LocalBackend) -> None:
+    put(backend, doc("a"))
+    for bad in ("a", ["a", 3]):
+        with pytest.raises(InputError, match="ids must be"), backend.write() as writer:
+            writer.delete(bad)
+    assert delete(backend, "\ud800") == []
+    assert backend.get(["\ud800"]) == [None]
+    with backend.read() as view:
+        assert view.key_of("\ud800") is None
+
+
+def test_views_are_narrowed_in_all_they_give(backend: LocalBackend) -> None:
+    put(backend, *(doc(f"d{i}", lang="en" if i % 2 else "de") for i in range(10)))
+    with backend.read() as everything, backend.read(parse_filter({"lang": "en"})) as view:
+        assert len(view) == 5
+        assert view.keys().tolist() == [2, 4, 6, 8, 10]
+        assert view.key_of("d1") == 2
+        assert view.key_of("d0") is None
+        assert everything.key_of("d0") == 1
+        for forbidden in (lambda: view.documents([1]), lambda: view.array("leaves", [2, 1])):
+            with pytest.raises(NotFoundError):
+                forbidden()
+        assert set(view.nearest(ones(), 99).keys[0]) == {2, 4, 6, 8, 10}
+
+
+def test_nearest_needs_a_probe_that_fits(backend: LocalBackend) -> None:
+    put(backend, doc("a"))
+    with backend.read() as view:
+        with pytest.raises(InputError, match="no array 'leafs'.*leaves, tokens"):
+            view.nearest(Probe("leafs", np.ones((1, 8), np.float32), "overlap"), 1)
+        with pytest.raises(InputError, match=r"'tokens'.*\(2, 3\)"):
+            view.nearest(Probe("tokens", np.ones((1, 6), np.float32), "overlap"), 1)
+        with pytest.raises(InputError, match="8 columns × fold 2"):
+            view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "overlap", 2), 1)
+        with pytest.raises(InputError, match="k must be"):
+            view.nearest(ones(), 0)
+        with pytest.raises(EncodingError, match="query 1"):
+            view.nearest(Probe("leaves", np.array([[1] * 8, [np.nan] * 8], np.float32), "overlap"), 1)
+        with pytest.raises(InputError, match="cosine"):
+            view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "cosine"), 1)
+
+
+def test_an_empty_index_answers(backend: LocalBackend) -> None:
+    with backend.read() as view:
+        assert len(view) == 0
+        assert view.nearest(ones(2), 5).keys.shape == (2, 0)
+        assert view.array("tokens", []).shape == (0, 2, 3)
+    assert list(backend.scan()) == []
+    backend.compact()
+    backend.verify()
+
+
+def test_views_end_with_their_block(backend: LocalBackend) -> None:
+    put(backend, doc("a"))
+    with backend.read() as view:
+        pass
+    for use in (lambda: view.documents([1]), lambda: view.key_of("a"), lambda: view.nearest(ones(), 1)):
+        with pytest.raises(StoreError, match="closed"):
+            use()
+
+
+def test_a_closed_backend_says_so(backend: LocalBackend) -> None:
+    backend.close()
+    backend.close()
+    for use in (lambda: list(backend.scan()), lambda: put(backend, doc("a")), backend.stats, backend.verify):
+        with pytest.raises(StoreError, match="closed"):
+            use()
+
+
+def test_single_adds_leave_few_segments_and_compact_leaves_one(backend: LocalBackend) -> None:
+    documents = [doc(f"d{i}") for i in range(60)]
+    for document in documents:
+        put(backend, document)
+    assert 1 <= backend.stats().segments <= 6
+    delete(backend, "d3", "d59")
+    kept = [document for document in documents if document.id not in ("d3", "d59")]
+    assert state_of(backend) == state_for(kept)
+    with backend.read() as view:
+        keys, before = view.keys(), view.nearest(ones(), 58)
+    backend.compact()
+    stats = backend.stats()
+    assert (stats.documents, stats.segments, stats.reclaimable) == (58, 1, 0)
+    assert len(list((backend.path / "segments").iterdir())) == 1
+    with backend.read() as view:
+        after = view.nearest(ones(), 58)
+        assert np.array_equal(view.keys(), keys)
+    assert np.array_equal(after.keys, before.keys)
+    assert np.array_equal(after.scores, before.scores)
+    delete(backend, *(document.key for document in kept))
+    backend.compact()
+    assert backend.stats().segments == 0
+    assert backend.stats().documents == 0
+
+
+def test_compacting_gives_back_space(tmp_path: Path) -> None:
+    with LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model") as backend:
+        put(backend, *(doc(f"d{i}", "long " * 200) for i in range(1000)))
+        full = backend.stats().bytes
+        delete(backend, *(f"d{i}" for i in range(950)))
+        backend.compact()
+        assert backend.stats().bytes < full / 4
+        on_disk = sum(path.stat().st_size for path in backend.path.rglob("*") if path.is_file())
+        assert on_disk < full / 2
+        assert len(state_of(backend)) == 50
+
+
+def test_reopening(tmp_path: Path) -> None:
+    folder = tmp_path / "an index # 100% ?"
+    with LocalBackend.create(str(folder), SPECS, fingerprint="model") as backend:
+        put(backend, doc("a"), doc("b"))
+        before = state_of(backend)
+    assert sorted(path.name for path in folder.iterdir() if path.name != ".lock") == [
+        "index.sqlite3",
+        "manifest.json",
+        "segments",
+    ]
+    for options in ({}, {"fingerprint": "model"}, {"verify": False}, {"engine": "exact"}):
+        with LocalBackend.open(folder, **options) as backend:
+            assert state_of(backend) == before
+    with pytest.raises(ModelMismatchError, match=r"model, but the model given is other"):
+        LocalBackend.open(folder, fingerprint="other")
+    with pytest.raises(ConfigError, match="'annoy'.*exact, faiss"):
+        LocalBackend.open(folder, engine="annoy")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["arrays"][1] == {"name": "tokens", "shape": [2, 3], "dtype": "float16"}
+
+
+def test_files_are_plain_numpy(tmp_path: Path) -> None:
+    with LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model") as backend:
+        put(backend, doc("a"), doc("b"))
+    [segment] = (tmp_path / "index" / "segments").iterdir()
+    assert sorted(path.name for path in segment.iterdir()) == ["keys.npy", "leaves.npy", "tokens.npy"]
+    assert np.load(segment / "keys.npy", allow_pickle=False).tolist() == [1, 2]
+    expected = arrays_of([doc("a"), doc("b")])["tokens"]
+    assert np.array_equal(np.load(segment / "tokens.npy", allow_pickle=False), expected)
+
+
+def test_nothing_of_the_user_is_overwritten(tmp_path: Path) -> None:
+    LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model").close()
+    with pytest.raises(StoreError, match="already holds an index"):
+        LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("dear")
+    with pytest.raises(StoreError, match=r"not empty.*chapter\.tex"):
+        LocalBackend.create(tmp_path / "thesis", SPECS, fingerprint="model")
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter.tex"]
+    with pytest.raises(StoreError, match=r"chapter\.tex"):
+        LocalBackend.create(tmp_path / "thesis" / "chapter.tex", SPECS, fingerprint="model")
+    assert (tmp_path / "thesis" / "chapter.tex").read_text() == "dear"
+
+
+def test_a_foreign_folder_in_segments_is_left_alone(tmp_path: Path) -> None:
+    with LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model") as backend:
+        foreign = backend.path / "segments" / "my notes"
+        foreign.mkdir()
+        (backend.path / "segments" / "0123456789abcdef").mkdir()
+        put(backend, doc("a"))
+        assert foreign.is_dir()
+        assert len(list((backend.path / "segments").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ArraySpec("keys", (8,)),
+        ArraySpec("../up", (8,)),
+        ArraySpec("a", (8,), "object"),
+        ArraySpec("a", (8,), "no such type"),
+        ArraySpec("a", (0,)),
+    ],
+)
+def test_array_specs_are_checked(tmp_path: Path, spec: ArraySpec) -> None:
+    with pytest.raises(InputError, match="array"):
+        LocalBackend.create(tmp_path / "index", [spec], fingerprint="model")
+    assert not (tmp_path / "index").exists()
+
+
+def test_an_index_in_memory_leaves_nothing_behind() -> None:
+    backend = LocalBackend.in_memory(SPECS)
+    put(backend, doc("a"))
+    folder = backend.path
+    assert folder.exists()
+    backend.close()
+    assert not folder.exists()
+    backend = LocalBackend.in_memory(SPECS)
+    folder = backend.path
+    del backend
+    assert not folder.exists()

@@ -1,0 +1,123 @@
+"""Random histories against a dict: whatever is done, an index holds, finds and filters what the dict says."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.stores import SPECS, arrays_of, delete, put, state_for, state_of
+
+from palmette.search.probe import Probe
+from palmette.store.filters import matches, parse_filter
+from palmette.store.local import LocalBackend
+from palmette.types import Document
+
+IDS = [f"d{i}" for i in range(12)]
+DOCUMENTS = st.builds(
+    Document,
+    st.sampled_from(IDS),
+    st.sampled_from(["one", "two", "three"]),
+    st.fixed_dictionaries({"n": st.integers(0, 3)}, optional={"tags": st.lists(st.sampled_from("xyz"), max_size=2)}),
+)
+BATCHES = st.lists(DOCUMENTS, min_size=1, max_size=8, unique_by=lambda document: document.id)
+FILTERS = st.sampled_from(
+    [None, {"n": {"$gte": 2}}, {"n": {"$in": [0, 1]}}, {"tags": None}, {"$or": [{"n": 3}, {"tags": {"$ne": None}}]}]
+)
+
+
+class History(RuleBasedStateMachine):
+    @initialize()
+    def create(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.held: dict[str, Document] = {}
+        self.backend = LocalBackend.create(self.folder / "index", SPECS, fingerprint="model")
+
+    @rule(documents=BATCHES)
+    def put(self, documents: list[Document]) -> None:
+        put(self.backend, *documents)
+        self._hold(documents)
+
+    def _hold(self, documents: list[Document]) -> None:
+        for document in documents:  # a replaced document moves to the end
+            self.held.pop(document.key, None)
+            self.held[document.key] = document
+
+    @rule(ids=st.lists(st.sampled_from(IDS), max_size=6))
+    def delete(self, ids: list[str]) -> None:
+        expected = [id for id in dict.fromkeys(ids) if id in self.held]
+        assert delete(self.backend, *ids) == expected
+        for id in expected:
+            del self.held[id]
+
+    @rule(first=BATCHES, gone=st.lists(st.sampled_from(IDS), max_size=6), second=DOCUMENTS)
+    def several(self, first: list[Document], gone: list[str], second: Document) -> None:
+        """Put, delete and put again in one write."""
+        with self.backend.write() as writer:
+            writer.put(first, arrays_of(first))
+            writer.delete([*gone, second.key])
+            writer.put([second], arrays_of([second]))
+        self._hold(first)
+        for id in {*gone, second.key}:
+            self.held.pop(id, None)
+        self.held[second.key] = second
+
+    @rule(documents=BATCHES)
+    def give_up(self, documents: list[Document]) -> None:
+        try:
+            with self.backend.write() as writer:
+                writer.put(documents, arrays_of(documents))
+                writer.delete(IDS)
+                raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            pass
+
+    @rule()
+    def compact(self) -> None:
+        self.backend.compact()
+        stats = self.backend.stats()
+        assert (stats.segments, stats.reclaimable) == (min(1, len(self.held)), 0)
+
+    @rule()
+    def reopen(self) -> None:
+        self.backend.close()
+        self.backend = LocalBackend.open(self.folder / "index", fingerprint="model")
+
+    @rule(seed=st.integers(0, 9), k=st.integers(1, 15), fold=st.sampled_from([1, 2, 8]), given=FILTERS)
+    def search(self, seed: int, k: int, fold: int, given: dict | None) -> None:
+        queries = np.random.default_rng(seed).dirichlet(np.ones(8 // fold), size=2).astype(np.float32)
+        passing = [document for document in self.held.values() if matches(given, document.metadata)]
+        rows = arrays_of(passing)["leaves"].reshape(len(passing), -1, fold).sum(axis=2, dtype=np.float64)
+        if not any("tags" in document.metadata and document.metadata["tags"] for document in self.held.values()):
+            given = None if given is None or "$or" in given else given  # no document has the key
+            passing = passing if given is not None else list(self.held.values())
+            rows = arrays_of(passing)["leaves"].reshape(len(passing), -1, fold).sum(axis=2, dtype=np.float64)
+        with self.backend.read(parse_filter(given)) as view:
+            assert len(view) == len(passing)
+            for metric in ("overlap", "inner_product"):
+                found = view.nearest(Probe("leaves", queries, metric, fold), k)
+                for query, keys, scores in zip(queries, found.keys, found.scores, strict=True):
+                    terms = np.minimum(rows, query) if metric == "overlap" else rows * query
+                    best = sorted(terms.sum(axis=1), reverse=True)[:k]
+                    np.testing.assert_allclose(scores, best, atol=1e-5)
+                    order = {document.id: score for document, score in zip(passing, terms.sum(axis=1), strict=True)}
+                    documents = view.documents(keys.tolist())
+                    np.testing.assert_allclose([order[document.id] for document in documents], scores, atol=1e-5)
+
+    @invariant()
+    def holds_what_the_dict_says(self) -> None:
+        assert state_of(self.backend) == state_for(self.held.values())
+        assert [document.id for document in self.backend.scan()] == list(self.held)
+
+    def teardown(self) -> None:
+        self.backend.verify()
+        self.backend.close()
+        shutil.rmtree(self.folder)
+
+
+TestHistory = History.TestCase
+TestHistory.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
