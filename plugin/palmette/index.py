@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from palmette.aio import in_thread
+from palmette.checks import Embeddings, check_documents, check_embeddings, check_ids, check_k, check_queries, unique
 from palmette.errors import DuplicateIdError, InputError, ModelMismatchError, NotFoundError
 from palmette.model import Model, Queries
 from palmette.registry import load_model
@@ -30,7 +30,6 @@ __all__ = ["Changes", "Index", "IndexStats"]
 MODEL = "model"
 """Folder of the checkpoint inside an index folder."""
 
-Embeddings = NDArray[np.floating[Any]]
 Query = str | Embeddings
 FilterLike = Mapping[str, Any] | Filter | None
 Engine = Literal["exact", "faiss"]
@@ -146,7 +145,7 @@ class Index:
 
         An id that holds another text raises DuplicateIdError: use :meth:`upsert` to replace it.
         """
-        given = _documents(documents)
+        given = check_documents(documents)
         self._write(given, replace=False, batch_size=batch_size, progress=progress)
         return [document.key for document in given]
 
@@ -154,12 +153,12 @@ class Index:
         self, documents: Iterable[Document | str], *, batch_size: int = 256, progress: bool | None = None
     ) -> Changes:
         """Add documents, replacing those whose id exists with other content; unchanged ones are not encoded again."""
-        return self._write(_documents(documents), replace=True, batch_size=batch_size, progress=progress)
+        return self._write(check_documents(documents), replace=True, batch_size=batch_size, progress=progress)
 
     def _write(self, given: list[Document], *, replace: bool, batch_size: int, progress: bool | None) -> Changes:
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
-        latest = _unique(given)
+        latest = unique(given)
         self._admit(given)
         with self.backend.write() as writer:
             held = writer.digests(list(latest))
@@ -211,7 +210,7 @@ class Index:
             if ids is None:
                 chosen = [document.key for document in self.documents(filter)]
             else:
-                chosen = _ids(ids)
+                chosen = check_ids(ids)
                 if self.within is not None:
                     chosen = [document.key for document in self.get(chosen) if document is not None]
             return writer.delete(chosen)
@@ -224,7 +223,7 @@ class Index:
 
     def get(self, ids: Iterable[str]) -> list[Document | None]:
         """Documents by id, ``None`` where there is none."""
-        found = self.backend.get(_ids(ids))
+        found = self.backend.get(check_ids(ids))
         if self.within is None:
             return found
         return [document if document is not None and matches(self.within, document.metadata, document.key) else None for document in found]
@@ -278,15 +277,14 @@ class Index:
             threshold: Leave out hits that score less.
             options: The method's own, such as ``level=`` for a tree.
         """
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise InputError(f"k must be a whole number of at least 1, got {k!r}")
+        k = check_k(k)
         chosen = self.model.options(options)
         single = isinstance(query, str)
         if isinstance(query, Sequence) and not single and not query:
             return []
         queries = self._queries([query] if isinstance(query, str) else query)
         with self.backend.read(both(self.within, parse_filter(filter))) as view:
-            found = self.model.search(view, queries, min(int(k), max(1, len(view))), chosen)
+            found = self.model.search(view, queries, min(k, max(1, len(view))), chosen)
             results = self._hits(view, found, queries, chosen, threshold)
         return results[0] if single else results
 
@@ -306,19 +304,8 @@ class Index:
 
     def _queries(self, given: Sequence[str] | Embeddings) -> Queries:
         if isinstance(given, np.ndarray):
-            vectors = np.atleast_2d(np.asarray(given, np.float32))
-            width = self.model.encoder.dimension
-            if vectors.ndim != 2 or vectors.shape[1] != width or not np.isfinite(vectors).all():
-                raise InputError(f"query embeddings must be finite and [Q, {width}], got {np.shape(given)}")
-            return self.model.encode_embeddings(vectors)
-        if not isinstance(given, Sequence):
-            raise InputError(f"a query is a str, a list of str or an array of embeddings, got {type(given).__name__}")
-        for text in given:
-            if not isinstance(text, str):
-                raise InputError(f"a query must be a str, got {type(text).__name__}: {text!r:.80}")
-            if not text.strip():
-                raise InputError("the query is empty: give it at least one word")
-        return self.model.encode_queries(given)
+            return self.model.encode_embeddings(check_embeddings(given, self.model.encoder.dimension))
+        return self.model.encode_queries(check_queries(given))
 
     def _hits(
         self, view: View, found: Found, queries: Queries, options: Any, threshold: float | None
@@ -390,33 +377,3 @@ class Index:
 
     def __repr__(self) -> str:
         return f"<Index of {self.model!r}: {self.backend.stats().location}>"
-
-
-def _ids(ids: Iterable[str]) -> list[str]:
-    if isinstance(ids, str):
-        raise InputError(f"ids must be a list, got the str {ids!r}: write [{ids!r}]")
-    listed = list(ids)
-    if bad := [id for id in listed if not isinstance(id, str)]:
-        raise InputError(f"ids are str, got {bad[0]!r}")
-    return listed
-
-
-def _documents(given: Iterable[Document | str]) -> list[Document]:
-    if isinstance(given, str | Document):
-        raise InputError(f"documents must be a list, got one {type(given).__name__}: write [document]")
-    documents = [Document(text=item) if isinstance(item, str) else item for item in given]
-    for position, item in enumerate(documents):
-        if not isinstance(item, Document):
-            raise InputError(f"item {position} is a {type(item).__name__}, not a palmette.Document or a str: {item!r:.80}")
-    return documents
-
-
-def _unique(documents: Sequence[Document]) -> dict[str, Document]:
-    """Documents by id; the same twice is one, one id with two contents is an error."""
-    unique: dict[str, Document] = {}
-    for document in documents:
-        digest = document.digest  # raises where metadata is not JSON, before anything is written
-        before = unique.setdefault(document.key, document)
-        if before.digest != digest:
-            raise DuplicateIdError(f"id {document.key!r} is given twice with different content: nothing was added")
-    return unique

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from palmette.metrics import Judgements, score_ranks
 
@@ -113,7 +113,7 @@ class EncodedPairs:
         known = torch.from_numpy(self.data.positives_mask(query, document)).to(self.queries.device)
         return self.queries[torch.from_numpy(query)], self.documents[torch.from_numpy(document)], known
 
-    def validate(self, represent: nn.Module, similarity: Callable[[Tensor, Tensor], Tensor]) -> dict[str, float]:
+    def validate(self, represent: Callable[[Tensor], Tensor], similarity: Callable[[Tensor, Tensor], Tensor]) -> dict[str, float]:
         """nDCG@10 and Recall@10 on the held-out queries, after ``represent``; empty where none are held out."""
         if self.dev is None:
             return {}

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from conftest import Recorder
 from langchain_palmette import PalmetteEmbeddings, PalmetteReranker, TreeRetriever
 from palmette import FakeEncoder, Index, TreeModel
 from palmette.errors import ConfigError, InputError
+from support.recorder import Recorder
 
-QUESTION = "where does the green owl live?"
+QUESTION = "The green owl lives in house 10 and sings at night."
 
 
 async def test_the_same_as_sync(retriever: TreeRetriever) -> None:

@@ -8,10 +8,10 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 
-from conftest import Recorder
 from langchain_palmette import TreeRetriever
 from palmette import Index
 from palmette.errors import ConfigError, InputError
+from support.recorder import Recorder
 
 QUERIES = ["where does the red cat live?", "black hen", "golden bee", "white fox at night"]
 

@@ -14,7 +14,7 @@ from palmette.errors import ConfigError, ModelMismatchError, NotFoundError, Palm
 from support.local_hub import LocalHub
 from support.tiny import train_tree
 
-QUESTION = "where does the green owl live?"
+QUESTION = "The green owl lives in house 10 and sings at night."
 
 
 def test_from_documents_takes_a_model_or_where_it_lies(
@@ -74,7 +74,7 @@ def test_what_is_not_there(tmp_path: Path, documents: list[Document]) -> None:
         lazy.invoke(QUESTION)
     with pytest.raises(PalmetteError, match="nowhere"):
         TreeRetriever.from_documents(documents, tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="no index.*index_path"):
+    with pytest.raises(ConfigError, match=r"no index.*index_path"):
         TreeRetriever().invoke(QUESTION)
 
 
@@ -82,7 +82,7 @@ def test_a_class_opens_its_method_only(folder: Path) -> None:
     class RingRetriever(PalmetteRetriever):
         method: ClassVar[str | None] = "ring"
 
-    with pytest.raises(ConfigError, match="'ring'.*'tree'.*use TreeRetriever"):
+    with pytest.raises(ConfigError, match=r"'ring'.*'tree'.*use TreeRetriever"):
         RingRetriever.from_index(folder)
     with pytest.raises(ConfigError, match="use TreeRetriever"):
         RingRetriever(index_path=folder).invoke(QUESTION)

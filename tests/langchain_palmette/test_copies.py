@@ -20,7 +20,7 @@ from palmette.errors import NotFoundError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is in beta:langchain_core._api.LangChainBetaWarning")
 
-QUESTION = "where does the green owl live?"
+QUESTION = "The green owl lives in house 10 and sings at night."
 FIELDS: dict[str, Any] = {
     "k": 2,
     "level": 3,

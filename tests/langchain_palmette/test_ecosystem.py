@@ -15,10 +15,10 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel, RunnablePassthrough
 from langchain_core.tools import create_retriever_tool
 
-from conftest import Recorder
 from langchain_palmette import TreeRetriever
+from support.recorder import Recorder
 
-QUESTION = "where does the green owl live?"
+QUESTION = "The green owl lives in house 10 and sings at night."
 
 
 class Caller(GenericFakeChatModel):

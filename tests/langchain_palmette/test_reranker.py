@@ -11,7 +11,7 @@ from langchain_palmette import PalmetteReranker, TreeRetriever
 from palmette import TreeModel
 from palmette.errors import ConfigError, InputError
 
-QUESTION = "where does the green owl live?"
+QUESTION = "The green owl lives in house 10 and sings at night."
 
 
 def test_the_order_and_scores_are_the_trees(

@@ -40,29 +40,26 @@ def test_no_test_folder_shadows_the_namespace():
     assert not (Path(__file__).parents[1] / "llama_index").exists()
 
 
-def test_core_and_retriever_coexist():
-    out = run(
-        paths(*source_roots())
-        + "import llama_index.core, llama_index.retrievers.palmette as p; print(p.TreeRetriever.__mro__)"
-    )
-    assert "llama_index.core.base.base_retriever.BaseRetriever" in out
-
-
-def test_coexists_with_another_retriever_in_the_namespace(tmp_path):
+def test_light_and_at_home_in_the_namespace(tmp_path):
+    """Beside llama_index.core and another retriever from another folder, as after editable installs."""
     other = tmp_path / "llama_index/retrievers/other"
     other.mkdir(parents=True)
     (other / "__init__.py").write_text("NAME = 'other'")
-    code = "import llama_index.retrievers.palmette, llama_index.retrievers.other as o, llama_index.core; print(o.NAME)"
-    for order in ((tmp_path, *source_roots()), (*source_roots(), tmp_path)):
-        assert run(paths(*order) + code) == "other"
+    out = run(
+        paths(tmp_path, *source_roots())
+        + """
+def loaded(*names):
+    return [name for name in names if name in sys.modules]
 
-
-def test_importing_is_light():
-    heavy = "print([m for m in ('torch', 'faiss', 'numba', 'llama_index.core') if m in sys.modules])"
-    assert run(paths(*source_roots()) + "import llama_index.retrievers.palmette\n" + heavy) == "[]"
-    names = "from llama_index.retrievers.palmette import *\n"
-    engine = "print([m for m in ('torch', 'faiss', 'numba') if m in sys.modules])"
-    assert run(paths(*source_roots()) + names + engine) == "[]"
+import llama_index.retrievers.palmette
+print(loaded("llama_index.core", "torch", "faiss", "numba"))
+from llama_index.retrievers.palmette import *
+print(loaded("torch", "faiss", "numba"), issubclass(TreeRetriever, PalmetteRetriever))
+import llama_index.core, llama_index.retrievers.other
+print(llama_index.retrievers.other.NAME, llama_index.core.VectorStoreIndex.__name__)
+"""
+    )
+    assert out.splitlines() == ["[]", "[] True", "other VectorStoreIndex"]
 
 
 def test_missing_llama_index_names_the_extra():

@@ -177,15 +177,13 @@ def test_explain_any_node(retriever):
         retriever.explain(QUESTION, "nobody")
 
 
-@pytest.mark.parametrize("make", ["from_documents", "constructor"])
-def test_typos_are_named(model, nodes, tmp_path, make):
-    path = tmp_path / "index"
-    with pytest.raises(ConfigError, match="similarty_top_k.*Did you mean 'similarity_top_k'"):
-        if make == "constructor":
-            TreeRetriever(Index.in_memory(model), similarty_top_k=3)
-        else:
-            TreeRetriever.from_documents(nodes, model, similarty_top_k=3, index_path=path)
-    assert not path.exists()
+def test_typos_are_named(model, nodes, tmp_path):
+    typo = r"similarty_top_k.*Did you mean 'similarity_top_k'"
+    with pytest.raises(ConfigError, match=typo):
+        TreeRetriever(Index.in_memory(model), similarty_top_k=3)
+    with pytest.raises(ConfigError, match=typo):
+        TreeRetriever.from_documents(nodes, model, similarty_top_k=3, index_path=tmp_path / "index")
+    assert not (tmp_path / "index").exists()
 
 
 def test_options_are_checked(model, nodes, shared_index):
@@ -263,7 +261,7 @@ def test_a_score_of_zero_stays_low_for_index_nodes(model, retriever, monkeypatch
 
 
 class Recorder(BaseEventHandler):
-    seen: list = []
+    seen: list
 
     @classmethod
     def class_name(cls):

@@ -15,22 +15,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.stores import SPECS, doc, put, state_for, state_of
+from support.stores import SPECS, doc, fast_place, program_environment, put, run_python, state_for, state_of
 
 from palmette.store.local import LocalBackend
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+ENVIRONMENT = program_environment()
 
 
 @pytest.fixture
-def fast_folder(tmp_path: Path) -> Iterator[Path]:
-    """In memory where there is such a place: a killed process, unlike a power cut, loses nothing it has written."""
-    shared = Path("/dev/shm")
-    if not (shared.is_dir() and os.access(shared, os.W_OK)):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=shared) as folder:
+def fast_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=fast_place()) as folder:
         yield Path(folder)
 
 
@@ -105,8 +100,7 @@ manifest.Manifest.write = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 LocalBackend.create(sys.argv[1], SPECS, fingerprint="model")
 """
     folder = tmp_path / "index"
-    done = subprocess.run([sys.executable, "-c", script, str(folder)], env=ENVIRONMENT, timeout=60)
-    assert done.returncode == -signal.SIGKILL
+    assert run_python(script, folder).returncode == -signal.SIGKILL
     assert any(folder.iterdir())
     with LocalBackend.create(folder, SPECS, fingerprint="model") as backend:
         put(backend, doc("a"))

@@ -8,9 +8,9 @@ Every query is made of one document's words, and that document answers it. The k
 * ``phrase``    a run of 4 to 12 words inside a sentence
 * ``keywords``  the 3 to 6 words that tell the document from the others (tf-idf)
 
-The words may be cut out of the document (an inverse cloze), so that finding the same words again is no help. An
-encoder that is trained needs that; over a frozen one it changed no result (a linear tree on SQuAD passages), and
-each cut document has to be encoded for itself. So by default they stay in.
+The words may be cut out of the document (an inverse cloze), so that finding the same words again is no help.
+An encoder that is trained needs that; over a frozen one it changed no result (linear tree, SQuAD passages),
+and each cut document has to be encoded for itself. So by default they stay in.
 """
 
 from __future__ import annotations

@@ -156,9 +156,7 @@ class _Source:
     def load(self) -> Checkpoint:
         """The checkpoint, fetched as far as needed, and verified."""
         folder = self._fetch([LAYOUT.manifest])
-        pinned = replace(
-            self, revision=folder.name
-        )  # the cache names snapshots by commit: now all files are of one
+        pinned = replace(self, revision=folder.name)  # the cache names it by commit: now all files are of one
         where = f"{self.repo_id}@{folder.name}"
         manifest = pinned._manifest(folder, where)
         pinned._fetch([*manifest.files, LAYOUT.card])
@@ -179,7 +177,7 @@ class _Source:
         except CheckpointError:
             if self.offline:
                 raise
-            self._fetch([LAYOUT.manifest], force=True)
+            self._fetch_afresh([LAYOUT.manifest])
             return Manifest.parse(path.read_bytes(), where)
 
     def _repair(self, folder: Path, manifest: Manifest, flaws: dict[str, str]) -> dict[str, str]:
@@ -187,7 +185,7 @@ class _Source:
         if self.offline:
             return flaws
         try:
-            self._fetch(flaws, force=True)
+            self._fetch_afresh(flaws)
         except (HubError, NotFoundError) as error:
             name, flaw = next(iter(flaws.items()))
             raise CheckpointError(
@@ -201,7 +199,7 @@ class _Source:
             return f"Load it once with the network, which replaces {path}"
         return "It is so in the repository too, a fresh download shows: pin another revision or ask its owner"
 
-    def _fetch(self, names: Iterable[str], *, force: bool = False) -> Path:
+    def _fetch(self, names: Iterable[str]) -> Path:
         """Have these files, if the repository has them, in the cache; the snapshot's folder."""
         from huggingface_hub import snapshot_download
 
@@ -212,11 +210,26 @@ class _Source:
                 token=self.token,
                 cache_dir=self.cache_dir,
                 local_files_only=self.offline,
-                force_download=force,
                 allow_patterns=list(names),
                 endpoint=endpoint(),
             )
         return Path(folder)
+
+    def _fetch_afresh(self, names: Iterable[str]) -> None:
+        """Replace these files in the cache; one by one, as a snapshot would silently fall back on it."""
+        from huggingface_hub import hf_hub_download
+
+        with hub_errors(Target(self.repo_id, self.revision)):
+            for name in names:
+                hf_hub_download(
+                    self.repo_id,
+                    name,
+                    revision=self.revision,
+                    token=self.token,
+                    cache_dir=self.cache_dir,
+                    force_download=True,
+                    endpoint=endpoint(),
+                )
 
     def _names(self) -> list[str]:
         from huggingface_hub import HfApi

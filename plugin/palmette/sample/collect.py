@@ -166,7 +166,7 @@ class Catalogue:
 
     def offer(self, module: types.ModuleType, name: str, value: Any) -> None:
         """Note that ``value`` can be reached as ``name`` in ``module``, and in packages around it."""
-        home = "os.path" if module.__name__ == "posixpath" else module.__name__
+        home = "os.path" if module.__name__ in ("posixpath", "ntpath") else module.__name__
         while home:
             full = name if home == "builtins" else f"{home}.{name}"
             renamed = getattr(value, "__name__", name) != name

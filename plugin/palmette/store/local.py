@@ -254,8 +254,7 @@ class LocalBackend:
             with self.write() as writer:
                 writer.compact()
         with self._pool.connection(write=True) as connection, storage_errors(self.path):
-            connection.execute("PRAGMA incremental_vacuum").fetchall()
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE);")
 
     def verify(self) -> None:
         """Check every file against its checksum, and the database against itself and the arrays."""

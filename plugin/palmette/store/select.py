@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -20,6 +21,7 @@ _FEW = 256  # documents that are quicker read and judged one by one
 _CHUNK = 500  # parameters of one statement
 _PROBE = 2048  # rows counted, at most, to find the narrowest condition
 _COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NONE: Keys = np.empty(0, np.int64)
 
 
@@ -57,7 +59,11 @@ def _select(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
 def rows_among(
     connection: sqlite3.Connection, query: str, values: Sequence[Scalar]
 ) -> Iterator[tuple[Any, ...]]:
-    """Run ``query`` with its ``{}`` standing for the values, some hundreds at a time."""
+    """Run ``query`` with its ``{}`` standing for the values, some hundreds at a time.
+
+    Half surrogate pairs are no text, so nothing stored equals a value that holds one.
+    """
+    values = [value for value in values if not isinstance(value, str) or _SURROGATE.search(value) is None]
     for start in range(0, len(values), _CHUNK):
         some = values[start : start + _CHUNK]
         yield from connection.execute(query.format(", ".join("?" * len(some))), some)

@@ -266,6 +266,7 @@ class _Row(NamedTuple):
 def _row(document: Document) -> _Row:
     if not isinstance(document, Document):
         raise InputError(f"put takes Document objects, got {type(document).__name__}: {document!r:.100}")
+    digest = document.digest  # raises for what is not JSON
     stored = {"id": document.key, "text": document.text}
     for name, part in (
         ("metadata", document.metadata),
@@ -281,7 +282,7 @@ def _row(document: Document) -> _Row:
                 f"document {document.id!r}: its {name} holds half of a surrogate pair at position {error.start}; "
                 "clean it with text.encode('utf-8', 'replace').decode()"
             ) from error
-    return _Row(**stored, digest=document.digest, values=_values(document.metadata))
+    return _Row(**stored, digest=digest, values=_values(document.metadata))
 
 
 def _values(metadata: Metadata) -> list[tuple[str, Scalar]]:
@@ -293,16 +294,12 @@ def _values(metadata: Metadata) -> list[tuple[str, Scalar]]:
 
 
 def _check_ids(ids: Sequence[object]) -> list[str]:
-    """Each id once, without those that no document can have (half surrogate pairs are no text)."""
     if isinstance(ids, str):
         raise InputError(f"ids must be a list of str, got the str {ids!r}; write [{ids!r}]")
-    known: dict[str, None] = {}
     for id in ids:
         if not isinstance(id, str):
             raise InputError(f"ids must be str, got {id!r}")
-        if not any("\ud800" <= character <= "\udfff" for character in id):
-            known[id] = None
-    return list(known)
+    return [str(id) for id in ids]
 
 
 def _pick(array: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:

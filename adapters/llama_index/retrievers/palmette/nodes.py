@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from llama_index.core import schema
 from llama_index.core.constants import DATA_KEY, TYPE_KEY
 from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, TextNode
+from pydantic_core import PydanticSerializationError
 
 from palmette.errors import InputError, NotFoundError
 from palmette.types import Document, Explanation
@@ -102,7 +103,10 @@ def scored(hit: Hit, *, explain: bool) -> NodeWithScore:
 
 def _dump(node: BaseNode) -> dict[str, Any]:
     """``to_dict`` with what it leaves out: the bytes of media, also those of a node referred to."""
-    data: dict[str, Any] = node.to_dict(mode="json")
+    try:
+        data: dict[str, Any] = node.to_dict(mode="json")
+    except PydanticSerializationError as error:
+        raise InputError(f"node {node.node_id!r} must hold JSON values only ({error})") from error
     for name in _RESOURCES:
         resource = getattr(node, name, None)
         if resource is not None and resource.data is not None:

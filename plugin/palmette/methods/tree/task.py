@@ -22,7 +22,11 @@ class TreeTask:
 
     module: Tree
     pairs: EncodedPairs
-    metric: str = "ndcg@10"
+
+    @property
+    def metric(self) -> str:
+        """What the best weights are chosen by: the leaves, or all levels as often as the schedule draws them."""
+        return "ndcg@10" if self.module.config.schedule == "constant" else "ndcg@10 over levels"
 
     def size(self) -> int:
         """Training pairs."""
@@ -37,8 +41,12 @@ class TreeTask:
         config = self.module.config
         if config.schedule == "constant":
             return config.depth
-        weights = torch.arange(1, config.depth + 1).float() ** 2  # P(h) ∝ h²
-        return 1 + int(torch.multinomial(weights, 1, generator=generator))
+        return 1 + int(torch.multinomial(self.chances(), 1, generator=generator))
+
+    def chances(self) -> Tensor:
+        """P(h) ∝ h² of the levels 1 … D."""
+        squares = torch.arange(1, self.module.config.depth + 1).float() ** 2
+        return squares / squares.sum()
 
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator) -> Tensor:
         """InfoNCE of a batch of pairs."""
@@ -51,5 +59,11 @@ class TreeTask:
         return info_nce(similarity * self.module.multiplier, known) + idle
 
     def validate(self, module: nn.Module) -> dict[str, float]:
-        """Retrieval quality on held-out queries, searched at the leaves."""
-        return self.pairs.validate(module, lambda q, d: ntvd(q, d))
+        """Retrieval quality on held-out queries: at the leaves, and over all levels."""
+        scores = self.pairs.validate(module, ntvd)
+        if not scores or self.module.config.schedule == "constant":
+            return scores
+        levels = range(1, self.module.config.depth)
+        inner = [self.pairs.validate(lambda x, h=level: module(x, h), ntvd)["ndcg@10"] for level in levels]
+        average = float(self.chances() @ torch.tensor([*inner, scores["ndcg@10"]]))
+        return {**scores, self.metric: average}

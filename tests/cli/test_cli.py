@@ -1,0 +1,175 @@
+"""The command line, run as a user runs it (in this process, or a child where that matters)."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.tiny import documents, pairs, tree
+
+from palmette.cli import main
+from palmette.cli.parser import COMMANDS, options_of
+from palmette.errors import ConfigError, PalmetteError
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data files, a checkpoint and an index."""
+    folder = tmp_path_factory.mktemp("cli")
+    with (folder / "pairs.jsonl").open("w") as file:
+        file.writelines(json.dumps({"query": q, "positive": p}) + "\n" for q, p in pairs())
+    with (folder / "docs.jsonl").open("w") as file:
+        for d in documents():
+            file.write(json.dumps({"id": d.id, "text": d.text, "metadata": dict(d.metadata)}) + "\n")
+    tree().save_pretrained(folder / "ckpt")
+    assert main(["index", str(folder / "ckpt"), str(folder / "docs.jsonl"), "--out", str(folder / "index"), "--quiet"]) == 0
+    return folder
+
+
+def test_no_arguments_teach(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert "from nothing to answers" in shown
+    assert all(name in shown for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_examples_in_its_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([command, "--help"])
+    assert left.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"palmette {command}" in shown.partition("examples:")[2]
+
+
+def test_train_help_shows_the_methods_own_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "tree", "--help"])
+    shown = capsys.readouterr().out
+    for option in ("--depth", "--schedule", "--steps", "--learning-rate", "(default: 10)"):
+        assert option in shown
+    assert "--width" not in shown
+
+
+def test_train_to_search(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "ckpt"
+    words = ["train", "tree", str(place / "pairs.jsonl"), "--out", str(out), "--encoder", "fake:48"]
+    assert main([*words, "--depth", "4", "--steps", "6", "--batch-size", "8", "--quiet", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["checkpoint"] == str(out)
+    assert made["steps"] == 6
+    assert (tmp_path / "ckpt.training" / "training.jsonl").exists()
+    assert main(["inspect", str(out), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)["model"]
+    assert facts["fingerprint"] == made["fingerprint"]
+    assert facts["structure"]["levels"] == [2, 4, 8, 16]
+    assert main([*words, "--depth", "4", "--steps", "6", "--batch-size", "8", "--quiet", "--json", "--resume"]) == 0
+    assert json.loads(capsys.readouterr().out)["fingerprint"] == made["fingerprint"]
+
+
+def test_index_again_touches_only_what_changed(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed = tmp_path / "docs.jsonl"
+    rows = [json.loads(line) for line in (place / "docs.jsonl").read_text().splitlines()]
+    rows[3]["text"] = "entirely new words"
+    rows.append({"id": "extra", "text": "one more"})
+    changed.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["index", str(place / "ckpt"), "--out", str(tmp_path / "index"), "--quiet", "--json"]
+    assert main([*words, str(place / "docs.jsonl")]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert main([*words, str(changed)]) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert [first[key] for key in ("documents", "added", "updated", "unchanged")] == [48, 48, 0, 0]
+    assert [second[key] for key in ("documents", "added", "updated", "unchanged")] == [49, 1, 1, 47]
+
+
+def test_search_json_filter_level_and_explanation(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", str(place / "index"), "where does the red owl live?", "-k", "3", "--json", "--explain"]
+    assert main([*words, "--level", "3", "--filter", '{"colour": "red"}']) == 0
+    hits = json.loads(capsys.readouterr().out)
+    assert len(hits) == 3
+    assert {hit["metadata"]["colour"] for hit in hits} == {"red"}
+    assert all(len(hit["explanation"]["detail"]["path"]) == 3 for hit in hits)
+    assert sum(part["value"] for part in hits[0]["explanation"]["parts"]) == pytest.approx(hits[0]["score"], abs=1e-5)
+    assert main(["search", str(place / "index"), "red owl", "white hen", "--json"]) == 0
+    assert [len(found) for found in json.loads(capsys.readouterr().out)] == [5, 5]
+
+
+def test_search_for_people(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(place / "index"), "the red owl", "-k", "2", "--explain"]) == 0
+    shown = capsys.readouterr().out
+    assert " 1. 0." in shown
+    assert shown.count("why: overlap") == 2
+
+
+def test_inspect_an_index(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(place / "index")]) == 0
+    shown = capsys.readouterr().out
+    assert "documents: 48" in shown
+    assert "depth: 5" in shown
+
+
+def test_evaluate_beside_baselines(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["evaluate", str(place / "ckpt"), str(place / "pairs.jsonl"), "--split", "train", "--baselines"]
+    assert main([*words, "--quiet"]) == 0
+    table = capsys.readouterr().out
+    assert [line.split()[0] for line in table.splitlines()[2:]] == ["tree", "encoder", "BM25"]
+    assert main([*words, "--quiet", "--json", "--level", "2"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["rows"][0]["name"] == "tree (level=2)"
+    assert report["rows"][2]["metrics"]["ndcg@10"] > 0.9, "BM25 finds documents by their own words"
+    assert set(report["rows"][0]["latency_ms"]) == {"p50", "p95", "p99"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["search", "nowhere", "q"], "nowhere"),
+        (["search", "{index}", "q", "-k", "0"], "k must be a whole number of at least 1, got 0"),
+        (["search", "{index}", "  "], "the query is empty"),
+        (["search", "{index}", "q", "--levle", "3"], "Did you mean 'level'"),
+        (["search", "{index}", "q", "--level", "9"], "between 1 and 5, got 9"),
+        (["search", "{index}", "q", "--filter", "{oops"], "--filter must be JSON"),
+        (["search", "{index}", "q", "--filter", '{"color": 1}'], "colour"),
+        (["index", "{ckpt}", "missing.jsonl", "--out", "x"], "missing.jsonl"),
+        (["inspect", "./missing-dir"], "missing-dir"),
+        (["train", "tree", "missing.jsonl", "--out", "x", "--encoder", "fake"], "missing.jsonl"),
+        (["train", "tree", "{pairs}", "--out", "x", "--encoder", "fake", "--depth", "99"], "depth must be between 1 and 14, got 99"),
+        (["evaluate", "{ckpt}", "{pairs}", "--split", "test"], "test"),
+    ],
+)
+def test_errors_are_one_paragraph(
+    words: list[str], message: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = {"index": place / "index", "ckpt": place / "ckpt", "pairs": place / "pairs.jsonl"}
+    given = [str(names[word[1:-1]]) if word[1:-1] in names else word for word in words]
+    assert main(given) == 1
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert "Traceback" not in shown.err
+    assert shown.out == ""
+    with pytest.raises(PalmetteError):
+        main([*given, "--debug"])
+    assert list(tmp_path.iterdir()) == [], "a refused command leaves nothing behind"
+
+
+def test_bad_usage_is_status_2(place: Path) -> None:
+    for words in (["nonsense"], ["index", "a"], ["inspect", "x", "--level", "3"]):
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        assert left.value.code == 2
+
+
+def test_options_are_read_as_json_where_they_are() -> None:
+    assert options_of(["--level", "5", "--rerank=encoder", "--flat", "--x-y", "-1"]) == {"level": 5, "rerank": "encoder", "flat": True, "x_y": -1}
+    with pytest.raises(ConfigError, match="stray"):
+        options_of(["stray"])
+
+
+def test_as_a_module_and_into_a_closed_pipe(place: Path) -> None:
+    search = f"{sys.executable} -m palmette search {place / 'index'} owl cat dog -k 48 --json"
+    env = {"PYTHONPATH": ":".join(path for path in sys.path if path), "PATH": "/usr/bin:/bin", "HOME": str(place)}
+    done = subprocess.run(f"{search} | head -1", shell=True, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "["
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,243 @@
+"""Many readers and one writer at a time, in threads, processes and forks: nobody sees half a write."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.stores import SPECS, delete, doc, program_environment, put, run_python, state_for, state_of
+
+from palmette.errors import LockedError
+from palmette.search.probe import Probe
+from palmette.store.filters import parse_filter
+from palmette.store.local import LocalBackend
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model").close()
+    return tmp_path / "index"
+
+
+def generation(n: int) -> list:
+    """What the writer below keeps whole: ten documents of one version."""
+    return [doc(f"d{i}", f"version {n}", version=n) for i in range(10)]
+
+
+def check_whole(backend: LocalBackend) -> int:
+    """Everything seen in one view belongs to one version; returns it."""
+    with backend.read(parse_filter({"version": {"$gte": 0}})) as view:
+        keys = view.keys().tolist()
+        found = view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "overlap"), 99)
+        documents, leaves = view.documents(keys), view.array("leaves", keys)
+    versions = {document.metadata["version"] for document in documents}
+    assert len(versions) == 1
+    [version] = versions
+    assert sorted(found.keys[0]) == keys
+    expected = state_for(generation(version))
+    assert {document.key: document for document in documents} == {id: entry[0] for id, entry in expected.items()}
+    for document, leaf in zip(documents, leaves, strict=True):
+        assert expected[document.key][1].startswith(leaf.tobytes())
+    return int(version)
+
+
+@pytest.mark.parametrize("place", ["folder", "memory"])
+def test_threads_read_whole_states_while_one_writes(place: str, folder: Path) -> None:
+    backend = LocalBackend.open(folder) if place == "folder" else LocalBackend.in_memory(SPECS)
+    put(backend, *generation(0))
+    done = threading.Event()
+
+    def read() -> list[int]:
+        seen = [check_whole(backend)]
+        while not done.is_set():
+            seen.append(check_whole(backend))
+        return seen
+
+    with ThreadPoolExecutor(4) as threads:
+        readers = [threads.submit(read) for _ in range(4)]
+        try:
+            for n in range(1, 25):
+                put(backend, *generation(n))
+                if n % 5 == 0:
+                    backend.compact()
+        finally:
+            done.set()
+        for reader in readers:
+            seen = reader.result()
+            assert seen == sorted(seen)
+    assert check_whole(backend) == 24
+    backend.verify()
+    backend.close()
+
+
+READER = """
+import sys, os
+sys.path.insert(0, sys.argv[2])
+from test_concurrency import check_whole
+from palmette.store.local import LocalBackend
+backend = LocalBackend.open(sys.argv[1])
+print("ready", flush=True)
+seen = [check_whole(backend)]
+while seen[-1] < 30:
+    seen.append(check_whole(backend))
+    assert seen[-2] <= seen[-1]
+print(len(set(seen)))
+"""
+
+
+def test_processes_read_whole_states_while_one_writes(folder: Path) -> None:
+    with LocalBackend.open(folder) as backend:
+        put(backend, *generation(0))
+        program = [sys.executable, "-c", READER, str(folder), str(Path(__file__).parent)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        readers = [subprocess.Popen(program, env=program_environment(), **pipes) for _ in range(2)]
+        for reader in readers:
+            assert reader.stdout.readline() == "ready\n"
+        for n in range(1, 31):
+            put(backend, *generation(n))
+            if n % 4 == 0:
+                backend.compact()
+        for reader in readers:
+            output, errors = reader.communicate(timeout=60)
+            assert reader.returncode == 0, errors
+            assert int(output) >= 2
+        backend.verify()
+
+
+def test_two_processes_write_in_turns(folder: Path) -> None:
+    script = """
+import sys
+from support.stores import doc, put
+from palmette.store.local import LocalBackend
+backend = LocalBackend.open(sys.argv[1], lock_timeout=60)
+for i in range(15):
+    put(backend, doc(f"{sys.argv[2]}{i}"), doc("shared", sys.argv[2]))
+"""
+    writers = [
+        subprocess.Popen([sys.executable, "-c", script, str(folder), name], env=program_environment()) for name in "ab"
+    ]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    with LocalBackend.open(folder) as backend:
+        assert set(state_of(backend)) == {"shared", *(f"{name}{i}" for name in "ab" for i in range(15))}
+        with backend.read() as view:
+            keys = view.keys()
+        assert len(np.unique(keys)) == 31
+
+
+def test_threads_write_in_turns(folder: Path) -> None:
+    with LocalBackend.open(folder, lock_timeout=60) as backend, ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda i: put(backend, doc(f"d{i}")), range(24)))
+        assert len(state_of(backend)) == 24
+        backend.verify()
+
+
+def test_a_held_lock_names_its_owner(folder: Path) -> None:
+    script = """
+import sys
+from palmette.store.local import LocalBackend
+with LocalBackend.open(sys.argv[1]).write():
+    print("holding", flush=True)
+    sys.stdin.read()
+"""
+    program = [sys.executable, "-c", script, str(folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(program, env=program_environment(), **pipes) as owner:
+        assert owner.stdout.readline() == "holding\n"
+        with LocalBackend.open(folder, lock_timeout=0.1) as backend:
+            assert state_of(backend) == {}  # reading is free
+            with pytest.raises(LockedError, match=rf"process {owner.pid} on .* since 20.*waited 0\.1 s"):
+                put(backend, doc("a"))
+            owner.kill()
+            owner.wait()
+            put(backend, doc("a"))  # a dead owner holds nothing
+            assert set(state_of(backend)) == {"a"}
+
+
+def test_a_write_within_a_write_is_refused(folder: Path) -> None:
+    with (
+        LocalBackend.open(folder, lock_timeout=0.1) as backend,
+        backend.write() as writer,
+        pytest.raises(LockedError, match=rf"this process \(pid {os.getpid()}\), in a write\(\) that is still open"),
+        backend.write(),
+    ):
+        writer.delete([])
+
+
+def test_a_view_stays_as_it_was(folder: Path) -> None:
+    with LocalBackend.open(folder) as backend:
+        put(backend, doc("a", n=1), doc("b", n=1))
+        with backend.read(parse_filter({"n": 1})) as view:
+            keys = view.keys().tolist()
+            before = view.documents(keys), view.array("leaves", keys).tolist()
+            delete(backend, "a")
+            put(backend, doc("b", "changed", n=2), doc("c", n=1))
+            backend.compact()
+            assert len(view) == 2
+            assert (view.documents(keys), view.array("leaves", keys).tolist()) == before
+            assert view.key_of("c") is None
+            probe = Probe("leaves", np.ones((1, 8), np.float32), "inner_product")
+            assert sorted(view.nearest(probe, 9).keys[0]) == keys
+        assert set(state_of(backend)) == {"b", "c"}
+
+
+def test_one_view_serves_many_threads(folder: Path) -> None:
+    with LocalBackend.open(folder) as backend:
+        documents = [doc(f"d{i}") for i in range(50)]
+        put(backend, *documents)
+        with backend.read() as view, ThreadPoolExecutor(8) as threads:
+            keys = view.keys().tolist()
+
+            def use(i: int) -> bool:
+                return view.documents([keys[i]]) == [documents[i]] and view.key_of(f"d{i}") == keys[i]
+
+            assert all(threads.map(use, list(range(50)) * 4))
+
+
+def in_fork(use: Callable[[], object]) -> None:
+    """Run in a forked child; its failure is ours."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            use()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_forked_children_read_and_write(folder: Path) -> None:
+    script = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_concurrency import in_fork
+from support.stores import SPECS, doc, put, state_of
+from palmette.store.local import LocalBackend
+backend = LocalBackend.open(sys.argv[1])
+memory = LocalBackend.in_memory(SPECS)
+for one in (backend, memory):
+    put(one, doc("parent"))
+    with one.read() as view:
+        def child():
+            assert set(state_of(one)) == {"parent"}
+            put(one, doc("child"))
+            one.verify()
+            one.close()
+        in_fork(child)
+        assert view.key_of("child") is None
+    assert set(state_of(one)) == {"parent", "child"}
+    put(one, doc("again"))
+    one.verify()
+assert memory.path.exists()
+memory.close()
+"""
+    done = run_python(script, folder, Path(__file__).parent)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,49 @@
+"""What users import, and what importing costs."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import palmette
+
+NAMES = """Document Encoder Explanation FakeEncoder Hit Index Model PalmetteError Pair Part RetrievalData TreeModel
+__version__ evaluate load_data load_encoder load_model sample_data""".split()
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(palmette.__all__) == sorted(NAMES)
+    assert dir(palmette) == palmette.__all__
+    for name in NAMES:
+        assert getattr(palmette, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Forest'"):
+        palmette.Forest  # noqa: B018
+
+
+@pytest.mark.parametrize("module", ["palmette", "langchain_palmette", "llama_index.retrievers.palmette"])
+def test_importing_loads_nothing_heavy(module: str) -> None:
+    heavy = ["torch", "numba", "faiss", "sentence_transformers", "transformers", "accelerate", "scipy", "huggingface_hub"]
+    script = f"import sys; sys.path[:0] = {sys.path!r}; import {module}; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_error_is_in_the_drawn_tree() -> None:
+    errors = importlib.import_module("palmette.errors")
+    drawing = errors.__doc__
+    for name in errors.__all__:
+        cls = getattr(errors, name)
+        assert issubclass(cls, palmette.PalmetteError)
+        assert name in drawing
+        for base in cls.__mro__[1:]:
+            if base in (ValueError, LookupError, ImportError):
+                line = next(line for line in drawing.splitlines() if f" {name} " in f"{line} ")
+                inherits = cls.__bases__[0] is not palmette.PalmetteError
+                assert inherits or f"also {base.__name__}" in line
+
+
+def test_a_missing_extra_names_the_pip_line() -> None:
+    from palmette.errors import MissingExtraError
+
+    assert "pip install 'palmette[gpu]'" in str(MissingExtraError("faiss", "gpu", "engine='faiss'"))
