@@ -71,7 +71,9 @@ def test_the_parts_of_an_explanation_add_up_to_the_score(index: Index) -> None:
         assert explanation.score == pytest.approx(hit.score, abs=1e-5)
         assert explanation.text
     explained = index.explain(QUERIES[0], "red-owl")
-    assert explained.score == pytest.approx({h.id: h.score for h in index.search(QUERIES[0], k=48)}["red-owl"], abs=1e-5)
+    assert explained.score == pytest.approx(
+        {h.id: h.score for h in index.search(QUERIES[0], k=48)}["red-owl"], abs=1e-5
+    )
 
 
 def test_k_is_honoured(index: Index) -> None:
@@ -87,13 +89,18 @@ def test_k_is_honoured(index: Index) -> None:
     [
         ({"colour": "red"}, lambda m: m["colour"] == "red"),
         ({"house": {"$gte": 40}}, lambda m: m["house"] >= 40),
-        ({"animal": {"$in": ["cat", "hen"]}, "colour": {"$ne": "blue"}}, lambda m: m["animal"] in ("cat", "hen") and m["colour"] != "blue"),
+        (
+            {"animal": {"$in": ["cat", "hen"]}, "colour": {"$ne": "blue"}},
+            lambda m: m["animal"] in ("cat", "hen") and m["colour"] != "blue",
+        ),
         ({"$or": [{"animal": "ant"}, {"house": 3}]}, lambda m: m["animal"] == "ant" or m["house"] == 3),
         ({"$not": {"colour": {"$in": list(COLOURS[:5])}}}, lambda m: m["colour"] == "golden"),
         ({"tags": {"$all": ["black", "fox"]}}, lambda m: set(m["tags"]) >= {"black", "fox"}),
     ],
 )
-def test_filters_are_applied_before_ranking(index: Index, condition: dict, expected: Callable[[dict], bool]) -> None:
+def test_filters_are_applied_before_ranking(
+    index: Index, condition: dict, expected: Callable[[dict], bool]
+) -> None:
     wanted = {d.id for d in documents() if expected(d.metadata)}
     found = index.search("a golden owl", k=48, filter=condition)
     assert {hit.id for hit in found} == wanted
@@ -132,7 +139,9 @@ def test_a_narrowed_index_cannot_be_widened(index: Index) -> None:
 def test_threshold_leaves_weak_hits_out(index: Index) -> None:
     hits = index.search("red owl", k=48)
     cut = hits[9].score
-    assert [h.id for h in index.search("red owl", k=48, threshold=cut)] == [h.id for h in hits if h.score >= cut]
+    assert [h.id for h in index.search("red owl", k=48, threshold=cut)] == [
+        h.id for h in hits if h.score >= cut
+    ]
     assert index.search("red owl", threshold=1e9) == []
 
 
@@ -151,8 +160,12 @@ def test_adding_twice_changes_nothing_and_other_text_is_refused(index: Index) ->
 
 def test_upsert_replaces_what_changed_and_only_that(index: Index) -> None:
     stale = next(h for h in index.search("where does the red owl live?", k=48) if h.id == "red-owl")
-    changed = Document(id="red-owl", text="A submarine dives under the polar ice.", metadata={"colour": "red"})
-    changes = index.upsert([*documents()[:2], *documents()[3:], changed, Document(id="new", text="brand new")])
+    changed = Document(
+        id="red-owl", text="A submarine dives under the polar ice.", metadata={"colour": "red"}
+    )
+    changes = index.upsert(
+        [*documents()[:2], *documents()[3:], changed, Document(id="new", text="brand new")]
+    )
     assert (changes.added, changes.updated, len(changes.unchanged)) == (["new"], ["red-owl"], 47)
     assert index.get(["red-owl"]) == [changed]
     assert index.search("submarine under the polar ice", k=1)[0].id == "red-owl"
@@ -188,7 +201,13 @@ def test_an_emptied_index_still_answers(index: Index) -> None:
 
 @pytest.mark.parametrize(
     ("query", "words"),
-    [("", "empty"), (" \n\t", "empty"), (3, "got int"), (["ok", ""], "empty"), (["ok", None], "must be a str, got NoneType")],
+    [
+        ("", "empty"),
+        (" \n\t", "empty"),
+        (3, "got int"),
+        (["ok", ""], "empty"),
+        (["ok", None], "must be a str, got NoneType"),
+    ],
 )
 def test_unusable_queries_are_refused(index: Index, query: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
@@ -226,7 +245,11 @@ def test_an_encoder_that_returns_nan_loses_nothing(model: Model) -> None:
             return states
 
     encoder = Broken(48)
-    made = Index.in_memory(TreeModel.fit([("a", "b c"), ("d", "e f"), ("g", "h")], encoder=encoder, depth=2, steps=1, batch_size=2))
+    made = Index.in_memory(
+        TreeModel.fit(
+            [("a", "b c"), ("d", "e f"), ("g", "h")], encoder=encoder, depth=2, steps=1, batch_size=2
+        )
+    )
     made.add(["a text", "another"])
     encoder.broken = True
     with pytest.raises(EncodingError, match="poison"):
@@ -242,7 +265,9 @@ def test_embeddings_can_be_searched_with(index: Index, model: Model) -> None:
         found = index.search(vectors, k=3)
     except ConfigError:
         pytest.skip(f"{model.method} needs the text itself")
-    assert [[h.id for h in hits] for hits in found] == [[h.id for h in hits] for hits in index.search(QUERIES, k=3)]
+    assert [[h.id for h in hits] for hits in found] == [
+        [h.id for h in hits] for hits in index.search(QUERIES, k=3)
+    ]
     with pytest.raises(InputError, match=r"\[Q, 48\]"):
         index.search(vectors[:, :7])
     with pytest.raises(InputError, match="finite"):
@@ -263,7 +288,9 @@ def test_an_index_reopens_as_it_was(model: Model, tmp_path) -> None:
 
 def test_an_index_refuses_another_model_and_folders_in_use(model: Model, tmp_path) -> None:
     Index.create(tmp_path / "i", model).close()
-    other = TreeModel.fit([("a", "b c"), ("d", "e f"), ("g", "h")], encoder=FakeEncoder(8), depth=2, steps=1, batch_size=2)
+    other = TreeModel.fit(
+        [("a", "b c"), ("d", "e f"), ("g", "h")], encoder=FakeEncoder(8), depth=2, steps=1, batch_size=2
+    )
     with pytest.raises(ModelMismatchError):
         Index.open(tmp_path / "i", other)
     with pytest.raises(InputError, match=r"Index\.open it"):

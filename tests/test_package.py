@@ -23,15 +23,32 @@ def test_only_packages_lie_where_imports_look() -> None:
 
 
 def test_every_package_is_typed() -> None:
-    for package in ("plugin/palmette", "adapters/langchain_palmette", "adapters/llama_index/retrievers/palmette"):
+    for package in (
+        "plugin/palmette",
+        "adapters/langchain_palmette",
+        "adapters/llama_index/retrievers/palmette",
+    ):
         assert (ROOT / package / "py.typed").exists()
 
 
 def test_the_extras_are_those_that_errors_name() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert set(project["optional-dependencies"]) == {"langchain", "llama-index", "cpu", "gpu", "baselines", "demo", "dev", "all"}
-    assert not any("==" in line and "gt-all" not in line for line in project["dependencies"]), "ranges, not pins"
-    source = "".join(path.read_text() for folder in ("plugin", "adapters") for path in (ROOT / folder).rglob("*.py"))
+    assert set(project["optional-dependencies"]) == {
+        "langchain",
+        "llama-index",
+        "cpu",
+        "gpu",
+        "baselines",
+        "demo",
+        "dev",
+        "all",
+    }
+    assert not any("==" in line and "gt-all" not in line for line in project["dependencies"]), (
+        "ranges, not pins"
+    )
+    source = "".join(
+        path.read_text() for folder in ("plugin", "adapters") for path in (ROOT / folder).rglob("*.py")
+    )
     named = set(re.findall(r'raise MissingExtraError\(\s*[^,]+,\s*"([\w-]+)"', source))
     assert named
     assert named <= set(project["optional-dependencies"])

@@ -23,7 +23,16 @@ def test_the_public_names_are_these() -> None:
 
 @pytest.mark.parametrize("module", ["palmette", "langchain_palmette", "llama_index.retrievers.palmette"])
 def test_importing_loads_nothing_heavy(module: str) -> None:
-    heavy = ["torch", "numba", "faiss", "sentence_transformers", "transformers", "accelerate", "scipy", "huggingface_hub"]
+    heavy = [
+        "torch",
+        "numba",
+        "faiss",
+        "sentence_transformers",
+        "transformers",
+        "accelerate",
+        "scipy",
+        "huggingface_hub",
+    ]
     script = f"import sys; sys.path[:0] = {sys.path!r}; import {module}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -28,13 +28,17 @@ def test_it_learns_and_keeps_the_best_weights() -> None:
 
 def test_the_best_weights_come_back_when_later_ones_are_worse() -> None:
     task = Quadratic(spoil_after=40)  # from step 40 on, the target runs away
-    done = train(task, TrainingConfig(steps=100, batch_size=8, learning_rate=0.05, decay="constant"), device="cpu")
+    done = train(
+        task, TrainingConfig(steps=100, batch_size=8, learning_rate=0.05, decay="constant"), device="cpu"
+    )
     assert done.best_step == 40
     assert -task.validate(task.module)["closeness"] == pytest.approx(-done.metrics["closeness"], abs=1e-6)
 
 
 def test_patience_stops_early() -> None:
-    config = TrainingConfig(steps=400, batch_size=8, learning_rate=0.05, evaluate_every=10, patience=3, decay="constant")
+    config = TrainingConfig(
+        steps=400, batch_size=8, learning_rate=0.05, evaluate_every=10, patience=3, decay="constant"
+    )
     done = train(Quadratic(spoil_after=40), config, device="cpu")
     assert done.stopped_early
     assert done.steps == done.best_step + 30
@@ -81,13 +85,18 @@ def test_resume_after_a_kill_ends_where_an_unbroken_run_ends(tmp_path: Path, kil
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": search}, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
-    config = TrainingConfig(steps=50, batch_size=8, learning_rate=0.05, save_every=10, evaluate_every=10, seed=3)
+    config = TrainingConfig(
+        steps=50, batch_size=8, learning_rate=0.05, save_every=10, evaluate_every=10, seed=3
+    )
     resumed, unbroken = Quadratic(dropout=0.3), Quadratic(dropout=0.3)
     second = train(resumed, config, device="cpu", output_dir=tmp_path, resume=True)
     first = train(unbroken, config, device="cpu")
     assert torch.equal(resumed.module.weight, unbroken.module.weight)
     assert len(resumed.drawn) == 50 - killed_at // 10 * 10
-    stripped = [[{k: v for k, v in entry.items() if k != "seconds"} for entry in run.history] for run in (first, second)]
+    stripped = [
+        [{k: v for k, v in entry.items() if k != "seconds"} for entry in run.history]
+        for run in (first, second)
+    ]
     assert stripped[0] == stripped[1]
     lines = [json.loads(line) for line in (tmp_path / "training.jsonl").read_text().splitlines()]
     assert lines == second.history
@@ -109,11 +118,23 @@ def test_resume_needs_the_same_settings_and_a_readable_state(tmp_path: Path) -> 
         other = TrainingConfig(steps=10, batch_size=8, learning_rate=0.01)
         train(Quadratic(), other, device="cpu", output_dir=tmp_path, resume=True)
     with pytest.raises(TrainingError, match="size: 32 then, 16 now"):
-        train(Quadratic(size=16), TrainingConfig(steps=10, batch_size=8), device="cpu", output_dir=tmp_path, resume=True)
+        train(
+            Quadratic(size=16),
+            TrainingConfig(steps=10, batch_size=8),
+            device="cpu",
+            output_dir=tmp_path,
+            resume=True,
+        )
     state = tmp_path / "training.safetensors"
     state.write_bytes(state.read_bytes()[:100])
     with pytest.raises(TrainingError, match="delete it to start anew"):
-        train(Quadratic(), TrainingConfig(steps=10, batch_size=8), device="cpu", output_dir=tmp_path, resume=True)
+        train(
+            Quadratic(),
+            TrainingConfig(steps=10, batch_size=8),
+            device="cpu",
+            output_dir=tmp_path,
+            resume=True,
+        )
     with pytest.raises(ConfigError, match="output_dir"):
         train(Quadratic(), TrainingConfig(steps=10), device="cpu", resume=True)
 
@@ -152,7 +173,8 @@ def test_rate_rises_then_falls(decay: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"steps": -1}, {"batch_size": 1}, {"learning_rate": 0}, {"warmup": 2}, {"seed": -1}, {"patience": 0}]
+    "options",
+    [{"steps": -1}, {"batch_size": 1}, {"learning_rate": 0}, {"warmup": 2}, {"seed": -1}, {"patience": 0}],
 )
 def test_settings_out_of_range_are_refused(options: dict) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):

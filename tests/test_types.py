@@ -10,12 +10,22 @@ from palmette.errors import InputError, PalmetteError
 
 
 def test_an_id_is_made_from_the_content_and_only_from_it() -> None:
-    first, again = Document(text="a", metadata={"x": 1, "y": 2}), Document(text="a", metadata={"y": 2, "x": 1})
+    first, again = (
+        Document(text="a", metadata={"x": 1, "y": 2}),
+        Document(text="a", metadata={"y": 2, "x": 1}),
+    )
     assert first.id == again.id
-    assert len({first.id, Document(text="a").id, Document(text="b").id, Document(text="a", fields={"t": "a"}).id}) == 4
+    assert (
+        len(
+            {first.id, Document(text="a").id, Document(text="b").id, Document(text="a", fields={"t": "a"}).id}
+        )
+        == 4
+    )
 
 
-@given(st.text(min_size=1).filter(str.strip), st.dictionaries(st.text(), st.integers() | st.text() | st.none()))
+@given(
+    st.text(min_size=1).filter(str.strip), st.dictionaries(st.text(), st.integers() | st.text() | st.none())
+)
 def test_digest_tells_every_change(text: str, metadata: dict) -> None:
     document = Document(id="x", text=text, metadata=metadata)
     assert document.digest == Document(id="y", text=text, metadata=dict(metadata)).digest
@@ -51,7 +61,11 @@ def test_fields_are_the_content_where_there_is_no_text() -> None:
 
 def test_explanation_is_json() -> None:
     explanation = Explanation(0.5, [Part("a", 0.3), Part("b", 0.2, {"n": 1})], "because")
-    assert json.loads(json.dumps(explanation.to_dict()))["parts"][1] == {"name": "b", "value": 0.2, "detail": {"n": 1}}
+    assert json.loads(json.dumps(explanation.to_dict()))["parts"][1] == {
+        "name": "b",
+        "value": 0.2,
+        "detail": {"n": 1},
+    }
     assert str(explanation) == "because"
 
 

@@ -26,7 +26,9 @@ def check_k(k: object) -> int:
 def check_queries(given: Sequence[str]) -> Sequence[str]:
     """Texts with at least one word each."""
     if not isinstance(given, Sequence):
-        raise InputError(f"a query is a str, a list of str or an array of embeddings, got {type(given).__name__}")
+        raise InputError(
+            f"a query is a str, a list of str or an array of embeddings, got {type(given).__name__}"
+        )
     for text in given:
         if not isinstance(text, str):
             raise InputError(f"a query must be a str, got {type(text).__name__}: {text!r:.80}")
@@ -58,7 +60,9 @@ def check_documents(given: Iterable[Document | str]) -> list[Document]:
     documents = [Document(text=item) if isinstance(item, str) else item for item in given]
     for position, item in enumerate(documents):
         if not isinstance(item, Document):
-            raise InputError(f"item {position} is a {type(item).__name__}, not a palmette.Document or a str: {item!r:.80}")
+            raise InputError(
+                f"item {position} is a {type(item).__name__}, not a palmette.Document or a str: {item!r:.80}"
+            )
     return documents
 
 
@@ -69,5 +73,7 @@ def unique(documents: Sequence[Document]) -> dict[str, Document]:
         digest = document.digest  # raises where metadata is not JSON, before anything is written
         before = unique.setdefault(document.key, document)
         if before.digest != digest:
-            raise DuplicateIdError(f"id {document.key!r} is given twice with different content: nothing was added")
+            raise DuplicateIdError(
+                f"id {document.key!r} is given twice with different content: nothing was added"
+            )
     return unique

@@ -54,7 +54,11 @@ def _fits(value: object, hint: object) -> bool:
 
 
 def _spell(hint: object) -> str:
-    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "").replace("NoneType", "None")
+    return (
+        hint.__name__
+        if isinstance(hint, type)
+        else str(hint).replace("typing.", "").replace("NoneType", "None")
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +112,9 @@ class Config:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read back what :meth:`to_dict` wrote; unknown and missing keys raise."""
         check_keys(cls.__name__, data, cls.names())
-        required = [f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING]
+        required = [
+            f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING
+        ]
         if missing := [name for name in required if name not in data]:
             raise ConfigError(f"{cls.__name__}: {missing[0]!r} is missing")
         return cls(**data)

@@ -76,7 +76,10 @@ class Report:
             for row in self.rows
         ]
         widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
-        shown = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in [head, *lines]]
+        shown = [
+            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+            for line in [head, *lines]
+        ]
         title = f"{self.data}, {self.split}: {self.queries:,} queries, {self.documents:,} documents"
         return "\n".join([title, *shown])
 
@@ -114,12 +117,20 @@ def evaluate(
         systems.append((f"encoder {model.encoder.name}", lambda: _encoder_search(model, loaded, progress)))
         systems.append(("BM25", lambda: _bm25_search(loaded)))
     hidden = None if progress is None else not progress
-    rows = [_measure(name, make, judged) for name, make in tqdm(systems, desc="Evaluating", unit="system", disable=hidden)]
+    rows = [
+        _measure(name, make, judged)
+        for name, make in tqdm(systems, desc="Evaluating", unit="system", disable=hidden)
+    ]
     return Report(loaded.name, split, len(loaded.corpus), len(judged.queries), rows)
 
 
 def evaluate_index(
-    index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]], *, filter: Filter | None = None, **options: Any
+    index: Index,
+    queries: Mapping[str, str],
+    qrels: Mapping[str, Mapping[str, int]],
+    *,
+    filter: Filter | None = None,
+    **options: Any,
 ) -> Row:
     """Measure an index as it stands, on queries and judgements by document id."""
     asked = {id: text for id, text in queries.items() if id in qrels}
@@ -145,7 +156,9 @@ def _label(model: Model, options: Mapping[str, Any]) -> str:
     return f"{model.method} ({chosen})" if chosen else model.method
 
 
-def _model_search(model: Model, data: RetrievalData, progress: bool | None, options: Mapping[str, Any]) -> Search:
+def _model_search(
+    model: Model, data: RetrievalData, progress: bool | None, options: Mapping[str, Any]
+) -> Search:
     index = Index.in_memory(model)
     index.add(data.corpus, progress=progress)
     return lambda texts, k: [[hit.id for hit in hits] for hits in index.search(list(texts), k, **options)]

@@ -15,7 +15,15 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from palmette.aio import in_thread
-from palmette.checks import Embeddings, check_documents, check_embeddings, check_ids, check_k, check_queries, unique
+from palmette.checks import (
+    Embeddings,
+    check_documents,
+    check_embeddings,
+    check_ids,
+    check_k,
+    check_queries,
+    unique,
+)
 from palmette.errors import DuplicateIdError, InputError, ModelMismatchError, NotFoundError
 from palmette.model import Model, Queries
 from palmette.registry import load_model
@@ -127,7 +135,9 @@ class Index:
     @classmethod
     def in_memory(cls, model: Model, *, engine: Engine = "exact") -> Self:
         """An index that lives as long as the object."""
-        return cls(model, LocalBackend.in_memory(model.arrays(), fingerprint=model.fingerprint, engine=engine))
+        return cls(
+            model, LocalBackend.in_memory(model.arrays(), fingerprint=model.fingerprint, engine=engine)
+        )
 
     def narrowed(self, filter: FilterLike) -> Self:
         """The same index, seen through a filter that nothing done with the result can get around (a tenant, a language).
@@ -155,7 +165,9 @@ class Index:
         """Add documents, replacing those whose id exists with other content; unchanged ones are not encoded again."""
         return self._write(check_documents(documents), replace=True, batch_size=batch_size, progress=progress)
 
-    def _write(self, given: list[Document], *, replace: bool, batch_size: int, progress: bool | None) -> Changes:
+    def _write(
+        self, given: list[Document], *, replace: bool, batch_size: int, progress: bool | None
+    ) -> Changes:
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         latest = unique(given)
@@ -171,7 +183,9 @@ class Index:
                 )
             fresh = [document for id, document in latest.items() if id not in held or id in changed]
             hidden = None if progress is None else not progress
-            with tqdm(total=len(fresh), desc="Indexing", unit="doc", disable=hidden if len(fresh) > 64 else True) as bar:
+            with tqdm(
+                total=len(fresh), desc="Indexing", unit="doc", disable=hidden if len(fresh) > 64 else True
+            ) as bar:
                 for start in range(0, len(fresh), batch_size):
                     batch = fresh[start : start + batch_size]
                     writer.put(batch, self.model.encode_documents(batch))
@@ -200,7 +214,9 @@ class Index:
         listed = list(ids)
         hidden = [id for id, document in zip(listed, self.get(listed), strict=True) if document is None]
         if hidden:
-            raise DuplicateIdError(f"id {hidden[0]!r} is taken by a document outside this view: give another id")
+            raise DuplicateIdError(
+                f"id {hidden[0]!r} is taken by a document outside this view: give another id"
+            )
 
     def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
         """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""
@@ -226,7 +242,12 @@ class Index:
         found = self.backend.get(check_ids(ids))
         if self.within is None:
             return found
-        return [document if document is not None and matches(self.within, document.metadata, document.key) else None for document in found]
+        return [
+            document
+            if document is not None and matches(self.within, document.metadata, document.key)
+            else None
+            for document in found
+        ]
 
     def copy_to(self, path: str | Path, *, batch_size: int = 1024) -> Self:
         """A copy in a new folder, compact, without encoding anything again."""
@@ -245,7 +266,13 @@ class Index:
 
     @overload
     def search(
-        self, query: str, k: int = 10, *, filter: FilterLike = None, threshold: float | None = None, **options: Any
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        filter: FilterLike = None,
+        threshold: float | None = None,
+        **options: Any,
     ) -> list[Hit]: ...
 
     @overload
@@ -317,11 +344,17 @@ class Index:
         wanted = np.unique(found.keys[keep]).tolist()
         documents = dict(zip(wanted, view.documents(wanted), strict=True))
         results = []
-        for row, (keys, scores, kept) in enumerate(zip(found.keys.tolist(), found.scores.tolist(), keep, strict=True)):
+        for row, (keys, scores, kept) in enumerate(
+            zip(found.keys.tolist(), found.scores.tolist(), keep, strict=True)
+        ):
             one = {name: array[row : row + 1] for name, array in queries.items()}
             results.append(
                 [
-                    Hit(documents[key], score, partial(self._explain_later, key, documents[key].key, one, options))
+                    Hit(
+                        documents[key],
+                        score,
+                        partial(self._explain_later, key, documents[key].key, one, options),
+                    )
                     for key, score, kept_one in zip(keys, scores, kept, strict=True)
                     if kept_one
                 ]

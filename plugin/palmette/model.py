@@ -36,7 +36,14 @@ from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
 from palmette.encoder import Encoder, load_encoder
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError
-from palmette.hub import Checkpoint, fingerprint_of, open_checkpoint, push_checkpoint, render_card, save_checkpoint
+from palmette.hub import (
+    Checkpoint,
+    fingerprint_of,
+    open_checkpoint,
+    push_checkpoint,
+    render_card,
+    save_checkpoint,
+)
 from palmette.search.arrays import ArrayView
 from palmette.search.probe import ArraySpec, Floats, Found
 from palmette.training import Task, Trained, TrainingConfig, train
@@ -107,7 +114,9 @@ class Model(ABC):
 
     @classmethod
     @abstractmethod
-    def task(cls, config: Any, data: RetrievalData, encoder: Encoder, cache: EncodingCache, **how: Any) -> tuple[Config, Task]:
+    def task(
+        cls, config: Any, data: RetrievalData, encoder: Encoder, cache: EncodingCache, **how: Any
+    ) -> tuple[Config, Task]:
         """The training task, and the config completed from the data (widths, sizes)."""
 
     @classmethod
@@ -129,7 +138,9 @@ class Model(ABC):
 
     def encode_embeddings(self, vectors: Floats) -> Queries:
         """Query arrays from the encoder's own query vectors [Q, d], where the method needs no more than those."""
-        raise ConfigError(f"a {self.method} model reads more of the text than its embedding: search with the text itself")
+        raise ConfigError(
+            f"a {self.method} model reads more of the text than its embedding: search with the text itself"
+        )
 
     @abstractmethod
     def search(self, view: View, queries: Queries, k: int, options: Any) -> Found:
@@ -165,7 +176,9 @@ class Model(ABC):
         training = TrainingConfig.of(**{key: value for key, value in options.items() if key in loop})
         loaded = load_data(data, seed=training.seed)
         if not loaded.qrels.get("train"):
-            raise InputError(f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed")
+            raise InputError(
+                f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
+            )
         coder = load_encoder(encoder, device=device)
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
         config, task = cls.task(config, loaded, coder, store, seed=training.seed, progress=progress)
@@ -254,7 +267,9 @@ class Model(ABC):
         return cls.from_checkpoint(checkpoint, encoder=encoder, device=device, **hub, **encoder_options)
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any) -> Self:
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any
+    ) -> Self:
         """The model of an opened checkpoint; loading the same twice gives the same object."""
         facts = checkpoint.config
         if facts.get("method") != cls.method:
@@ -272,7 +287,9 @@ class Model(ABC):
         except RuntimeError as error:
             raise CheckpointError(f"{checkpoint.path}: weights do not fit the config ({error})") from error
         record = Record.from_dict(facts.get("record", {}))
-        model = cls(config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision)
+        model = cls(
+            config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision
+        )
         model._fingerprint = checkpoint.fingerprint
         _LOADED[key] = model
         return model
@@ -294,7 +311,9 @@ class Model(ABC):
         chosen = self.options(options)
         if not documents:
             return []
-        found = self.search(ArrayView(self.encode_documents(documents)), self.encode_queries([query]), len(documents), chosen)
+        found = self.search(
+            ArrayView(self.encode_documents(documents)), self.encode_queries([query]), len(documents), chosen
+        )
         scores = np.full(len(documents), -np.inf, np.float32)
         scores[found.keys[0]] = found.scores[0]
         listed: list[float] = scores.tolist()
@@ -305,7 +324,9 @@ class Model(ABC):
         return f"<{type(self).__name__} {self.fingerprint[:12]}{where}, encoder {self.encoder.name}>"
 
 
-def _encoder(facts: Mapping[str, Any], given: str | Encoder | None, options: dict[str, Any], path: Path) -> Encoder:
+def _encoder(
+    facts: Mapping[str, Any], given: str | Encoder | None, options: dict[str, Any], path: Path
+) -> Encoder:
     """The encoder a checkpoint was trained with, and no other."""
     if given is None:
         return load_encoder(facts, **options)

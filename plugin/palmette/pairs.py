@@ -43,7 +43,9 @@ class _Dev:
         rows, _ = data.judgements("dev")
         chosen = np.sort(draw.permutation(len(rows))[:DEV_QUERIES])
         qrels = list(data.split("dev").qrels.values())
-        judged = [(at, data.rows[id], grade) for at, row in enumerate(chosen) for id, grade in qrels[row].items()]
+        judged = [
+            (at, data.rows[id], grade) for at, row in enumerate(chosen) for id, grade in qrels[row].items()
+        ]
         if not any(grade > 0 for _, _, grade in judged):
             return None
         needed = np.unique([document for _, document, _ in judged])
@@ -113,7 +115,9 @@ class EncodedPairs:
         known = torch.from_numpy(self.data.positives_mask(query, document)).to(self.queries.device)
         return self.queries[torch.from_numpy(query)], self.documents[torch.from_numpy(document)], known
 
-    def validate(self, represent: Callable[[Tensor], Tensor], similarity: Callable[[Tensor, Tensor], Tensor]) -> dict[str, float]:
+    def validate(
+        self, represent: Callable[[Tensor], Tensor], similarity: Callable[[Tensor, Tensor], Tensor]
+    ) -> dict[str, float]:
         """nDCG@10 and Recall@10 on the held-out queries, after ``represent``; empty where none are held out."""
         if self.dev is None:
             return {}
@@ -121,7 +125,9 @@ class EncodedPairs:
         documents = represent(self.documents[torch.from_numpy(self.dev.documents)])  # [N, c]
         depth = min(10, len(documents))
         ranks = torch.cat(
-            [similarity(part, documents).topk(depth, dim=1).indices for part in queries.split(64)]  # [64, N] at a time
+            [
+                similarity(part, documents).topk(depth, dim=1).indices for part in queries.split(64)
+            ]  # [64, N] at a time
         )
         scores = score_ranks(ranks.cpu().numpy(), self.dev.judgements, ks=(10,))
         return {name: scores[name] for name in ("ndcg@10", "recall@10", "mrr@10")}

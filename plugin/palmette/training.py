@@ -187,7 +187,9 @@ def _autocast(config: TrainingConfig, device: torch.device) -> Any:
 class _Loop:
     """State of one run; :func:`train` drives it."""
 
-    def __init__(self, task: Task, config: TrainingConfig, device: str | None, output_dir: Path | None) -> None:
+    def __init__(
+        self, task: Task, config: TrainingConfig, device: str | None, output_dir: Path | None
+    ) -> None:
         self.task, self.config = task, config
         self.accelerator = _accelerator(device)
         task.to(self.accelerator.device)

@@ -130,7 +130,9 @@ class TrainingState:
         try:
             module.load_state_dict(groups["module"])
         except RuntimeError as error:
-            raise TrainingError(f"{path} belongs to another model ({error}): delete it or use another output_dir") from error
+            raise TrainingError(
+                f"{path} belongs to another model ({error}): delete it or use another output_dir"
+            ) from error
         _unflatten(optimizer, groups["optimizer"], facts["optimizer"])
         device = next(module.parameters()).device
         score = facts["best_score"]

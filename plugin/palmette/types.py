@@ -48,7 +48,9 @@ class Document:
             raise InputError(f"document {self.id!r}: text must be a str, got {type(self.text).__name__}")
         for name, value in (("metadata", self.metadata), ("fields", self.fields), ("payload", self.payload)):
             if not isinstance(value, Mapping):
-                raise InputError(f"document {self.id!r}: {name} must be a mapping, got {type(value).__name__}")
+                raise InputError(
+                    f"document {self.id!r}: {name} must be a mapping, got {type(value).__name__}"
+                )
             if bad := [key for key in value if not isinstance(key, str)]:
                 raise InputError(f"document {self.id!r}: {name} keys must be str, got {bad[0]!r}")
         if not self.text.strip() and not self.fields:
@@ -56,7 +58,9 @@ class Document:
         if self.id is None:
             object.__setattr__(self, "id", self.digest[:32])
         elif not isinstance(self.id, str) or not self.id:
-            raise InputError(f"a document id must be a non-empty str, got {self.id!r}; use str(id), or None for a hash")
+            raise InputError(
+                f"a document id must be a non-empty str, got {self.id!r}; use str(id), or None for a hash"
+            )
 
     @property
     def key(self) -> str:
@@ -109,7 +113,10 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as JSON values."""
-        parts = [{"name": p.name, "value": p.value, **({"detail": dict(p.detail)} if p.detail else {})} for p in self.parts]
+        parts = [
+            {"name": p.name, "value": p.value, **({"detail": dict(p.detail)} if p.detail else {})}
+            for p in self.parts
+        ]
         return {"score": self.score, "text": self.text, "parts": parts, "detail": dict(self.detail)}
 
     def __str__(self) -> str:
@@ -132,7 +139,9 @@ class Hit:
     def explain(self) -> Explanation:
         """Why this document matched (computed when asked)."""
         if self.explainer is None:
-            raise PalmetteError(f"hit {self.id!r} has lost its index (it was copied or pickled); use index.explain(query, id)")
+            raise PalmetteError(
+                f"hit {self.id!r} has lost its index (it was copied or pickled); use index.explain(query, id)"
+            )
         return self.explainer()
 
     def __getstate__(self) -> dict[str, Any]:

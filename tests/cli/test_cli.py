@@ -23,7 +23,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for d in documents():
             file.write(json.dumps({"id": d.id, "text": d.text, "metadata": dict(d.metadata)}) + "\n")
     tree().save_pretrained(folder / "ckpt")
-    assert main(["index", str(folder / "ckpt"), str(folder / "docs.jsonl"), "--out", str(folder / "index"), "--quiet"]) == 0
+    assert (
+        main(
+            [
+                "index",
+                str(folder / "ckpt"),
+                str(folder / "docs.jsonl"),
+                "--out",
+                str(folder / "index"),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     return folder
 
 
@@ -64,11 +76,16 @@ def test_train_to_search(place: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     facts = json.loads(capsys.readouterr().out)["model"]
     assert facts["fingerprint"] == made["fingerprint"]
     assert facts["structure"]["levels"] == [2, 4, 8, 16]
-    assert main([*words, "--depth", "4", "--steps", "6", "--batch-size", "8", "--quiet", "--json", "--resume"]) == 0
+    assert (
+        main([*words, "--depth", "4", "--steps", "6", "--batch-size", "8", "--quiet", "--json", "--resume"])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["fingerprint"] == made["fingerprint"]
 
 
-def test_index_again_touches_only_what_changed(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_index_again_touches_only_what_changed(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     changed = tmp_path / "docs.jsonl"
     rows = [json.loads(line) for line in (place / "docs.jsonl").read_text().splitlines()]
     rows[3]["text"] = "entirely new words"
@@ -90,7 +107,9 @@ def test_search_json_filter_level_and_explanation(place: Path, capsys: pytest.Ca
     assert len(hits) == 3
     assert {hit["metadata"]["colour"] for hit in hits} == {"red"}
     assert all(len(hit["explanation"]["detail"]["path"]) == 3 for hit in hits)
-    assert sum(part["value"] for part in hits[0]["explanation"]["parts"]) == pytest.approx(hits[0]["score"], abs=1e-5)
+    assert sum(part["value"] for part in hits[0]["explanation"]["parts"]) == pytest.approx(
+        hits[0]["score"], abs=1e-5
+    )
     assert main(["search", str(place / "index"), "red owl", "white hen", "--json"]) == 0
     assert [len(found) for found in json.loads(capsys.readouterr().out)] == [5, 5]
 
@@ -134,12 +153,20 @@ def test_evaluate_beside_baselines(place: Path, capsys: pytest.CaptureFixture[st
         (["index", "{ckpt}", "missing.jsonl", "--out", "x"], "missing.jsonl"),
         (["inspect", "./missing-dir"], "missing-dir"),
         (["train", "tree", "missing.jsonl", "--out", "x", "--encoder", "fake"], "missing.jsonl"),
-        (["train", "tree", "{pairs}", "--out", "x", "--encoder", "fake", "--depth", "99"], "depth must be between 1 and 14, got 99"),
+        (
+            ["train", "tree", "{pairs}", "--out", "x", "--encoder", "fake", "--depth", "99"],
+            "depth must be between 1 and 14, got 99",
+        ),
         (["evaluate", "{ckpt}", "{pairs}", "--split", "test"], "test"),
     ],
 )
 def test_errors_are_one_paragraph(
-    words: list[str], message: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    message: str,
+    place: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names = {"index": place / "index", "ckpt": place / "ckpt", "pairs": place / "pairs.jsonl"}
@@ -162,14 +189,25 @@ def test_bad_usage_is_status_2(place: Path) -> None:
 
 
 def test_options_are_read_as_json_where_they_are() -> None:
-    assert options_of(["--level", "5", "--rerank=encoder", "--flat", "--x-y", "-1"]) == {"level": 5, "rerank": "encoder", "flat": True, "x_y": -1}
+    assert options_of(["--level", "5", "--rerank=encoder", "--flat", "--x-y", "-1"]) == {
+        "level": 5,
+        "rerank": "encoder",
+        "flat": True,
+        "x_y": -1,
+    }
     with pytest.raises(ConfigError, match="stray"):
         options_of(["stray"])
 
 
 def test_as_a_module_and_into_a_closed_pipe(place: Path) -> None:
     search = f"{sys.executable} -m palmette search {place / 'index'} owl cat dog -k 48 --json"
-    env = {"PYTHONPATH": ":".join(path for path in sys.path if path), "PATH": "/usr/bin:/bin", "HOME": str(place)}
-    done = subprocess.run(f"{search} | head -1", shell=True, env=env, capture_output=True, text=True, check=True)
+    env = {
+        "PYTHONPATH": ":".join(path for path in sys.path if path),
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(place),
+    }
+    done = subprocess.run(
+        f"{search} | head -1", shell=True, env=env, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "["
     assert "Traceback" not in done.stderr

@@ -135,7 +135,7 @@ def test_embeddings_and_rerankers(checkpoint: Path, model: TreeModel) -> None:
     embeddings = PalmetteEmbeddings(model=checkpoint, representation="probabilities", level=2)
     expected = embeddings.embed_query(QUESTION)
     for again in (pickle.loads(pickle.dumps(embeddings)), copy.deepcopy(embeddings)):
-        assert again == embeddings
+        assert again.model_dump() == embeddings.model_dump()
         assert again.embed_query(QUESTION) == expected
     reranker = PalmetteReranker(model=model, top_n=3)
     assert pickle.loads(pickle.dumps(reranker))._model is model

@@ -102,7 +102,9 @@ def check(folder: Path, before: object, after: object) -> str:
     try:
         with LocalBackend.open(folder, fingerprint="model") as backend:
             state = state_of(backend)
-            found = "before" if state == before else "after" if state == after else f"between: {sorted(state)}"
+            found = (
+                "before" if state == before else "after" if state == after else f"between: {sorted(state)}"
+            )
             put(backend, doc("next"))
             backend.verify()
             if set(state_of(backend)) != {*state, "next"}:

@@ -25,7 +25,9 @@ def documents() -> list[Document]:
 
 def pairs() -> list[tuple[str, str]]:
     """A question per document."""
-    return [(f"where does the {d.metadata['colour']} {d.metadata['animal']} live?", d.text) for d in documents()]
+    return [
+        (f"where does the {d.metadata['colour']} {d.metadata['animal']} live?", d.text) for d in documents()
+    ]
 
 
 def train_tree(**options: Any) -> TreeModel:

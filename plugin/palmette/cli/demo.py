@@ -30,9 +30,13 @@ QUESTIONS = (
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments."""
     command.add_argument("question", nargs="*", help="ask these questions instead of the demo's own")
-    command.add_argument("--dir", type=Path, default=Path("palmette-demo"), help="where checkpoint and index are kept")
+    command.add_argument(
+        "--dir", type=Path, default=Path("palmette-demo"), help="where checkpoint and index are kept"
+    )
     command.add_argument("--steps", type=int, default=400, help="training steps")
-    command.add_argument("--size", choices=["small", "full"], default="small", help="how much of the standard library")
+    command.add_argument(
+        "--size", choices=["small", "full"], default="small", help="how much of the standard library"
+    )
     command.add_argument("-k", type=int, default=3, help="sources per answer")
     example(command, 'palmette demo\npalmette demo "how do I parse a date?" "remove a file"')
 

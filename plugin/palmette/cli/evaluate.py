@@ -16,7 +16,9 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("checkpoint", help="checkpoint folder or Hub repository")
     command.add_argument("data", help="BEIR folder, or a JSONL of pairs")
     command.add_argument("--split", default="test", help="which judgements")
-    command.add_argument("--baselines", action="store_true", help="measure the untrained encoder and BM25 beside it")
+    command.add_argument(
+        "--baselines", action="store_true", help="measure the untrained encoder and BM25 beside it"
+    )
     command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
     command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
     command.add_argument("--quiet", action="store_true", help="no progress bars")

@@ -13,8 +13,12 @@ from palmette.cli.parser import example
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments."""
     command.add_argument("checkpoint", help="checkpoint folder or Hub repository")
-    command.add_argument("documents", help="JSONL of documents, a BEIR folder, or a folder of .md and .txt files")
-    command.add_argument("--out", required=True, type=Path, help="index folder: made, or updated where it exists")
+    command.add_argument(
+        "documents", help="JSONL of documents, a BEIR folder, or a folder of .md and .txt files"
+    )
+    command.add_argument(
+        "--out", required=True, type=Path, help="index folder: made, or updated where it exists"
+    )
     command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
     command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
     command.add_argument("--batch-size", type=int, default=256, help="documents encoded at a time")
@@ -40,7 +44,11 @@ def run(args: argparse.Namespace) -> None:
     with Index.open(args.out, model) if exists else Index.create(args.out, model) as index:
         changes = index.upsert(documents, batch_size=args.batch_size, progress=False if args.quiet else None)
         total = len(index)
-    counts = {"added": len(changes.added), "updated": len(changes.updated), "unchanged": len(changes.unchanged)}
+    counts = {
+        "added": len(changes.added),
+        "updated": len(changes.updated),
+        "unchanged": len(changes.unchanged),
+    }
     if args.json:
         print(json.dumps({"index": str(args.out), "documents": total, **counts}))
         return

@@ -17,7 +17,10 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("what", help="checkpoint folder, Hub repository or index folder")
     command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
     command.add_argument("--json", action="store_true", help="print JSON")
-    example(command, "palmette inspect ckpt\npalmette inspect my-index --json\npalmette inspect me/ckpt --revision v1")
+    example(
+        command,
+        "palmette inspect ckpt\npalmette inspect my-index --json\npalmette inspect me/ckpt --revision v1",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -38,7 +41,11 @@ def run(args: argparse.Namespace) -> None:
         "fingerprint": model.fingerprint,
         "origin": model.origin,
         "revision": model.revision,
-        "encoder": {"name": model.encoder.name, "revision": model.encoder.revision, "width": model.encoder.dimension},
+        "encoder": {
+            "name": model.encoder.name,
+            "revision": model.encoder.revision,
+            "width": model.encoder.dimension,
+        },
         "options": model.config.to_dict(),
         "structure": model.describe(),
         "trained": model.record.to_dict(),

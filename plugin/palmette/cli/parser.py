@@ -57,12 +57,16 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     chosen = next((word for word in given if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".", formatter_class=_Help)
+        command = commands.add_parser(
+            name, help=summary, description=summary.capitalize() + ".", formatter_class=_Help
+        )
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         if name == chosen:
             module = import_module(f"palmette.cli.{name}")
             module.add(command, given)
-            command.set_defaults(handler=module.run, extra=None, takes_options=getattr(module, "TAKES_OPTIONS", False))
+            command.set_defaults(
+                handler=module.run, extra=None, takes_options=getattr(module, "TAKES_OPTIONS", False)
+            )
     return parser
 
 
@@ -110,7 +114,9 @@ def read_filter(text: str | None) -> dict[str, Any] | None:
     try:
         loaded = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"--filter must be JSON such as '{{\"lang\": \"en\"}}', got {text!r} ({error})") from error
+        raise ConfigError(
+            f'--filter must be JSON such as \'{{"lang": "en"}}\', got {text!r} ({error})'
+        ) from error
     if not isinstance(loaded, dict):
         raise ConfigError(f"--filter must be a JSON object, got {text!r}")
     return loaded

@@ -12,8 +12,12 @@ from palmette.cli.parser import example
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments."""
     command.add_argument("repo", help="Hub repository, such as me/ckpt")
-    command.add_argument("--revision", help="branch, tag or commit; pin a commit to be sure of the same weights")
-    command.add_argument("--out", type=Path, help="copy into this folder (default: keep it in the Hub's cache)")
+    command.add_argument(
+        "--revision", help="branch, tag or commit; pin a commit to be sure of the same weights"
+    )
+    command.add_argument(
+        "--out", type=Path, help="copy into this folder (default: keep it in the Hub's cache)"
+    )
     command.add_argument("--cache-dir", type=Path, help="Hub cache to use")
     example(command, "palmette pull me/ckpt\npalmette pull me/ckpt --revision v1 --out ckpt")
 

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> None:
             args.checkpoint,
             args.repo,
             private=args.private or None,
-            revision=args.branch,
+            branch=args.branch,
             create_tag=args.tag,
             commit_message=args.message,
         )

@@ -57,7 +57,12 @@ def run(args: argparse.Namespace) -> None:
 
 def _as_json(hit: Hit, explain: bool) -> dict[str, Any]:
     document = hit.document
-    shown: dict[str, Any] = {"id": hit.id, "score": hit.score, "text": document.text, "metadata": dict(document.metadata)}
+    shown: dict[str, Any] = {
+        "id": hit.id,
+        "score": hit.score,
+        "text": document.text,
+        "metadata": dict(document.metadata),
+    }
     if explain:
         shown["explanation"] = hit.explain().to_dict()
     return shown

@@ -25,11 +25,17 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     from palmette.training import TrainingConfig
 
     command.add_argument("method", choices=names(), help="what to train")
-    command.add_argument("data", help="a BEIR folder, a JSONL of pairs or of documents, or a folder of .md and .txt files")
+    command.add_argument(
+        "data", help="a BEIR folder, a JSONL of pairs or of documents, or a folder of .md and .txt files"
+    )
     command.add_argument("--out", required=True, type=Path, help="folder for the checkpoint")
-    command.add_argument("--encoder", default=DEFAULT_ENCODER, help="sentence-transformers model: Hub name or folder")
+    command.add_argument(
+        "--encoder", default=DEFAULT_ENCODER, help="sentence-transformers model: Hub name or folder"
+    )
     command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
-    command.add_argument("--state", type=Path, help="folder for log and state, to resume from (default: beside OUT)")
+    command.add_argument(
+        "--state", type=Path, help="folder for log and state, to resume from (default: beside OUT)"
+    )
     command.add_argument("--resume", action="store_true", help="go on where a killed run stopped")
     command.add_argument("--quiet", action="store_true", help="no progress bars")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -88,8 +94,16 @@ def run(args: argparse.Namespace) -> None:
     path = model.save_pretrained(args.out)
     record = model.record
     if args.json:
-        print(json.dumps({"checkpoint": str(path), "fingerprint": model.fingerprint, **record.to_dict()}, indent=2))
+        print(
+            json.dumps(
+                {"checkpoint": str(path), "fingerprint": model.fingerprint, **record.to_dict()}, indent=2
+            )
+        )
         return
-    reached = f", {record.metric} {record.metrics[record.metric]:.3f} on held-out queries" if record.metrics else ""
-    print(f"{args.method} trained on {record.pairs} pairs of {record.data} in {record.seconds:.0f} s{reached}")
+    reached = (
+        f", {record.metric} {record.metrics[record.metric]:.3f} on held-out queries" if record.metrics else ""
+    )
+    print(
+        f"{args.method} trained on {record.pairs} pairs of {record.data} in {record.seconds:.0f} s{reached}"
+    )
     print(f"checkpoint: {path}\nnext: palmette index {path} DOCS.jsonl --out my-index")

@@ -39,7 +39,9 @@ def test_a_path_is_explained_from_the_root_down(index: Index) -> None:
     assert [step["node"] for step in explanation.detail["nodes"]] == [path[: n + 1] for n in range(5)]
     for side in ("query", "document"):
         reached = [step[side] for step in explanation.detail["nodes"]]
-        assert all(a >= b for a, b in zip(reached, reached[1:], strict=False)), "a child is never likelier than its parent"
+        assert all(a >= b for a, b in zip(reached, reached[1:], strict=False)), (
+            "a child is never likelier than its parent"
+        )
     assert len(explanation.parts) == 6
     assert path in explanation.text
     assert len(index.explain("where does the blue fox live?", hit.id, level=3).detail["path"]) == 3
@@ -62,12 +64,16 @@ def test_training_helps_and_is_recorded() -> None:
     index, untrained = Index.in_memory(model), Index.in_memory(start)
     for made in (index, untrained):
         made.add(documents())
-    right = [sum(made.search(q, k=1)[0].document.text == d for q, d in pairs()) for made in (untrained, index)]
+    right = [
+        sum(made.search(q, k=1)[0].document.text == d for q, d in pairs()) for made in (untrained, index)
+    ]
     assert right[1] > right[0]
 
 
 def test_documents_without_labels_train_too() -> None:
-    model = TreeModel.fit(documents(), encoder=FakeEncoder(32), depth=3, steps=5, batch_size=8, progress=False)
+    model = TreeModel.fit(
+        documents(), encoder=FakeEncoder(32), depth=3, steps=5, batch_size=8, progress=False
+    )
     assert model.record.labelled is False
     assert model.record.pairs >= 10  # one-sentence documents yield few
 
@@ -79,7 +85,9 @@ def test_checkpoint_round_trip_gives_the_same_arrays(tmp_path) -> None:
         assert loaded.fingerprint == model.fingerprint
         assert loaded.config == model.config
         assert loaded.record == model.record
-        assert np.array_equal(loaded.encode_queries(["red cat"])["leaves"], model.encode_queries(["red cat"])["leaves"])
+        assert np.array_equal(
+            loaded.encode_queries(["red cat"])["leaves"], model.encode_queries(["red cat"])["leaves"]
+        )
     names = {path.name for path in (tmp_path / "ckpt").iterdir() if not path.name.startswith(".")}
     assert names == {"config.json", "model.safetensors", "README.md", "manifest.json"}
 

@@ -45,7 +45,10 @@ def test_every_level_is_a_distribution_and_the_sum_of_the_next(
 ) -> None:
     tree, generator = random_tree(depth, seed, slope=slope, growth=growth)
     with torch.no_grad():
-        levels = [tree(torch.randn(5, 6, generator=torch.Generator().manual_seed(seed)), h) for h in range(depth + 1)]
+        levels = [
+            tree(torch.randn(5, 6, generator=torch.Generator().manual_seed(seed)), h)
+            for h in range(depth + 1)
+        ]
     for h, level in enumerate(levels):
         assert level.shape == (5, 2**h)
         torch.testing.assert_close(level.sum(1), torch.ones(5))
@@ -93,7 +96,9 @@ def test_the_multiplier_starts_where_the_loss_is_lowest() -> None:
     tree, generator = random_tree(5, 3)
     x = torch.randn(32, 6, generator=generator)
     known = torch.eye(32, dtype=torch.bool)
-    noisy = x + 1.5 * torch.randn(32, 6, generator=generator)  # far enough that no multiplier separates all pairs
+    noisy = x + 1.5 * torch.randn(
+        32, 6, generator=generator
+    )  # far enough that no multiplier separates all pairs
     fit_multiplier(tree, x, noisy, known)
     with torch.no_grad():
         similarity = ntvd(tree(x), tree(noisy))
@@ -132,7 +137,8 @@ def test_dropout_acts_in_training_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"depth": 0}, {"depth": 15}, {"dropout": 1.0}, {"slope": 0.0}, {"growth": -1.0}, {"schedule": "weekly"}]
+    "options",
+    [{"depth": 0}, {"depth": 15}, {"dropout": 1.0}, {"slope": 0.0}, {"growth": -1.0}, {"schedule": "weekly"}],
 )
 def test_options_out_of_range_are_refused(options: dict) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):

@@ -77,7 +77,12 @@ class TreeModel(Model):
             cache: Where encodings are kept; ``None`` for the user's cache folder.
             options: Those of :class:`TreeConfig` and :class:`palmette.training.TrainingConfig`.
         """
-        how: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume, "progress": progress}
+        how: dict[str, Any] = {
+            "device": device,
+            "output_dir": output_dir,
+            "resume": resume,
+            "progress": progress,
+        }
         return cls._fit(data, dict(options), encoder=encoder, cache=cache, **how)
 
     @classmethod
@@ -159,8 +164,16 @@ class TreeModel(Model):
             parts.append(Part(f"subtree {other}", float(min(left, right)), {"node": other}))
             path += "R" if turn else "L"
             node = 2 * node + turn
-            steps.append({"node": path, "query": float(reach[0][level][node]), "document": float(reach[1][level][node])})
-        parts.append(Part(f"{'leaf' if fold == 1 else 'node'} {path}", float(shared[depth][node]), {"node": path}))
+            steps.append(
+                {
+                    "node": path,
+                    "query": float(reach[0][level][node]),
+                    "document": float(reach[1][level][node]),
+                }
+            )
+        parts.append(
+            Part(f"{'leaf' if fold == 1 else 'node'} {path}", float(shared[depth][node]), {"node": path})
+        )
         score = float(shared[0][0])
         return Explanation(score, parts, _words(score, path, steps), {"path": path, "nodes": steps})
 
@@ -187,5 +200,8 @@ def _words(score: float, path: str, steps: Sequence[Mapping[str, Any]]) -> str:
     """One sentence about the path."""
     if not steps:
         return f"overlap {score:.3f}"
-    trail = ", ".join(f"{s['node']} ({s['query']:.0%} of the question, {s['document']:.0%} of the document)" for s in steps[:3])
+    trail = ", ".join(
+        f"{s['node']} ({s['query']:.0%} of the question, {s['document']:.0%} of the document)"
+        for s in steps[:3]
+    )
     return f"overlap {score:.3f}; both lean down {path}: {trail}{', …' if len(steps) > 3 else ''}"
