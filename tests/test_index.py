@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from support.tiny import ANIMALS, COLOURS, documents, tree
 
 from palmette import Document, FakeEncoder, Index, Model, TreeModel
 from palmette.encoder.base import States
@@ -21,6 +20,7 @@ from palmette.errors import (
     PalmetteError,
 )
 from palmette.registry import names
+from support.tiny import ANIMALS, COLOURS, documents, tree
 
 METHODS: dict[str, Callable[[], Model]] = {"tree": tree}
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.quadratic import Quadratic
 
 from palmette.errors import ConfigError, TrainingError
 from palmette.training import TrainingConfig, train
+from support.quadratic import Quadratic
 
 
 def test_it_learns_and_keeps_the_best_weights() -> None:

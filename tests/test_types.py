@@ -44,7 +44,7 @@ def test_digest_tells_every_change(text: str, metadata: dict) -> None:
         ({"id": 7, "text": "a"}, "use str"),
         ({"id": "", "text": "a"}, "non-empty str"),
         ({"text": "a", "metadata": [1]}, "metadata must be a mapping"),
-        ({"text": "a", "metadata": {1: 2}}, "keys must be str"),
+        ({"text": "a", "metadata": {1: 2}}, "keys must be a str"),
         ({"text": "a", "metadata": {"x": {1, 2}}}, "JSON values only"),
         ({"text": "a", "metadata": {"x": float("nan")}}, "JSON values only"),
     ],

@@ -104,7 +104,7 @@ class BM25(_Baseline):
         self._stemmer = Stemmer.Stemmer(language) if stem else None
         self._index = bm25s.BM25(method="lucene", k1=K1, b=B)
         shown = sys.stderr.isatty()
-        words = self._words([document.text for document in documents], progress=shown)
+        words = self._words([document.content for document in documents], progress=shown)
         self._index.index(words, show_progress=shown, leave_progress=False)
 
     def _words(self, texts: Sequence[str], progress: bool = False) -> list[list[str]]:
@@ -143,7 +143,7 @@ class EncoderBaseline(_Baseline):
         super().__init__(documents)
         shown = sys.stderr.isatty() if progress is None else progress
         if vectors is None:
-            vectors = encoder.encode([document.text for document in documents], progress=shown)
+            vectors = encoder.encode([document.content for document in documents], progress=shown)
         if vectors.shape != (len(documents), encoder.dimension):
             raise InputError(f"vectors must be {len(documents)} × {encoder.dimension}, got {vectors.shape}")
         self.encoder, self.vectors = encoder, vectors

@@ -46,15 +46,17 @@ def check_embeddings(given: Embeddings, width: int) -> NDArray[np.float32]:
 
 
 def check_ids(ids: Iterable[str]) -> list[str]:
+    """A list of str, not one str."""
     if isinstance(ids, str):
         raise InputError(f"ids must be a list, got the str {ids!r}: write [{ids!r}]")
-    listed = list(ids)
+    listed: list[object] = list(ids)
     if bad := [id for id in listed if not isinstance(id, str)]:
         raise InputError(f"ids are str, got {bad[0]!r}")
-    return listed
+    return [str(id) for id in listed]
 
 
 def check_documents(given: Iterable[Document | str]) -> list[Document]:
+    """Documents, or texts that become documents; not one of them alone."""
     if isinstance(given, str | Document):
         raise InputError(f"documents must be a list, got one {type(given).__name__}: write [document]")
     documents = [Document(text=item) if isinstance(item, str) else item for item in given]

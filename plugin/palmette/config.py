@@ -77,7 +77,8 @@ class Config:
                 object.__setattr__(self, item.name, value)
             if not _fits(value, hints[item.name]):
                 raise ConfigError(
-                    f"{type(self).__name__}: {item.name} must be {_spell(hints[item.name])}, got {value!r} ({type(value).__name__})"
+                    f"{type(self).__name__}: {item.name} must be {_spell(hints[item.name])}, "
+                    f"got {value!r} ({type(value).__name__})"
                 )
         self.check()
 

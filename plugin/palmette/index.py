@@ -140,7 +140,7 @@ class Index:
         )
 
     def narrowed(self, filter: FilterLike) -> Self:
-        """The same index, seen through a filter that nothing done with the result can get around (a tenant, a language).
+        """The same index seen through a filter that its user cannot get around (a tenant, a language).
 
         It shows, finds and deletes only documents that pass, and takes only such documents in.
         """
@@ -317,7 +317,7 @@ class Index:
 
     async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
         """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""
-        return await in_thread(self.search, query, k, **how)
+        return await in_thread(partial(self.search, query, k, **how))
 
     def explain(self, query: Query, id: str, **options: Any) -> Explanation:
         """Why a document scores what it does for a query, whether or not a search would return it."""

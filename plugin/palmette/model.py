@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -115,7 +114,14 @@ class Model(ABC):
     @classmethod
     @abstractmethod
     def task(
-        cls, config: Any, data: RetrievalData, encoder: Encoder, cache: EncodingCache, **how: Any
+        cls,
+        config: Any,
+        data: RetrievalData,
+        encoder: Encoder,
+        cache: EncodingCache,
+        *,
+        seed: int,
+        progress: bool | None,
     ) -> tuple[Config, Task]:
         """The training task, and the config completed from the data (widths, sizes)."""
 
@@ -227,7 +233,7 @@ class Model(ABC):
         )
 
     def save_pretrained(self, path: str | Path) -> Path:
-        """Write the checkpoint into a folder: ``config.json``, ``model.safetensors``, ``README.md``, ``manifest.json``."""
+        """Write the checkpoint, whole or not at all: JSON, safetensors, a card, and a manifest of their sums."""
         return save_checkpoint(path, self._facts(), self._tensors(), self.card()).path
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
@@ -262,7 +268,7 @@ class Model(ABC):
             encoder: Take the encoder from here instead (it must be the very one the checkpoint names).
             encoder_options: ``dtype``, ``batch_size``, ``threads`` of :func:`palmette.load_encoder`.
         """
-        hub = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
+        hub: dict[str, Any] = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
         checkpoint = open_checkpoint(repo_or_dir, revision=revision, **hub)
         return cls.from_checkpoint(checkpoint, encoder=encoder, device=device, **hub, **encoder_options)
 

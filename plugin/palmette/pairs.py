@@ -126,7 +126,7 @@ class EncodedPairs:
         depth = min(10, len(documents))
         ranks = torch.cat(
             [
-                similarity(part, documents).topk(depth, dim=1).indices for part in queries.split(64)
+                similarity(part, documents).topk(depth, dim=1).indices for part in torch.split(queries, 64)
             ]  # [64, N] at a time
         )
         scores = score_ranks(ranks.cpu().numpy(), self.dev.judgements, ks=(10,))

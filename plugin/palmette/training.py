@@ -117,9 +117,15 @@ class TrainingConfig(Config):
 class Task(Protocol):
     """What a method trains."""
 
-    module: nn.Module
-    metric: str
-    """The validation metric to maximise, a key of what :meth:`validate` returns."""
+    @property
+    def module(self) -> nn.Module:
+        """What learns; its weights are changed in place."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """The validation metric to maximise, a key of what :meth:`validate` returns."""
+        ...
 
     def size(self) -> int:
         """How many training rows (pairs) there are."""

@@ -23,6 +23,18 @@ def _canonical(what: str, value: object) -> str:
         raise InputError(f"{what} must hold JSON values only ({error}): {value!r:.200}") from error
 
 
+def _check_str(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InputError(f"{what} must be a str, got {type(value).__name__}: {value!r:.80}")
+
+
+def _check_id(value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise InputError(
+            f"a document id must be a non-empty str, got {value!r}; use str(id), or None for a hash"
+        )
+
+
 @dataclass(frozen=True)
 class Document:
     """A text with an id, metadata to filter by, and optional named fields.
@@ -44,23 +56,20 @@ class Document:
     payload: Metadata = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.text, str):
-            raise InputError(f"document {self.id!r}: text must be a str, got {type(self.text).__name__}")
+        _check_str(f"document {self.id!r}: text", self.text)
         for name, value in (("metadata", self.metadata), ("fields", self.fields), ("payload", self.payload)):
             if not isinstance(value, Mapping):
                 raise InputError(
                     f"document {self.id!r}: {name} must be a mapping, got {type(value).__name__}"
                 )
-            if bad := [key for key in value if not isinstance(key, str)]:
-                raise InputError(f"document {self.id!r}: {name} keys must be str, got {bad[0]!r}")
+            for key in value:
+                _check_str(f"document {self.id!r}: {name} keys", key)
         if not self.text.strip() and not self.fields:
             raise InputError(f"document {self.id!r} is empty: give it a text (or fields)")
         if self.id is None:
             object.__setattr__(self, "id", self.digest[:32])
-        elif not isinstance(self.id, str) or not self.id:
-            raise InputError(
-                f"a document id must be a non-empty str, got {self.id!r}; use str(id), or None for a hash"
-            )
+        else:
+            _check_id(self.id)
 
     @property
     def key(self) -> str:

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.tiny import documents, pairs, tree
 
 from palmette.cli import main
 from palmette.cli.parser import COMMANDS, options_of
 from palmette.errors import ConfigError, PalmetteError
+from support.tiny import documents, pairs, tree
 
 
 @pytest.fixture(scope="module")

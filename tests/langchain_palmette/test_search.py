@@ -109,14 +109,14 @@ def test_filters_that_cannot_be_understood(retriever: TreeRetriever) -> None:
 
 
 def test_level(retriever: TreeRetriever) -> None:
-    leaves, root = retriever.invoke(QUESTION, k=1)[0], retriever.invoke(QUESTION, k=1, level=1)[0]
+    leaves, root = retriever.invoke("owl", k=1)[0], retriever.invoke("owl", k=1, level=1)[0]
     assert root.metadata["score"] > leaves.metadata["score"]
     coarse = TreeRetriever.from_index(retriever.index, level=1)
-    assert coarse.invoke(QUESTION, k=1) == [root]
-    assert coarse.invoke(QUESTION, k=1, level=None) == [leaves]
+    assert coarse.invoke("owl", k=1) == [root]
+    assert coarse.invoke("owl", k=1, level=None) == [leaves]
     generic = PalmetteRetriever.from_index(retriever.index, search_options={"level": 1})
-    assert generic.invoke(QUESTION, k=1) == [root]
-    assert generic.invoke(QUESTION, k=1, level=5) == [leaves]
+    assert generic.invoke("owl", k=1) == [root]
+    assert generic.invoke("owl", k=1, level=5) == [leaves]
     with pytest.raises(ConfigError, match="level must be between 1 and 5, got 6"):
         retriever.invoke(QUESTION, level=6)
 

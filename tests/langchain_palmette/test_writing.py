@@ -53,9 +53,7 @@ def test_an_id_that_is_missing_is_stable(empty: TreeRetriever, model: TreeModel)
     assert len(empty.index) == 2
 
 
-@pytest.mark.parametrize(
-    "value", [date(2026, 1, 1), {1, 2}, np.float32(1.0), b"x", float("nan")], ids=repr
-)
+@pytest.mark.parametrize("value", [date(2026, 1, 1), {1, 2}, np.float32(1.0), b"x", float("nan")], ids=repr)
 def test_metadata_that_are_not_json_are_named(empty: TreeRetriever, value: Any) -> None:
     good = Document(id="good", page_content="fine")
     for id in ("bad", None):
@@ -91,7 +89,7 @@ def test_delete(empty: TreeRetriever) -> None:
     assert empty.delete(["1", "nowhere", "1"])["succeeded"] == ["1"]
     assert empty.delete(["1"]) == {"num_deleted": 0, "succeeded": [], "num_failed": 0, "failed": []}
     assert sorted(empty.delete(filter={"even": True})["succeeded"]) == ["0", "2", "4"]
-    assert [one.id for one in empty.invoke("owl", k=9)] == ["3", "5"] or len(empty.index) == 2
+    assert {one.id for one in empty.invoke("owl", k=9)} == {"3", "5"}
     for wrong in ({}, {"ids": ["3"], "filter": {"even": False}}):
         with pytest.raises(InputError, match="ids or a filter"):
             empty.delete(**wrong)
@@ -159,7 +157,7 @@ async def test_index_in_full(empty: TreeRetriever) -> None:
     told = await aindex(sources(("a", "red cat"), ("c", "white fox")), manager, empty, **how)
     assert told == {"num_added": 1, "num_updated": 0, "num_skipped": 1, "num_deleted": 2}
     assert held(empty) == {"red cat", "white fox"}
-    assert [one.page_content for one in empty.invoke("fox", k=9)] != []
+    assert {one.page_content for one in empty.invoke("fox", k=9)} == held(empty)
 
 
 def test_index_incrementally(empty: TreeRetriever) -> None:

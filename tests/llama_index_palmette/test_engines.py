@@ -4,6 +4,7 @@ import pytest
 from llama_index.core import get_response_synthesizer
 from llama_index.core.chat_engine import CondensePlusContextChatEngine, ContextChatEngine
 from llama_index.core.llms import MockLLM
+from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.retrievers import QueryFusionRetriever
@@ -48,9 +49,9 @@ def test_query_engine_passes_settings_and_explanations_through(shared_index, mod
 
 @pytest.mark.parametrize("kind", [ContextChatEngine, CondensePlusContextChatEngine])
 async def test_chat_engines(shared_index, llm, kind):
-    engine = kind.from_defaults(
-        retriever=TreeRetriever(shared_index, explain=True, similarity_top_k=3), llm=llm
-    )
+    retriever = TreeRetriever(shared_index, explain=True, similarity_top_k=3)
+    memory = ChatMemoryBuffer.from_defaults(llm=llm)  # the default memory leaves a database open
+    engine = kind.from_defaults(retriever=retriever, llm=llm, memory=memory)
     for response in (engine.chat(QUESTION), await engine.achat(QUESTION)):
         assert len(response.source_nodes) == 3
         assert all(isinstance(node, ExplainedNode) for node in response.source_nodes)

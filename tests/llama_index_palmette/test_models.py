@@ -31,7 +31,7 @@ def test_encoder_vectors(model):
 
 @pytest.mark.parametrize("level", [1, 2, 4])
 def test_level_probabilities(model, retriever, level):
-    embedding = PalmetteEmbedding(model, level=level)
+    embedding = PalmetteEmbedding(model, representation="probabilities", level=level)
     query, *documents = np.array(
         [embedding.get_query_embedding(QUESTION), *embedding.get_text_embedding_batch(TEXTS)]
     )
@@ -43,8 +43,16 @@ def test_level_probabilities(model, retriever, level):
         assert np.minimum(query, embedding.get_text_embedding(text)).sum() == pytest.approx(score, abs=1e-5)
 
 
+def test_roots_bound_the_score_from_above(model):
+    roots = PalmetteEmbedding(model, representation="sqrt_probabilities").get_text_embedding_batch(TEXTS)
+    whole = np.array(PalmetteEmbedding(model, representation="probabilities").get_text_embedding_batch(TEXTS))
+    np.testing.assert_allclose(np.square(roots), whole, atol=1e-6)
+    overlap = np.minimum(whole[0], whole[1:]).sum(-1)
+    assert (np.dot(roots[1:], roots[0]) >= overlap - 1e-6).all()
+
+
 async def test_async_embedding(model):
-    embedding = PalmetteEmbedding(model, level=3, embed_batch_size=2)
+    embedding = PalmetteEmbedding(model, representation="probabilities", level=3, embed_batch_size=2)
     assert await embedding.aget_query_embedding(QUESTION) == embedding.get_query_embedding(QUESTION)
     assert await embedding.aget_text_embedding(TEXTS[0]) == embedding.get_text_embedding(TEXTS[0])
     batch, again = await asyncio.gather(*(embedding.aget_text_embedding_batch(TEXTS) for _ in range(2)))
@@ -53,7 +61,7 @@ async def test_async_embedding(model):
 
 
 def test_embedding_describes_itself_for_caches(model):
-    described = PalmetteEmbedding(model, level=3).to_dict()
+    described = PalmetteEmbedding(model, representation="probabilities", level=3).to_dict()
     assert (described["level"], described["fingerprint"]) == (3, model.fingerprint)
     assert described["class_name"] == "PalmetteEmbedding"
     assert described != PalmetteEmbedding(model).to_dict()
@@ -67,7 +75,11 @@ def test_embedding_in_a_vector_index(model, nodes):
 
 def test_bad_embedding_options(model):
     with pytest.raises(ConfigError, match="level"):
-        PalmetteEmbedding(model, level=9)
+        PalmetteEmbedding(model, representation="probabilities", level=9)
+    with pytest.raises(ConfigError, match="needs representation"):
+        PalmetteEmbedding(model, level=2)
+    with pytest.raises(ConfigError, match="'leaves'"):
+        PalmetteEmbedding(model, representation="leaves")
     with pytest.raises(TypeError, match="lvel"):
         PalmetteEmbedding(model, lvel=2)
 

@@ -83,13 +83,16 @@ print('torch' in sys.modules, [r.node_id for r in retriever.retrieve({QUESTION!r
     assert out.strip() == f"False {[r.node_id for r in on_disk.retrieve(QUESTION)]}"
 
 
-def test_a_pickle_keeps_its_tenant(on_disk):
+def test_a_pickle_keeps_its_tenant(on_disk, model, tmp_path):
     tenant = TreeRetriever(on_disk.index.narrowed({"animal": "fox"}), similarity_top_k=100)
     again = pickle.loads(pickle.dumps(tenant))
     assert {r.node.metadata["animal"] for r in again.retrieve(QUESTION)} == {"fox"}
     again.index.close()
-    with pytest.raises(InputError, match="narrowed"):
+    with pytest.raises(InputError, match="a part of the index"):
         tenant.persist()
+    part = TreeRetriever.from_persist_dir(tenant.persist(tmp_path / "part"), model=model)
+    assert {document.metadata["animal"] for document in part.index.documents()} == {"fox"}
+    part.index.close()
 
 
 def test_pickling_memory_names_the_fix(writable):
@@ -105,7 +108,7 @@ def test_what_index_nodes_lead_to_is_given_again(model, tmp_path):
     inner = TreeRetriever.from_documents([TextNode(id_="inner", text="the answer")], model)
     node = IndexNode(text="an owl", index_id="live", obj=inner)
     folder = TreeRetriever.from_documents([node], model, index_path=tmp_path / "index").persist()
-    bare = TreeRetriever.from_persist_dir(folder, model=model)
+    bare = TreeRetriever.from_persist_dir(folder, model=model, engine="exact")
     assert [type(r.node) for r in bare.retrieve("an owl")] == [IndexNode]
     full = TreeRetriever.from_persist_dir(folder, model=model, object_map={"live": inner})
     assert [r.node_id for r in full.retrieve("an owl")] == ["inner"]
@@ -113,16 +116,20 @@ def test_what_index_nodes_lead_to_is_given_again(model, tmp_path):
 
 def test_embedding_and_reranker_are_reloaded(model, tmp_path, retriever):
     folder = model.save_pretrained(tmp_path / "ckpt")
-    embedding = pickle.loads(pickle.dumps(PalmetteEmbedding(folder, level=3, embed_batch_size=7)))
+    embedding = pickle.loads(
+        pickle.dumps(PalmetteEmbedding(folder, representation="probabilities", level=3, embed_batch_size=7))
+    )
     assert (embedding.level, embedding.embed_batch_size) == (3, 7)
-    assert embedding.get_text_embedding("owl") == PalmetteEmbedding(model, level=3).get_text_embedding("owl")
+    assert embedding.get_text_embedding("owl") == PalmetteEmbedding(
+        model, representation="probabilities", level=3
+    ).get_text_embedding("owl")
     rerank = pickle.loads(pickle.dumps(PalmetteRerank(folder, top_n=1, level=2)))
     nodes = retriever.retrieve(QUESTION)
     assert rerank.postprocess_nodes(nodes, query_str="fox") == PalmetteRerank(
         model, top_n=1, level=2
     ).postprocess_nodes(nodes, query_str="fox")
     for unsaved in (PalmetteEmbedding(model), PalmetteRerank(model)):
-        with pytest.raises(ConfigError, match="save the model"):
+        with pytest.raises(ConfigError, match="save it"):
             pickle.dumps(unsaved)
 
 

@@ -112,6 +112,19 @@ def test_refresh_of_whole_documents(empty):
     assert len(empty.index) == 2
 
 
+def test_documents_that_came_another_way_are_their_own_source(empty):
+    from palmette import Document as Stored
+
+    empty.index.add(
+        [Stored(id="a", text="an owl"), Stored(id="b", text="a fox"), Stored(id="c", text="a hen")]
+    )
+    assert empty.delete_ref_doc("a") == ["a"]
+    assert empty.refresh_ref_docs([Document(id_="b", text="a red fox")]) == [True]
+    assert empty.refresh_ref_docs([Document(id_="b", text="a red fox")]) == [False]
+    assert empty.delete_ref_doc("c") == ["c"]
+    assert [document.text for document in empty.index.documents()] == ["a red fox"]
+
+
 class Shout(TransformComponent):
     """Changes documents in place, as extractors do."""
 
@@ -130,6 +143,25 @@ def test_refresh_compares_documents_as_they_were_before_the_transformations(mode
     assert empty.refresh_ref_docs([document()]) == [True]
     assert empty.refresh_ref_docs([document()]) == [False]
     assert empty.get_nodes(["a"])[0].text == "AN OWL"
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_from_documents_brings_a_folder_up_to_date(model, tmp_path, split):
+    splitter = [SentenceSplitter(chunk_size=12, chunk_overlap=0)] if split else None
+
+    def start(*documents):
+        how = {"transformations": splitter, "index_path": tmp_path / "index"}
+        retriever = TreeRetriever.from_documents(documents, model, **how)
+        held = sorted(
+            (document.metadata["ref_doc_id"], document.text) for document in retriever.index.documents()
+        )
+        retriever.index.close()
+        return held
+
+    owl, fox = Document(id_="a", text=TEXT), Document(id_="b", text="A fox.")
+    first = start(owl, fox)
+    assert start(owl) == first
+    assert start(owl, Document(id_="b", text="A hen.")) == [*first[:-1], ("b", "A hen.")]
 
 
 def test_update_ref_doc_replaces_all_nodes(splitting):

@@ -128,7 +128,7 @@ def test_small_is_a_part_of_full(full):
 
 
 def test_texts_are_cut_between_words(full):
-    assert max(len(entry.text) for entry in full.values()) <= 1000
+    assert max(len(entry.text) for entry in full.values()) <= 500
     cut = {entry.id: entry for entry in python_catalogue(["argparse"], max_chars=300)}["argparse"]
     assert 250 < len(cut.text) <= 300
     assert full["argparse"].text.startswith(cut.text + " ") or full["argparse"].text.startswith(

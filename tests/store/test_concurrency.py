@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.stores import SPECS, delete, doc, program_environment, put, run_python, state_for, state_of
 
 from palmette.errors import LockedError
 from palmette.search.probe import Probe
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
+from support.stores import SPECS, delete, doc, program_environment, put, run_python, state_for, state_of
 
 
 @pytest.fixture

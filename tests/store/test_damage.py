@@ -9,11 +9,11 @@ import shutil
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.stores import SPECS, delete, doc, put, run_python, state_of
 
 from palmette.errors import (
     CorruptIndexError,
@@ -26,6 +26,7 @@ from palmette.errors import (
     StoreError,
 )
 from palmette.store.local import LocalBackend
+from support.stores import SPECS, delete, doc, put, run_python, state_of
 
 
 @pytest.fixture
@@ -196,20 +197,33 @@ def test_a_disk_that_fills_up_at_any_call(
         backend.verify()
 
 
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Nobody may write, and other users may read."""
+    for parent in folder.parents:
+        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o055)
+    inside = [folder, *folder.rglob("*")]
+    for path in inside:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        yield
+    finally:
+        for path in inside:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
 @pytest.mark.skipif(not hasattr(os, "setuid"), reason="needs POSIX users")
 def test_a_read_only_folder_can_be_searched_but_not_written(folder: Path) -> None:
     script = """
 import os, sys
-os.chdir("/")
-if os.getuid() == 0:
-    os.setgid(65534)
-    os.setuid(65534)
 import numpy as np
 from palmette.errors import ReadOnlyError
 from palmette.search.probe import Probe
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
-from support.stores import SPECS, doc, put, state_of
+from support.stores import SPECS, become_nobody, doc, put, state_of
+become_nobody()
 assert not os.access(sys.argv[1], os.W_OK)
 backend = LocalBackend.open(sys.argv[1], fingerprint="model")
 with backend.read(parse_filter({"lang": "en"})) as view:
@@ -226,15 +240,9 @@ try:
 except ReadOnlyError:
     print("refused")
 """
-    for parent in folder.parents:  # another user must get this far
-        if parent.stat().st_uid == os.getuid() and str(parent) not in ("/", "/tmp"):
-            parent.chmod(parent.stat().st_mode | 0o055)
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
     before = everything(folder)
-    done = run_python(script, folder)
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(0o755 if path.is_dir() else 0o644)
+    with read_only(folder):
+        done = run_python(script, folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["49", "5", "refused"]
     assert everything(folder) == before
@@ -247,36 +255,29 @@ def test_a_read_only_copy_of_a_killed_writers_index(folder: Path) -> None:
 import os, signal, sys
 from support.stores import doc, put
 from palmette.store.local import LocalBackend
-put(LocalBackend.open(sys.argv[1]), doc("last"))
+backend = LocalBackend.open(sys.argv[1])
+put(backend, doc("last"))
 os.kill(os.getpid(), signal.SIGKILL)
 """
     assert run_python(killed, folder).returncode == -signal.SIGKILL
     assert (folder / "index.sqlite3-wal").stat().st_size
     reader = """
-import os, sys
-os.chdir("/")
-if os.getuid() == 0:
-    os.setgid(65534)
-    os.setuid(65534)
+import sys
 from palmette.errors import ReadOnlyError
 from palmette.store.local import LocalBackend
+from support.stores import become_nobody
+become_nobody()
 try:
     print(LocalBackend.open(sys.argv[1]).get(["last"])[0].id)
 except ReadOnlyError as error:
     print(error)
 """
-    for parent in folder.parents:
-        if parent.stat().st_uid == os.getuid() and str(parent) not in ("/", "/tmp"):
-            parent.chmod(parent.stat().st_mode | 0o055)
     found = []
     for shm in (True, False):
         if not shm:
             (folder / "index.sqlite3-shm").unlink()
-        for path in [folder, *folder.rglob("*")]:
-            path.chmod(0o555 if path.is_dir() else 0o444)
-        done = run_python(reader, folder)
-        for path in [folder, *folder.rglob("*")]:
-            path.chmod(0o755 if path.is_dir() else 0o644)
+        with read_only(folder):
+            done = run_python(reader, folder)
         assert done.returncode == 0, done.stderr
         found.append(done.stdout)
     assert all(text == "last\n" or "open it once where it can be written" in text for text in found), found

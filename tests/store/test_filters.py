@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stores import SPECS, arrays_of, doc, put
 
 from palmette.errors import FilterError, InputError
 from palmette.store.filters import OPERATORS, And, Condition, Ids, Not, both, matches, parse_filter
 from palmette.store.local import LocalBackend
 from palmette.types import Document
+from support.stores import SPECS, arrays_of, doc, put
 
 ADA = {
     "lang": "en",

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.stores import SPECS, doc, fast_place, program_environment, put, run_python, state_for, state_of
 
 from palmette.store.local import LocalBackend
+from support.stores import SPECS, doc, fast_place, program_environment, put, run_python, state_for, state_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
 ENVIRONMENT = program_environment()

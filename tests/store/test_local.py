@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.stores import SPECS, arrays_of, delete, doc, put, state_for, state_of
 
 from palmette.errors import (
     ConfigError,
@@ -24,6 +23,7 @@ from palmette.store.backend import Backend
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
 from palmette.types import Document
+from support.stores import SPECS, arrays_of, delete, doc, put, state_for, state_of
 
 
 @pytest.fixture(params=["folder", "memory"])

@@ -10,12 +10,12 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.stores import SPECS, arrays_of, delete, fast_place, put, state_for, state_of
 
 from palmette.search.probe import Probe
 from palmette.store.filters import matches, parse_filter
 from palmette.store.local import LocalBackend
 from palmette.types import Document
+from support.stores import SPECS, arrays_of, delete, fast_place, put, state_for, state_of
 
 IDS = [f"d{i}" for i in range(12)]
 DOCUMENTS = st.builds(

@@ -16,10 +16,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from support.stores import SPECS, arrays_of, delete, doc, put, state_of
-
 from palmette.errors import PalmetteError
 from palmette.store.local import LocalBackend
+from support.stores import SPECS, arrays_of, delete, doc, put, state_of
 
 
 def add(backend: LocalBackend) -> None:

@@ -16,7 +16,6 @@ from palmette.errors import MissingExtraError
 if TYPE_CHECKING:
     from palmette.data import RetrievalData
     from palmette.index import Index
-    from palmette.model import Model
 
 ENCODER = "packaged:all-MiniLM-L6-v2"
 QUESTIONS = (
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
     with _stage("Reading the standard library's documentation"):
         data = sample_data(args.size)
     print(f"  {len(data.corpus):,} entries of this Python, {len(data.queries):,} questions and summaries")
-    model, index = _prepare(args.dir / f"{data.name}-{args.steps}", data, args.steps)
+    index = _prepare(args.dir / f"{data.name}-{args.steps}", data, args.steps)
     _measure(index, data)
     questions = args.question or QUESTIONS
     _langchain(index, questions[::2] or questions, args.k)
@@ -77,7 +76,7 @@ def _stage(title: str) -> Iterator[None]:
     print(f"  {time.monotonic() - begun:.1f} s", flush=True)
 
 
-def _prepare(folder: Path, data: RetrievalData, steps: int) -> tuple[Model, Index]:
+def _prepare(folder: Path, data: RetrievalData, steps: int) -> Index:
     """Train and index; what an earlier demo left is used again."""
     from palmette.index import Index
     from palmette.methods.tree import TreeModel
@@ -94,7 +93,7 @@ def _prepare(folder: Path, data: RetrievalData, steps: int) -> tuple[Model, Inde
     with _stage("Indexing"):
         index = Index.open(place, model) if place.is_dir() else Index.create(place, model)
         index.upsert(data.corpus)
-    return model, index
+    return index
 
 
 def _measure(index: Index, data: RetrievalData) -> None:

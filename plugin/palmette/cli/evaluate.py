@@ -21,6 +21,7 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     )
     command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
     command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
+    command.add_argument("--no-titles", action="store_true", help="leave titles out of the texts")
     command.add_argument("--quiet", action="store_true", help="no progress bars")
     command.add_argument("--json", action="store_true", help="print JSON")
     example(
@@ -32,13 +33,14 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Measure and print."""
+    from palmette.data import load_data
     from palmette.evaluation import evaluate
     from palmette.registry import load_model
 
     model = load_model(args.checkpoint, revision=args.revision, device=args.device)
     report = evaluate(
         model,
-        args.data,
+        load_data(args.data, titles=not args.no_titles),
         split=args.split,
         baselines=args.baselines,
         progress=False if args.quiet else None,

@@ -22,6 +22,7 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
     command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
     command.add_argument("--batch-size", type=int, default=256, help="documents encoded at a time")
+    command.add_argument("--no-titles", action="store_true", help="leave titles out of the texts")
     command.add_argument("--quiet", action="store_true", help="no progress bars")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     example(
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     from palmette.index import Index
     from palmette.registry import load_model
 
-    documents = list(iter_documents(args.documents))
+    documents = list(iter_documents(args.documents, titles=not args.no_titles))
     model = load_model(args.checkpoint, revision=args.revision, device=args.device)
     exists = args.out.is_dir() and any(args.out.iterdir())
     with Index.open(args.out, model) if exists else Index.create(args.out, model) as index:

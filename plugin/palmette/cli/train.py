@@ -37,6 +37,7 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
         "--state", type=Path, help="folder for log and state, to resume from (default: beside OUT)"
     )
     command.add_argument("--resume", action="store_true", help="go on where a killed run stopped")
+    command.add_argument("--no-titles", action="store_true", help="leave titles out of the texts")
     command.add_argument("--quiet", action="store_true", help="no progress bars")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     method = next((word for word in given if word in names()), None)
@@ -77,13 +78,14 @@ def _chosen(args: argparse.Namespace, config: type[Config]) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> None:
     """Train, save, say what came out."""
+    from palmette.data import load_data
     from palmette.registry import model_class
     from palmette.training import TrainingConfig
 
     cls = model_class(args.method)
     options = _chosen(args, cls.config_class) | _chosen(args, TrainingConfig)
     model = cls._fit(
-        args.data,
+        load_data(args.data, seed=args.seed, titles=not args.no_titles),
         options,
         encoder=args.encoder,
         device=args.device,

@@ -40,10 +40,11 @@ def _named(record: Mapping[str, Any], key: str) -> dict[str, Any]:
     return dict(value)
 
 
-def _from_record(record: Mapping[str, Any]) -> Document:
+def _from_record(record: Mapping[str, Any], titles: bool = True) -> Document:
     """From ``_id`` or ``id``, ``title``, ``text``, ``metadata``, ``fields``; further keys become metadata.
 
-    As in BEIR the searched text is title and text, joined by a blank, unless the text starts with the title.
+    As in BEIR the searched text is title and text, joined by a blank, unless the text starts with the title or
+    there are to be no ``titles`` (in the text: they stay in metadata and fields).
     Further keys that hold objects become fields.
     """
     if not any(key in record for key in (*TEXT_KEYS, "fields")):
@@ -61,7 +62,7 @@ def _from_record(record: Mapping[str, Any]) -> Document:
     named = {"title": title} if title else {}
     return Document(
         None if identity is None else str(identity),
-        text if text.startswith(title) else f"{title} {text}".strip(),
+        text if text and (text.startswith(title) or not titles) else f"{title} {text}".strip(),
         named | {k: v for k, v in extra.items() if not isinstance(v, Mapping)} | _named(record, "metadata"),
         named | {k: v for k, v in extra.items() if isinstance(v, Mapping)} | _named(record, "fields"),
     )
@@ -92,11 +93,11 @@ def to_document(value: Any) -> Document:
     )
 
 
-def read_documents(path: Path) -> Iterator[Document]:
+def read_documents(path: Path, titles: bool = True) -> Iterator[Document]:
     """The documents of a JSONL file; a malformed one is named by its line."""
     for place, record in read_jsonl(path):
         with located(place):
-            document = _from_record(record)
+            document = _from_record(record, titles)
         yield document
 
 
@@ -119,14 +120,14 @@ def _text_files(folder: Path) -> Iterator[Document]:
             yield Document(name, text, {"source": name})
 
 
-def _from_path(path: Path) -> Iterator[Document]:
+def _from_path(path: Path, titles: bool) -> Iterator[Document]:
     if path.is_dir():
         corpus = existing(path / "corpus.jsonl")
-        yield from read_documents(corpus) if corpus else _text_files(path)
+        yield from read_documents(corpus, titles) if corpus else _text_files(path)
     elif not path.exists():
         raise NotFoundError(f"there is no file or folder {str(path)!r}")
     elif is_jsonl(path):
-        yield from read_documents(path)
+        yield from read_documents(path, titles)
     elif path.suffix.lower() in TEXT_SUFFIXES:
         yield Document(path.name, _read_text(path), {"source": path.name})
     else:
@@ -135,20 +136,21 @@ def _from_path(path: Path) -> Iterator[Document]:
         )
 
 
-def iter_documents(data: str | Path | Iterable[Any]) -> Iterator[Document]:
+def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> Iterator[Document]:
     """Documents to index, one by one.
 
     Args:
         data: A BEIR folder, a folder of Markdown or text files, one such file, a JSONL file of documents
             (``id`` or ``_id``, ``text``, ``title``, ``metadata``, ``fields``; plain or .gz), or an iterable
             of documents of any kind that :func:`to_document` knows. A str is a path.
+        titles: Put titles that files give apart from the text before it, as BEIR does.
 
     Raises:
         DuplicateIdError: Two different contents under one id.
         InputError: There is no document, or a malformed one (its file and line, or its position, is named).
     """
     corpus = Corpus()
-    found = _from_path(Path(data)) if isinstance(data, str | Path) else _from_iterable(data)
+    found = _from_path(Path(data), titles) if isinstance(data, str | Path) else _from_iterable(data)
     for document in found:
         count = len(corpus.documents)
         corpus.add(document)

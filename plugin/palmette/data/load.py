@@ -33,6 +33,7 @@ def load_data(
     seed: int = 0,
     kinds: Iterable[str] = DEFAULT_KINDS,
     cut: float = 0.0,
+    titles: bool = True,
 ) -> RetrievalData:
     """Read training or evaluation data.
 
@@ -50,28 +51,29 @@ def load_data(
         seed: Of the held-out share and of self-made queries.
         kinds: The kinds of self-made queries.
         cut: Share of the self-made queries whose words are cut out of their document.
+        titles: Put titles that files give apart from the text before it, as BEIR does.
 
     Raises:
         InputError: The data is empty, malformed (file and line are named) or inconsistent.
         DuplicateIdError: Two different contents under one id.
     """
-    return _load(data, seed=seed, kinds=kinds, cut=cut).with_dev(dev_fraction, seed)
+    return _load(data, titles, seed=seed, kinds=kinds, cut=cut).with_dev(dev_fraction, seed)
 
 
-def _load(data: DataLike, **making: Any) -> RetrievalData:
+def _load(data: DataLike, titles: bool, **making: Any) -> RetrievalData:
     if isinstance(data, RetrievalData):
         return data
     if isinstance(data, str | Path):
         path = Path(data)
         name = path.name.removesuffix(".gz").removesuffix(".jsonl")
         if path.is_dir() and existing(path / "corpus.jsonl") and _judgement_files(path):
-            return _from_beir(path)
+            return _from_beir(path, titles)
         if path.is_file() and is_jsonl(path):
             records = read_jsonl(path)
             first = next(records, None)
             if first is not None and any(key in first[1] for key in QUERY_KEYS):
                 return from_pairs(chain([first], records), name=name)
-        return from_documents(iter_documents(path), name=name, **making)
+        return from_documents(iter_documents(path, titles=titles), name=name, **making)
     values = _iterator(data)
     first = next(values, None)
     if first is not None and _is_pair(first):
@@ -179,7 +181,7 @@ def _judgement_files(folder: Path) -> dict[str, Path]:
     )
 
 
-def _from_beir(folder: Path) -> RetrievalData:
+def _from_beir(folder: Path, titles: bool) -> RetrievalData:
     queries_file = existing(folder / "queries.jsonl")
     if queries_file is None:
         raise InputError(f"{folder} has judgements but no queries.jsonl (or queries.jsonl.gz)")
@@ -195,7 +197,7 @@ def _from_beir(folder: Path) -> RetrievalData:
                 f"{place}: query id {str(key)!r} has two texts: {queries[str(key)]!r:.60} and {text!r:.60}"
             )
     qrels = {split: _read_qrels(path) for split, path in _judgement_files(folder).items()}
-    return RetrievalData(folder.resolve().name, list(iter_documents(folder)), queries, qrels)
+    return RetrievalData(folder.resolve().name, list(iter_documents(folder, titles=titles)), queries, qrels)
 
 
 def _read_qrels(path: Path) -> Qrels:

@@ -109,7 +109,7 @@ class RetrievalData:
     @cached_property
     def texts(self) -> list[str]:
         """All texts to encode for training, by row: the corpus, then the remainders."""
-        return [document.text for document in self.corpus] + list(self.remainders.values())
+        return [document.content for document in self.corpus] + list(self.remainders.values())
 
     @property
     def splits(self) -> list[str]:
@@ -157,7 +157,7 @@ class RetrievalData:
         pairs = [self.pairs(split) for split in self.qrels]
         queries = np.concatenate([pair.queries for pair in pairs]) if pairs else np.empty(0, np.int64)
         documents = np.concatenate([pair.documents for pair in pairs]) if pairs else np.empty(0, np.int64)
-        source = groups(document.text for document in self.corpus)
+        source = groups(document.content for document in self.corpus)
         cut = [self.rows[next(iter(self._source[query]))] for query in self.remainders]
         return Positives(
             queries,

@@ -59,6 +59,8 @@ class Encoder(ABC):
         precision: The dtype it computes in; results are float32 always.
         prompts: What is put before a query and before a document.
         asymmetric: Whether queries and documents take different paths besides their prompts.
+        batch_size: Texts per pass at most, unless a call says otherwise.
+        tokens_per_pass: About how many tokens one pass takes at most; ``None`` for any number.
         frozen: False for an encoder that is being trained, whose encodings must not be kept.
     """
 
@@ -75,6 +77,7 @@ class Encoder(ABC):
     asymmetric: bool = False
     frozen: bool = True
     batch_size: int = 32
+    tokens_per_pass: int | None = None
 
     def __init__(self) -> None:
         self._lock = FairLock()
@@ -114,8 +117,10 @@ class Encoder(ABC):
         order = np.argsort([-len(text) for text in checked], kind="stable").astype(np.int64)
         hidden = True if progress is False else None  # None: hidden unless stderr is a terminal
         with tqdm(total=len(order), desc="encoding", unit="text", delay=1, disable=hidden) as bar:
-            for start in range(0, len(order), size):
-                rows = order[start : start + size]
+            start = 0
+            while start < len(order):
+                rows = order[start : start + self._fitting(checked[order[start]], size)]
+                start += len(rows)
                 names = rows.tolist() if positions is None else [positions[row] for row in rows]
                 yield rows, self._pass([checked[row] for row in rows], names, kind, wanted)
                 bar.update(len(rows))
@@ -153,6 +158,11 @@ class Encoder(ABC):
         return (
             f"{type(self).__name__}({self.name!r}, dimension={self.dimension}, device={str(self.device)!r})"
         )
+
+    def _fitting(self, longest: str, size: int) -> int:
+        """How many texts of this length one pass takes."""
+        tokens = min(self.max_length, 2 + len(longest) // 4)
+        return min(size, max(1, self.tokens_per_pass // tokens)) if self.tokens_per_pass else size
 
     def _size(self, batch_size: int | None) -> int:
         size = self.batch_size if batch_size is None else batch_size

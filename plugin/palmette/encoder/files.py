@@ -14,10 +14,20 @@ from palmette.errors import CheckpointError
 __all__ = ["check_folder", "fingerprint", "sha256_of"]
 
 # Written by whoever saved the files, without effect on the vectors.
-_NOISE = set(
-    "__version__ _attn_implementation_autoset _name_or_path architectures dtype gradient_checkpointing "
-    "max_seq_length name_or_path similarity_fn_name torch_dtype transformers_version use_cache".split()
-)
+_NOISE = {
+    "__version__",
+    "_attn_implementation_autoset",
+    "_name_or_path",
+    "architectures",
+    "dtype",
+    "gradient_checkpointing",
+    "max_seq_length",
+    "name_or_path",
+    "similarity_fn_name",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+}
 _WEIGHTLESS = {"Pooling", "Normalize", "Dropout"}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 _TOKENIZER = (

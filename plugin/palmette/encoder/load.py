@@ -91,9 +91,10 @@ def load_encoder(
                 source.folder, source.name, source.revision, device, dtype, batch_size, max_length
             )
     if expected is not None and encoder.fingerprint != expected:
+        found = encoder.fingerprint
         raise CheckpointError(
-            f"encoder {name!r} is not the one this was made with: fingerprint {encoder.fingerprint[:16]}…, expected "
-            f"{expected[:16]}…. Give the original revision or folder, or train again"
+            f"encoder {name!r} is not the one this was made with (fingerprint {found[:16]}…, expected "
+            f"{expected[:16]}…). Give the original revision or folder, or train again"
         )
     return encoder
 

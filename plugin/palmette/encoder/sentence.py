@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,8 @@ class SentenceEncoder(Encoder):
         self.device = device or auto_device()
         self.precision = precision
         self.batch_size = self._size(batch_size)
+        # Passes that stay in a CPU's cache are a fifth to a third faster than 32 long texts.
+        self.tokens_per_pass = 2048 if self.device.type == "cpu" else None
         self._model = _load(folder, name, self.device, getattr(torch, precision))
         self.max_length = self._limit(max_length)
         self.fingerprint = fingerprint(folder, self.max_length)
@@ -135,10 +138,25 @@ def auto_device() -> torch.device:
 
 
 def auto_precision(device: torch.device) -> str:
-    """The precision that is fastest at (almost) no loss on a device."""
+    """The precision that is fastest on a device at almost no loss.
+
+    bfloat16 where the hardware computes in it: GPUs since Ampere, CPUs with AVX-512 BF16 or AMX (there 1.9 times
+    as fast as float32, with a cosine above .9999 between the two for all-MiniLM-L6-v2). Older GPUs take float16.
+    All else takes float32: other CPUs emulate bfloat16 and are slower with it, and mps is not measured.
+    """
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.get_device_capability(device) >= (8, 0) else "float16"
-    return "float32"
+    return "bfloat16" if device.type == "cpu" and _cpu_has_bfloat16() else "float32"
+
+
+@cache
+def _cpu_has_bfloat16() -> bool:
+    """Whether Linux lists the instructions (torch says yes on CPUs that emulate them, too)."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text("utf-8", "replace").partition("flags")[2].partition("\n")[0]
+    except OSError:
+        return False
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags.split())
 
 
 def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> SentenceTransformer:

@@ -36,7 +36,7 @@ class Entry(TypedDict):
 
 
 def python_catalogue(
-    modules: Iterable[str] | None = None, *, size: Literal["full", "small"] = "full", max_chars: int = 1000
+    modules: Iterable[str] | None = None, *, size: Literal["full", "small"] = "full", max_chars: int = 500
 ) -> list[Document]:
     """One document per documented module, class, function, method and property, in the order of their names.
 

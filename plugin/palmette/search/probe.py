@@ -46,7 +46,9 @@ class Probe:
 
     def __post_init__(self) -> None:
         if self.queries.ndim != 2 or self.queries.dtype != np.float32:
-            raise InputError(f"probe queries must be [Q, d] float32, got {self.queries.shape} {self.queries.dtype}")
+            raise InputError(
+                f"probe queries must be [Q, d] float32, got {self.queries.shape} {self.queries.dtype}"
+            )
 
 
 @dataclass(frozen=True)

@@ -253,8 +253,17 @@ class LocalBackend:
         if before.reclaimable or before.segments > 1:
             with self.write() as writer:
                 writer.compact()
-        with self._pool.connection(write=True) as connection, storage_errors(self.path):
-            connection.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE);")
+        with (
+            self._pool.connection(write=True) as connection,
+            storage_errors(self.path),
+            write_lock(self.path, self._lock_timeout),
+        ):
+            [(patience,)] = connection.execute("PRAGMA busy_timeout")
+            # Readers of an older state keep the log from being cut; the last of them to close cuts it.
+            connection.executescript(
+                "PRAGMA incremental_vacuum; PRAGMA busy_timeout=0; PRAGMA wal_checkpoint(TRUNCATE);"
+                f"PRAGMA busy_timeout={patience};"
+            )
 
     def verify(self) -> None:
         """Check every file against its checksum, and the database against itself and the arrays."""

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from support.tiny import documents, pairs, train_tree, tree
 
 from palmette import FakeEncoder, Index, TreeModel, load_model
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError
 from palmette.methods.tree.config import TreeConfig, TreeOptions
 from palmette.training import TrainingConfig
+from support.tiny import documents, pairs, train_tree, tree
 
 
 @pytest.fixture(scope="module")

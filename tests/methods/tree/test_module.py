@@ -43,7 +43,7 @@ def test_propagation_multiplies_along_each_path(depth: int, seed: int) -> None:
 def test_every_level_is_a_distribution_and_the_sum_of_the_next(
     depth: int, seed: int, slope: float, growth: float
 ) -> None:
-    tree, generator = random_tree(depth, seed, slope=slope, growth=growth)
+    tree, _ = random_tree(depth, seed, slope=slope, growth=growth)
     with torch.no_grad():
         levels = [
             tree(torch.randn(5, 6, generator=torch.Generator().manual_seed(seed)), h)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.constants import DEFAULT_EMBED_BATCH_SIZE
 
 from llama_index.retrievers.palmette.loading import loaded, reloadable, source
+from llama_index.retrievers.palmette.options import given
 from palmette.aio import in_thread
+from palmette.errors import ConfigError
 
 if TYPE_CHECKING:
     from palmette.model import Model
 
 __all__ = ["PalmetteEmbedding"]
+
+Representation = Literal["encoder", "probabilities", "sqrt_probabilities"]
 
 
 class PalmetteEmbedding(BaseEmbedding):
@@ -24,8 +29,10 @@ class PalmetteEmbedding(BaseEmbedding):
 
     Args:
         model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository.
-        level: Give a tree's node probabilities at this level, which sum to 1, instead of the encoder's
-            vector. Their overlap Σ min(a, b) is the tree's own similarity.
+        representation: ``encoder`` for the encoder's vectors; ``probabilities`` p of a tree's nodes, whose
+            overlap Σ min(p, q) is the tree's score; ``sqrt_probabilities`` √p, of length one, whose inner
+            product bounds that score from above, for any vector store.
+        level: Level of the tree; ``None`` for the leaves.
         revision: Branch, tag or commit of a repository.
         model_options: More of :func:`palmette.load_model`: ``token``, ``device``, ``dtype``, ….
         embed_batch_size: Texts LlamaIndex hands over at a time.
@@ -35,7 +42,8 @@ class PalmetteEmbedding(BaseEmbedding):
         rate_limiter: Throttles calls.
     """
 
-    level: int | None = Field(default=None, description="Level of the tree; the encoder's vector where None.")
+    representation: Representation = Field(default="encoder", description="What the vectors are.")
+    level: int | None = Field(default=None, description="Level of the tree; the leaves where None.")
     revision: str | None = Field(default=None, description="Revision of the checkpoint.")
     fingerprint: str = Field(default="", description="What determines the vectors, for caches.")
     _model: Any = PrivateAttr()
@@ -45,6 +53,7 @@ class PalmetteEmbedding(BaseEmbedding):
         self,
         model: Model | str | Path,
         *,
+        representation: Representation = "encoder",
         level: int | None = None,
         revision: str | None = None,
         model_options: dict[str, Any] | None = None,
@@ -54,11 +63,22 @@ class PalmetteEmbedding(BaseEmbedding):
         embeddings_cache: Any | None = None,
         rate_limiter: Any | None = None,
     ) -> None:
-        given, model = model, loaded(model, revision=revision, **(model_options or {}))
-        if level is not None:
-            model.options({"level": level})
+        origin, model = model, loaded(model, revision=revision, **(model_options or {}))
+        if representation not in get_args(Representation):
+            raise ConfigError(
+                f"PalmetteEmbedding: representation must be one of {', '.join(get_args(Representation))}, "
+                f"got {representation!r}"
+            )
+        if representation == "encoder" and level is not None:
+            raise ConfigError(f"level={level} needs representation='probabilities' or 'sqrt_probabilities'")
+        if representation != "encoder" and model.method != "tree":
+            raise ConfigError(
+                f"representation={representation!r} needs a tree, this is a {model.method!r} model"
+            )
+        model.options(given({"level": level}) if model.method == "tree" else {})
         options: dict[str, Any] = dict(
-            model_name=source(given, model) or model.encoder.name,
+            model_name=source(origin, model) or model.encoder.name,
+            representation=representation,
             level=level,
             revision=model.revision,
             fingerprint=model.fingerprint,
@@ -70,7 +90,7 @@ class PalmetteEmbedding(BaseEmbedding):
         )
         super().__init__(**options)
         self._model = model
-        self._source = source(given, model)
+        self._source = source(origin, model)
 
     @classmethod
     def class_name(cls) -> str:
@@ -81,9 +101,12 @@ class PalmetteEmbedding(BaseEmbedding):
         model: Model = self._model
         encode = model.encoder.encode_queries if kind == "query" else model.encoder.encode
         vectors = encode(texts)
-        if self.level is not None:
+        if self.representation != "encoder":
             [leaves] = model.encode_embeddings(vectors).values()  # [N, 2^D]
-            vectors = leaves.reshape(len(leaves), 2**self.level, -1).sum(-1)
+            width = leaves.shape[1] if self.level is None else 2**self.level
+            vectors = leaves.reshape(len(leaves), width, -1).sum(-1)  # [N, 2^level]
+        if self.representation == "sqrt_probabilities":
+            vectors = np.sqrt(vectors)
         listed: list[list[float]] = vectors.tolist()
         return listed
 
@@ -106,7 +129,10 @@ class PalmetteEmbedding(BaseEmbedding):
         return await in_thread(self._get_text_embeddings, texts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = {name: getattr(self, name) for name in ("level", "embed_batch_size", "num_workers")}
+        options = {
+            name: getattr(self, name)
+            for name in ("representation", "level", "embed_batch_size", "num_workers")
+        }
         return _again, (type(self), reloadable(self, self._source), self._model.revision, options)
 
 

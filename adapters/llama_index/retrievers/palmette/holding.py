@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from llama_index.core.callbacks import CallbackManager
 
-from llama_index.retrievers.palmette.loading import copy_index, folder, opened
+from llama_index.retrievers.palmette.loading import folder, opened
 from palmette.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from palmette.index import Index
+    from palmette.index import Engine, Index
     from palmette.model import Model
     from palmette.store.filters import Filter
 
@@ -54,38 +54,50 @@ class IndexHolder:
         """Keep the retriever in a folder that :meth:`from_persist_dir` opens.
 
         An index on disk is persistent already: there, and without a ``path``, only the settings are written.
-        With another path the index is copied into that new folder. What index nodes refer to, callbacks and
-        transformations are not kept: give them again.
+        With another path the index is copied into that new folder, nothing is encoded again. What index nodes
+        refer to, callbacks and transformations are not kept: give them again.
         """
         here = folder(self.index)
         target = here if path is None else Path(path).expanduser()
         if target is None:
             raise InputError("this index is in memory: name the folder, retriever.persist(path)")
-        if self.index.within is not None:
-            raise InputError(
-                "this retriever's index is narrowed, which a folder cannot keep: persist one over the whole index, "
-                "and narrow it when it is opened"
-            )
         if here is None or target.resolve() != here.resolve():
-            copy_index(self.index, target)
+            self.index.copy_to(target).close()
+        elif self.index.within is not None:
+            raise InputError(
+                f"this retriever sees a part of the index in {here}: persist that part in another folder"
+            )
         draft = target / f"{SETTINGS}.{os.getpid()}.tmp"
         draft.write_text(json.dumps(self.settings(), indent=2) + "\n", encoding="utf-8")
         draft.replace(target / SETTINGS)
         return target
 
     @classmethod
-    def from_persist_dir(cls, path: str | Path, *, model: Model | None = None, **options: Any) -> Self:
+    def from_persist_dir(
+        cls, path: str | Path, *, model: Model | None = None, engine: Engine = "exact", **options: Any
+    ) -> Self:
         """Open what :meth:`persist` wrote; options given here replace those stored."""
-        index = opened(path, model)
+        index = opened(path, model, engine)
         kept = Path(path).expanduser() / SETTINGS
         stored = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
         return cls.from_index(index, **{**stored, **options})
 
     @classmethod
-    def from_index(cls, index: Index | str | Path, *, model: Model | None = None, **options: Any) -> Self:
-        """Retrieve from an index, given or opened; a ``model`` that is loaded already is not loaded again."""
+    def from_index(
+        cls,
+        index: Index | str | Path,
+        *,
+        model: Model | None = None,
+        engine: Engine = "exact",
+        **options: Any,
+    ) -> Self:
+        """Retrieve from an index, given or opened (with that engine).
+
+        A ``model`` that is loaded already is not loaded again. Over ``index.narrowed(filter)``, the retriever
+        finds, adds and deletes only what passes the filter.
+        """
         make: Any = cls
-        retriever: Self = make(opened(index, model), **options)
+        retriever: Self = make(opened(index, model, engine), **options)
         return retriever
 
     def __getstate__(self) -> dict[str, Any]:
@@ -95,8 +107,8 @@ class IndexHolder:
             state["_path"], state["_within"] = folder(index), index.within
         if state["_path"] is None:
             raise ConfigError(
-                f"a {type(self).__name__} whose index is in memory cannot be pickled: make it with index_path=, "
-                "so that it can be opened where it is unpickled"
+                f"a {type(self).__name__} whose index is in memory cannot be pickled: make it with "
+                "index_path=, to have it opened where it is unpickled"
             )
         del state["_opening"], state["callback_manager"]
         return state

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from palmette.errors import ConfigError
 
 if TYPE_CHECKING:
-    from palmette.index import Index
+    from palmette.index import Engine, Index
     from palmette.model import Model
 
-__all__ = ["copy_index", "folder", "loaded", "opened", "reloadable", "source"]
+__all__ = ["folder", "holds_something", "loaded", "opened", "reloadable", "source"]
 
 
 def loaded(model: Model | str | Path, **options: Any) -> Model:
@@ -23,12 +23,12 @@ def loaded(model: Model | str | Path, **options: Any) -> Model:
     return model
 
 
-def opened(index: Index | str | Path, model: Model | None = None) -> Index:
+def opened(index: Index | str | Path, model: Model | None = None, engine: Engine = "exact") -> Index:
     """The index itself, or the one in that folder."""
     if isinstance(index, str | Path):
         from palmette.index import Index
 
-        return Index.open(index, model)
+        return Index.open(index, model, engine=engine)
     return index
 
 
@@ -40,12 +40,10 @@ def folder(index: Index) -> Path | None:
     return path if (path / MODEL).is_dir() else None  # what lives in memory keeps no copy of its model
 
 
-def copy_index(index: Index, path: Path) -> None:
-    """Write an index into a new folder."""
-    from palmette.index import Index
-
-    with Index.create(path, index.model) as copy:
-        copy.add(index.documents())
+def holds_something(path: str | Path) -> bool:
+    """Whether there is a folder with something in it."""
+    folder = Path(path).expanduser()
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def source(model: Model | str | Path, loaded: Model) -> str | None:
@@ -57,6 +55,6 @@ def reloadable(owner: object, source: str | None) -> str:
     """The source, which pickling needs."""
     if source is None:
         raise ConfigError(
-            f"a {type(owner).__name__} over a model in memory cannot be pickled: save the model, and give its folder"
+            f"a {type(owner).__name__} over a model in memory cannot be pickled: save it, and give its folder"
         )
     return source

@@ -47,8 +47,8 @@ def to_document(node: BaseNode, *, source_hash: str | None = None) -> Document:
     origin = node.ref_doc_id or node.node_id
     if node.metadata.get(REF_DOC_ID, origin) != origin:
         raise InputError(
-            f"node {node.node_id!r} has metadata {REF_DOC_ID!r} = {node.metadata[REF_DOC_ID]!r}, but its source "
-            f"is {origin!r}: rename that metadata key"
+            f"node {node.node_id!r} has metadata {REF_DOC_ID!r} = {node.metadata[REF_DOC_ID]!r}, but its "
+            f"source is {origin!r}: rename that metadata key"
         )
     source = node.source_node
     kept = {

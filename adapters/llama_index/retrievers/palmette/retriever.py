@@ -25,7 +25,7 @@ from llama_index_instrumentation import get_dispatcher
 from numpy.typing import NDArray
 
 from llama_index.retrievers.palmette.filters import Filters, palmette_filter
-from llama_index.retrievers.palmette.loading import loaded
+from llama_index.retrievers.palmette.loading import holds_something, loaded
 from llama_index.retrievers.palmette.nodes import scored
 from llama_index.retrievers.palmette.options import Options, given
 from llama_index.retrievers.palmette.query import PalmetteQuery
@@ -35,7 +35,7 @@ from palmette.config import check_keys
 from palmette.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from palmette.index import Index
+    from palmette.index import Engine, Index
     from palmette.model import Model
     from palmette.types import Explanation
 
@@ -67,8 +67,8 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
     Args:
         index: The index to search; retrievers over one index, or one model, share its memory.
         similarity_top_k: How many nodes to return.
-        filters: LlamaIndex's MetadataFilters or palmette's mapping, applied before ranking. A query can narrow
-            them further.
+        filters: LlamaIndex's MetadataFilters or palmette's mapping, applied before ranking. A query can only
+            narrow them.
         score_threshold: Leave out nodes that score less.
         explain: Return :class:`ExplainedNode`, which carries why it was found.
         transformations: What documents (not nodes) go through before they are indexed, such as a splitter.
@@ -116,6 +116,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         model: Model | str | Path,
         *,
         index_path: str | Path | None = None,
+        engine: Engine = "exact",
         show_progress: bool | None = None,
         **options: Any,
     ) -> Self:
@@ -124,7 +125,9 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         Args:
             documents: Indexed as they are; split them first, or give ``transformations``.
             model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository.
-            index_path: A new folder to keep the index in; ``None`` for memory.
+            index_path: Where to keep the index; one that is there is brought up to date with the documents
+                (others stay). ``None`` for memory.
+            engine: ``exact`` kernels, or ``faiss`` (on the GPU where there is one).
             show_progress: Progress bar; ``None`` shows it on a terminal.
             options: Those of the class.
         """
@@ -132,7 +135,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             raise InputError(
                 f"{cls.__name__}.from_documents got no documents: use from_pretrained to start empty"
             )
-        return cls._build(documents, loaded(model), index_path, show_progress, options)
+        return cls._build(documents, loaded(model), index_path, engine, show_progress, options)
 
     @classmethod
     def from_pretrained(
@@ -146,6 +149,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         local_files_only: bool = False,
         model_options: Mapping[str, Any] | None = None,
         index_path: str | Path | None = None,
+        engine: Engine = "exact",
         show_progress: bool | None = None,
         **options: Any,
     ) -> Self:
@@ -158,9 +162,10 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             token: Hub token.
             cache_dir: Hub cache.
             local_files_only: Never go to the network.
-            model_options: More of :func:`palmette.load_model`: ``device``, ``dtype``, ``batch_size``, ``encoder``.
-            index_path: A new folder to keep the index in; ``None`` for memory.
-            show_progress: Progress bar; ``None`` shows it on a terminal.
+            model_options: More of :func:`palmette.load_model`, such as ``device``, ``dtype``, ``batch_size``.
+            index_path: As for :meth:`from_documents`, like the rest.
+            engine: See there.
+            show_progress: See there.
             options: Those of the class.
         """
         hub = {
@@ -170,7 +175,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             "local_files_only": local_files_only,
         }
         model = loaded(repo_or_dir, **hub, **(model_options or {}))
-        return cls._build(documents, model, index_path, show_progress, options)
+        return cls._build(documents, model, index_path, engine, show_progress, options)
 
     @classmethod
     def _build(
@@ -178,15 +183,24 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         documents: Sequence[BaseNode],
         model: Model,
         index_path: str | Path | None,
+        engine: Engine,
         show_progress: bool | None,
         options: dict[str, Any],
     ) -> Self:
         from palmette.index import Index
 
         cls._check(model, options)
+        if index_path is not None and holds_something(index_path):
+            retriever = cls(Index.open(index_path, model, engine=engine), **options)
+            retriever._bring_up_to_date(documents, show_progress=show_progress)
+            return retriever
         objects: dict[str, Any] = {}  # first what can fail, so that bad documents leave no folder
         prepared = prepare(documents, options.get("transformations") or (), objects)
-        index = Index.in_memory(model) if index_path is None else Index.create(index_path, model)
+        index = (
+            Index.in_memory(model, engine=engine)
+            if index_path is None
+            else Index.create(index_path, model, engine=engine)
+        )
         retriever = cls(index, **options)
         retriever.object_map = {**objects, **retriever.object_map}
         index.add(prepared, progress=show_progress)
@@ -197,7 +211,8 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         """Raise on a model of another method, or an option that neither the class nor the method has."""
         if cls.method not in (None, model.method):
             raise ConfigError(
-                f"{cls.__name__} takes {cls.method!r} models, this one is of method {model.method!r}: use PalmetteRetriever"
+                f"{cls.__name__} takes {cls.method!r} models, and this one is of method {model.method!r}: "
+                "use PalmetteRetriever"
             )
         own = Options.__annotations__
         check_keys(cls.__name__, options, [*own, *model.search_class.names()])
@@ -238,7 +253,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         """Why a node scores what it does for a query, whether or not it would be retrieved."""
         bundle = QueryBundle(query) if isinstance(query, str) else query
         options = {**self.search_options, **getattr(bundle, "options", {})}
-        return self.index.explain(self._text_or_vector(bundle), node_id, **given(options))
+        return self._visible().explain(self._text_or_vector(bundle), node_id, **given(options))
 
     def _search(self, bundles: Sequence[QueryBundle]) -> list[list[NodeWithScore]]:
         """Search those that ask for the same settings together."""
@@ -246,7 +261,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         groups: dict[str, list[int]] = {}
         for position, call in enumerate(calls):
             groups.setdefault(repr((type(call.query), call.settings)), []).append(position)
-        index = self.index.narrowed(palmette_filter(self.filters))
+        index = self._visible()
         results: list[list[NodeWithScore]] = [[]] * len(calls)
         for positions in groups.values():
             queries = [calls[position].query for position in positions]
@@ -255,6 +270,9 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             for position, hits in zip(positions, found, strict=True):
                 results[position] = [scored(hit, explain=calls[position].explain) for hit in hits]
         return results
+
+    def _visible(self) -> Index:
+        return self.index.narrowed(palmette_filter(self.filters))
 
     def _call(self, bundle: QueryBundle) -> _Call:
         own = bundle if isinstance(bundle, PalmetteQuery) else PalmetteQuery(bundle.query_str)

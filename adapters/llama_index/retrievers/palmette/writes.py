@@ -81,15 +81,26 @@ class NodeWrites(IndexHolder):
         """Insert new documents, and replace those whose hash has changed. Returns which were written."""
         held: defaultdict[str, set[str | None]] = defaultdict(set)
         for document in self._held([document.node_id for document in documents]):
-            held[document.metadata[REF_DOC_ID]].add(source_hash(document))
+            held[document.metadata.get(REF_DOC_ID, document.key)].add(source_hash(document))
         stale = [document for document in documents if held[document.node_id] != {document.hash}]
         if stale:
             self._replace(stale)
         written = {document.node_id for document in stale}
         return [document.node_id in written for document in documents]
 
+    def _bring_up_to_date(self, documents: Sequence[BaseNode], *, show_progress: bool | None = None) -> None:
+        """What is the same is not encoded again, what is not given stays."""
+        if self.transformations:  # they make nodes with new ids
+            self.refresh_ref_docs(documents)
+        else:
+            self.index.upsert(prepare(documents, (), self.object_map), progress=show_progress)
+
     def _held(self, ref_doc_ids: list[str]) -> list[Document]:
-        return list(self.index.documents({REF_DOC_ID: {"$in": ref_doc_ids}})) if len(self.index) else []
+        """The nodes of these documents; what came another way is its own document."""
+        others = [held for held in self.index.get(ref_doc_ids) if held and REF_DOC_ID not in held.metadata]
+        if not len(self.index.narrowed({REF_DOC_ID: {"$exists": True}})):
+            return others  # an index refuses to filter by a name that no document has
+        return [*self.index.documents({REF_DOC_ID: {"$in": ref_doc_ids}}), *others]
 
     def _replace(self, documents: Sequence[BaseNode]) -> Changes:
         fresh = prepare(documents, self.transformations, self.object_map)

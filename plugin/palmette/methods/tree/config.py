@@ -60,12 +60,12 @@ class TreeConfig(Config):
     @property
     def splits(self) -> int:
         """Number of split nodes."""
-        return 2**self.depth - 1
+        return (1 << self.depth) - 1
 
     @property
     def leaves(self) -> int:
         """Number of leaves: columns of the finest level."""
-        return 2**self.depth
+        return 1 << self.depth
 
 
 @dataclass(frozen=True)

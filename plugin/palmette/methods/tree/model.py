@@ -93,8 +93,8 @@ class TreeModel(Model):
         encoder: Encoder,
         cache: EncodingCache,
         *,
-        seed: int = 0,
-        progress: bool | None = None,
+        seed: int,
+        progress: bool | None,
     ) -> tuple[TreeConfig, TreeTask]:
         """Encode the pairs once, and start the tree from the corpus's geometry."""
         config = config.replace(width=encoder.dimension)

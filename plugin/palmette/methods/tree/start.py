@@ -1,4 +1,6 @@
-"""Where training begins. With gentle slopes a node's probability is nearly linear in the embedding, so that nTVD
+"""Where training begins.
+
+With gentle slopes a node's probability is nearly linear in the embedding, so that nTVD
 is an L1 sketch of the encoder's own distance: a tree of principal directions retrieves about as well as the
 encoder before its first step. Measured beside a random start in ``tests/benchmarks/results/``.
 """
@@ -17,8 +19,8 @@ __all__ = ["begin", "fit_multiplier"]
 
 def _directions(config: TreeConfig, x: Tensor, generator: torch.Generator) -> Tensor:
     """Unit directions per split node, level by level: the principal ones first, random ones after."""
-    directions = torch.randn(config.splits, config.width, generator=generator)  # [N, d]
-    directions = directions / directions.norm(dim=1, keepdim=True)
+    drawn = torch.randn(config.splits, config.width, generator=generator)  # [N, d]
+    directions: Tensor = drawn / drawn.norm(dim=1, keepdim=True)
     if config.start == "principal":
         _, _, axes = torch.linalg.svd(x - x.mean(0), full_matrices=False)  # [min(n, d), d]
         taken = min(len(axes), config.splits)

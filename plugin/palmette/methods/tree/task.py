@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -64,6 +65,6 @@ class TreeTask:
         if not scores or self.module.config.schedule == "constant":
             return scores
         levels = range(1, self.module.config.depth)
-        inner = [self.pairs.validate(lambda x, h=level: module(x, h), ntvd)["ndcg@10"] for level in levels]
+        inner = [self.pairs.validate(partial(module, level=level), ntvd)["ndcg@10"] for level in levels]
         average = float(self.chances() @ torch.tensor([*inner, scores["ndcg@10"]]))
         return {**scores, self.metric: average}

@@ -1,0 +1,251 @@
+"""Exact search, by any engine, over any cut of the rows: the same hits as brute force in float64."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.stores import SPECS, arrays_of, doc, program_environment, put
+
+from palmette.errors import ConfigError, MissingExtraError
+from palmette.search import engine as engines
+from palmette.search import get_threads, kernels, set_threads
+from palmette.search.engine import Block, Engine, engine_named, top_k
+from palmette.search.probe import Found, Probe
+from palmette.store.filters import parse_filter
+from palmette.store.local import LocalBackend
+
+METRICS = ["overlap", "inner_product"]
+
+
+@pytest.fixture(params=["exact", "faiss"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    if request.param == "faiss":
+        pytest.importorskip("faiss")
+    return engine_named(request.param)
+
+
+def distributions(rng: np.random.Generator, rows: int, columns: int, ties: bool = False) -> np.ndarray:
+    given = rng.dirichlet(np.full(columns, 0.3), size=rows)
+    if ties:  # few different rows, and halves, which float32 holds exactly
+        given = np.eye(columns)[rng.integers(0, columns, (rows, 2))].mean(axis=1)
+    return given.astype(np.float32)
+
+
+def brute(data: np.ndarray, keys: np.ndarray, queries: np.ndarray, metric: str, k: int) -> Found:
+    """The definition, in float64, rounded once; ties to the smaller key."""
+    found = []
+    for query in queries.astype(np.float64):
+        scores = (np.minimum(data, query) if metric == "overlap" else data * query).sum(axis=1, dtype=np.float64)
+        scores = scores.astype(np.float32)
+        order = np.lexsort((keys, -scores))[:k]
+        found.append((keys[order], scores[order]))
+    return Found(np.array([keys for keys, _ in found]), np.array([scores for _, scores in found]))
+
+
+def cut(data: np.ndarray, keys: np.ndarray, places: list[int]) -> list[tuple[Block, None]]:
+    """The rows as several segments."""
+    edges = [0, *sorted(set(places)), len(keys)]
+    pairs = zip(edges, edges[1:], strict=False)
+    return [(Block(np.ascontiguousarray(data[a:b]), keys[a:b]), None) for a, b in pairs if a < b]
+
+
+def same(found: Found, expected: Found) -> bool:
+    return np.array_equal(found.keys, expected.keys) and np.array_equal(found.scores, expected.scores)
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.integers(1, 60),
+    columns=st.sampled_from([1, 2, 7, 16, 33]),
+    count=st.integers(1, 9),
+    k=st.integers(1, 70),
+    metric=st.sampled_from(METRICS),
+    ties=st.booleans(),
+    places=st.lists(st.integers(1, 59), max_size=3),
+    signed=st.booleans(),
+)
+def test_any_cut_is_brute_force(
+    seed: int, rows: int, columns: int, count: int, k: int, metric: str, ties: bool, places: list[int], signed: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    data, queries = distributions(rng, rows, columns, ties), distributions(rng, count, columns, ties)
+    if signed:
+        data, queries = data * rng.choice([-3, 1], data.shape), queries * rng.choice([-1, 1], queries.shape)
+        data, queries = data.astype(np.float32), queries.astype(np.float32)
+    keys = np.cumsum(rng.integers(1, 4, rows))
+    expected = brute(data, keys, queries, metric, k)
+    places = [place for place in places if place < rows]
+    for name in ("exact", "faiss"):
+        if name == "faiss":
+            pytest.importorskip("faiss")
+        found = top_k(cut(data, keys, places), queries, metric, k, engine_named(name))
+        assert found.keys.shape == (count, min(k, rows))
+        assert same(found, expected)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("tile", [7, 500])
+def test_tiles_batches_and_threads_change_nothing(
+    engine: Engine, metric: str, tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    data, queries, keys = distributions(rng, 900, 24), distributions(rng, 30, 24), np.arange(900) * 3
+    expected = brute(data, keys, queries, metric, 40)
+    monkeypatch.setattr(engines, "_TILE", tile)
+    monkeypatch.setattr(engines, "_BATCH", 11)
+    monkeypatch.setattr(engines, "_WORTH_A_THREAD", 1)
+    try:
+        for threads in (1, 3):
+            set_threads(threads)
+            assert same(top_k(cut(data, keys, [100, 101, 640]), queries, metric, 40, engine), expected)
+            for row, query in enumerate(queries[:5]):
+                single = top_k(cut(data, keys, []), query[None], metric, 40, engine)
+                assert same(single, Found(expected.keys[row : row + 1], expected.scores[row : row + 1]))
+    finally:
+        set_threads(None)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.6, 0.99])
+def test_only_allowed_rows_are_ranked(engine: Engine, metric: str, share: float) -> None:
+    rng = np.random.default_rng(int(share * 100))
+    data, queries, keys = distributions(rng, 700, 16), distributions(rng, 5, 16), np.arange(700) + 50
+    rows = np.flatnonzero(rng.random(700) < share)
+    for k in (1, 3, 1000):
+        found = top_k([(Block(data, keys), rows)], queries, metric, k, engine)
+        assert same(found, brute(data[rows], keys[rows], queries, metric, k))
+    nothing = top_k([(Block(data, keys), rows[:0])], queries, metric, 3, engine)
+    assert nothing.keys.shape == (5, 0)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_near_ties_below_the_rounding_of_the_kernels(engine: Engine, metric: str) -> None:
+    """Scores that differ in their last bits are ranked as float64 ranks them, however wide the field."""
+    rng = np.random.default_rng(3)
+    base = distributions(rng, 1, 512)
+    data = np.repeat(base, 400, axis=0)
+    data[np.arange(400), rng.integers(0, 512, 400)] += rng.choice([0, 1e-7, -1e-7], 400).astype(np.float32)
+    queries, keys = distributions(rng, 3, 512), np.arange(400)
+    assert same(top_k([(Block(data, keys), None)], queries, metric, 20, engine), brute(data, keys, queries, metric, 20))
+
+
+def test_fast_scores_keep_their_bound() -> None:
+    rng = np.random.default_rng(0)
+    data, queries = distributions(rng, 300, 700), distributions(rng, 6, 700)
+    rows = np.arange(0, 300, 2)
+    for metric in METRICS:
+        bound = kernels.error_bound(queries, kernels.largest_norm(data, metric), metric)
+        fast = kernels.fast_scores(data, rows, queries, metric)
+        for one, query in zip(fast, queries, strict=True):
+            exact = kernels.exact_scores(data, rows, query[None], np.zeros(len(rows), np.int64), metric)
+            assert np.abs(one - exact).max() <= bound.min()
+
+
+def test_folding_is_summing_neighbours() -> None:
+    stored = np.random.default_rng(0).integers(0, 9, (300, 12)).astype(np.uint8)
+    assert np.array_equal(kernels.folded(stored, 4), stored.reshape(300, 3, 4).sum(axis=2))
+    assert kernels.folded(stored, 1).dtype == np.float32
+
+
+def test_searches_in_parallel_threads_agree(engine: Engine) -> None:
+    rng = np.random.default_rng(8)
+    data, keys, queries = distributions(rng, 2000, 32), np.arange(2000), distributions(rng, 40, 32)
+    block = Block(data, keys)
+    expected = brute(data, keys, queries, "overlap", 5)
+    with ThreadPoolExecutor(8) as threads:
+        found = threads.map(lambda query: top_k([(block, None)], query[None], "overlap", 5, engine), queries)
+        assert np.array_equal(np.concatenate([one.keys for one in found]), expected.keys)
+
+
+def test_engines_agree_in_an_index_with_filters_and_folds() -> None:
+    pytest.importorskip("faiss")
+    with LocalBackend.in_memory(SPECS) as exact, LocalBackend.in_memory(SPECS, engine="faiss") as other:
+        for backend in (exact, other):
+            put(backend, *(doc(f"d{i}", n=i % 10) for i in range(200)))
+            put(backend, *(doc(f"d{i}", "changed", n=1) for i in range(0, 200, 7)))
+        queries = arrays_of([doc("q"), doc("r")])["leaves"]
+        for given in (None, {"n": {"$lt": 3}}, {"n": 1}):
+            for metric in METRICS:
+                for fold in (1, 4):
+                    probe = Probe("leaves", queries.reshape(2, -1, fold).sum(axis=2), metric, fold)
+                    with exact.read(parse_filter(given)) as a, other.read(parse_filter(given)) as b:
+                        assert same(a.nearest(probe, 12), b.nearest(probe, 12))
+
+
+def test_a_missing_faiss_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[cpu\]'"):
+        LocalBackend.in_memory(SPECS, engine="faiss")
+
+
+def test_threads_are_chosen_by_call_environment_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        monkeypatch.setenv("PALMETTE_THREADS", "3")
+        assert get_threads() == 3
+        set_threads(5)
+        assert get_threads() == 5
+        with pytest.raises(ConfigError, match="at least 1.*0"):
+            set_threads(0)
+        set_threads(None)
+        monkeypatch.setenv("PALMETTE_THREADS", "many")
+        with pytest.raises(ConfigError, match="PALMETTE_THREADS.*'many'"):
+            get_threads()
+        monkeypatch.delenv("PALMETTE_THREADS")
+        assert get_threads() >= 1
+    finally:
+        set_threads(None)
+
+
+def fresh_python(script: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**program_environment(), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_heavy_modules_are_loaded_only_when_needed() -> None:
+    script = """
+import sys
+import numpy as np
+from support.stores import SPECS, doc, put
+from palmette.search.probe import Probe
+from palmette.store.local import LocalBackend
+def loaded():
+    return sorted({"faiss", "numba", "torch"} & set(sys.modules))
+with LocalBackend.in_memory(SPECS) as backend:
+    put(backend, doc("a"))
+    with backend.read() as view:
+        view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "inner_product"), 1)
+        print(loaded())
+        view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "overlap"), 1)
+        print(loaded())
+"""
+    assert fresh_python(script).splitlines() == ["[]", "['numba']"]
+
+
+def test_the_kernel_compiles_without_a_place_to_keep_it() -> None:
+    script = """
+import numpy as np
+import numba.core.caching as caching
+class Nowhere:
+    @classmethod
+    def from_function(cls, function, path):
+        return None
+caching.CacheImpl._locator_classes = [Nowhere]
+from palmette.search import kernels
+x = np.full((3, 4), 0.25, np.float32)
+print(kernels.fast_scores(x, np.arange(3), x[:1], "overlap"))
+"""
+    assert fresh_python(script).split() == ["[[1.", "1.", "1.]]"]

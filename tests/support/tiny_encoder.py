@@ -1,0 +1,54 @@
+"""A sentence-transformers model of a few thousand random weights, saved as the library saves any."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+WORDS = "a the cat dog bird sat ran on under mat roof query passage : . how do i open file ##s ##ing".split()
+
+
+def save_tiny_encoder(
+    folder: Path, *, prompts: dict[str, str] | None = None, dense: int | None = None
+) -> Path:
+    """Write the model to ``folder``: 2 layers of width 16, mean pooling, unit length, optionally projected."""
+    shutil.copytree(_build(tuple(sorted((prompts or {}).items())), dense), folder)
+    return folder
+
+
+@cache
+def _build(prompts: tuple[tuple[str, str], ...], dense: int | None) -> Path:
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = Path(mkdtemp(prefix="tiny-encoder-"))
+    raw = folder / "raw"
+    raw.mkdir()
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *map(str, range(30))]
+    (raw / "vocab.txt").write_text("\n".join(vocabulary))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = BertConfig(
+            vocab_size=len(vocabulary),
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=64,
+            initializer_range=0.5,
+        )
+        BertModel(config).save_pretrained(raw)
+        BertTokenizerFast(vocab_file=str(raw / "vocab.txt"), model_max_length=64).save_pretrained(raw)
+        first = modules.Transformer(str(raw))
+        last = [modules.Dense(16, dense)] if dense else []
+        model = SentenceTransformer(
+            modules=[first, modules.Pooling(16), *last, modules.Normalize()],
+            device="cpu",
+            prompts=dict(prompts),
+        )
+    model.save_pretrained(str(folder / "model"), create_model_card=False)
+    return folder / "model"
