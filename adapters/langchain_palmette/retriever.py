@@ -103,6 +103,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
     search_options: dict[str, JsonValue] = Field(default_factory=dict)
 
     _index: Index | None = PrivateAttr(default=None)
+    _copies: Index | None = PrivateAttr(default=None)
 
     @field_validator("filter")
     @classmethod
@@ -153,7 +154,10 @@ class PalmetteRetriever(Batching, Writing, Loading):
         else:
             index = Index.create(index_path, loaded, engine=probe.engine)
         index.upsert(given, progress=progress)
-        return cls.from_index(index, **fields)
+        made = cls.from_index(index, **fields)
+        if index_path is not None:
+            publish(index, str(made.index_path), made._loading(), made.engine)
+        return made
 
     @classmethod
     def from_pretrained(
@@ -183,10 +187,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
             opened = cls(index_path=index, **fields)
             opened._open()
             return opened
-        path = _folder(index)
-        made = cls(index_path=path or str(name_of(index)), **fields)
-        if path is not None:
-            publish(index, path, made._loading(), made.engine)
+        made = cls(index_path=_folder(index) or str(name_of(index)), **fields)
         made._index = made._checked(index)
         return made
 
@@ -199,13 +200,17 @@ class PalmetteRetriever(Batching, Writing, Loading):
         return index.narrowed(self.filter) if self.filter else index
 
     def _open(self) -> Index:
+        self._index = self._shared()
+        return self._index
+
+    def _shared(self) -> Index:
+        """What every copy of this retriever opens."""
         if self.index_path is None:
             raise ConfigError(
                 f"this {type(self).__name__} has no index: give index_path='a-folder', or use from_documents"
             )
         model = None if self.model is None else str(self.model)
-        self._index = self._checked(open_index(str(self.index_path), model, self._loading(), self.engine))
-        return self._index
+        return self._checked(open_index(str(self.index_path), model, self._loading(), self.engine))
 
     def _checked(self, index: Index) -> Index:
         if self.method not in (None, index.model.method):
@@ -217,7 +222,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
 
     def configurable_fields(self, **kwargs: AnyConfigurableField) -> Any:
         """As always; LangChain makes a copy for every call, and all copies share the index opened here."""
-        _ = self.index
+        self._copies = self._shared()
         return super().configurable_fields(**kwargs)
 
     # -- searching ------------------------------------------------------------------------------------------
@@ -288,11 +293,11 @@ class PalmetteRetriever(Batching, Writing, Loading):
 
 
 def _folder(index: Index) -> str | None:
-    """Where an index can be opened again: it has its model beside it."""
+    """Where an index can be opened again as it is: its model lies beside it, and nothing of it is hidden."""
     from palmette.index import MODEL
 
     location = Path(index.stats().location)
-    return str(location) if (location / MODEL).is_dir() else None
+    return str(location) if index.within is None and (location / MODEL).is_dir() else None
 
 
 def _holds_something(path: str | Path) -> bool:

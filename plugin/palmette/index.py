@@ -29,8 +29,9 @@ from palmette.model import Model, Queries
 from palmette.registry import load_model
 from palmette.search.probe import Found
 from palmette.store.backend import Backend, View
-from palmette.store.filters import Filter, both, matches, parse_filter
+from palmette.store.filters import Filter, parse_filter
 from palmette.store.local import LocalBackend
+from palmette.store.narrowed import NarrowedBackend
 from palmette.types import Document, Explanation, Hit
 
 __all__ = ["Changes", "Index", "IndexStats"]
@@ -72,10 +73,11 @@ class Index:
     never between. Use :meth:`create`, :meth:`open` or :meth:`in_memory`.
     """
 
-    def __init__(self, model: Model, backend: Backend, *, within: Filter | None = None) -> None:
+    def __init__(self, model: Model, backend: Backend, path: Path | None = None) -> None:
         self.model = model
         self.backend = backend
-        self.within = within
+        self.path = path
+        """The folder it can be opened from again; ``None`` for one in memory."""
 
     # -- making and opening ---------------------------------------------------------------------------------
 
@@ -96,7 +98,7 @@ class Index:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": False}
-        return cls(model, LocalBackend.open(path, fingerprint=model.fingerprint, **options))
+        return cls(model, LocalBackend.open(path, fingerprint=model.fingerprint, **options), path)
 
     @classmethod
     def open(
@@ -130,7 +132,14 @@ class Index:
                     f"{path} was built by model {backend.fingerprint[:12]}, but its {MODEL} folder holds "
                     f"{model.fingerprint[:12]}: restore that folder, or index the documents anew"
                 )
-        return cls(model, backend)
+        return cls(model, backend, path)
+
+    @classmethod
+    def open_or_create(cls, path: str | Path, model: Model, **options: Any) -> Self:
+        """Open the index in a folder, or make one where there is none; options as in both."""
+        folder = Path(path).expanduser()
+        exists = folder.is_dir() and any(folder.iterdir())
+        return cls.open(folder, model, **options) if exists else cls.create(folder, model, **options)
 
     @classmethod
     def in_memory(cls, model: Model, *, engine: Engine = "exact") -> Self:
@@ -144,7 +153,17 @@ class Index:
 
         It shows, finds and deletes only documents that pass, and takes only such documents in.
         """
-        return type(self)(self.model, self.backend, within=both(self.within, parse_filter(filter)))
+        parsed = parse_filter(filter)
+        return (
+            self
+            if parsed is None
+            else type(self)(self.model, NarrowedBackend(self.backend, parsed), self.path)
+        )
+
+    @property
+    def within(self) -> Filter | None:
+        """The filter this index is narrowed by, if it is."""
+        return self.backend.within if isinstance(self.backend, NarrowedBackend) else None
 
     # -- writing --------------------------------------------------------------------------------------------
 
@@ -171,10 +190,8 @@ class Index:
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         latest = unique(given)
-        self._admit(given)
         with self.backend.write() as writer:
             held = writer.digests(list(latest))
-            self._guard(held)
             changed = [id for id, document in latest.items() if id in held and held[id] != document.digest]
             if changed and not replace:
                 raise DuplicateIdError(
@@ -196,40 +213,12 @@ class Index:
             unchanged=[id for id, digest in held.items() if id not in set(changed)],
         )
 
-    def _admit(self, given: Sequence[Document]) -> None:
-        """Documents that a narrowed index would not show may not be put in through it."""
-        if self.within is None:
-            return
-        for document in given:
-            if not matches(self.within, document.metadata, document.key):
-                raise InputError(
-                    f"document {document.key!r} does not pass this view's filter {self.within}: "
-                    "give it metadata that does, or add it to the whole index; nothing was added"
-                )
-
-    def _guard(self, ids: Iterable[str]) -> None:
-        """Nor may it replace a document that it does not show."""
-        if self.within is None:
-            return
-        listed = list(ids)
-        hidden = [id for id, document in zip(listed, self.get(listed), strict=True) if document is None]
-        if hidden:
-            raise DuplicateIdError(
-                f"id {hidden[0]!r} is taken by a document outside this view: give another id"
-            )
-
     def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
         """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""
         if (ids is None) == (filter is None):
             raise InputError("delete takes ids or a filter: give one of the two")
         with self.backend.write() as writer:
-            if ids is None:
-                chosen = [document.key for document in self.documents(filter)]
-            else:
-                chosen = check_ids(ids)
-                if self.within is not None:
-                    chosen = [document.key for document in self.get(chosen) if document is not None]
-            return writer.delete(chosen)
+            return writer.delete([d.key for d in self.documents(filter)] if ids is None else check_ids(ids))
 
     def compact(self) -> None:
         """Give back the space of deleted and replaced documents."""
@@ -239,20 +228,12 @@ class Index:
 
     def get(self, ids: Iterable[str]) -> list[Document | None]:
         """Documents by id, ``None`` where there is none."""
-        found = self.backend.get(check_ids(ids))
-        if self.within is None:
-            return found
-        return [
-            document
-            if document is not None and matches(self.within, document.metadata, document.key)
-            else None
-            for document in found
-        ]
+        return self.backend.get(check_ids(ids))
 
     def copy_to(self, path: str | Path, *, batch_size: int = 1024) -> Self:
         """A copy in a new folder, compact, without encoding anything again."""
         copy = type(self).create(path, self.model)
-        with self.backend.read(self.within) as view, copy.backend.write() as writer:
+        with self.backend.read() as view, copy.backend.write() as writer:
             keys = view.keys().tolist()
             for start in range(0, len(keys), batch_size):
                 batch = keys[start : start + batch_size]
@@ -262,7 +243,7 @@ class Index:
 
     def documents(self, filter: FilterLike = None) -> Iterator[Document]:
         """All documents that pass a filter."""
-        return self.backend.scan(both(self.within, parse_filter(filter)))
+        return self.backend.scan(parse_filter(filter))
 
     @overload
     def search(
@@ -310,7 +291,7 @@ class Index:
         if isinstance(query, Sequence) and not single and not query:
             return []
         queries = self._queries([query] if isinstance(query, str) else query)
-        with self.backend.read(both(self.within, parse_filter(filter))) as view:
+        with self.backend.read(parse_filter(filter)) as view:
             found = self.model.search(view, queries, min(k, max(1, len(view))), chosen)
             results = self._hits(view, found, queries, chosen, threshold)
         return results[0] if single else results
@@ -323,7 +304,7 @@ class Index:
         """Why a document scores what it does for a query, whether or not a search would return it."""
         chosen = self.model.options(options)
         queries = self._queries([query] if isinstance(query, str) else np.asarray(query).reshape(1, -1))
-        with self.backend.read(self.within) as view:
+        with self.backend.read() as view:
             key = view.key_of(id)
             if key is None:
                 raise NotFoundError(f"there is no document {id!r} in this index")
@@ -367,7 +348,7 @@ class Index:
 
     def _explain_later(self, key: int, id: str, queries: Queries, options: Any) -> Explanation:
         """Explain a hit of an earlier search, if its document is still the one that was found."""
-        with self.backend.read(self.within) as view:
+        with self.backend.read() as view:
             if view.key_of(id) != key:
                 raise NotFoundError(f"document {id!r} was changed or deleted since this search: search again")
             return self._explain(view, key, queries, options)
@@ -394,7 +375,7 @@ class Index:
         self.backend.close()
 
     def __len__(self) -> int:
-        with self.backend.read(self.within) as view:
+        with self.backend.read() as view:
             return len(view)
 
     def __contains__(self, id: str) -> bool:

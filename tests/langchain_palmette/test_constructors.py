@@ -60,9 +60,11 @@ def test_from_index_takes_a_folder_or_an_index(folder: Path, model: TreeModel) -
     assert TreeRetriever.from_index(folder).invoke(QUESTION) == expected
     assert TreeRetriever.from_index(str(folder), k=2).invoke(QUESTION) == expected[:2]
     with Index.open(folder) as index:
-        opened = TreeRetriever.from_index(index)
+        opened, other = TreeRetriever.from_index(index), TreeRetriever(index_path=folder)
         assert opened.invoke(QUESTION) == expected
         assert opened.index_path == str(folder)
+        assert other.invoke(QUESTION) == expected
+    assert other.invoke(QUESTION) == expected  # whoever closes an index closes their own
     assert TreeRetriever(index_path=folder, model=model).index.model is model
 
 

@@ -115,6 +115,13 @@ def test_an_index_in_memory_ends_with_its_retrievers(model: TreeModel) -> None:
         revive(data, TreeRetriever).invoke(QUESTION)
 
 
+def test_copies_of_a_narrowed_index_are_narrowed(folder: Path) -> None:
+    with Index.open(folder) as index:
+        red = TreeRetriever.from_index(index.narrowed({"colour": "red"}), k=48)
+        for again in (pickle.loads(pickle.dumps(red)), revive(dumpd(red), TreeRetriever)):
+            assert len(again.invoke(QUESTION)) == 8
+
+
 def test_configurable_fields_share_the_index(
     retriever: TreeRetriever, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,8 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel, RunnablePassthrough
 from langchain_core.tools import create_retriever_tool
 
-from langchain_palmette import TreeRetriever
+from langchain_palmette import PalmetteReranker, TreeRetriever
+from palmette import TreeModel
 from support.recorder import Recorder
 
 QUESTION = "The green owl lives in house 10 and sings at night."
@@ -93,12 +94,24 @@ def test_documents_without_scores_are_equal_whatever_was_asked(retriever: TreeRe
     assert len(unique) == len({document.id for document in found}) < len(found)
 
 
-def test_an_ensemble(retriever: TreeRetriever) -> None:
+def test_classic_retrievers(retriever: TreeRetriever, model: TreeModel) -> None:
     classic = pytest.importorskip("langchain_classic.retrievers")
-    coarse = TreeRetriever.from_index(retriever.index, level=1)
-    merged = classic.EnsembleRetriever(retrievers=[retriever, coarse], weights=[0.5, 0.5], id_key="house")
-    found = merged.invoke(QUESTION)
-    assert len({document.id for document in found}) == len(found)
+    plain, coarse = (
+        TreeRetriever.from_index(retriever.index, score_key=None, level=level) for level in (None, 1)
+    )
+
+    merged = classic.EnsembleRetriever(retrievers=[plain, coarse], weights=[0.5, 0.5]).invoke(QUESTION)
+    assert len({document.id for document in merged}) == len(merged) >= 4
+
+    asked = RunnableLambda(lambda _: [QUESTION, "green owl"])
+    several = classic.MultiQueryRetriever(retriever=plain, llm_chain=asked).invoke(QUESTION)
+    assert len({document.id for document in several}) == len(several) < 8
+
+    reranker = PalmetteReranker(model=model, top_n=2)
+    pipeline = classic.ContextualCompressionRetriever(base_compressor=reranker, base_retriever=coarse)
+    assert [document.id for document in pipeline.invoke(QUESTION)] == [
+        one.id for one in plain.invoke(QUESTION, k=2)
+    ]
 
 
 def test_tracing_names(retriever: TreeRetriever, folder: Any, recorder: Recorder) -> None:

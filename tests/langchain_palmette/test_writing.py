@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.indexing import InMemoryRecordManager, aindex, index
 
 from langchain_palmette import TreeRetriever
-from palmette import TreeModel
+from palmette import Index, TreeModel
 from palmette.errors import ConfigError, DuplicateIdError, InputError
 
 METADATA: dict[str, Any] = {
@@ -129,13 +129,14 @@ def test_tenants_are_apart(model: TreeModel) -> None:
     assert b.get(["1", "2", "3"]) == [theirs]
 
 
-def test_others_see_a_write(folder: Path, model: TreeModel, tmp_path: Path) -> None:
+def test_others_see_a_write(model: TreeModel, tmp_path: Path) -> None:
     path = tmp_path / "index"
     writer = TreeRetriever.from_documents([Document(id="1", page_content="owl")], model, index_path=path)
-    reader = TreeRetriever(index_path=path)
-    assert len(reader.invoke("owl")) == 1
-    writer.add_documents([Document(id="2", page_content="owl again")])
-    assert len(reader.invoke("owl")) == 2
+    with Index.open(path) as index:
+        readers = TreeRetriever(index_path=path), TreeRetriever.from_index(index)
+        assert [len(reader.invoke("owl")) for reader in readers] == [1, 1]
+        writer.add_documents([Document(id="2", page_content="owl again")])
+        assert [len(reader.invoke("owl")) for reader in readers] == [2, 2]
 
 
 def sources(*named: tuple[str, str]) -> list[Document]:

@@ -179,6 +179,16 @@ def test_engines_agree_in_an_index_with_filters_and_folds() -> None:
                         assert same(a.nearest(probe, 12), b.nearest(probe, 12))
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_faiss_itself_answers(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(1)
+    data, queries, rows = distributions(rng, 500, 16), distributions(rng, 4, 16), np.arange(0, 500, 3)
+    monkeypatch.delattr(engines.ExactEngine, "propose")
+    found = top_k([(Block(data, np.arange(500)), rows)], queries, metric, 5, engine_named("faiss"))
+    assert same(found, brute(data[rows], rows, queries, metric, 5))
+
+
 def test_a_missing_faiss_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[cpu\]'"):
@@ -246,6 +256,6 @@ class Nowhere:
 caching.CacheImpl._locator_classes = [Nowhere]
 from palmette.search import kernels
 x = np.full((3, 4), 0.25, np.float32)
-print(kernels.fast_scores(x, np.arange(3), x[:1], "overlap"))
+print(kernels.fast_scores(x, np.arange(3), x[:1], "overlap"), type(kernels._overlap()._cache).__name__)
 """
-    assert fresh_python(script).split() == ["[[1.", "1.", "1.]]"]
+    assert fresh_python(script).split() == ["[[1.", "1.", "1.]]", "NullCache"]

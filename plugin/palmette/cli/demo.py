@@ -91,7 +91,7 @@ def _prepare(folder: Path, data: RetrievalData, steps: int) -> Index:
             model = TreeModel.fit(data, encoder=ENCODER, steps=steps, cache=folder / "encodings")
             model.save_pretrained(checkpoint)
     with _stage("Indexing"):
-        index = Index.open(place, model) if place.is_dir() else Index.create(place, model)
+        index = Index.open_or_create(place, model)
         index.upsert(data.corpus)
     return index
 

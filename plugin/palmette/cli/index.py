@@ -41,8 +41,7 @@ def run(args: argparse.Namespace) -> None:
 
     documents = list(iter_documents(args.documents, titles=not args.no_titles))
     model = load_model(args.checkpoint, revision=args.revision, device=args.device)
-    exists = args.out.is_dir() and any(args.out.iterdir())
-    with Index.open(args.out, model) if exists else Index.create(args.out, model) as index:
+    with Index.open_or_create(args.out, model) as index:
         changes = index.upsert(documents, batch_size=args.batch_size, progress=False if args.quiet else None)
         total = len(index)
     counts = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Literal
 
 __all__ = ["Question", "load_questions"]
@@ -31,6 +31,6 @@ class Question:
 @cache
 def load_questions() -> tuple[Question, ...]:
     """All questions, in the order of their ids."""
-    lines = resources.files("palmette.sample").joinpath("questions.jsonl").read_text("utf-8").splitlines()
+    lines = Path(__file__).with_name("questions.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     return tuple(Question(row["id"], row["question"], tuple(row["gold"]), row["split"]) for row in rows)

@@ -1,0 +1,192 @@
+"""What every encoder does, whatever produces its vectors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from palmette.encoder import Encoder, FakeEncoder, Kind, Output, States, load_encoder
+from palmette.errors import ConfigError, EncodingError, InputError
+
+TEXTS = ["a cat sat on the mat", "dogs", "", "one two three four five six seven eight", "naïve café"]
+
+
+class Spy(FakeEncoder):
+    """Notes the texts of each pass; a text with the word NaN gets one."""
+
+    def __init__(self, **options) -> None:
+        super().__init__(8, **options)
+        self.passes: list[list[str]] = []
+
+    def forward(self, texts, kind: Kind, outputs: frozenset[Output]) -> States:
+        self.passes.append(list(texts))
+        states = super().forward(texts, kind, outputs)
+        for row, text in enumerate(texts):
+            if "NaN" in text:
+                for value in (states.pooled, states.tokens, states.layers):
+                    if value is not None:
+                        value[row].view(-1)[0] = float("nan")
+        return states
+
+
+def test_rows_come_back_in_the_order_of_the_texts():
+    encoder = Spy(batch_size=2)
+    together = encoder.encode(TEXTS)
+    assert [len(batch) for batch in encoder.passes] == [2, 2, 1]
+    lengths = [len(text) for batch in encoder.passes for text in batch]
+    assert lengths == sorted(lengths, reverse=True)
+    alone = np.vstack([encoder.encode([text]) for text in TEXTS])
+    np.testing.assert_array_equal(together, alone)
+    assert together.dtype == np.float32
+
+
+def test_iter_states_covers_each_text_once_with_all_outputs():
+    encoder = FakeEncoder(8, num_layers=2)
+    seen = []
+    for rows, states in encoder.iter_states(TEXTS, outputs=("tokens", "layers"), batch_size=2):
+        assert states.pooled is None
+        assert states.layers.shape == (len(rows), 3, states.mask.shape[1], 8)
+        assert torch.equal(states.layers[:, -1], states.tokens)
+        assert not states.tokens[~states.mask].any()
+        seen += rows.tolist()
+    assert sorted(seen) == list(range(len(TEXTS)))
+
+
+def test_passes_are_kept_to_a_number_of_tokens():
+    encoder = Spy(batch_size=4)
+    encoder.tokens_per_pass = 60
+    encoder.encode(["w " * 80] * 3 + ["w"] * 5)
+    assert [len(batch) for batch in encoder.passes] == [1, 1, 1, 4, 1]
+
+
+def test_nothing_in_nothing_out():
+    encoder = FakeEncoder(8, num_layers=2)
+    assert encoder.encode([]).shape == encoder.encode_queries([]).shape == (0, 8)
+    states = encoder.states([], outputs=("pooled", "tokens", "layers"))
+    assert (states.pooled.shape, states.tokens.shape) == ((0, 8), (0, 0, 8))
+    assert (states.layers.shape, states.mask.shape) == ((0, 3, 0, 8), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda e: e.encode("one text"), InputError, r"\['?text'?\]|list"),
+        (lambda e: e.encode(["fine", None]), InputError, "text 1 must be a str, got NoneType"),
+        (lambda e: e.encode_queries(["fine", " \n"]), InputError, "query 1 is empty"),
+        (lambda e: e.states([""], kind="query"), InputError, "query 0 is empty"),
+        (lambda e: e.states(["a"], kind="passage"), ConfigError, "passage"),
+        (lambda e: e.states(["a"], outputs=("pooled", "words")), ConfigError, "words"),
+        (lambda e: e.states(["a"], outputs=()), ConfigError, "outputs"),
+        (lambda e: e.encode(["a"], batch_size=0), ConfigError, "batch_size must be at least 1, got 0"),
+    ],
+)
+def test_bad_input_is_named(call, error, words):
+    with pytest.raises(error, match=words):
+        call(FakeEncoder(8))
+
+
+@pytest.mark.parametrize("outputs", [("pooled",), ("tokens",), ("layers",)])
+def test_nan_names_output_and_text(outputs):
+    encoder = Spy(batch_size=2)
+    texts = ["short", "a rather long text", "a NaN here", "b"]
+    with pytest.raises(EncodingError, match=rf"{outputs[0]} of text 2: 'a NaN here'"):
+        list(encoder.iter_states(texts, outputs=outputs))
+
+
+def test_large_but_finite_values_pass():
+    class Large(FakeEncoder):
+        def forward(self, texts, kind, outputs):
+            return States(pooled=torch.full((len(texts), 8), 3e38))
+
+    assert np.isfinite(Large(8).encode(["a", "b"])).all()
+
+
+def test_megabytes_reach_the_model_cut_and_equal_texts_stay_equal():
+    encoder = Spy(max_length=16)
+    long = "word " * 1_000_000
+    assert np.array_equal(encoder.encode([long]), encoder.encode(["word " * 100]))
+    assert len(encoder.passes[0][0]) <= 16_384
+    padded = encoder.encode([" " * 3_000 + "word " * 100_000])  # blanks must not push the words out
+    assert np.array_equal(padded, encoder.encode(["word " * 100]))
+
+
+def test_lone_surrogates_are_encoded():
+    assert np.isfinite(FakeEncoder(8).encode(["half \ud83d of a pair"])).all()
+
+
+def test_a_bar_shows_on_terminals_only(capsys):
+    FakeEncoder(8).encode(["a"] * 50, batch_size=1, progress=True)
+    assert capsys.readouterr().err == ""
+
+
+def test_states_enter_a_graph():
+    states = FakeEncoder(8).states(["a b", "c"], outputs=("pooled", "tokens"))
+    layer = torch.nn.Linear(8, 2)
+    (layer(states.pooled).sum() + layer(states.tokens).sum()).backward()
+    assert layer.weight.grad is not None
+
+
+def test_concurrent_queries_get_their_own_rows_and_errors():
+    encoder = Spy()
+    texts = [f"question {i}" for i in range(40)]
+    expected = FakeEncoder(8).encode(texts, kind="query")
+    found: dict[int, object] = {}
+    gate = threading.Barrier(len(texts))
+
+    def ask(i: int) -> None:
+        gate.wait()
+        try:
+            found[i] = encoder.encode_queries([texts[i] if i % 10 else "NaN"])
+        except EncodingError as error:
+            found[i] = error
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(texts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in range(len(texts)):
+        if i % 10:
+            np.testing.assert_array_equal(found[i][0], expected[i])
+        else:
+            assert isinstance(found[i], EncodingError)
+
+
+def test_the_package_loads_no_torch():
+    code = "import sys, palmette.encoder; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}).returncode == 0
+
+
+def test_an_encoder_needs_forward():
+    with pytest.raises(TypeError, match="forward"):
+        Encoder()
+
+
+def test_load_encoder_takes_names_configs_and_encoders():
+    encoder = load_encoder("fake:16:2", max_length=20)
+    assert (encoder.dimension, encoder.num_layers, encoder.max_length) == (16, 2, 20)
+    assert load_encoder(encoder) is encoder
+    assert load_encoder("fake:16:2", max_length=20) is encoder
+    assert load_encoder(encoder.to_config()) is encoder
+    with pytest.raises(InputError, match="NoneType"):
+        load_encoder(None)
+    with pytest.raises(ConfigError, match="fingerprint"):
+        load_encoder({**encoder.to_config(), "fingerprnt": 1})
+    with pytest.raises(ConfigError, match="fake:32"):
+        load_encoder("fake:wide")
+    with pytest.raises(ConfigError, match="threads"):
+        load_encoder("fake", threads=0)
+
+
+def test_threads_are_set_for_torch():
+    before = torch.get_num_threads()
+    try:
+        load_encoder("fake", threads=before + 1)
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)

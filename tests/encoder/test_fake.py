@@ -1,0 +1,54 @@
+"""The fake encoder is what tests stand on: near texts are near, and nothing about it ever changes."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palmette.encoder import FakeEncoder
+from palmette.errors import ConfigError
+
+
+def test_bits_are_the_same_in_every_process_and_release():
+    encoder = FakeEncoder(16, num_layers=2)
+    states = encoder.states(["The cat sat.", "", "naïve ☃"], outputs=("pooled", "tokens", "layers"))
+    content = b"".join(t.numpy().tobytes() for t in (states.pooled, states.tokens, states.layers))
+    assert hashlib.sha256(content).hexdigest()[:16] == "PINNED"
+    code = "from palmette.encoder import FakeEncoder as F; print(F(16).encode(['The cat sat.']).tobytes().hex())"
+    env = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "77"}
+    other = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert bytes.fromhex(other.stdout.strip()) == FakeEncoder(16).encode(["The cat sat."]).tobytes()
+
+
+def test_texts_that_share_words_or_stems_are_near():
+    near, stem, far = FakeEncoder(256).encode(["open a file", "opening the files", "quantum chromodynamics"])
+    base = FakeEncoder(256).encode(["how do I open a file"])[0]
+    assert base @ near > base @ stem > base @ far + 0.2
+
+
+def test_a_word_stands_differently_in_another_context():
+    encoder = FakeEncoder(32, num_layers=2)
+    layers = encoder.states(["river bank", "money bank"], outputs=("layers",)).layers.numpy()
+    np.testing.assert_array_equal(layers[0, 0, 2], layers[1, 0, 2])
+    assert not np.array_equal(layers[0, 2, 2], layers[1, 2, 2])
+
+
+@given(st.lists(st.text(max_size=60), min_size=1, max_size=4))
+def test_any_text_gives_a_unit_vector(texts):
+    found = FakeEncoder(24, max_length=8).encode(texts)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-5)
+
+
+def test_the_limit_holds_and_is_part_of_the_fingerprint():
+    short, long = FakeEncoder(8, max_length=4), FakeEncoder(8)
+    assert short.states(["a b c d e f"], outputs=("tokens",)).tokens.shape == (1, 4, 8)
+    assert short.fingerprint != long.fingerprint
+    assert len({FakeEncoder(8).fingerprint, FakeEncoder(9).fingerprint, FakeEncoder(8, num_layers=2).fingerprint}) == 3
+    with pytest.raises(ConfigError, match="dimension"):
+        FakeEncoder(0)
