@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from palmette.index import Engine, Index
     from palmette.model import Model
 
-__all__ = ["MEMORY", "find", "name_of", "open_index", "open_model", "publish"]
+__all__ = ["MEMORY", "find", "folder_of", "is_occupied", "name_of", "open_index", "open_model", "publish"]
 
 T = TypeVar("T")
 
@@ -113,3 +113,18 @@ def _is_open(index: Index) -> bool:
     except StoreError:
         return False
     return True
+
+
+def folder_of(index: Index) -> str | None:
+    """Where an index can be opened again as it is: its model lies beside it, and nothing of it is hidden."""
+    from palmette.index import MODEL
+    from palmette.store.local import LocalBackend
+
+    location = Path(index.stats().location)
+    return str(location) if isinstance(index.backend, LocalBackend) and (location / MODEL).is_dir() else None
+
+
+def is_occupied(path: str | Path) -> bool:
+    """Whether there is a folder with something in it."""
+    folder = Path(path).expanduser()
+    return folder.is_dir() and any(folder.iterdir())

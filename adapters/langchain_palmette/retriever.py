@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, field_validator
 from langchain_palmette.batching import Batching
 from langchain_palmette.documents import from_hit, from_stored
 from langchain_palmette.fields import Loading, ModelName, PathName
-from langchain_palmette.live import find, name_of, open_index, open_model, publish
+from langchain_palmette.live import find, folder_of, is_occupied, name_of, open_index, open_model, publish
 from langchain_palmette.writing import Writing
 from palmette.aio import in_thread
 from palmette.config import check_keys
@@ -149,7 +149,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
         loaded = open_model(str(name_of(model)), options)
         if index_path is None:
             index = Index.in_memory(loaded, engine=probe.engine)
-        elif _holds_something(index_path):
+        elif is_occupied(index_path):
             index = Index.open(index_path, loaded, engine=probe.engine)
         else:
             index = Index.create(index_path, loaded, engine=probe.engine)
@@ -187,7 +187,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
             opened = cls(index_path=index, **fields)
             opened._open()
             return opened
-        made = cls(index_path=_folder(index) or str(name_of(index)), **fields)
+        made = cls(index_path=folder_of(index) or str(name_of(index)), **fields)
         made._index = made._checked(index)
         return made
 
@@ -290,16 +290,3 @@ class PalmetteRetriever(Batching, Writing, Loading):
             ls_embedding_provider="palmette",
             ls_embedding_model=model.encoder.name if model else None,
         )
-
-
-def _folder(index: Index) -> str | None:
-    """Where an index can be opened again as it is: its model lies beside it, and nothing of it is hidden."""
-    from palmette.index import MODEL
-
-    location = Path(index.stats().location)
-    return str(location) if index.within is None and (location / MODEL).is_dir() else None
-
-
-def _holds_something(path: str | Path) -> bool:
-    folder = Path(path).expanduser()
-    return folder.is_dir() and any(folder.iterdir())

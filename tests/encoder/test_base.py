@@ -159,7 +159,9 @@ def test_concurrent_queries_get_their_own_rows_and_errors():
 
 def test_the_package_loads_no_torch():
     code = "import sys, palmette.encoder; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}).returncode == 0
+    )
 
 
 def test_an_encoder_needs_forward():

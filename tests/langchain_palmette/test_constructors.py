@@ -106,7 +106,7 @@ def test_what_is_open_is_shared(folder: Path, checkpoint: Path, documents: list[
         TreeRetriever(index_path=folder, k=2, filter={"house": 1}),
     )
     assert second.index.model is first.index.model
-    assert second.index.backend is first.index.backend
+    assert second._index is first._index
     one, two = (TreeRetriever.from_documents(documents[:2], checkpoint) for _ in range(2))
     assert one.index.model is two.index.model
     reranker = PalmetteReranker(model=checkpoint)

@@ -108,7 +108,9 @@ def test_classic_retrievers(retriever: TreeRetriever, model: TreeModel) -> None:
     assert len({document.id for document in several}) == len(several) < 8
 
     reranker = PalmetteReranker(model=model, top_n=2)
-    pipeline = classic.ContextualCompressionRetriever(base_compressor=reranker, base_retriever=coarse)
+    pipeline = classic.ContextualCompressionRetriever(
+        base_compressor=reranker, base_retriever=coarse.bind(k=48)
+    )
     assert [document.id for document in pipeline.invoke(QUESTION)] == [
         one.id for one in plain.invoke(QUESTION, k=2)
     ]

@@ -88,5 +88,6 @@ def test_wrong_input(model: TreeModel) -> None:
         deep.embed_query("owl")
     with pytest.raises(InputError, match="empty"):
         PalmetteEmbeddings(encoder="fake").embed_query(" ")
+    nothing: Any = [None]
     with pytest.raises(InputError, match="str"):
-        PalmetteEmbeddings(encoder="fake").embed_documents([None])  # type: ignore[list-item]
+        PalmetteEmbeddings(encoder="fake").embed_documents(nothing)

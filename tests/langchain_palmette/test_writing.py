@@ -95,8 +95,9 @@ def test_delete(empty: TreeRetriever) -> None:
             empty.delete(**wrong)
     with pytest.raises(ConfigError, match="wait"):
         empty.delete(["3"], wait=True)
+    one: Any = "3"
     with pytest.raises(InputError, match="must be a list"):
-        empty.delete("3")  # type: ignore[arg-type]
+        empty.delete(one)
     assert len(empty.index) == 2
 
 

@@ -41,7 +41,9 @@ def brute(data: np.ndarray, keys: np.ndarray, queries: np.ndarray, metric: str, 
     """The definition, in float64, rounded once; ties to the smaller key."""
     found = []
     for query in queries.astype(np.float64):
-        scores = (np.minimum(data, query) if metric == "overlap" else data * query).sum(axis=1, dtype=np.float64)
+        scores = (np.minimum(data, query) if metric == "overlap" else data * query).sum(
+            axis=1, dtype=np.float64
+        )
         scores = scores.astype(np.float32)
         order = np.lexsort((keys, -scores))[:k]
         found.append((keys[order], scores[order]))
@@ -72,7 +74,15 @@ def same(found: Found, expected: Found) -> bool:
     signed=st.booleans(),
 )
 def test_any_cut_is_brute_force(
-    seed: int, rows: int, columns: int, count: int, k: int, metric: str, ties: bool, places: list[int], signed: bool
+    seed: int,
+    rows: int,
+    columns: int,
+    count: int,
+    k: int,
+    metric: str,
+    ties: bool,
+    places: list[int],
+    signed: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
     data, queries = distributions(rng, rows, columns, ties), distributions(rng, count, columns, ties)
@@ -133,7 +143,10 @@ def test_near_ties_below_the_rounding_of_the_kernels(engine: Engine, metric: str
     data = np.repeat(base, 400, axis=0)
     data[np.arange(400), rng.integers(0, 512, 400)] += rng.choice([0, 1e-7, -1e-7], 400).astype(np.float32)
     queries, keys = distributions(rng, 3, 512), np.arange(400)
-    assert same(top_k([(Block(data, keys), None)], queries, metric, 20, engine), brute(data, keys, queries, metric, 20))
+    assert same(
+        top_k([(Block(data, keys), None)], queries, metric, 20, engine),
+        brute(data, keys, queries, metric, 20),
+    )
 
 
 def test_fast_scores_keep_their_bound() -> None:

@@ -42,7 +42,9 @@ def check_whole(backend: LocalBackend) -> int:
     [version] = versions
     assert sorted(found.keys[0]) == keys
     expected = state_for(generation(version))
-    assert {document.key: document for document in documents} == {id: entry[0] for id, entry in expected.items()}
+    assert {document.key: document for document in documents} == {
+        id: entry[0] for id, entry in expected.items()
+    }
     for document, leaf in zip(documents, leaves, strict=True):
         assert expected[document.key][1].startswith(leaf.tobytes())
     return int(version)
@@ -121,7 +123,8 @@ for i in range(15):
     put(backend, doc(f"{sys.argv[2]}{i}"), doc("shared", sys.argv[2]))
 """
     writers = [
-        subprocess.Popen([sys.executable, "-c", script, str(folder), name], env=program_environment()) for name in "ab"
+        subprocess.Popen([sys.executable, "-c", script, str(folder), name], env=program_environment())
+        for name in "ab"
     ]
     assert [writer.wait(60) for writer in writers] == [0, 0]
     with LocalBackend.open(folder) as backend:
@@ -164,7 +167,9 @@ def test_a_write_within_a_write_is_refused(folder: Path) -> None:
     with (
         LocalBackend.open(folder, lock_timeout=0.1) as backend,
         backend.write() as writer,
-        pytest.raises(LockedError, match=rf"this process \(pid {os.getpid()}\), in a write\(\) that is still open"),
+        pytest.raises(
+            LockedError, match=rf"this process \(pid {os.getpid()}\), in a write\(\) that is still open"
+        ),
         backend.write(),
     ):
         writer.delete([])

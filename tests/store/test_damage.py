@@ -71,21 +71,65 @@ def sql(folder: Path, statement: str) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], type[PalmetteError], list[str]]] = {
-    "truncated array": (lambda f: truncate(segment_file(f)), CorruptIndexError, ["leaves.npy", "1856 bytes", "1851"]),
+    "truncated array": (
+        lambda f: truncate(segment_file(f)),
+        CorruptIndexError,
+        ["leaves.npy", "1856 bytes", "1851"],
+    ),
     "truncated keys": (lambda f: truncate(segment_file(f, "keys.npy")), CorruptIndexError, ["keys.npy"]),
     "flipped bit": (lambda f: flip(segment_file(f)), CorruptIndexError, ["leaves.npy", "sha256", "backup"]),
     "flipped bit in a header": (lambda f: flip(segment_file(f), 9), CorruptIndexError, ["leaves.npy"]),
-    "no array": (lambda f: segment_file(f, "tokens.npy").unlink(), CorruptIndexError, ["tokens.npy", "no file"]),
-    "no segment": (lambda f: shutil.rmtree(segment_file(f).parent), CorruptIndexError, ["keys.npy", "no file"]),
-    "no database": (lambda f: (f / "index.sqlite3").unlink(), CorruptIndexError, ["index.sqlite3", "no file"]),
-    "no manifest": (lambda f: (f / "manifest.json").unlink(), CorruptIndexError, ["manifest.json", "missing"]),
-    "half a manifest": (lambda f: truncate(f / "manifest.json"), CorruptIndexError, ["manifest.json", "damaged"]),
-    "no database at all": (lambda f: (f / "index.sqlite3").write_bytes(b"x" * 9000), CorruptIndexError, ["index.sqlite3"]),
-    "truncated database": (lambda f: os.truncate(f / "index.sqlite3", 8192), CorruptIndexError, ["index.sqlite3"]),
-    "a lost row": (lambda f: sql(f, "DELETE FROM documents WHERE id = 'd7'"), CorruptIndexError, ["49", "50"]),
+    "no array": (
+        lambda f: segment_file(f, "tokens.npy").unlink(),
+        CorruptIndexError,
+        ["tokens.npy", "no file"],
+    ),
+    "no segment": (
+        lambda f: shutil.rmtree(segment_file(f).parent),
+        CorruptIndexError,
+        ["keys.npy", "no file"],
+    ),
+    "no database": (
+        lambda f: (f / "index.sqlite3").unlink(),
+        CorruptIndexError,
+        ["index.sqlite3", "no file"],
+    ),
+    "no manifest": (
+        lambda f: (f / "manifest.json").unlink(),
+        CorruptIndexError,
+        ["manifest.json", "missing"],
+    ),
+    "half a manifest": (
+        lambda f: truncate(f / "manifest.json"),
+        CorruptIndexError,
+        ["manifest.json", "damaged"],
+    ),
+    "no database at all": (
+        lambda f: (f / "index.sqlite3").write_bytes(b"x" * 9000),
+        CorruptIndexError,
+        ["index.sqlite3"],
+    ),
+    "truncated database": (
+        lambda f: os.truncate(f / "index.sqlite3", 8192),
+        CorruptIndexError,
+        ["index.sqlite3"],
+    ),
+    "a lost row": (
+        lambda f: sql(f, "DELETE FROM documents WHERE id = 'd7'"),
+        CorruptIndexError,
+        ["49", "50"],
+    ),
     "a lost table": (lambda f: sql(f, "DROP TABLE segments"), StoreError, ["segments"]),
-    "another's manifest": (lambda f: edit_manifest(f, fingerprint="x"), CorruptIndexError, ["model x", "model model"]),
-    "newer format": (lambda f: edit_manifest(f, format=99), FormatError, ["99", "1", "pip install --upgrade"]),
+    "another's manifest": (
+        lambda f: edit_manifest(f, fingerprint="x"),
+        CorruptIndexError,
+        ["model x", "model model"],
+    ),
+    "newer format": (
+        lambda f: edit_manifest(f, format=99),
+        FormatError,
+        ["99", "1", "pip install --upgrade"],
+    ),
     "impossible format": (lambda f: edit_manifest(f, format="new"), CorruptIndexError, ["'new'"]),
     "foreign manifest": (lambda f: edit_manifest(f, kind="npm"), NotFoundError, ["not a palmette index"]),
 }

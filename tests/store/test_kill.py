@@ -66,7 +66,9 @@ def expected(done: int) -> list:
         if n % 3 == 0:
             documents.update({f"d{n}": doc(f"d{n}"), "base": doc("base", f"version {n}")})
         elif n % 3 == 1:
-            documents = {id: document for id, document in documents.items() if id not in (f"d{n - 1}", "base")}
+            documents = {
+                id: document for id, document in documents.items() if id not in (f"d{n - 1}", "base")
+            }
     return list(documents.values())
 
 

@@ -22,11 +22,19 @@ DOCUMENTS = st.builds(
     Document,
     st.sampled_from(IDS),
     st.sampled_from(["one", "two", "three"]),
-    st.fixed_dictionaries({"n": st.integers(0, 3)}, optional={"tags": st.lists(st.sampled_from("xyz"), max_size=2)}),
+    st.fixed_dictionaries(
+        {"n": st.integers(0, 3)}, optional={"tags": st.lists(st.sampled_from("xyz"), max_size=2)}
+    ),
 )
 BATCHES = st.lists(DOCUMENTS, min_size=1, max_size=8, unique_by=lambda document: document.id)
 FILTERS = st.sampled_from(
-    [None, {"n": {"$gte": 2}}, {"n": {"$in": [0, 1]}}, {"tags": None}, {"$or": [{"n": 3}, {"tags": {"$ne": None}}]}]
+    [
+        None,
+        {"n": {"$gte": 2}},
+        {"n": {"$in": [0, 1]}},
+        {"tags": None},
+        {"$or": [{"n": 3}, {"tags": {"$ne": None}}]},
+    ]
 )
 
 
@@ -91,7 +99,9 @@ class History(RuleBasedStateMachine):
     def search(self, seed: int, k: int, fold: int, given: dict | None) -> None:
         queries = np.random.default_rng(seed).dirichlet(np.ones(8 // fold), size=2).astype(np.float32)
         passing = [document for document in self.held.values() if matches(given, document.metadata)]
-        rows = arrays_of(passing)["leaves"].reshape(len(passing), 8 // fold, fold).sum(axis=2, dtype=np.float64)
+        rows = (
+            arrays_of(passing)["leaves"].reshape(len(passing), 8 // fold, fold).sum(axis=2, dtype=np.float64)
+        )
         with self.backend.read(parse_filter(given)) as view:
             assert len(view) == len(passing)
             for metric in ("overlap", "inner_product"):

@@ -34,7 +34,7 @@ def _word(word: str, width: int) -> NDArray[np.int64]:
     """A word is its own signs and those of its character trigrams: inflections are near each other."""
     marked = f"<{word}>"
     grams = {marked[i : i + 3] for i in range(len(marked) - 2)}
-    return 2 * _signs(word, width) + sum(
+    return _signs(word, width) + sum(
         (_signs(gram, width) for gram in sorted(grams)), np.zeros(width, np.int64)
     )
 

@@ -89,7 +89,7 @@ def fingerprint(folder: Path, max_length: int) -> str:
         }
     model = _json(folder / "config_sentence_transformers.json")
     content["prompts"] = {key: text for key, text in (model.get("prompts") or {}).items() if text}
-    content["default_prompt"] = model.get("default_prompt_name")
+    content["model"] = {key: model.get(key) for key in ("default_prompt_name", "truncate_dim")}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

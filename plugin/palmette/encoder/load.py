@@ -120,16 +120,11 @@ def _load(
         raise ConfigError(f"dtype must be auto, {', '.join(PRECISIONS)}; got {dtype!r}")
     precision = auto_precision(where) if dtype == "auto" else dtype
     check_folder(folder, name)
-    key = (
-        fingerprint(folder, max_length or 0),
-        name,
-        revision,
-        str(where),
-        precision,
-        batch_size,
-        max_length,
-    )
-    if (known := _shared.get(key)) is not None:
+
+    def key(limit: int) -> tuple[object, ...]:
+        return fingerprint(folder, limit), name, revision, str(where), precision, batch_size
+
+    if (known := _shared.get(key(max_length or 0))) is not None:
         return known
     encoder = SentenceEncoder(
         folder,
@@ -140,7 +135,7 @@ def _load(
         batch_size=batch_size,
         max_length=max_length,
     )
-    _shared[key] = encoder
+    _shared[key(max_length or 0)] = _shared[key(encoder.max_length)] = encoder
     return encoder
 
 

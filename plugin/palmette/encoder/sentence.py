@@ -109,12 +109,17 @@ class SentenceEncoder(Encoder):
         features = {key: v.to(self.device) if isinstance(v, Tensor) else v for key, v in features.items()}
         config = getattr(self._network, "config", None)
         if not layers or config is None:
-            return dict(self._model(features, task=kind))
+            return self._run(features, kind)
         before, config.output_hidden_states = config.output_hidden_states, True
         try:
-            return dict(self._model(features, task=kind))
+            return self._run(features, kind)
         finally:
             config.output_hidden_states = before
+
+    def _run(self, features: dict[str, Any], kind: Kind) -> dict[str, Any]:
+        features = self._model(features, task=kind)
+        features["sentence_embedding"] = features["sentence_embedding"][:, : self._model.truncate_dim]
+        return features
 
     def _limit(self, asked: int | None) -> int:
         """The token limit, set on the model; more than it has positions for raises."""
@@ -195,10 +200,12 @@ def _widen(module: object, args: object, features: dict[str, Any]) -> dict[str, 
 
 def _prompts(model: SentenceTransformer) -> dict[str, str]:
     """The prompt before queries and before documents, from the model's config."""
-    given = {key: text for key, text in model.prompts.items() if text is not None}
+    given = {key: text for key, text in model.prompts.items() if text}
     default = given.get(model.default_prompt_name or "", "")
     names: dict[str, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
-    return {kind: next((given[key] for key in keys if key in given), default) for kind, keys in names.items()}
+    return {
+        kind: next((given[key] for key in keys if given.get(key)), default) for kind, keys in names.items()
+    }
 
 
 def _is_asymmetric(model: SentenceTransformer) -> bool:

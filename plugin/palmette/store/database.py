@@ -70,6 +70,10 @@ def _from_os(error: OSError, path: Path) -> StoreError:
         return StorageFullError(
             f"no room to write {path} ({error.strerror}); the index is as it was. Free some space and retry"
         )
+    if error.errno == errno.ENOENT:
+        return CorruptIndexError(
+            f"{error.filename} is missing from the index {path}; restore it from a backup"
+        )
     if error.errno in _DENIED:
         return ReadOnlyError(
             f"{path} cannot be written ({error.strerror}: {error.filename}); change permissions, or copy it"
@@ -112,7 +116,7 @@ class Pool:
         self._busy_timeout = busy_timeout
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
-        self._frozen: tuple[int, int] | None = None
+        self._frozen: tuple[int, int, bool] | None = None
         self._closed = False
         _pools.add(self)
 
@@ -132,17 +136,14 @@ class Pool:
                 _abandoned.append(connection)
 
     def _take(self) -> sqlite3.Connection:
-        with self._lock:
+        with self._lock, storage_errors(self.folder):
             if self._closed:
                 raise StoreError(f"the index {self.folder} is closed; open it again")
             if self._frozen is not None and self._frozen != self._stamp():
                 while self._idle:
                     self._idle.pop().close()
                 self._frozen = None
-            if self._idle:
-                return self._idle.pop()
-            with storage_errors(self.folder):
-                return self._open()
+            return self._idle.pop() if self._idle else self._open()
 
     def _give(self, connection: sqlite3.Connection) -> None:
         try:
@@ -170,16 +171,15 @@ class Pool:
                 if code not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
                     raise
         self.read_only = True
-        wal = self.folder / (DATABASE + "-wal")
-        if wal.exists() and wal.stat().st_size:
+        self._frozen = self._stamp()
+        if self._frozen[2]:
             try:
                 return self._connect("mode=ro")
             except sqlite3.OperationalError as error:
                 raise ReadOnlyError(
-                    f"{self.folder} holds changes that a writer left in {wal.name}, and cannot be written to "
+                    f"{self.folder} holds changes that a writer left in {DATABASE}-wal, and cannot be written to "
                     "take them in; open it once where it can be written, then copy it again"
                 ) from error
-        self._frozen = self._stamp()
         return self._connect("immutable=1")
 
     def _connect(self, mode: str) -> sqlite3.Connection:
@@ -201,9 +201,10 @@ class Pool:
             raise
         return connection
 
-    def _stamp(self) -> tuple[int, int]:
-        found = (self.folder / DATABASE).stat()
-        return found.st_mtime_ns, found.st_size
+    def _stamp(self) -> tuple[int, int, bool]:
+        """What changes when the database does, for those who cannot take part in its locking."""
+        found, log = (self.folder / DATABASE).stat(), self.folder / f"{DATABASE}-wal"
+        return found.st_mtime_ns, found.st_size, log.exists() and log.stat().st_size > 0
 
     def close(self) -> None:
         """Close what is idle; what is lent is closed when it comes back."""

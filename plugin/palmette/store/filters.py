@@ -20,7 +20,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Union
+from typing import Any
 
 from palmette.errors import FilterError, InputError
 from palmette.types import Metadata
@@ -87,7 +87,7 @@ class Or:
     parts: tuple[Filter, ...]
 
 
-Filter = Union[Condition, Ids, Not, And, Or]  # noqa: UP007 (the classes above refer to it by name)
+Filter = Condition | Ids | Not | And | Or
 """A parsed filter: frozen, hashable, and the same for every backend."""
 
 

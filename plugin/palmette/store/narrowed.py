@@ -20,9 +20,11 @@ class NarrowedBackend:
     """Any backend, narrowed: for tenants who share an index and must not see or touch each other's documents."""
 
     def __init__(self, backend: Backend, within: Filter) -> None:
-        inner = backend if isinstance(backend, NarrowedBackend) else None
-        self.backend: Backend = inner.backend if inner else backend
-        self.within = both(inner.within, within) or within if inner else within
+        self.backend = backend
+        self.within: Filter = within
+        if isinstance(backend, NarrowedBackend):
+            self.backend = backend.backend
+            self.within = both(backend.within, within) or within
 
     def shows(self, document: Document) -> bool:
         """Whether a document passes the filter."""

@@ -18,8 +18,9 @@ from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar,
 __all__ = ["check_names", "rows_among", "select_keys"]
 
 _FEW = 256  # documents that are quicker read and judged one by one
+_SOME = 4096  # documents that are quicker looked up in a condition's index entries than found among them
 _CHUNK = 500  # parameters of one statement
-_PROBE = 2048  # rows counted, at most, to find the narrowest condition
+_PROBES = (256, 2048, 16_384)  # index rows counted to find the narrowest condition
 _COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NONE: Keys = np.empty(0, np.int64)
@@ -35,7 +36,7 @@ def _select(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
         return _judge(connection, node, within)
     match node:
         case And(parts):
-            for part in sorted(parts, key=lambda part: _estimate(connection, part)):
+            for part in _narrowest_first(connection, parts):
                 within = _select(connection, part, within)
             return within
         case Or(parts):
@@ -48,12 +49,27 @@ def _select(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
         case Ids(ids):
             rows = rows_among(connection, "SELECT key FROM documents WHERE id IN ({})", sorted(ids))
             passing = np.array([key for (key,) in rows], np.int64)
+        case Condition(name, "all", values):
+            each = tuple(Condition(name, "in", (value,)) for value in values)
+            return _select(connection, And(each), within)
         case Condition(name, "in", values) if len(values) > _CHUNK:
             chunks = [Condition(name, "in", values[i : i + _CHUNK]) for i in range(0, len(values), _CHUNK)]
             return _select(connection, Or(tuple(chunks)), within)
+        case Condition(_, "in") if len(within) <= _SOME and _estimate(connection, node, len(within)) == len(
+            within
+        ):
+            return _probe(connection, node, within)
         case Condition():
             passing = _fetch(connection, *_sql(node))
     return within[np.isin(within, passing)]
+
+
+def _probe(connection: sqlite3.Connection, node: Condition, within: Keys) -> Keys:
+    """Look some keys up in the index, where the condition alone would yield more than these."""
+    query, values = _sql(node)
+    each = f"SELECT value FROM json_each(?) AS wanted WHERE EXISTS ({query} AND key = wanted.value)"
+    rows = connection.execute(each, [json.dumps(within.tolist()), *values])
+    return np.fromiter((key for (key,) in rows), np.int64)
 
 
 def rows_among(
@@ -84,20 +100,31 @@ def _fetch(connection: sqlite3.Connection, query: str, values: Sequence[Scalar])
     return np.fromstring(text, dtype=np.int64, sep=",") if text else _NONE
 
 
-def _estimate(connection: sqlite3.Connection, node: Filter) -> int:
-    """Roughly how many documents pass: only the order of parts depends on it."""
+def _narrowest_first(connection: sqlite3.Connection, parts: Sequence[Filter]) -> Sequence[Filter]:
+    """Order the parts by how many documents pass, counting no further than it takes to see which are few."""
+    for most in _PROBES:
+        sizes = {part: _estimate(connection, part, most) for part in parts}
+        if min(sizes.values()) < most:
+            break
+    return sorted(parts, key=sizes.__getitem__)
+
+
+def _estimate(connection: sqlite3.Connection, node: Filter, most: int) -> int:
+    """Roughly how many documents pass, ``most`` at most."""
     match node:
         case Ids(ids):
-            return len(ids)
+            return min(len(ids), most)
         case And(parts):
-            return min(_estimate(connection, part) for part in parts)
+            return min(_estimate(connection, part, most) for part in parts)
         case Or(parts):
-            return min(sum(_estimate(connection, part) for part in parts), _PROBE)
-        case Condition(_, "in" | "gt" | "gte" | "lt" | "lte" | "all"):
-            query, values = _sql(node)
-            [(count,)] = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {_PROBE})", values)
+            return min(sum(_estimate(connection, part, most) for part in parts), most)
+        case Condition(name, "all", values):
+            return min(_estimate(connection, Condition(name, "in", (value,)), most) for value in values)
+        case Condition(_, "in" | "gt" | "gte" | "lt" | "lte"):
+            query, given = _sql(node)
+            [(count,)] = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {most})", given)
             return int(count)
-    return _PROBE + 1  # complements and text searches look at everything: last
+    return most + 1  # complements and text searches look at everything: last
 
 
 def _sql(condition: Condition) -> tuple[str, list[Scalar]]:
@@ -117,13 +144,7 @@ def _sql(condition: Condition) -> tuple[str, list[Scalar]]:
     if op in _COMPARISONS:
         side = "value >= ''" if isinstance(values[0], str) else "value < ''"
         return f"{start} AND {side} AND value {_COMPARISONS[op]} ?", [name, values[0]]
-    marks = ", ".join("?" * len(values))
-    if op == "all":
-        distinct = set(values)
-        marks = ", ".join("?" * len(distinct))
-        query = f"{start} AND value IN ({marks}) GROUP BY key HAVING count(*) = {len(distinct)}"
-        return query, [name, *distinct]
-    return f"{start} AND value IN ({marks})", [name, *values]
+    return f"{start} AND value IN ({', '.join('?' * len(values))})", [name, *values]
 
 
 def check_names(connection: sqlite3.Connection, filter: Filter) -> None:

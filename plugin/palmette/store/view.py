@@ -24,7 +24,7 @@ from palmette.types import Document
 
 __all__ = ["LocalView", "Snapshot", "document_of"]
 
-_FILTERS_KEPT = 64
+_KEYS_KEPT = 1 << 23  # keys remembered for recent filters: 64 MiB
 DOCUMENT = "id, text, metadata, fields, payload"
 
 
@@ -59,7 +59,7 @@ class Snapshot:
         keys = select_keys(connection, filter, self.keys)
         with self._lock:
             self._filtered[filter] = keys
-            if len(self._filtered) > _FILTERS_KEPT:
+            while sum(map(len, self._filtered.values())) > _KEYS_KEPT and len(self._filtered) > 1:
                 self._filtered.popitem(last=False)
         return keys
 

@@ -23,6 +23,7 @@ from palmette.types import Document, Metadata
 
 __all__ = ["LocalWriter", "read_meta", "write_meta"]
 
+_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _ABSORB = 2  # a write takes in trailing segments up to this many times what it has written so far
 
 
@@ -273,7 +274,7 @@ def _row(document: Document) -> _Row:
         ("fields", document.fields),
         ("payload", document.payload),
     ):
-        stored[name] = json.dumps(dict(part), ensure_ascii=False, allow_nan=False)
+        stored[name] = _to_json(dict(part))
     for name, text in stored.items():
         try:
             text.encode()

