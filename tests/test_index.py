@@ -174,6 +174,42 @@ def test_upsert_replaces_what_changed_and_only_that(index: Index) -> None:
         stale.explain()
 
 
+def test_upsert_and_delete_in_one_transaction(index: Index) -> None:
+    changes = index.upsert(["brand new text"], delete=["red-owl", "nobody"])
+    assert (len(changes.added), changes.deleted) == (1, ["red-owl"])
+    assert len(index) == 48
+    kept = index.upsert([documents()[0]], delete=["red-cat"])
+    assert (kept.unchanged, kept.deleted) == (["red-cat"], []), "what is given stays"
+
+
+def test_explanations_made_at_once_outlive_the_document(index: Index) -> None:
+    hits = index.search("red owl", k=3, explain=True)
+    index.delete([hit.id for hit in hits])
+    for hit in hits:
+        assert sum(part.value for part in hit.explain().parts) == pytest.approx(hit.score, abs=1e-5)
+
+
+def test_build_is_memory_or_folder_and_brings_up_to_date(model: Model, tmp_path) -> None:
+    assert len(Index.build(documents(), model)) == 48
+    with pytest.raises(DuplicateIdError):
+        Index.build([Document(id="a", text="1"), Document(id="a", text="2")], model, tmp_path / "i")
+    assert list(tmp_path.iterdir()) == [], "refused before there is a folder"
+    Index.build(documents()[:40], model, tmp_path / "i").close()
+    again = Index.build(documents(), model, tmp_path / "i")
+    assert len(again) == 48
+    assert (again.path, again.engine) == (tmp_path / "i", "exact")
+    assert Index.build(["x"], model).path is None
+
+
+def test_vectors_are_for_other_stores(model: Model) -> None:
+    vectors = model.vectors(["red owl", "white hen"])
+    assert vectors.shape[0] == 2
+    assert vectors.dtype == np.float32
+    assert np.isfinite(vectors).all()
+    with pytest.raises(ConfigError, match="'levle'"):
+        model.vectors(["x"], levle=3)
+
+
 def test_delete_is_idempotent_and_by_filter(index: Index) -> None:
     assert index.delete(["red-owl", "nobody", "red-owl"]) == ["red-owl"]
     assert index.delete(["red-owl"]) == []

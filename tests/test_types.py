@@ -1,5 +1,6 @@
 import json
 import pickle
+from datetime import date
 
 import pytest
 from hypothesis import given
@@ -45,7 +46,12 @@ def test_digest_tells_every_change(text: str, metadata: dict) -> None:
         ({"id": "", "text": "a"}, "non-empty str"),
         ({"text": "a", "metadata": [1]}, "metadata must be a mapping"),
         ({"text": "a", "metadata": {1: 2}}, "keys must be a str"),
-        ({"text": "a", "metadata": {"x": {1, 2}}}, "JSON values only"),
+        (
+            {"text": "a", "metadata": {"x": {"y": {1, 2}}}},
+            r"JSON values only: 'x.y' is \{1, 2\} \(set\); write a sorted list",
+        ),
+        ({"text": "a", "metadata": {"d": date(2020, 1, 2)}}, r"'d' is .*; write its isoformat\(\)"),
+        ({"text": "a", "metadata": {"d": [{3: 4}]}}, "d.0 has the key 3; write '3'"),
         ({"text": "a", "metadata": {"x": float("nan")}}, "JSON values only"),
     ],
 )

@@ -64,6 +64,7 @@ class Changes:
     added: list[str]
     updated: list[str]
     unchanged: list[str]
+    deleted: list[str]
 
 
 class Index:
@@ -148,6 +149,27 @@ class Index:
             model, LocalBackend.in_memory(model.arrays(), fingerprint=model.fingerprint, engine=engine)
         )
 
+    @classmethod
+    def build(
+        cls,
+        documents: Iterable[Document | str],
+        model: Model,
+        path: str | Path | None = None,
+        *,
+        engine: Engine = "exact",
+        progress: bool | None = None,
+    ) -> Self:
+        """An index of these documents, in memory or in a folder; one that is there is brought up to date."""
+        given = check_documents(documents)
+        unique(given)  # complain before there is a folder
+        made = (
+            cls.in_memory(model, engine=engine)
+            if path is None
+            else cls.open_or_create(path, model, engine=engine)
+        )
+        made.upsert(given, progress=progress)
+        return made
+
     def narrowed(self, filter: FilterLike) -> Self:
         """The same index seen through a filter that its user cannot get around (a tenant, a language).
 
@@ -159,6 +181,11 @@ class Index:
             if parsed is None
             else type(self)(self.model, NarrowedBackend(self.backend, parsed), self.path)
         )
+
+    @property
+    def engine(self) -> str:
+        """What scans the arrays: ``exact``, ``faiss`` or the backend's own."""
+        return str(getattr(self.backend, "engine", "exact"))
 
     @property
     def within(self) -> Filter | None:
@@ -179,38 +206,56 @@ class Index:
         return [document.key for document in given]
 
     def upsert(
-        self, documents: Iterable[Document | str], *, batch_size: int = 256, progress: bool | None = None
+        self,
+        documents: Iterable[Document | str],
+        *,
+        delete: Iterable[str] = (),
+        batch_size: int = 256,
+        progress: bool | None = None,
     ) -> Changes:
-        """Add documents, replacing those whose id exists with other content; unchanged ones are not encoded again."""
-        return self._write(check_documents(documents), replace=True, batch_size=batch_size, progress=progress)
+        """Add documents, replacing those whose id exists with other content; unchanged ones are not encoded again.
+
+        Documents to ``delete``, by id, go in the same transaction.
+        """
+        gone = check_ids(delete)
+        return self._write(
+            check_documents(documents), replace=True, batch_size=batch_size, progress=progress, delete=gone
+        )
 
     def _write(
-        self, given: list[Document], *, replace: bool, batch_size: int, progress: bool | None
+        self,
+        given: list[Document],
+        *,
+        replace: bool,
+        batch_size: int,
+        progress: bool | None,
+        delete: Sequence[str] = (),
     ) -> Changes:
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         latest = unique(given)
         with self.backend.write() as writer:
             held = writer.digests(list(latest))
-            changed = [id for id, document in latest.items() if id in held and held[id] != document.digest]
+            changed = {id for id, digest in held.items() if latest[id].digest != digest}
             if changed and not replace:
                 raise DuplicateIdError(
-                    f"{len(changed)} of {len(latest)} ids hold another document already, such as {changed[0]!r}: "
-                    "nothing was added; use upsert to replace them, or give new ids"
+                    f"{len(changed)} of {len(latest)} ids hold another document already, such as "
+                    f"{min(changed)!r}: nothing was added; use upsert to replace them, or give new ids"
                 )
+            deleted = writer.delete([id for id in delete if id not in latest])
             fresh = [document for id, document in latest.items() if id not in held or id in changed]
             hidden = None if progress is None else not progress
-            with tqdm(
-                total=len(fresh), desc="Indexing", unit="doc", disable=hidden if len(fresh) > 64 else True
-            ) as bar:
+            quiet = hidden if len(fresh) > batch_size else True
+            with tqdm(total=len(fresh), desc="Indexing", unit="doc", disable=quiet) as bar:
                 for start in range(0, len(fresh), batch_size):
                     batch = fresh[start : start + batch_size]
                     writer.put(batch, self.model.encode_documents(batch))
                     bar.update(len(batch))
         return Changes(
             added=[id for id in latest if id not in held],
-            updated=changed,
-            unchanged=[id for id, digest in held.items() if id not in set(changed)],
+            updated=[id for id in latest if id in changed],
+            unchanged=[id for id in latest if id in held and id not in changed],
+            deleted=deleted,
         )
 
     def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
@@ -253,6 +298,7 @@ class Index:
         *,
         filter: FilterLike = None,
         threshold: float | None = None,
+        explain: bool = False,
         **options: Any,
     ) -> list[Hit]: ...
 
@@ -264,6 +310,7 @@ class Index:
         *,
         filter: FilterLike = None,
         threshold: float | None = None,
+        explain: bool = False,
         **options: Any,
     ) -> list[list[Hit]]: ...
 
@@ -274,6 +321,7 @@ class Index:
         *,
         filter: FilterLike = None,
         threshold: float | None = None,
+        explain: bool = False,
         **options: Any,
     ) -> list[Hit] | list[list[Hit]]:
         """The ``k`` best documents, best first.
@@ -283,6 +331,8 @@ class Index:
             k: How many; fewer come back only when fewer match.
             filter: Conditions on metadata, applied before ranking: ``{"lang": "en", "year": {"$gte": 2020}}``.
             threshold: Leave out hits that score less.
+            explain: Explain every hit now, from the very state that was searched; otherwise :meth:`Hit.explain`
+                does so when asked, if the document is still the same.
             options: The method's own, such as ``level=`` for a tree.
         """
         k = check_k(k)
@@ -293,7 +343,7 @@ class Index:
         queries = self._queries([query] if isinstance(query, str) else query)
         with self.backend.read(parse_filter(filter)) as view:
             found = self.model.search(view, queries, min(k, max(1, len(view))), chosen)
-            results = self._hits(view, found, queries, chosen, threshold)
+            results = self._hits(view, found, queries, chosen, threshold, explain)
         return results[0] if single else results
 
     async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
@@ -316,7 +366,13 @@ class Index:
         return self.model.encode_queries(check_queries(given))
 
     def _hits(
-        self, view: View, found: Found, queries: Queries, options: Any, threshold: float | None
+        self,
+        view: View,
+        found: Found,
+        queries: Queries,
+        options: Any,
+        threshold: float | None,
+        explain: bool,
     ) -> list[list[Hit]]:
         """Look the documents up, each once, and wrap them."""
         keep = found.keys >= 0  # [Q, k]
@@ -324,22 +380,18 @@ class Index:
             keep &= found.scores >= threshold
         wanted = np.unique(found.keys[keep]).tolist()
         documents = dict(zip(wanted, view.documents(wanted), strict=True))
+
+        def hit(key: int, score: float, query: Queries) -> Hit:
+            document = documents[key]
+            if explain:
+                return Hit(document, score, partial(_same, self._explain(view, key, query, options)))
+            return Hit(document, score, partial(self._explain_later, key, document.key, query, options))
+
         results = []
-        for row, (keys, scores, kept) in enumerate(
-            zip(found.keys.tolist(), found.scores.tolist(), keep, strict=True)
-        ):
+        for row, kept in enumerate(keep):
             one = {name: array[row : row + 1] for name, array in queries.items()}
-            results.append(
-                [
-                    Hit(
-                        documents[key],
-                        score,
-                        partial(self._explain_later, key, documents[key].key, one, options),
-                    )
-                    for key, score, kept_one in zip(keys, scores, kept, strict=True)
-                    if kept_one
-                ]
-            )
+            pairs = zip(found.keys[row][kept].tolist(), found.scores[row][kept].tolist(), strict=True)
+            results.append([hit(key, score, one) for key, score in pairs])
         return results
 
     def _explain(self, view: View, key: int, queries: Queries, options: Any) -> Explanation:
@@ -391,3 +443,7 @@ class Index:
 
     def __repr__(self) -> str:
         return f"<Index of {self.model!r}: {self.backend.stats().location}>"
+
+
+def _same(explanation: Explanation) -> Explanation:
+    return explanation

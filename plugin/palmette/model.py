@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from palmette.cache import EncodingCache
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
-from palmette.encoder import Encoder, load_encoder
+from palmette.encoder import Encoder, Kind, load_encoder
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError
 from palmette.hub import (
     Checkpoint,
@@ -155,6 +155,11 @@ class Model(ABC):
     @abstractmethod
     def explain(self, query: Queries, arrays: Mapping[str, NDArray[np.generic]], options: Any) -> Explanation:
         """Why a document (its arrays, one row each) scores what it does for one query (one row each)."""
+
+    def vectors(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
+        """One vector per text, for other people's vector stores: the encoder's own, unless a method has better."""
+        check_keys(f"{self.method} vectors", options, ())
+        return self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
 
     def describe(self) -> dict[str, Any]:
         """Facts about the trained structure, for ``palmette inspect``."""

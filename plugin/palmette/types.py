@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +18,28 @@ Metadata = Mapping[str, Any]
 
 
 def _canonical(what: str, value: object) -> str:
-    try:
-        return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{what} must hold JSON values only ({error}): {value!r:.200}") from error
+    if fault := _fault(value, ""):
+        raise InputError(f"{what} must hold JSON values only: {fault}")
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def _fault(value: object, place: str) -> str | None:
+    """Where a value is not JSON, and what to write instead; ``None`` when it is."""
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                return f"{place or 'it'} has the key {key!r}; write {str(key)!r}"
+    if isinstance(value, Mapping | list | tuple):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        faults = (_fault(inner, f"{place}.{key}" if place else str(key)) for key, inner in items)
+        return next(filter(None, faults), None)
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return None
+    hints = {"isoformat": "its isoformat()", "item": "its item()", "union": "a sorted list"}
+    hint = next(
+        (text for name, text in hints.items() if hasattr(value, name)), "text, numbers, lists or None"
+    )
+    return f"{place!r} is {value!r:.80} ({type(value).__name__}); write {hint}"
 
 
 def _check_str(what: str, value: object) -> None:

@@ -19,7 +19,7 @@ def test_bits_are_the_same_in_every_process_and_release():
     encoder = FakeEncoder(16, num_layers=2)
     states = encoder.states(["The cat sat.", "", "naïve ☃"], outputs=("pooled", "tokens", "layers"))
     content = b"".join(t.numpy().tobytes() for t in (states.pooled, states.tokens, states.layers))
-    assert hashlib.sha256(content).hexdigest()[:16] == "5c1e8f9a52fb4bca"
+    assert hashlib.sha256(content).hexdigest()[:16] == "70b029dc87051973"
     code = (
         "from palmette.encoder import FakeEncoder as F; print(F(16).encode(['The cat sat.']).tobytes().hex())"
     )

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stores import SPECS, arrays_of, doc, program_environment, put
 
 from palmette.errors import ConfigError, MissingExtraError
 from palmette.search import engine as engines
@@ -19,6 +18,7 @@ from palmette.search.engine import Block, Engine, engine_named, top_k
 from palmette.search.probe import Found, Probe
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
+from support.stores import SPECS, arrays_of, doc, program_environment, put
 
 METRICS = ["overlap", "inner_product"]
 

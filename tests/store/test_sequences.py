@@ -125,4 +125,4 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+TestHistory.settings = settings(max_examples=40, stateful_step_count=25)

@@ -11,15 +11,18 @@ WORDS = "a the cat dog bird sat ran on under mat roof query passage : . how do i
 
 
 def save_tiny_encoder(
-    folder: Path, *, prompts: dict[str, str] | None = None, dense: int | None = None
+    folder: Path, *, prompts: dict[str, str] | None = None, dense: int | None = None, router: bool = False
 ) -> Path:
-    """Write the model to ``folder``: 2 layers of width 16, mean pooling, unit length, optionally projected."""
-    shutil.copytree(_build(tuple(sorted((prompts or {}).items())), dense), folder)
+    """Write the model to ``folder``: 2 layers of width 16, mean pooling, unit length.
+
+    ``dense`` projects the result; with ``router``, queries take another pooling than documents.
+    """
+    shutil.copytree(_build(tuple(sorted((prompts or {}).items())), dense, router), folder)
     return folder
 
 
 @cache
-def _build(prompts: tuple[tuple[str, str], ...], dense: int | None) -> Path:
+def _build(prompts: tuple[tuple[str, str], ...], dense: int | None, router: bool) -> Path:
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
@@ -43,12 +46,11 @@ def _build(prompts: tuple[tuple[str, str], ...], dense: int | None) -> Path:
         )
         BertModel(config).save_pretrained(raw)
         BertTokenizerFast(vocab_file=str(raw / "vocab.txt"), model_max_length=64).save_pretrained(raw)
-        first = modules.Transformer(str(raw))
-        last = [modules.Dense(16, dense)] if dense else []
-        model = SentenceTransformer(
-            modules=[first, modules.Pooling(16), *last, modules.Normalize()],
-            device="cpu",
-            prompts=dict(prompts),
-        )
+        body = [modules.Transformer(str(raw)), modules.Pooling(16)]
+        if router:
+            other = [modules.Transformer(str(raw)), modules.Pooling(16, "max")]
+            body = [modules.Router.for_query_document(query_modules=other, document_modules=body)]
+        body += [modules.Dense(16, dense)] if dense else []
+        model = SentenceTransformer(modules=[*body, modules.Normalize()], device="cpu", prompts=dict(prompts))
     model.save_pretrained(str(folder / "model"), create_model_card=False)
     return folder / "model"

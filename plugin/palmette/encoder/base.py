@@ -81,7 +81,7 @@ class Encoder(ABC):
 
     def __init__(self) -> None:
         self._lock = FairLock()
-        self._coalesce = Coalescer(64)
+        self._coalesce = Coalescer(32)  # more texts in a pass are hardly faster, and wait longer
 
     @abstractmethod
     def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output]) -> States:

@@ -29,6 +29,7 @@ _NOISE = {
     "use_cache",
 }
 _WEIGHTLESS = {"Pooling", "Normalize", "Dropout"}
+_ROUTERS = {"Router", "Asym"}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 _TOKENIZER = (
     "vocab.txt",
@@ -65,10 +66,10 @@ def check_folder(folder: Path, name: str) -> None:
                 f"encoder {name!r} needs its own code ({kind}); palmette runs no code from a checkpoint"
             )
         short = kind.rpartition(".")[2]
-        inside = module.glob("*") if module == folder else module.rglob("*")
-        if short in _WEIGHTLESS or any(path.suffix == ".safetensors" for path in inside):
+        parts = _parts(kind, module, folder)
+        if short in _WEIGHTLESS or any(path for part in parts for path in part.glob("*.safetensors")):
             continue
-        pickled = [path.name for pattern in _PICKLES for path in module.glob(pattern)]
+        pickled = [path.name for pattern in _PICKLES for part in parts for path in part.glob(pattern)]
         found = f"only pickled weights ({pickled[0]})" if pickled else "no weights"
         raise CheckpointError(
             f"encoder {name!r}: {short} has {found} in {module}; palmette loads model.safetensors only. "
@@ -84,9 +85,9 @@ def fingerprint(folder: Path, max_length: int) -> str:
     """SHA-256 over what determines the vectors: weights, configs, tokenizer, modules, prompts, limit."""
     content: dict[str, Any] = {"max_length": max_length}
     for number, (kind, module) in enumerate(_modules(folder, str(folder))):
-        content[f"{number} {kind.rpartition('.')[2]}"] = {
-            key: value for key, value in _module_content(module)
-        }
+        for part in _parts(kind, module, folder):
+            name = f"{number} {kind.rpartition('.')[2]} {part.relative_to(module).as_posix()}"
+            content[name] = dict(_module_content(part))
     model = _json(folder / "config_sentence_transformers.json")
     content["prompts"] = {key: text for key, text in (model.get("prompts") or {}).items() if text}
     content["model"] = {key: model.get(key) for key in ("default_prompt_name", "truncate_dim")}
@@ -112,20 +113,26 @@ def _modules(folder: Path, name: str) -> list[tuple[str, Path]]:
     return modules
 
 
-def _module_content(module: Path) -> Iterator[tuple[str, Any]]:
-    for path in sorted(module.glob("*.safetensors")):
+def _parts(kind: str, module: Path, folder: Path) -> list[Path]:
+    """The folders of one module: the root's own files only, unless it is a router with modules below."""
+    below = module != folder or kind.rpartition(".")[2] in _ROUTERS
+    return [module, *sorted(path for path in module.rglob("*") if below and path.is_dir())]
+
+
+def _module_content(part: Path) -> Iterator[tuple[str, Any]]:
+    for path in sorted(part.glob("*.safetensors")):
         yield path.name, sha256_of(path)
-    for name in ("config.json", "sentence_bert_config.json"):
-        if settings := _settings(_json(module / name)):
+    for name in ("config.json", "sentence_bert_config.json", "router_config.json"):
+        if settings := _settings(_json(part / name)):
             yield name, settings
-    tokenizer = _json(module / "tokenizer.json")
+    tokenizer = _json(part / "tokenizer.json")
     if tokenizer:  # complete in itself; how it pads and cuts is set at run time
         yield "tokenizer.json", _digest({**tokenizer, "padding": None, "truncation": None})
         return
     for pattern in _TOKENIZER:
-        for path in sorted(module.glob(pattern)):
+        for path in sorted(part.glob(pattern)):
             yield path.name, sha256_of(path)
-    if settings := _settings(_json(module / "tokenizer_config.json")):
+    if settings := _settings(_json(part / "tokenizer_config.json")):
         yield "tokenizer_config.json", settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class Block:
 
     def __init__(self, data: Floats, keys: Keys) -> None:
         self.data, self.keys = data, keys
-        self._kept: dict[object, object] = {}
+        self._kept: dict[object, Any] = {}
         self._lock = threading.RLock()
 
     def keep(self, name: object, build: Callable[[], _T]) -> _T:
@@ -36,7 +36,7 @@ class Block:
         with self._lock:
             if name not in self._kept:
                 self._kept[name] = build()
-            value: _T = self._kept[name]  # type: ignore[assignment]
+            value: _T = self._kept[name]
             return value
 
     def scale(self, metric: Metric) -> float:

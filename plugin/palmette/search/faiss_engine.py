@@ -60,17 +60,20 @@ class FaissEngine:
         self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, fetch: int
     ) -> tuple[Floats, Rows]:
         index = block.keep(("faiss", metric), lambda: self._build(block.data, metric))
+        distances: Floats
         if self._gpu:
             with self._gpu_lock:
-                return index.search(queries, fetch)  # type: ignore[no-any-return]
+                distances, found = index.search(queries, fetch)
+            return distances, found
         self._faiss.omp_set_num_threads(get_threads())
-        if rows is None:
-            return index.search(queries, fetch)  # type: ignore[no-any-return]
-        wanted = np.zeros(len(block.keys), bool)
-        wanted[rows] = True
-        bitmap = np.packbits(wanted, bitorder="little")
-        selector = self._faiss.IDSelectorBitmap(bitmap)
-        return index.search(queries, fetch, params=self._faiss.SearchParameters(sel=selector))  # type: ignore[no-any-return]
+        parameters = None
+        if rows is not None:
+            wanted = np.zeros(len(block.keys), bool)
+            wanted[rows] = True
+            bitmap = np.packbits(wanted, bitorder="little")
+            parameters = self._faiss.SearchParameters(sel=self._faiss.IDSelectorBitmap(bitmap))
+        distances, found = index.search(queries, fetch, params=parameters)
+        return distances, found
 
     def _build(self, data: Floats, metric: Metric) -> Any:
         kind = self._faiss.METRIC_L1 if metric == "overlap" else self._faiss.METRIC_INNER_PRODUCT

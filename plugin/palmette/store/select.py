@@ -48,20 +48,21 @@ def _select(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
             return within[~np.isin(within, _select(connection, part, within), assume_unique=True)]
         case Ids(ids):
             rows = rows_among(connection, "SELECT key FROM documents WHERE id IN ({})", sorted(ids))
-            passing = np.array([key for (key,) in rows], np.int64)
-        case Condition(name, "all", values):
-            each = tuple(Condition(name, "in", (value,)) for value in values)
-            return _select(connection, And(each), within)
-        case Condition(name, "in", values) if len(values) > _CHUNK:
-            chunks = [Condition(name, "in", values[i : i + _CHUNK]) for i in range(0, len(values), _CHUNK)]
-            return _select(connection, Or(tuple(chunks)), within)
-        case Condition(_, "in") if len(within) <= _SOME and _estimate(connection, node, len(within)) == len(
-            within
-        ):
-            return _probe(connection, node, within)
-        case Condition():
-            passing = _fetch(connection, *_sql(node))
-    return within[np.isin(within, passing)]
+            return within[np.isin(within, np.array([key for (key,) in rows], np.int64))]
+    return _condition(connection, node, within)
+
+
+def _condition(connection: sqlite3.Connection, node: Condition, within: Keys) -> Keys:
+    name, op, values = node.name, node.op, node.values
+    if op == "all":
+        each = tuple(Condition(name, "in", (value,)) for value in values)
+        return _select(connection, And(each), within)
+    if len(values) > _CHUNK:
+        chunks = (Condition(name, op, values[i : i + _CHUNK]) for i in range(0, len(values), _CHUNK))
+        return _select(connection, Or(tuple(chunks)), within)
+    if op == "in" and len(within) <= _SOME and _estimate(connection, node, len(within)) == len(within):
+        return _probe(connection, node, within)
+    return within[np.isin(within, _fetch(connection, *_sql(node)))]
 
 
 def _probe(connection: sqlite3.Connection, node: Condition, within: Keys) -> Keys:
@@ -142,8 +143,10 @@ def _sql(condition: Condition) -> tuple[str, list[Scalar]]:
         needle = str(values[0]) if op == "contains" else str(values[0]).casefold()
         return f"{start} AND value >= '' AND {test}", [name, needle]
     if op in _COMPARISONS:
-        side = "value >= ''" if isinstance(values[0], str) else "value < ''"
-        return f"{start} AND {side} AND value {_COMPARISONS[op]} ?", [name, values[0]]
+        # Numbers sort before text. One bound on each side at most: SQLite would use only the first of two.
+        text, upper = isinstance(values[0], str), op in ("lt", "lte")
+        other = "AND value >= ''" if text and upper else "AND value < ''" if not text and not upper else ""
+        return f"{start} AND value {_COMPARISONS[op]} ? {other}", [name, values[0]]
     return f"{start} AND value IN ({', '.join('?' * len(values))})", [name, *values]
 
 

@@ -47,6 +47,17 @@ def test_a_path_is_explained_from_the_root_down(index: Index) -> None:
     assert len(index.explain("where does the blue fox live?", hit.id, level=3).detail["path"]) == 3
 
 
+def test_vectors_of_a_level_and_their_roots() -> None:
+    model, texts = tree(), ["red owl", "golden bee"]
+    for level in (1, 3, 5):
+        nodes = model.vectors(texts, level=level)
+        assert nodes.shape == (2, 2**level)
+        np.testing.assert_allclose(nodes.sum(1), 1, atol=1e-5)
+        roots = model.vectors(texts, level=level, sqrt=True)
+        assert np.minimum(nodes[0], nodes[1]).sum() <= roots[0] @ roots[1] + 1e-6
+    assert np.array_equal(model.vectors(texts, kind="query"), model.encode_queries(texts)["leaves"])
+
+
 def test_a_level_the_tree_lacks_is_refused(index: Index) -> None:
     for level in (0, 6, -1):
         with pytest.raises(ConfigError, match=rf"level must be between 1 and 5, got {level}"):

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from palmette.config import check_range
-from palmette.encoder import Encoder
+from palmette.config import check_keys, check_range
+from palmette.encoder import Encoder, Kind
 from palmette.methods.tree.config import TreeConfig, TreeOptions, TreeSearch
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.start import begin, fit_multiplier
@@ -131,6 +131,26 @@ class TreeModel(Model):
     def encode_embeddings(self, vectors: Floats) -> Queries:
         """Route given embeddings: [Q, d] → [Q, 2^D]."""
         return {LEAVES: self._leaves(vectors)}
+
+    def vectors(
+        self,
+        texts: Sequence[str],
+        *,
+        kind: Kind = "document",
+        level: int | None = None,
+        sqrt: bool = False,
+        **options: Any,
+    ) -> Floats:
+        """The probabilities of a level's nodes: [N, 2^level].
+
+        With ``sqrt`` their square roots, whose inner product Σ √(p·q) bounds the overlap Σ min(p, q) from above:
+        an engine that knows only inner products can fetch candidates with it.
+        """
+        check_keys("tree vectors", options, ("level", "sqrt"))
+        fold = self._fold(self.options({"level": level}))
+        embedded = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
+        nodes = _fold(self._leaves(embedded), fold)
+        return np.sqrt(nodes) if sqrt else nodes
 
     def check_options(self, options: TreeSearch) -> None:
         """A level of this tree."""
