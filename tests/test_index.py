@@ -64,6 +64,15 @@ def test_a_batch_is_the_single_searches(index: Index) -> None:
     assert index.search([], k=5) == []
 
 
+def test_ranking_is_the_search_without_documents(index: Index) -> None:
+    ranking = index.rank(QUERIES, k=5, filter={"house": {"$lt": 24}})
+    hits = index.search(QUERIES, k=5, filter={"house": {"$lt": 24}})
+    assert ranking.ids == [[hit.id for hit in found] for found in hits]
+    assert ranking.scores == [[hit.score for hit in found] for found in hits]
+    assert 0 < ranking.visited <= 1
+    assert index.rank([]).ids == []
+
+
 def test_the_parts_of_an_explanation_add_up_to_the_score(index: Index) -> None:
     for hit in [hit for hits in index.search(QUERIES, k=48) for hit in hits]:
         explanation = hit.explain()

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from palmette.cache_files import KEY_BYTES, Drawer, Shard, ShardWriter
+from palmette.cache_files import KEY_BYTES, Drawer, Shard, ShardWriter, folder_size
 from palmette.encoder import Encoder, Kind
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError
 
@@ -137,8 +137,7 @@ class EncodingCache:
         found = []
         for path in sorted((self.root / "encodings").glob("*/about.json")):
             about = json.loads(path.read_text("utf-8"))
-            size = sum(file.stat().st_size for file in path.parent.rglob("*") if file.is_file())
-            found.append(CacheEntry(about["encoder"], about["output"], size, path.parent))
+            found.append(CacheEntry(about["encoder"], about["output"], folder_size(path.parent), path.parent))
         return found
 
     def size(self) -> int:

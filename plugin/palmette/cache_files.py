@@ -10,6 +10,7 @@ processes may read and fill a drawer together.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-__all__ = ["KEY_BYTES", "Drawer", "Shard", "ShardWriter"]
+__all__ = ["KEY_BYTES", "Drawer", "Shard", "ShardWriter", "folder_size"]
 
 KEY_BYTES = 16
 _INDEX, _DATA, _TEMPORARY = "index.safetensors", "data.bin", ".tmp-"
@@ -151,18 +152,16 @@ class Drawer:
             temporary.write_text(json.dumps(self._about, indent=2), "utf-8")
             temporary.replace(about)
         for path in self.path.glob(f"{_TEMPORARY}*"):
-            if time.time() - path.stat().st_mtime > _STALE:
-                shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # its writer is alive, and done
+                if time.time() - path.stat().st_mtime > _STALE:
+                    shutil.rmtree(path, ignore_errors=True)
 
     def shards(self) -> Iterator[Shard]:
         """The readable shards, largest first; a damaged one is dropped with a warning, and encoded again."""
-        if not self.path.is_dir():
-            return
-        found = [path for path in self.path.iterdir() if path.is_dir() and not path.name.startswith(".")]
-        for path in sorted(found, key=_weight, reverse=True):
+        for path in sorted(self._found(), key=_weight, reverse=True):
             try:
                 yield Shard.open(path)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 if (path / _INDEX).exists() or (path / _DATA).exists():  # else merged away just now
                     self._drop(path, "a file is missing")
             except (ValueError, KeyError) as error:
@@ -182,7 +181,7 @@ class Drawer:
         """Make one shard of many small ones, unless another process is at it."""
         from filelock import FileLock, Timeout
 
-        if sum(1 for _ in self.path.glob(f"*/{_INDEX}")) <= more_than:
+        if sum(1 for _ in self._found()) <= more_than:
             return
         try:
             with FileLock(self.path / ".merge.lock", timeout=0):
@@ -196,6 +195,10 @@ class Drawer:
         except Timeout:
             return
 
+    def _found(self) -> Iterator[Path]:
+        with contextlib.suppress(FileNotFoundError):
+            yield from (path for path in self.path.iterdir() if path.suffix == "" and path.name[0] != ".")
+
     def _drop(self, path: Path, why: str) -> None:
         warnings.warn(
             f"cached encodings {path} are damaged ({why}); they are dropped and made again", stacklevel=2
@@ -208,3 +211,12 @@ def _weight(path: Path) -> tuple[int, str]:
         return (path / _DATA).stat().st_size, path.name
     except OSError:
         return 0, path.name
+
+
+def folder_size(path: Path) -> int:
+    """Bytes of all files below ``path``; what vanishes meanwhile counts nothing."""
+    size = 0
+    for file in path.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            size += file.stat().st_size if file.is_file() else 0
+    return size

@@ -42,7 +42,7 @@ class Row:
     metrics: Mapping[str, float]
     latency_ms: Mapping[str, float]
     prepare_seconds: float
-    visited: float = 1.0
+    visited: float
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Report:
         return "\n".join([title, *shown])
 
 
-Search = Callable[[Sequence[str], int], list[list[str]]]
-"""Queries and k → ids per query, best first."""
+Search = Callable[[Sequence[str], int], tuple[list[list[str]], float]]
+"""Queries and k → ids per query, best first, and the share of the documents that was compared."""
 
 
 def evaluate(
@@ -137,11 +137,10 @@ def evaluate_index(
     if not asked:
         raise InputError(f"none of the {len(queries)} queries is judged: qrels name {list(qrels)[:3]}")
 
-    def search(texts: Sequence[str], k: int) -> list[list[str]]:
-        return [[hit.id for hit in hits] for hits in index.search(list(texts), k, filter=filter, **options)]
-
     judged = Split("queries", asked, {id: dict(qrels[id]) for id in asked})
-    return _measure(_label(index.model, options), lambda: search, judged)
+    return _measure(
+        _label(index.model, options), lambda: _ranker(index, {"filter": filter, **options}), judged
+    )
 
 
 def _judged(data: RetrievalData, split: str) -> Split:
@@ -161,17 +160,25 @@ def _model_search(
 ) -> Search:
     index = Index.in_memory(model)
     index.add(data.corpus, progress=progress)
-    return lambda texts, k: [[hit.id for hit in hits] for hits in index.search(list(texts), k, **options)]
+    return _ranker(index, options)
+
+
+def _ranker(index: Index, options: Mapping[str, Any]) -> Search:
+    def search(texts: Sequence[str], k: int) -> tuple[list[list[str]], float]:
+        ranking = index.rank(texts, k, **options)
+        return ranking.ids, ranking.visited
+
+    return search
 
 
 def _encoder_search(model: Model, data: RetrievalData, progress: bool | None) -> Search:
     baseline = EncoderBaseline(model.encoder, data.corpus, progress=progress)
-    return lambda texts, k: baseline.search(texts, k).ids
+    return lambda texts, k: (baseline.search(texts, k).ids, 1.0)
 
 
 def _bm25_search(data: RetrievalData) -> Search:
     baseline = BM25(data.corpus)
-    return lambda texts, k: baseline.search(texts, k).ids
+    return lambda texts, k: (baseline.search(texts, k).ids, 1.0)
 
 
 def _measure(name: str, make: Callable[[], Search], judged: Split) -> Row:
@@ -180,7 +187,7 @@ def _measure(name: str, make: Callable[[], Search], judged: Split) -> Row:
     search = make()
     prepared = time.perf_counter() - begun
     texts = list(judged.queries.values())
-    found = search(texts, max(KS))
+    found, visited = search(texts, max(KS))
     times = []
     for text in texts[:TIMED_QUERIES]:
         begun = time.perf_counter()
@@ -188,4 +195,4 @@ def _measure(name: str, make: Callable[[], Search], judged: Split) -> Row:
         times.append(1000 * (time.perf_counter() - begun))
     scores = score_run(dict(zip(judged.queries, found, strict=True)), judged.qrels, ks=KS)
     percentiles = {f"p{p}": float(np.percentile(times, p)) for p in (50, 95, 99)}
-    return Row(name, scores, percentiles, prepared)
+    return Row(name, scores, percentiles, prepared, visited)

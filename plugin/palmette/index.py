@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ from palmette.store.local import LocalBackend
 from palmette.store.narrowed import NarrowedBackend
 from palmette.types import Document, Explanation, Hit
 
-__all__ = ["Changes", "Index", "IndexStats"]
+__all__ = ["Changes", "Index", "IndexStats", "Ranking"]
 
 MODEL = "model"
 """Folder of the checkpoint inside an index folder."""
@@ -65,6 +66,15 @@ class Changes:
     updated: list[str]
     unchanged: list[str]
     deleted: list[str]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Ids and scores per query, best first, and the share of the documents that a query was compared with."""
+
+    ids: list[list[str]]
+    scores: list[list[float]]
+    visited: float
 
 
 class Index:
@@ -335,16 +345,37 @@ class Index:
                 does so when asked, if the document is still the same.
             options: The method's own, such as ``level=`` for a tree.
         """
-        k = check_k(k)
-        chosen = self.model.options(options)
         single = isinstance(query, str)
-        if isinstance(query, Sequence) and not single and not query:
+        asked = [query] if isinstance(query, str) else query
+        if isinstance(asked, Sequence) and not asked:
             return []
-        queries = self._queries([query] if isinstance(query, str) else query)
-        with self.backend.read(parse_filter(filter)) as view:
-            found = self.model.search(view, queries, min(k, max(1, len(view))), chosen)
+        with self._searched(asked, k, filter, options) as (view, found, queries, chosen):
             results = self._hits(view, found, queries, chosen, threshold, explain)
         return results[0] if single else results
+
+    @contextmanager
+    def _searched(
+        self, asked: Sequence[str] | Embeddings, k: int, filter: FilterLike, options: Mapping[str, Any]
+    ) -> Iterator[tuple[View, Found, Queries, Any]]:
+        """A search, and the view it was made in."""
+        k = check_k(k)
+        chosen = self.model.options(options)
+        queries = self._queries(asked)
+        with self.backend.read(parse_filter(filter)) as view:
+            yield view, self.model.search(view, queries, min(k, max(1, len(view))), chosen), queries, chosen
+
+    def rank(
+        self, queries: Sequence[str] | Embeddings, k: int = 10, *, filter: FilterLike = None, **options: Any
+    ) -> Ranking:
+        """Ids and scores only, for evaluation and fusion: :meth:`search` without the documents' texts."""
+        if len(queries) == 0:
+            return Ranking([], [], 0.0)
+        with self._searched(queries, k, filter, options) as (view, found, _, _):
+            wanted = np.unique(found.keys[found.keys >= 0]).tolist()
+            named = dict(zip(wanted, (document.key for document in view.documents(wanted)), strict=True))
+            ids = [[named[key] for key in row if key >= 0] for row in found.keys.tolist()]
+            scores = [row[: len(kept)] for row, kept in zip(found.scores.tolist(), ids, strict=True)]
+            return Ranking(ids, scores, found.compared / max(1, len(view)))
 
     async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
         """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""

@@ -92,6 +92,36 @@ def test_a_projection_changes_the_pooled_width_only(tmp_path):
     assert (states.pooled.shape[-1], states.tokens.shape[-1]) == (6, 16)
 
 
+def test_a_router_sends_queries_another_way(tmp_path):
+    encoder = load(save_tiny_encoder(tmp_path / "router", router=True))
+    assert not np.allclose(encoder.encode(["a cat"]), encoder.encode_queries(["a cat"]), atol=0.01)
+    assert encoder.variant("query") != encoder.variant("document")
+    for kind in ("query", "document"):
+        assert encoder.states(["a cat"], kind=kind, outputs=ALL).layers.shape == (1, 3, 4, 16)
+    weights = next(path for path in (tmp_path / "router").rglob("*.safetensors"))
+    tensors = load_file(weights)
+    tensors["embeddings.LayerNorm.bias"][0] += 1
+    save_file(tensors, weights, metadata={"format": "pt"})
+    assert load(tmp_path / "router").fingerprint != encoder.fingerprint
+
+
+def test_static_embeddings_have_no_token_states(tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from transformers import AutoTokenizer
+
+    source = AutoTokenizer.from_pretrained(save_tiny_encoder(tmp_path / "tiny"))
+    words = StaticEmbedding(source.backend_tokenizer, embedding_dim=8)
+    SentenceTransformer(modules=[words], device="cpu").save_pretrained(
+        str(tmp_path / "s"), create_model_card=False
+    )
+    encoder = load(tmp_path / "s")
+    assert (encoder.dimension, encoder.num_layers) == (8, 0)
+    assert encoder.encode(["a cat", "the roof"]).shape == (2, 8)
+    with pytest.raises(ConfigError, match="gives 'pooled' and nothing else"):
+        encoder.states(["a"], outputs=("tokens",))
+
+
 def test_a_width_that_the_model_cuts_to_is_kept(tiny):
     whole = load(tiny)
     config = tiny / "config_sentence_transformers.json"

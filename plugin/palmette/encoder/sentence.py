@@ -61,11 +61,11 @@ class SentenceEncoder(Encoder):
         # Passes that stay in a CPU's cache are a fifth to a third faster than 32 long texts.
         self.tokens_per_pass = 2048 if self.device.type == "cpu" else None
         self._model = _load(folder, name, self.device, getattr(torch, precision))
+        self._configs = _network_configs(self._model)
         self.max_length = self._limit(max_length)
         self.fingerprint = fingerprint(folder, self.max_length)
         self.prompts = _prompts(self._model)
         self.asymmetric = _is_asymmetric(self._model)
-        self._network = self._model.transformers_model
         probe = self._features(["a"], "document", layers=True)
         tokens = probe.get("token_embeddings")
         self.dimension = int(probe["sentence_embedding"].shape[-1])
@@ -107,14 +107,16 @@ class SentenceEncoder(Encoder):
         """Tokenise, and run the transformer and what follows it, once."""
         features = self._model.preprocess(list(texts), prompt=self.prompts.get(kind) or None, task=kind)
         features = {key: v.to(self.device) if isinstance(v, Tensor) else v for key, v in features.items()}
-        config = getattr(self._network, "config", None)
-        if not layers or config is None:
+        if not layers:
             return self._run(features, kind)
-        before, config.output_hidden_states = config.output_hidden_states, True
+        before = [config.output_hidden_states for config in self._configs]
+        for config in self._configs:
+            config.output_hidden_states = True
         try:
             return self._run(features, kind)
         finally:
-            config.output_hidden_states = before
+            for config, value in zip(self._configs, before, strict=True):
+                config.output_hidden_states = value
 
     def _run(self, features: dict[str, Any], kind: Kind) -> dict[str, Any]:
         features = self._model(features, task=kind)
@@ -125,11 +127,11 @@ class SentenceEncoder(Encoder):
         """The token limit, set on the model; more than it has positions for raises."""
         own = self._model.max_seq_length
         if asked is not None:
-            config = getattr(self._model.transformers_model, "config", None)
-            most = getattr(config, "max_position_embeddings", None)
-            if asked < 3 or (most and asked > most):
-                limits = f"between 3 and {most}" if most else "at least 3"
-                raise ConfigError(f"max_length of {self.name!r} must be {limits}, got {asked!r}")
+            most = min(
+                (getattr(c, "max_position_embeddings", None) or asked for c in self._configs), default=None
+            )
+            if asked < 3 or (most is not None and asked > most):
+                raise ConfigError(f"max_length of {self.name!r} must be between 3 and {most}, got {asked!r}")
             self._model.max_seq_length = asked
             return asked
         return int(own) if own and own < 1_000_000 else 8192
@@ -206,6 +208,14 @@ def _prompts(model: SentenceTransformer) -> dict[str, str]:
     return {
         kind: next((given[key] for key in keys if given.get(key)), default) for kind, keys in names.items()
     }
+
+
+def _network_configs(model: SentenceTransformer) -> list[Any]:
+    """The configs of the transformers inside: one, or one per branch of a router; none for static embeddings."""
+    from transformers import PreTrainedModel
+
+    found = {id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}
+    return list(found.values())
 
 
 def _is_asymmetric(model: SentenceTransformer) -> bool:

@@ -77,7 +77,9 @@ def top_k(
     total = sum(len(block.keys) if rows is None else len(rows) for block, rows in blocks)
     width, queries = min(k, total), np.ascontiguousarray(queries)
     found = Found(
-        np.full((len(queries), width), -1, np.int64), np.full((len(queries), width), -np.inf, np.float32)
+        np.full((len(queries), width), -1, np.int64),
+        np.full((len(queries), width), -np.inf, np.float32),
+        compared=total,
     )
     for start in range(0, len(queries), _BATCH):
         batch = queries[start : start + _BATCH]

@@ -55,8 +55,10 @@ class Probe:
 class Found:
     """Neighbours per query, best first: ``keys`` [Q, k] (−1 where fewer exist), ``scores`` [Q, k] (−inf there).
 
-    Equal scores are ordered by key, so that the same search twice gives the same answer.
+    Equal scores are ordered by key, so that the same search twice gives the same answer. ``compared`` is how many
+    documents each query was compared with, on average: what a search visited.
     """
 
     keys: Keys
     scores: Floats
+    compared: float = 0.0
