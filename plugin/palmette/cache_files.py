@@ -196,7 +196,7 @@ class Drawer:
             return
 
     def _found(self) -> Iterator[Path]:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             yield from (path for path in self.path.iterdir() if path.suffix == "" and path.name[0] != ".")
 
     def _drop(self, path: Path, why: str) -> None:
