@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from palmette.types import Document as Stored
     from palmette.types import Hit
 
-__all__ = ["EXPLANATION", "from_hit", "from_stored"]
+__all__ = ["from_hit", "from_stored"]
 
 EXPLANATION = "explanation"
 """Metadata key of an explanation that was asked for."""

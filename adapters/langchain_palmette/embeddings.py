@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy as np
 from langchain_core.embeddings import Embeddings
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -14,9 +13,8 @@ from palmette.aio import in_thread
 from palmette.errors import ConfigError
 
 if TYPE_CHECKING:
-    from palmette.encoder import Encoder
+    from palmette.encoder import Encoder, Kind
     from palmette.model import Model
-    from palmette.search.probe import Floats
 
 __all__ = ["PalmetteEmbeddings"]
 
@@ -87,11 +85,11 @@ class PalmetteEmbeddings(Loading, Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """A vector per text."""
-        return self._represent(self._coder().encode(texts)) if texts else []
+        return self._embed(texts, "document") if texts else []
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of a question."""
-        return self._represent(self._coder().encode_queries([text]))[0]
+        return self._embed([text], "query")[0]
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
         """See :meth:`embed_documents`."""
@@ -100,6 +98,16 @@ class PalmetteEmbeddings(Loading, Embeddings):
     async def aembed_query(self, text: str) -> list[float]:
         """See :meth:`embed_query`."""
         return await in_thread(self.embed_query, text)
+
+    def _embed(self, texts: list[str], kind: Kind) -> list[list[float]]:
+        if self.representation == "encoder":
+            coder = self._coder()
+            vectors = coder.encode_queries(texts) if kind == "query" else coder.encode(texts)
+        else:
+            roots = self.representation == "sqrt_probabilities"
+            vectors = self._loaded().vectors(texts, kind=kind, level=self.level, sqrt=roots)
+        listed: list[list[float]] = vectors.tolist()
+        return listed
 
     def _coder(self) -> Encoder:
         if self._encoder is None:
@@ -116,24 +124,3 @@ class PalmetteEmbeddings(Loading, Embeddings):
         if self._model is None:
             self._model = open_model(str(self.model), self._loading())
         return self._model
-
-    def _represent(self, vectors: Floats) -> list[list[float]]:
-        if self.representation != "encoder":
-            vectors = self._nodes(vectors)
-            vectors = np.sqrt(vectors) if self.representation == "sqrt_probabilities" else vectors
-        listed: list[list[float]] = vectors.tolist()
-        return listed
-
-    def _nodes(self, vectors: Floats) -> Floats:
-        """Probabilities of a level's nodes: [B, d] → [B, 2^level]."""
-        model = self._loaded()
-        if model.method != "tree":
-            raise ConfigError(
-                f"representation={self.representation!r} is for models of method 'tree', and this one is of "
-                f"{model.method!r}: use representation='encoder'"
-            )
-        model.options({"level": self.level})
-        [leaves] = model.encode_embeddings(vectors).values()  # [B, 2^D]
-        width = leaves.shape[1] if self.level is None else 2**self.level
-        nodes: Floats = leaves.reshape(len(leaves), width, -1).sum(-1, dtype=np.float32)
-        return nodes

@@ -12,9 +12,9 @@ from langchain_core.retrievers import LangSmithRetrieverParams
 from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, field_validator
 
 from langchain_palmette.batching import Batching
-from langchain_palmette.documents import from_hit, from_stored
+from langchain_palmette.documents import from_hit
 from langchain_palmette.fields import Loading, ModelName, PathName
-from langchain_palmette.live import find, folder_of, is_occupied, name_of, open_index, open_model, publish
+from langchain_palmette.live import Place, find, name_of, open_index, open_model, publish
 from langchain_palmette.writing import Writing
 from palmette.aio import in_thread
 from palmette.config import check_keys
@@ -146,17 +146,11 @@ class PalmetteRetriever(Batching, Writing, Loading):
         probe = cls(**fields)
         options = probe._loading() | ({} if token is None else {"token": token})
         given = [to_document(document) for document in documents]
-        loaded = open_model(str(name_of(model)), options)
-        if index_path is None:
-            index = Index.in_memory(loaded, engine=probe.engine)
-        elif is_occupied(index_path):
-            index = Index.open(index_path, loaded, engine=probe.engine)
-        else:
-            index = Index.create(index_path, loaded, engine=probe.engine)
-        index.upsert(given, progress=progress)
+        loaded = cls._checked(open_model(str(name_of(model)), options))
+        index = Index.build(given, loaded, index_path, engine=probe.engine, progress=progress)
         made = cls.from_index(index, **fields)
         if index_path is not None:
-            publish(index, str(made.index_path), made._loading(), made.engine)
+            publish(index, made._place())
         return made
 
     @classmethod
@@ -187,8 +181,12 @@ class PalmetteRetriever(Batching, Writing, Loading):
             opened = cls(index_path=index, **fields)
             opened._open()
             return opened
-        made = cls(index_path=folder_of(index) or str(name_of(index)), **fields)
-        made._index = made._checked(index)
+        cls._checked(index.model)
+        where: dict[str, Any] = {"index_path": index.path, "engine": index.engine}
+        if index.path is None or index.within is not None:  # opened again it would be gone, or whole
+            where = {"index_path": name_of(index)}
+        made = cls(**where | fields)
+        made._index = index
         return made
 
     # -- the index ------------------------------------------------------------------------------------------
@@ -209,16 +207,22 @@ class PalmetteRetriever(Batching, Writing, Loading):
             raise ConfigError(
                 f"this {type(self).__name__} has no index: give index_path='a-folder', or use from_documents"
             )
-        model = None if self.model is None else str(self.model)
-        return self._checked(open_index(str(self.index_path), model, self._loading(), self.engine))
-
-    def _checked(self, index: Index) -> Index:
-        if self.method not in (None, index.model.method):
-            raise ConfigError(
-                f"{type(self).__name__} is for indexes of method {self.method!r}, and this one is of method "
-                f"{index.model.method!r}: use {index.model.retriever}, or PalmetteRetriever for any"
-            )
+        index = open_index(self._place())
+        self._checked(index.model)
         return index
+
+    def _place(self) -> Place:
+        model = None if self.model is None else str(self.model)
+        return str(self.index_path), model, self._loading(), self.engine
+
+    @classmethod
+    def _checked(cls, model: Model) -> Model:
+        if cls.method not in (None, model.method):
+            raise ConfigError(
+                f"{cls.__name__} is for models of method {cls.method!r}, and this one is of method "
+                f"{model.method!r}: use {model.retriever}, or PalmetteRetriever for any"
+            )
+        return model
 
     def configurable_fields(self, **kwargs: AnyConfigurableField) -> Any:
         """As always; LangChain makes a copy for every call, and all copies share the index opened here."""
@@ -234,6 +238,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
         k: int | None = None,
         filter: dict[str, Any] | None = None,
         score_threshold: float | None = None,
+        explain: bool = False,
         **options: Any,
     ) -> list[list[Hit]]:
         index = self.index
@@ -245,11 +250,13 @@ class PalmetteRetriever(Batching, Writing, Loading):
             **options,
         }
         threshold = self.score_threshold if score_threshold is None else score_threshold
-        return index.search(queries, self.k if k is None else k, filter=filter, threshold=threshold, **how)
+        k = self.k if k is None else k
+        return index.search(queries, k, filter=filter, threshold=threshold, explain=explain, **how)
 
     def _found(self, queries: list[str], *, explain: bool | None = None, **call: Any) -> list[list[Document]]:
         why = self.explain if explain is None else explain
-        return [[from_hit(hit, self.score_key, why) for hit in hits] for hits in self._hits(queries, **call)]
+        found = self._hits(queries, explain=why, **call)
+        return [[from_hit(hit, self.score_key, why) for hit in hits] for hits in found]
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **call: Any
@@ -262,10 +269,11 @@ class PalmetteRetriever(Batching, Writing, Loading):
         return (await in_thread(self._found, [query], **call))[0]
 
     def similarity_search_with_score(
-        self, query: str, k: int | None = None, **call: Any
+        self, query: str, k: int | None = None, *, explain: bool = False, **call: Any
     ) -> list[tuple[Document, float]]:
         """Documents as they were given, each with its score; options as in ``invoke``."""
-        return [(from_stored(hit.document), float(hit.score)) for hit in self._hits([query], k=k, **call)[0]]
+        [hits] = self._hits([query], k=k, explain=explain, **call)
+        return [(from_hit(hit, None, explain), float(hit.score)) for hit in hits]
 
     async def asimilarity_search_with_score(
         self, query: str, k: int | None = None, **call: Any

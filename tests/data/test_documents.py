@@ -123,11 +123,17 @@ def test_a_corpus_folder_trains_without_labels(tmp_path):
 def test_titles_can_be_left_out_of_the_text(tmp_path):
     folder = tmp_path / "beir"
     (folder / "qrels").mkdir(parents=True)
-    rows = [{"_id": "1", "title": "Lamp", "text": "It shines."}, {"_id": "2", "title": "Only a title", "text": ""}]
+    rows = [
+        {"_id": "1", "title": "Lamp", "text": "It shines."},
+        {"_id": "2", "title": "Only a title", "text": ""},
+    ]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "light"}))
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
     for titles, first in ((True, "Lamp It shines."), (False, "It shines.")):
-        for documents in (load_data(folder, titles=titles).corpus, list(iter_documents(folder, titles=titles))):
+        for documents in (
+            load_data(folder, titles=titles).corpus,
+            list(iter_documents(folder, titles=titles)),
+        ):
             assert [document.text for document in documents] == [first, "Only a title"]
             assert documents[0].metadata == {"title": "Lamp"}

@@ -133,6 +133,13 @@ def test_the_package_stands_in_for_an_unreachable_hub(unreachable, tmp_path, nam
 
 @packaged
 @pytest.mark.encoder
+def test_the_package_stands_in_for_a_hub_that_is_down(hub, tmp_path):
+    hub.fail(503)
+    assert resolve(MINILM, cache_dir=tmp_path).revision is None
+
+
+@packaged
+@pytest.mark.encoder
 def test_the_package_is_not_taken_for_a_revision_it_may_not_be(tmp_path):
     with pytest.raises(NotFoundError, match="at revision 'v2'"):
         resolve(MINILM, revision="v2", cache_dir=tmp_path, local_files_only=True)

@@ -32,10 +32,11 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument(
         "--dir", type=Path, default=Path("palmette-demo"), help="where checkpoint and index are kept"
     )
-    command.add_argument("--steps", type=int, default=400, help="training steps")
+    command.add_argument("--steps", type=int, default=300, help="training steps")
     command.add_argument(
         "--size", choices=["small", "full"], default="small", help="how much of the standard library"
     )
+    command.add_argument("--encoder", default=ENCODER, help="sentence-transformers model")
     command.add_argument("-k", type=int, default=3, help="sources per answer")
     example(command, 'palmette demo\npalmette demo "how do I parse a date?" "remove a file"')
 
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     with _stage("Reading the standard library's documentation"):
         data = sample_data(args.size)
     print(f"  {len(data.corpus):,} entries of this Python, {len(data.queries):,} questions and summaries")
-    index = _prepare(args.dir / f"{data.name}-{args.steps}", data, args.steps)
+    index = _prepare(args.dir / f"{data.name}-{args.steps}", data, args.encoder, args.steps)
     _measure(index, data)
     questions = args.question or QUESTIONS
     _langchain(index, questions[::2] or questions, args.k)
@@ -76,7 +77,7 @@ def _stage(title: str) -> Iterator[None]:
     print(f"  {time.monotonic() - begun:.1f} s", flush=True)
 
 
-def _prepare(folder: Path, data: RetrievalData, steps: int) -> Index:
+def _prepare(folder: Path, data: RetrievalData, encoder: str, steps: int) -> Index:
     """Train and index; what an earlier demo left is used again."""
     from palmette.index import Index
     from palmette.methods.tree import TreeModel
@@ -88,7 +89,7 @@ def _prepare(folder: Path, data: RetrievalData, steps: int) -> Index:
             model = load_model(checkpoint)
     else:
         with _stage("Training a tree on summaries and their entries"):
-            model = TreeModel.fit(data, encoder=ENCODER, steps=steps, cache=folder / "encodings")
+            model = TreeModel.fit(data, encoder=encoder, steps=steps, cache=folder / "encodings")
             model.save_pretrained(checkpoint)
     with _stage("Indexing"):
         index = Index.open_or_create(place, model)

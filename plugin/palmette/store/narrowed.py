@@ -26,6 +26,11 @@ class NarrowedBackend:
             self.backend = backend.backend
             self.within = both(backend.within, within) or within
 
+    @property
+    def engine(self) -> str:
+        """That of the whole backend."""
+        return str(getattr(self.backend, "engine", "exact"))
+
     def shows(self, document: Document) -> bool:
         """Whether a document passes the filter."""
         return matches(self.within, document.metadata, document.key)

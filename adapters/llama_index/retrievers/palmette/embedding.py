@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.constants import DEFAULT_EMBED_BATCH_SIZE
 
 from llama_index.retrievers.palmette.loading import loaded, reloadable, source
-from llama_index.retrievers.palmette.options import given
 from palmette.aio import in_thread
 from palmette.errors import ConfigError
 
 if TYPE_CHECKING:
+    from palmette.encoder import Kind
     from palmette.model import Model
 
 __all__ = ["PalmetteEmbedding"]
@@ -71,11 +70,6 @@ class PalmetteEmbedding(BaseEmbedding):
             )
         if representation == "encoder" and level is not None:
             raise ConfigError(f"level={level} needs representation='probabilities' or 'sqrt_probabilities'")
-        if representation != "encoder" and model.method != "tree":
-            raise ConfigError(
-                f"representation={representation!r} needs a tree, this is a {model.method!r} model"
-            )
-        model.options(given({"level": level}) if model.method == "tree" else {})
         options: dict[str, Any] = dict(
             model_name=source(origin, model) or model.encoder.name,
             representation=representation,
@@ -91,22 +85,21 @@ class PalmetteEmbedding(BaseEmbedding):
         super().__init__(**options)
         self._model = model
         self._source = source(origin, model)
+        self._embed([], "document")  # complains now, if the model has no such vectors
 
     @classmethod
     def class_name(cls) -> str:
         """Name in serialized form."""
         return "PalmetteEmbedding"
 
-    def _embed(self, texts: list[str], kind: Literal["query", "document"]) -> list[list[float]]:
+    def _embed(self, texts: list[str], kind: Kind) -> list[list[float]]:
         model: Model = self._model
-        encode = model.encoder.encode_queries if kind == "query" else model.encoder.encode
-        vectors = encode(texts)
-        if self.representation != "encoder":
-            [leaves] = model.encode_embeddings(vectors).values()  # [N, 2^D]
-            width = leaves.shape[1] if self.level is None else 2**self.level
-            vectors = leaves.reshape(len(leaves), width, -1).sum(-1)  # [N, 2^level]
-        if self.representation == "sqrt_probabilities":
-            vectors = np.sqrt(vectors)
+        if self.representation == "encoder":
+            coder = model.encoder
+            vectors = coder.encode_queries(texts) if kind == "query" else coder.encode(texts)
+        else:
+            roots = self.representation == "sqrt_probabilities"
+            vectors = model.vectors(texts, kind=kind, level=self.level, sqrt=roots)
         listed: list[list[float]] = vectors.tolist()
         return listed
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from llama_index.core.callbacks import CallbackManager
 
-from llama_index.retrievers.palmette.loading import folder, opened
+from llama_index.retrievers.palmette.loading import opened
 from palmette.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class IndexHolder:
     _index: Index | None
     _opening: threading.Lock
     _path: Path | None
+    _engine: Engine
     _within: Filter | None
 
     def _hold(self, index: Index) -> None:
@@ -43,7 +44,7 @@ class IndexHolder:
             with self._opening:
                 if self._index is None:
                     assert self._path is not None
-                    self._index = opened(self._path).narrowed(self._within)
+                    self._index = opened(self._path, engine=self._engine).narrowed(self._within)
         return self._index
 
     def settings(self) -> Mapping[str, Any]:
@@ -57,7 +58,7 @@ class IndexHolder:
         With another path the index is copied into that new folder, nothing is encoded again. What index nodes
         refer to, callbacks and transformations are not kept: give them again.
         """
-        here = folder(self.index)
+        here = self.index.path
         target = here if path is None else Path(path).expanduser()
         if target is None:
             raise InputError("this index is in memory: name the folder, retriever.persist(path)")
@@ -104,7 +105,7 @@ class IndexHolder:
         state = self.__dict__.copy()
         index = state.pop("_index")
         if index is not None:
-            state["_path"], state["_within"] = folder(index), index.within
+            state.update(_path=index.path, _engine=index.engine, _within=index.within)
         if state["_path"] is None:
             raise ConfigError(
                 f"a {type(self).__name__} whose index is in memory cannot be pickled: make it with "

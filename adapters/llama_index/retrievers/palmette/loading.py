@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from palmette.index import Engine, Index
     from palmette.model import Model
 
-__all__ = ["folder", "holds_something", "loaded", "opened", "reloadable", "source"]
+__all__ = ["loaded", "opened", "reloadable", "source"]
 
 
 def loaded(model: Model | str | Path, **options: Any) -> Model:
@@ -30,20 +30,6 @@ def opened(index: Index | str | Path, model: Model | None = None, engine: Engine
 
         return Index.open(index, model, engine=engine)
     return index
-
-
-def folder(index: Index) -> Path | None:
-    """Where an index lies on disk; ``None`` for one in memory."""
-    from palmette.index import MODEL
-
-    path = Path(index.stats().location)
-    return path if (path / MODEL).is_dir() else None  # what lives in memory keeps no copy of its model
-
-
-def holds_something(path: str | Path) -> bool:
-    """Whether there is a folder with something in it."""
-    folder = Path(path).expanduser()
-    return folder.is_dir() and any(folder.iterdir())
 
 
 def source(model: Model | str | Path, loaded: Model) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -25,7 +24,7 @@ from llama_index_instrumentation import get_dispatcher
 from numpy.typing import NDArray
 
 from llama_index.retrievers.palmette.filters import Filters, palmette_filter
-from llama_index.retrievers.palmette.loading import holds_something, loaded
+from llama_index.retrievers.palmette.loading import loaded
 from llama_index.retrievers.palmette.nodes import scored
 from llama_index.retrievers.palmette.options import Options, given
 from llama_index.retrievers.palmette.query import PalmetteQuery
@@ -44,15 +43,6 @@ __all__ = ["PalmetteRetriever"]
 Vector = NDArray[np.floating[Any]]
 
 dispatcher = get_dispatcher(__name__)
-
-
-@dataclass(frozen=True)
-class _Call:
-    """One query as the index takes it."""
-
-    query: str | Vector
-    settings: dict[str, Any]
-    explain: bool
 
 
 class PalmetteRetriever(NodeWrites, BaseRetriever):
@@ -190,20 +180,17 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         from palmette.index import Index
 
         cls._check(model, options)
-        if index_path is not None and holds_something(index_path):
-            retriever = cls(Index.open(index_path, model, engine=engine), **options)
-            retriever._bring_up_to_date(documents, show_progress=show_progress)
+        transformations = options.get("transformations") or ()
+        if transformations and index_path is not None and Path(index_path).expanduser().exists():
+            # They make nodes with new ids: only what has changed goes through them.
+            retriever = cls(Index.open_or_create(index_path, model, engine=engine), **options)
+            retriever.refresh_ref_docs(documents, show_progress=show_progress)
             return retriever
-        objects: dict[str, Any] = {}  # first what can fail, so that bad documents leave no folder
-        prepared = prepare(documents, options.get("transformations") or (), objects)
-        index = (
-            Index.in_memory(model, engine=engine)
-            if index_path is None
-            else Index.create(index_path, model, engine=engine)
-        )
+        objects: dict[str, Any] = {}
+        prepared = prepare(documents, transformations, objects)
+        index = Index.build(prepared, model, index_path, engine=engine, progress=show_progress)
         retriever = cls(index, **options)
         retriever.object_map = {**objects, **retriever.object_map}
-        index.add(prepared, progress=show_progress)
         return retriever
 
     @classmethod
@@ -259,31 +246,32 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         """Search those that ask for the same settings together."""
         calls = [self._call(bundle) for bundle in bundles]
         groups: dict[str, list[int]] = {}
-        for position, call in enumerate(calls):
-            groups.setdefault(repr((type(call.query), call.settings)), []).append(position)
+        for place, (query, settings) in enumerate(calls):
+            groups.setdefault(repr((type(query), settings)), []).append(place)
         index = self._visible()
         results: list[list[NodeWithScore]] = [[]] * len(calls)
-        for positions in groups.values():
-            queries = [calls[position].query for position in positions]
+        for places in groups.values():
+            queries, settings = [calls[place][0] for place in places], calls[places[0]][1]
             batch = queries if isinstance(queries[0], str) else np.stack(cast("list[Vector]", queries))
-            found = index.search(cast("list[str] | Vector", batch), **calls[positions[0]].settings)
-            for position, hits in zip(positions, found, strict=True):
-                results[position] = [scored(hit, explain=calls[position].explain) for hit in hits]
+            found = index.search(cast("list[str] | Vector", batch), **settings)
+            for place, hits in zip(places, found, strict=True):
+                results[place] = [scored(hit, explain=settings["explain"]) for hit in hits]
         return results
 
     def _visible(self) -> Index:
         return self.index.narrowed(palmette_filter(self.filters))
 
-    def _call(self, bundle: QueryBundle) -> _Call:
+    def _call(self, bundle: QueryBundle) -> tuple[str | Vector, dict[str, Any]]:
+        """One query as the index takes it, and how to search for it."""
         own = bundle if isinstance(bundle, PalmetteQuery) else PalmetteQuery(bundle.query_str)
         settings = {
             "k": self.similarity_top_k if own.top_k is None else own.top_k,
             "filter": palmette_filter(own.filters),
             "threshold": self.score_threshold if own.score_threshold is None else own.score_threshold,
+            "explain": self.explain_results if own.explain is None else own.explain,
             **given({**self.search_options, **own.options}),
         }
-        explain = self.explain_results if own.explain is None else own.explain
-        return _Call(self._text_or_vector(bundle), settings, explain)
+        return self._text_or_vector(bundle), settings
 
     def _text_or_vector(self, bundle: QueryBundle) -> str | Vector:
         """The bundle's embedding, else its text; several texts (HyDE) are averaged as LlamaIndex does."""

@@ -38,8 +38,8 @@ class NodeWrites(IndexHolder):
     """The writing half of a retriever, under LlamaIndex's names.
 
     Nodes are kept as they are; documents go through the retriever's ``transformations`` first. A write is
-    whole or not at all, and searches see it when it returns; where nodes of a document are replaced, the new
-    ones come before the old ones go. The ``a…`` twins leave the event loop free.
+    whole or not at all, and searches see it when it returns; where nodes of a document are replaced, the old
+    ones go as the new ones come. The ``a…`` twins leave the event loop free.
     """
 
     transformations: list[TransformComponent]
@@ -74,26 +74,21 @@ class NodeWrites(IndexHolder):
         return self.index.delete([held.key for held in self._held([ref_doc_id])])
 
     def update_ref_doc(self, document: BaseNode) -> Changes:
-        """Replace all nodes of a document."""
+        """Replace all nodes of a document, at once."""
         return self._replace([document])
 
-    def refresh_ref_docs(self, documents: Sequence[BaseNode]) -> list[bool]:
+    def refresh_ref_docs(
+        self, documents: Sequence[BaseNode], *, show_progress: bool | None = None
+    ) -> list[bool]:
         """Insert new documents, and replace those whose hash has changed. Returns which were written."""
         held: defaultdict[str, set[str | None]] = defaultdict(set)
         for document in self._held([document.node_id for document in documents]):
             held[document.metadata.get(REF_DOC_ID, document.key)].add(source_hash(document))
         stale = [document for document in documents if held[document.node_id] != {document.hash}]
         if stale:
-            self._replace(stale)
+            self._replace(stale, progress=show_progress)
         written = {document.node_id for document in stale}
         return [document.node_id in written for document in documents]
-
-    def _bring_up_to_date(self, documents: Sequence[BaseNode], *, show_progress: bool | None = None) -> None:
-        """What is the same is not encoded again, what is not given stays."""
-        if self.transformations:  # they make nodes with new ids
-            self.refresh_ref_docs(documents)
-        else:
-            self.index.upsert(prepare(documents, (), self.object_map), progress=show_progress)
 
     def _held(self, ref_doc_ids: list[str]) -> list[Document]:
         """The nodes of these documents; what came another way is its own document."""
@@ -102,12 +97,10 @@ class NodeWrites(IndexHolder):
             return others  # an index refuses to filter by a name that no document has
         return [*self.index.documents({REF_DOC_ID: {"$in": ref_doc_ids}}), *others]
 
-    def _replace(self, documents: Sequence[BaseNode]) -> Changes:
+    def _replace(self, documents: Sequence[BaseNode], *, progress: bool | None = None) -> Changes:
         fresh = prepare(documents, self.transformations, self.object_map)
-        before = {held.key for held in self._held([document.node_id for document in documents])}
-        changes = self.index.upsert(fresh)
-        self.index.delete(before.difference(document.key for document in fresh))
-        return changes
+        before = self._held([document.node_id for document in documents])
+        return self.index.upsert(fresh, delete=[held.key for held in before], progress=progress)
 
     async def aget_nodes(self, node_ids: Iterable[str]) -> list[BaseNode]:
         """See :meth:`get_nodes`."""
@@ -141,6 +134,8 @@ class NodeWrites(IndexHolder):
         """See :meth:`update_ref_doc`."""
         return await in_thread(self.update_ref_doc, document)
 
-    async def arefresh_ref_docs(self, documents: Sequence[BaseNode]) -> list[bool]:
+    async def arefresh_ref_docs(
+        self, documents: Sequence[BaseNode], *, show_progress: bool | None = None
+    ) -> list[bool]:
         """See :meth:`refresh_ref_docs`."""
-        return await in_thread(self.refresh_ref_docs, documents)
+        return await in_thread(self.refresh_ref_docs, documents, show_progress=show_progress)

