@@ -210,6 +210,13 @@ def test_build_is_memory_or_folder_and_brings_up_to_date(model: Model, tmp_path)
     assert Index.build(["x"], model).path is None
 
 
+def test_an_index_names_its_engine(model: Model, tmp_path) -> None:
+    pytest.importorskip("faiss")
+    made = Index.build(["x"], model, tmp_path / "i", engine="faiss")
+    for index in (made, made.narrowed({"$id": ["x"]}), Index.open(tmp_path / "i", engine="faiss")):
+        assert index.engine == "faiss"
+
+
 def test_vectors_are_for_other_stores(model: Model) -> None:
     vectors = model.vectors(["red owl", "white hen"])
     assert vectors.shape[0] == 2

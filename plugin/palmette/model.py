@@ -4,6 +4,7 @@ A method (``methods/<name>/``) subclasses :class:`Model` once and says
 
 ====================  =========================================================================================
 ``config_class``      its options, stored in the checkpoint                              (a frozen ``Config``)
+``training_class``    its defaults for the loop, where they differ                 (a ``TrainingConfig``)
 ``search_class``      its options of one search                                          (a frozen ``Config``)
 ``task``              what is trained: module, loss, validation                          (a ``training.Task``)
 ``module_for``        an untrained module of the right shape, to load weights into
@@ -89,6 +90,7 @@ class Model(ABC):
     retriever: ClassVar[str]
     """Name of the method's retriever class in both frameworks."""
     config_class: ClassVar[type[Config]]
+    training_class: ClassVar[type[TrainingConfig]] = TrainingConfig
     search_class: ClassVar[type[Config]]
 
     def __init__(
@@ -181,10 +183,10 @@ class Model(ABC):
         cache: EncodingCache | str | Path | None = None,
     ) -> Self:
         """What every ``fit`` does; ``options`` are those of the method's config and of TrainingConfig."""
-        own, loop = cls.config_class.names(), TrainingConfig.names()
+        own, loop = cls.config_class.names(), cls.training_class.names()
         check_keys(f"{cls.__name__}.fit", options, [*own, *loop])
         config = cls.config_class.of(**{key: value for key, value in options.items() if key in own})
-        training = TrainingConfig.of(**{key: value for key, value in options.items() if key in loop})
+        training = cls.training_class.of(**{key: value for key, value in options.items() if key in loop})
         loaded = load_data(data, seed=training.seed)
         if not loaded.qrels.get("train"):
             raise InputError(

@@ -13,11 +13,6 @@ from support import tiny
 from support.recorder import Recorder
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    for marker in ("benchmark", "vcr"):
-        config.addinivalue_line("markers", f"{marker}: of langchain-tests, in suites that are not used here")
-
-
 @pytest.fixture
 def recorder() -> Recorder:
     return Recorder()

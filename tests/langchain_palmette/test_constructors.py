@@ -80,7 +80,9 @@ def test_what_is_not_there(tmp_path: Path, documents: list[Document]) -> None:
         TreeRetriever().invoke(QUESTION)
 
 
-def test_a_class_opens_its_method_only(folder: Path) -> None:
+def test_a_class_opens_its_method_only(
+    folder: Path, model: TreeModel, documents: list[Document], tmp_path: Path
+) -> None:
     class RingRetriever(PalmetteRetriever):
         method: ClassVar[str | None] = "ring"
 
@@ -88,6 +90,9 @@ def test_a_class_opens_its_method_only(folder: Path) -> None:
         RingRetriever.from_index(folder)
     with pytest.raises(ConfigError, match="use TreeRetriever"):
         RingRetriever(index_path=folder).invoke(QUESTION)
+    with pytest.raises(ConfigError, match="use TreeRetriever"):
+        RingRetriever.from_documents(documents, model, index_path=tmp_path / "index")
+    assert not (tmp_path / "index").exists()
 
 
 def test_a_new_method_takes_few_lines(folder: Path) -> None:
@@ -119,6 +124,7 @@ def test_what_was_replaced_or_closed_is_opened_anew(
 ) -> None:
     path, ckpt = tmp_path / "index", tmp_path / "ckpt"
     before = TreeRetriever.from_documents(documents[:3], model, index_path=path)
+    assert len(before.index) == 3  # its files are open now
     path.rename(tmp_path / "away")
     after = TreeRetriever.from_documents(documents[:5], model, index_path=path)
     assert (len(before.index), len(after.index)) == (3, 5)

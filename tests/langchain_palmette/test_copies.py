@@ -118,8 +118,22 @@ def test_an_index_in_memory_ends_with_its_retrievers(model: TreeModel) -> None:
 def test_copies_of_a_narrowed_index_are_narrowed(folder: Path) -> None:
     with Index.open(folder) as index:
         red = TreeRetriever.from_index(index.narrowed({"colour": "red"}), k=48)
-        for again in (pickle.loads(pickle.dumps(red)), revive(dumpd(red), TreeRetriever)):
+        data = pickle.dumps(red)
+        for again in (pickle.loads(data), revive(dumpd(red), TreeRetriever)):
             assert len(again.invoke(QUESTION)) == 8
+        del red, again
+        with pytest.raises(NotFoundError, match="memory"):  # rather than open all of the folder
+            pickle.loads(data).invoke(QUESTION)
+
+
+def test_copies_of_an_open_index_open_it_with_its_engine(folder: Path) -> None:
+    pytest.importorskip("faiss")
+    with Index.open(folder, engine="faiss") as index:
+        retriever = TreeRetriever.from_index(index)
+        again = pickle.loads(pickle.dumps(retriever))
+        assert again.index is not index
+        assert (again.engine, again.index.engine) == ("faiss", "faiss")
+        assert again.invoke(QUESTION) == retriever.invoke(QUESTION)
 
 
 def test_configurable_fields_share_the_index(

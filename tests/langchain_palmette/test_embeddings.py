@@ -11,7 +11,7 @@ from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from langchain_palmette import PalmetteEmbeddings, TreeRetriever
-from palmette import FakeEncoder, TreeModel
+from palmette import FakeEncoder, Model, TreeModel
 from palmette.errors import ConfigError, InputError
 
 TEXTS = ["a green owl", "the red cat at night", "white fox"]
@@ -57,6 +57,17 @@ def test_inner_products_of_roots_bound_the_score(model: TreeModel, retriever: Tr
         "where does the black hen live?", 48, level=4
     ):
         assert query @ np.array(embeddings.embed_documents([document.page_content])[0]) >= score - 1e-6
+
+
+def test_a_model_without_levels_is_refused(model: TreeModel) -> None:
+    class Plain(TreeModel):
+        vectors = Model.vectors
+
+    plain = Plain(model.config, model.encoder, model.module)
+    assert PalmetteEmbeddings(model=plain).embed_query("owl")
+    for representation in ("probabilities", "sqrt_probabilities"):
+        with pytest.raises(ConfigError, match="no option 'level'"):
+            PalmetteEmbeddings(model=plain, representation=representation).embed_query("owl")
 
 
 def test_a_vector_store_of_level_vectors(model: TreeModel, documents: list[Document]) -> None:

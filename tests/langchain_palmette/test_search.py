@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -146,12 +149,36 @@ def test_explanations_are_json_and_add_up(retriever: TreeRetriever) -> None:
     assert "explanation" not in always.invoke(QUESTION, explain=False)[0].metadata
 
 
+def test_explaining_while_documents_change(empty: TreeRetriever) -> None:
+    """What is explained is what was found, whatever is written meanwhile."""
+    done, changes = threading.Event(), itertools.count()
+
+    def write() -> None:
+        while not done.is_set():
+            empty.upsert([Document(id=id, page_content=f"owl {next(changes)}") for id in "ab"])
+
+    empty.upsert([Document(id=id, page_content="owl") for id in "ab"])
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        try:
+            for _ in range(40):
+                for document in empty.invoke("owl", explain=True):
+                    why = document.metadata["explanation"]
+                    assert why["score"] == pytest.approx(document.metadata["score"], abs=1e-5)
+        finally:
+            done.set()
+        writing.result()
+    assert next(changes) > 2
+
+
 def test_similarity_search_with_score(retriever: TreeRetriever, documents: list[Document]) -> None:
     found = retriever.similarity_search_with_score(QUESTION, 2, filter={"animal": "owl"}, level=4)
     assert [document.metadata["animal"] for document, _ in found] == ["owl", "owl"]
     assert all(document in documents and type(score) is float for document, score in found)
     assert found[0][1] >= found[1][1]
     assert len(retriever.similarity_search_with_score(QUESTION)) == 4
+    [(why, score), *_] = retriever.similarity_search_with_score(QUESTION, explain=True)
+    assert why.metadata["explanation"]["score"] == pytest.approx(score, abs=1e-5)
 
 
 @pytest.mark.parametrize("query", ["", "  \n", None, 7])

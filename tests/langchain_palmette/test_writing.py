@@ -53,13 +53,25 @@ def test_an_id_that_is_missing_is_stable(empty: TreeRetriever, model: TreeModel)
     assert len(empty.index) == 2
 
 
-@pytest.mark.parametrize("value", [date(2026, 1, 1), {1, 2}, np.float32(1.0), b"x", float("nan")], ids=repr)
-def test_metadata_that_are_not_json_are_named(empty: TreeRetriever, value: Any) -> None:
+@pytest.mark.parametrize(
+    ("value", "fix"),
+    [
+        (date(2026, 1, 1), "its isoformat"),
+        ({1, 2}, "a sorted list"),
+        (np.float32(1.0), "its item"),
+        (b"x", "text, numbers, lists or None"),
+        (float("nan"), "text, numbers, lists or None"),
+    ],
+    ids=repr,
+)
+def test_metadata_that_are_not_json_are_named_with_the_fix(
+    empty: TreeRetriever, value: Any, fix: str
+) -> None:
     good = Document(id="good", page_content="fine")
     for id in ("bad", None):
-        bad = Document(id=id, page_content="text", metadata={"fine": 1, "when": value})
+        bad = Document(id=id, page_content="text", metadata={"fine": 1, "seen": {"when": [value]}})
         for write in (empty.add_documents, empty.upsert):
-            with pytest.raises(InputError, match=r"metadata.*when"):
+            with pytest.raises(InputError, match=rf"metadata.*'seen\.when\.0' is .*; write {fix}"):
                 write([good, bad])
     assert len(empty.index) == 0
 

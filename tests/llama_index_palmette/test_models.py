@@ -11,6 +11,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from llama_index.retrievers.palmette import PalmetteEmbedding, PalmetteRerank
+from palmette import Model, TreeModel
 from palmette.errors import ConfigError, InputError
 
 TEXTS = ["the owl in the forest", "the fox by the river", "a hen"]
@@ -82,6 +83,17 @@ def test_bad_embedding_options(model):
         PalmetteEmbedding(model, representation="leaves")
     with pytest.raises(TypeError, match="lvel"):
         PalmetteEmbedding(model, lvel=2)
+
+
+def test_a_model_without_levels_is_refused(model):
+    class Plain(TreeModel):
+        vectors = Model.vectors
+
+    plain = Plain(model.config, model.encoder, model.module)
+    assert PalmetteEmbedding(plain).get_query_embedding(QUESTION)
+    for representation in ("probabilities", "sqrt_probabilities"):
+        with pytest.raises(ConfigError, match="no option 'level'"):
+            PalmetteEmbedding(plain, representation=representation)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Nodes come back as they went in."""
 
+from datetime import date
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from llama_index.core.schema import (
     ObjectType,
     RelatedNodeInfo,
     TextNode,
+    TransformComponent,
 )
 
 from llama_index.retrievers.palmette import TreeRetriever
@@ -147,18 +150,32 @@ def test_a_class_that_is_gone_is_named(empty):
         empty.retrieve("owl")
 
 
+ODD = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="source", metadata={"when": object()})}
+
+
+class Unchanged(TransformComponent):
+    def __call__(self, nodes, **kwargs):
+        return nodes
+
+
 @pytest.mark.parametrize(
     ("node", "message"),
     [
         (TextNode(id_="blank", text=" "), "blank"),
-        (TextNode(id_="odd", text="owl", metadata={"when": object}), "odd"),
+        (TextNode(id_="day", text="owl", metadata={"when": date(2026, 1, 1)}), "'day'.*'when'.*isoformat"),
+        (TextNode(id_="set", text="owl", metadata={"a": {"tags": {1}}}), r"'set'.*'a\.tags'.*a sorted list"),
+        (TextNode(id_="odd", text="owl", metadata={"when": object()}), "'odd'.*'when'.*write text"),
+        (TextNode(id_="rel", text="owl", relationships=ODD), "'rel' must hold JSON values only"),
         (TextNode(id_="twice", text="owl", metadata={"ref_doc_id": "another"}), "ref_doc_id"),
     ],
 )
 def test_unusable_nodes_are_named_and_nothing_is_kept(model, tmp_path, node, message):
     good = TextNode(text="a fox")
-    with pytest.raises(InputError, match=message):
-        TreeRetriever.from_documents([good, node], model, index_path=tmp_path / "index")
+    for transformations in (None, [Unchanged()]):
+        how = {"index_path": tmp_path / "index", "transformations": transformations}
+        with pytest.raises(InputError, match=message):
+            TreeRetriever.from_documents([good, node], model, **how)
+    assert list(tmp_path.iterdir()) == []
     retriever = TreeRetriever(Index.in_memory(model))
     with pytest.raises(InputError, match=message):
         retriever.add([good, node])

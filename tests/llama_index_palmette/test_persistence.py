@@ -70,6 +70,18 @@ def test_pickling_opens_the_index_anew(on_disk, model):
     again.index.close()
 
 
+def test_pickles_keep_the_engine_and_share_the_model(model, nodes, tmp_path):
+    pytest.importorskip("faiss")
+    retriever = TreeRetriever.from_documents(nodes, model, index_path=tmp_path / "index", engine="faiss")
+    retriever.index.close()
+    first = pickle.loads(pickle.dumps(retriever))
+    second = pickle.loads(pickle.dumps(first))
+    assert first.index.engine == second.index.engine == "faiss"
+    assert first.index.model is second.index.model
+    for again in (first, second):
+        again.index.close()
+
+
 def test_unpickling_in_another_process(on_disk, tmp_path):
     (tmp_path / "retriever.pkl").write_bytes(pickle.dumps(on_disk))
     roots = [str(Path(package.__file__).parents[3]), str(Path(palmette.__file__).parents[1])]
@@ -124,6 +136,7 @@ def test_embedding_and_reranker_are_reloaded(model, tmp_path, retriever):
         model, representation="probabilities", level=3
     ).get_text_embedding("owl")
     rerank = pickle.loads(pickle.dumps(PalmetteRerank(folder, top_n=1, level=2)))
+    assert rerank._model is embedding._model
     nodes = retriever.retrieve(QUESTION)
     assert rerank.postprocess_nodes(nodes, query_str="fox") == PalmetteRerank(
         model, top_n=1, level=2

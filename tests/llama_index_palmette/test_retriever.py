@@ -1,5 +1,8 @@
+import itertools
 import math
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -169,6 +172,31 @@ def test_explanations_are_on_the_wrapper(shared_index):
         assert result.to_dict()["explanation"]["text"] == result.explanation.text
     [plain] = retriever.retrieve(PalmetteQuery(QUESTION, top_k=1, explain=False))
     assert type(plain) is NodeWithScore
+
+
+def test_explaining_while_nodes_change(writable, nodes):
+    """What is explained is what was found, whatever is written meanwhile."""
+    done, changes = threading.Event(), itertools.count()
+
+    def write():
+        while not done.is_set():
+            writable.upsert(
+                [
+                    node.model_copy(update={"text": f"the owl lives here, {next(changes)}"})
+                    for node in nodes[:4]
+                ]
+            )
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        try:
+            for _ in range(40):
+                for result in writable.retrieve(PalmetteQuery("the owl lives here", top_k=4, explain=True)):
+                    assert result.explanation.score == pytest.approx(result.score, abs=1e-5)
+        finally:
+            done.set()
+        writing.result()
+    assert next(changes) > 4
 
 
 def test_explain_any_node(retriever):

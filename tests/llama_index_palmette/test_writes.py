@@ -4,6 +4,7 @@ from llama_index.core.schema import Document, NodeRelationship, TextNode, Transf
 
 from llama_index.retrievers.palmette import PalmetteQuery, TreeRetriever
 from palmette.errors import DuplicateIdError, InputError
+from palmette.store.writing import LocalWriter
 
 TEXT = "The owl hunts by night. It lives in the forest. The fox does too, near the river."
 
@@ -168,6 +169,42 @@ def test_update_ref_doc_replaces_all_nodes(splitting):
     splitting.update_ref_doc(Document(id_="a", text="An owl."))
     [node] = [r.node for r in splitting.retrieve(PalmetteQuery("owl", filters={"ref_doc_id": "a"}))]
     assert node.text == "An owl."
+
+
+@pytest.mark.parametrize("broken", ["encode_documents", "commit"])
+def test_a_failed_replacement_leaves_the_old_nodes_alone(splitting, model, monkeypatch, broken):
+    """Old nodes go in the write that brings the new ones."""
+
+    def fail(*args):
+        raise RuntimeError("out of memory")
+
+    before = {document.key: document for document in splitting.index.documents()}
+    owl, hen = Document(id_="a", text="An owl."), Document(id_="b", text="A hen sings.")
+    with monkeypatch.context() as patched:
+        patched.setattr(type(model) if broken == "encode_documents" else LocalWriter, broken, fail)
+        for replace in (
+            lambda: splitting.update_ref_doc(owl),
+            lambda: splitting.refresh_ref_docs([owl, hen]),
+        ):
+            with pytest.raises(RuntimeError, match="out of memory"):
+                replace()
+            assert {document.key: document for document in splitting.index.documents()} == before
+    assert splitting.refresh_ref_docs([owl, hen]) == [True, True]
+    assert sorted(document.text for document in splitting.index.documents()) == ["A hen sings.", "An owl."]
+
+
+def test_no_search_sees_a_document_half_replaced(splitting, monkeypatch):
+    """Every state that is committed holds the nodes of one version."""
+    seen, commit = [], LocalWriter.commit
+
+    def look(self):
+        commit(self)
+        seen.append(sorted(d.text for d in splitting.index.documents({"ref_doc_id": "a"})))
+
+    monkeypatch.setattr(LocalWriter, "commit", look)
+    changes = splitting.update_ref_doc(Document(id_="a", text="An owl."))
+    assert seen == [["An owl."]]
+    assert (len(changes.added), len(changes.deleted) > 1) == (1, True)
 
 
 def test_an_unusable_document_changes_nothing(splitting):

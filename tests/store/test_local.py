@@ -181,9 +181,13 @@ def test_texts_that_are_none(backend: LocalBackend, document: Document, words: s
 
 def test_ids_that_are_none(backend: LocalBackend) -> None:
     put(backend, doc("a"))
-    for bad in ("a", ["a", 3]):
-        with pytest.raises(InputError, match="ids must be"), backend.write() as writer:
-            writer.delete(bad)
+    with backend.write() as writer:
+        for bad in ("a", ["a", 3]):
+            for use in (writer.delete, writer.digests):
+                with pytest.raises(InputError, match="ids must be"):
+                    use(bad)
+        writer.put([doc("b")], arrays_of([doc("b")]))  # a refused call spoils nothing
+    assert set(state_of(backend)) == {"a", "b"}
     assert delete(backend, "\ud800") == []
     assert backend.get(["\ud800"]) == [None]
     with backend.read() as view:
@@ -328,6 +332,16 @@ def test_nothing_of_the_user_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"chapter\.tex"):
         LocalBackend.create(tmp_path / "thesis" / "chapter.tex", SPECS, fingerprint="model")
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "dear"
+
+
+def test_what_a_killed_writer_left_goes_even_where_nothing_is_written(tmp_path: Path) -> None:
+    """On a full disk no commit may succeed until its space is free."""
+    with LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model") as backend:
+        left = backend.path / "segments" / "0123456789abcdef.tmp"
+        left.mkdir()
+        with backend.read(), pytest.raises(KeyboardInterrupt), backend.write():
+            assert not left.exists()
+            raise KeyboardInterrupt
 
 
 def test_a_foreign_folder_in_segments_is_left_alone(tmp_path: Path) -> None:

@@ -41,9 +41,11 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("--quiet", action="store_true", help="no progress bars")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     method = next((word for word in given if word in names()), None)
+    loop = TrainingConfig
     if method is not None:
+        loop = model_class(method).training_class
         _options(command.add_argument_group(f"{method} options"), model_class(method).config_class)
-    _options(command.add_argument_group("training options"), TrainingConfig)
+    _options(command.add_argument_group("training options"), loop)
     example(
         command,
         "palmette train tree docs.jsonl --out ckpt\n"
@@ -54,8 +56,11 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
 
 def _help(config: type[Config]) -> dict[str, str]:
     """Field descriptions, from the Attributes of the class's docstring."""
-    text = re.split(r"\n\s*Attributes:\n", config.__doc__ or "", maxsplit=1)[-1]
-    found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", text, flags=re.MULTILINE)
+    parts = [
+        re.split(r"\n\s*Attributes:\n", base.__doc__ or "", maxsplit=1)[-1]
+        for base in reversed(config.__mro__)
+    ]
+    found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", "\n".join(parts), flags=re.MULTILINE)
     return {name: re.sub(r"\s+", " ", words).replace("%", "%%").replace("``", "") for name, words in found}
 
 
@@ -80,10 +85,9 @@ def run(args: argparse.Namespace) -> None:
     """Train, save, say what came out."""
     from palmette.data import load_data
     from palmette.registry import model_class
-    from palmette.training import TrainingConfig
 
     cls = model_class(args.method)
-    options = _chosen(args, cls.config_class) | _chosen(args, TrainingConfig)
+    options = _chosen(args, cls.config_class) | _chosen(args, cls.training_class)
     model = cls._fit(
         load_data(args.data, seed=args.seed, titles=not args.no_titles),
         options,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.search.engine import Block, ExactEngine, top_k
+from palmette.search.kernels import folded
 from palmette.search.probe import Found, Keys, Probe
 from palmette.types import Document
 
@@ -29,7 +30,7 @@ class ArrayView:
         """The ``k`` best rows of every query."""
         data = np.ascontiguousarray(self.arrays[probe.array], np.float32)  # [N, c]
         if probe.fold > 1:
-            data = data.reshape(len(data), -1, probe.fold).sum(-1, dtype=np.float32)  # [N, c / fold]
+            data = folded(data, probe.fold)  # [N, c / fold]
         return top_k([(Block(data, self.keys()), None)], probe.queries, probe.metric, k, ExactEngine())
 
     def documents(self, keys: Sequence[int]) -> list[Document]:

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from palmette.errors import (
@@ -25,7 +26,7 @@ from palmette.errors import (
     StoreError,
 )
 
-__all__ = ["DATABASE", "SCHEMA", "Pool", "storage_errors"]
+__all__ = ["DATABASE", "SCHEMA", "Pool", "read_meta", "storage_errors", "write_meta"]
 
 DATABASE = "index.sqlite3"
 
@@ -101,6 +102,19 @@ def _from_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
             f"{path / DATABASE} is damaged ({error}); restore it from a backup, or build the index again"
         )
     return StoreError(f"{path / DATABASE}: {error}")
+
+
+def read_meta(connection: sqlite3.Connection, name: str) -> Any:
+    """A value of the meta table."""
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
+    if row is None:
+        raise StoreError(f"the database has no {name!r}: it is not a palmette index")
+    return row[0]
+
+
+def write_meta(connection: sqlite3.Connection, name: str, value: str | int) -> None:
+    """Set a value of the meta table."""
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, value])
 
 
 class Pool:

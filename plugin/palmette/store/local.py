@@ -8,12 +8,10 @@ segments/<name>/     keys.npy and one .npy per array, never changed once there
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sqlite3
 import tempfile
-import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -24,24 +22,26 @@ from typing import Self
 import numpy as np
 from tqdm import tqdm
 
-from palmette.errors import CorruptIndexError, ReadOnlyError, StoreError
+from palmette.errors import ReadOnlyError, StoreError
 from palmette.search.engine import engine_named
 from palmette.search.probe import ArraySpec
 from palmette.store.backend import BackendStats
-from palmette.store.database import DATABASE, SCHEMA, Pool, storage_errors
+from palmette.store.creation import check_vacant, prepare
+from palmette.store.database import DATABASE, Pool, read_meta, storage_errors
 from palmette.store.filters import Filter, parse_filter
-from palmette.store.lock import LOCK, OWNER, write_lock
+from palmette.store.lock import write_lock
 from palmette.store.manifest import MANIFEST, Manifest, check_specs
-from palmette.store.segments import SEGMENTS, Segment, damaged, remove_orphans
+from palmette.store.rows import COLUMNS, document_of
+from palmette.store.segments import SEGMENTS, damaged, remove_orphans
 from palmette.store.select import rows_among
-from palmette.store.view import DOCUMENT, LocalView, Snapshot, document_of
-from palmette.store.writing import LocalWriter, read_meta, write_meta
+from palmette.store.snapshots import RETRIES, Snapshot, Snapshots
+from palmette.store.view import LocalView
+from palmette.store.writing import LocalWriter
 from palmette.types import Document
 
 __all__ = ["LocalBackend"]
 
 _PAGE = 500  # documents fetched at a time by scan
-_RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it
 
 
 class LocalBackend:
@@ -58,8 +58,7 @@ class LocalBackend:
         self._lock_timeout, self._durable = lock_timeout, durable
         self.engine, self._engine = engine, engine_named(engine)
         self._pool = Pool(path, durable=durable, busy_timeout=max(lock_timeout, 1.0))
-        self._snapshot: Snapshot | None = None
-        self._loading, self._pid = threading.Lock(), os.getpid()
+        self._snapshots = Snapshots(path, manifest.arrays)
         self._finish: weakref.finalize[..., LocalBackend] = weakref.finalize(self, self._pool.close)
 
     @property
@@ -87,10 +86,10 @@ class LocalBackend:
         check_specs(manifest.arrays)
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            _check_vacant(folder)
+            check_vacant(folder)
             with write_lock(folder, lock_timeout):
-                _check_vacant(folder)
-                _prepare(folder, manifest, durable=True)
+                check_vacant(folder)
+                prepare(folder, manifest, durable=True)
         return cls(folder, manifest, lock_timeout=lock_timeout, engine=engine)
 
     @classmethod
@@ -129,7 +128,7 @@ class LocalBackend:
         try:
             check_specs(manifest.arrays)
             with storage_errors(folder):
-                _prepare(folder, manifest, durable=False)
+                prepare(folder, manifest, durable=False)
             backend = cls(folder, manifest, lock_timeout=10.0, engine=engine, durable=False)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -146,53 +145,12 @@ class LocalBackend:
     def _read(self, filter: Filter | None) -> Iterator[LocalView]:
         with self._pool.connection() as connection:
             with storage_errors(self.path):
-                snapshot = self._begin(connection)
+                snapshot = self._snapshots.begin(connection)
                 view = LocalView(connection, snapshot, filter, self.arrays, self._engine, self.path)
             try:
                 yield view
             finally:
                 view.is_open = False
-
-    def _begin(self, connection: sqlite3.Connection) -> Snapshot:
-        """Start a read transaction and get the arrays that belong to it."""
-        if self._pid != os.getpid():  # forked: a thread that is not here may have held the lock
-            self._pid, self._loading, self._snapshot = os.getpid(), threading.Lock(), None
-        overtaken = -1
-        for _ in range(_RETRIES):
-            connection.execute("BEGIN")
-            generation = int(read_meta(connection, "generation"))
-            try:
-                return self._arrays_of(connection, generation)
-            except FileNotFoundError as error:
-                connection.rollback()
-                if generation == overtaken:
-                    raise damaged(Path(error.filename), "a segment file", "no file") from error
-                overtaken = generation
-        raise StoreError(f"{self.path} is being rewritten faster than it can be read; retry")
-
-    def _arrays_of(self, connection: sqlite3.Connection, generation: int) -> Snapshot:
-        snapshot = self._snapshot
-        if snapshot is not None and snapshot.generation == generation:
-            return snapshot
-        with self._loading:
-            snapshot = self._snapshot
-            if snapshot is None or snapshot.generation != generation:
-                dead = np.fromiter(
-                    (key for (key,) in connection.execute("SELECT key FROM dead ORDER BY key")), np.int64
-                )
-                snapshot = Snapshot(generation, self._segments(connection), dead)
-                if self._snapshot is None or self._snapshot.generation < generation:
-                    self._snapshot = snapshot
-        return snapshot
-
-    def _segments(self, connection: sqlite3.Connection) -> list[Segment]:
-        """The segments that this transaction sees, reusing those that are open."""
-        known = {segment.name: segment for segment in self._snapshot.segments} if self._snapshot else {}
-        rows = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
-        return [
-            known.get(name) or Segment(self.path, name, count, json.loads(files), self.arrays)
-            for name, count, files in rows
-        ]
 
     @contextmanager
     def write(self) -> Iterator[LocalWriter]:
@@ -208,7 +166,7 @@ class LocalBackend:
                     connection.execute("BEGIN IMMEDIATE")
                     remove_orphans(self.path, None)
                     writer = LocalWriter(
-                        connection, self.path, self.arrays, self._segments, durable=self._durable
+                        connection, self.path, self.arrays, self._snapshots.segments, durable=self._durable
                     )
                 try:
                     yield writer
@@ -224,7 +182,7 @@ class LocalBackend:
     def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Documents by id, ``None`` where there is none."""
         with self._pool.connection() as connection, storage_errors(self.path):
-            rows = rows_among(connection, f"SELECT {DOCUMENT} FROM documents WHERE id IN ({{}})", list(ids))
+            rows = rows_among(connection, f"SELECT {COLUMNS} FROM documents WHERE id IN ({{}})", list(ids))
             found: Mapping[str, Document] = {row[0]: document_of(*row) for row in rows}
         return [found.get(id) for id in ids]
 
@@ -238,7 +196,7 @@ class LocalBackend:
     def stats(self) -> BackendStats:
         """Counts and sizes."""
         with self._pool.connection() as connection, storage_errors(self.path):
-            snapshot = self._begin(connection)
+            snapshot = self._snapshots.begin(connection)
             [(reclaimable,)] = connection.execute("SELECT count(*) FROM dead")
             [(pages,)], [(page,)] = (
                 connection.execute("PRAGMA page_count"),
@@ -267,9 +225,9 @@ class LocalBackend:
 
     def verify(self) -> None:
         """Check every file against its checksum, and the database against itself and the arrays."""
-        for _ in range(_RETRIES):
+        for _ in range(RETRIES):
             with self._pool.connection() as connection, storage_errors(self.path):
-                snapshot = self._begin(connection)
+                snapshot = self._snapshots.begin(connection)
                 try:
                     return self._verify(connection, snapshot)
                 except FileNotFoundError as error:
@@ -304,13 +262,13 @@ class LocalBackend:
                 raise damaged(
                     self.path / DATABASE, f"model {self.fingerprint} as in {MANIFEST}", f"model {found}"
                 )
-            self._begin(connection)
+            self._snapshots.begin(connection)
 
     def close(self) -> None:
         """Release files and locks; further calls raise StoreError."""
         self._finish()
         self._pool.close()
-        self._snapshot = None
+        self._snapshots.forget()
 
     def __enter__(self) -> Self:
         return self
@@ -319,39 +277,6 @@ class LocalBackend:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _check_vacant(folder: Path) -> None:
-    """Raise unless the folder is empty, or holds what a killed ``create`` left there."""
-    found = {entry.name for entry in folder.iterdir()} - {LOCK, OWNER}
-    if MANIFEST in found:
-        raise StoreError(f"{folder} already holds an index: open it, or create the new one in another folder")
-    database = {DATABASE + end for end in ("", "-wal", "-shm", "-journal")}
-    if others := sorted(found - database - {SEGMENTS, f"{MANIFEST}.tmp"}):
-        raise StoreError(
-            f"{folder} is not empty (it holds {others[0]!r}): create the index in a new or empty folder"
-        )
-    segments = folder / SEGMENTS
-    if segments.exists() and any(segments.iterdir()):
-        raise CorruptIndexError(
-            f"{folder / MANIFEST} is missing, but there are arrays: restore it from a backup"
-        )
-
-
-def _prepare(folder: Path, manifest: Manifest, *, durable: bool) -> None:
-    (folder / SEGMENTS).mkdir(exist_ok=True)
-    connection = sqlite3.connect(folder / DATABASE, isolation_level=None)
-    try:
-        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
-        connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}")
-        for name, value in (("fingerprint", manifest.fingerprint), ("generation", 0), ("next_key", 1)):
-            write_meta(connection, name, value)
-        connection.execute("COMMIT")
-    finally:
-        connection.close()
-    manifest.write(folder, durable=durable)
 
 
 def _discard(pool: Pool, folder: Path, pid: int) -> None:

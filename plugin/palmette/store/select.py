@@ -13,7 +13,7 @@ import numpy as np
 
 from palmette.errors import FilterError
 from palmette.search.probe import Keys
-from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, matches, names
+from palmette.store.conditions import And, Condition, Filter, Ids, Not, Or, Scalar, flatten, holds, names
 
 __all__ = ["check_names", "rows_among", "select_keys"]
 
@@ -92,7 +92,9 @@ def _judge(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
         "SELECT key, id, metadata FROM documents WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key"
     )
     rows = connection.execute(query, [json.dumps(within.tolist())])
-    return np.array([key for key, id, metadata in rows if matches(node, json.loads(metadata), id)], np.int64)
+    return np.array(
+        [key for key, id, metadata in rows if holds(node, flatten(json.loads(metadata)), id)], np.int64
+    )
 
 
 def _fetch(connection: sqlite3.Connection, query: str, values: Sequence[Scalar]) -> Keys:

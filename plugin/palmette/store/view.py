@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,72 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import EncodingError, InputError, NotFoundError, StoreError
-from palmette.search.engine import Block, Engine, top_k
+from palmette.search.engine import Engine, top_k
 from palmette.search.probe import ArraySpec, Found, Keys, Probe
 from palmette.store.database import storage_errors
 from palmette.store.filters import Filter
-from palmette.store.segments import Segment
-from palmette.store.select import check_names, rows_among, select_keys
+from palmette.store.rows import COLUMNS, document_of
+from palmette.store.select import rows_among
+from palmette.store.snapshots import Snapshot
 from palmette.types import Document
 
-__all__ = ["LocalView", "Snapshot", "document_of"]
-
-_KEYS_KEPT = 1 << 23  # keys remembered for recent filters: 64 MiB
-DOCUMENT = "id, text, metadata, fields, payload"
-
-
-def document_of(id: str, text: str, *parts: str) -> Document:
-    """A document from its row."""
-    return Document(id, text, *map(json.loads, parts))
-
-
-class Snapshot:
-    """The arrays of one generation, shared by all views of it."""
-
-    def __init__(self, generation: int, segments: Sequence[Segment], dead: Keys) -> None:
-        self.generation, self.segments = generation, segments
-        kept = [
-            segment.keys if not len(dead) else np.setdiff1d(segment.keys, dead, True) for segment in segments
-        ]
-        self.keys: Keys = np.concatenate([np.empty(0, np.int64), *kept])
-        self._rows = [None if len(k) == s.count else s.rows(k) for k, s in zip(kept, segments, strict=True)]
-        self._filtered: OrderedDict[Filter, Keys] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def select(self, connection: sqlite3.Connection, filter: Filter | None) -> Keys:
-        """The keys that pass; recent filters are remembered, since requests repeat them (a tenant, say)."""
-        if filter is None:
-            return self.keys
-        with self._lock:
-            if filter in self._filtered:
-                self._filtered.move_to_end(filter)
-                return self._filtered[filter]
-        if len(self.keys):
-            check_names(connection, filter)
-        keys = select_keys(connection, filter, self.keys)
-        with self._lock:
-            self._filtered[filter] = keys
-            while sum(map(len, self._filtered.values())) > _KEYS_KEPT and len(self._filtered) > 1:
-                self._filtered.popitem(last=False)
-        return keys
-
-    def blocks(self, keys: Keys, name: str, fold: int) -> Iterator[tuple[Block, NDArray[np.int64] | None]]:
-        """The segments that hold some of these keys, and the rows to look at."""
-        for segment, alive in zip(self.segments, self._rows, strict=True):
-            rows = alive if keys is self.keys else segment.rows(keys)
-            if rows is None or len(rows):
-                everything = rows is None or len(rows) == segment.count
-                yield segment.block(name, fold), None if everything else rows
-
-    def take(self, name: str, keys: Keys, out: NDArray[Any]) -> None:
-        """Copy the rows of ``keys`` (any order, all present) into ``out``."""
-        order = np.argsort(keys, kind="stable")
-        start, ordered = 0, keys[order]
-        for segment in self.segments:
-            stop = int(np.searchsorted(ordered, segment.keys[-1], side="right"))
-            if stop > start:
-                out[order[start:stop]] = segment.array(name)[segment.rows(ordered[start:stop])]
-            start = stop
+__all__ = ["LocalView"]
 
 
 class LocalView:
@@ -141,7 +83,7 @@ class LocalView:
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """The documents under these keys, in this order."""
         wanted = self._known(keys).tolist()
-        rows = self._query(f"SELECT key, {DOCUMENT} FROM documents WHERE key IN ({{}})", wanted)
+        rows = self._query(f"SELECT key, {COLUMNS} FROM documents WHERE key IN ({{}})", wanted)
         found = {key: document_of(*row) for key, *row in rows}
         return [found[key] for key in wanted]
 

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,29 +15,15 @@ from tqdm import tqdm
 
 from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreError
 from palmette.search.probe import ArraySpec
-from palmette.store.database import storage_errors
-from palmette.store.filters import Scalar, flatten
+from palmette.store.database import read_meta, storage_errors, write_meta
+from palmette.store.rows import Row, row_of, values_of
 from palmette.store.segments import Files, Segment, SegmentWriter
 from palmette.store.select import rows_among
-from palmette.types import Document, Metadata
+from palmette.types import Document
 
-__all__ = ["LocalWriter", "read_meta", "write_meta"]
+__all__ = ["LocalWriter"]
 
-_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _ABSORB = 2  # a write takes in trailing segments up to this many times what it has written so far
-
-
-def read_meta(connection: sqlite3.Connection, name: str) -> Any:
-    """A value of the meta table."""
-    row = connection.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
-    if row is None:
-        raise StoreError(f"the database has no {name!r}: it is not a palmette index")
-    return row[0]
-
-
-def write_meta(connection: sqlite3.Connection, name: str, value: str | int) -> None:
-    """Set a value of the meta table."""
-    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, value])
 
 
 class LocalWriter:
@@ -52,13 +38,8 @@ class LocalWriter:
         *,
         durable: bool,
     ) -> None:
-        self._db, self._folder, self._arrays, self._load, self._durable = (
-            connection,
-            folder,
-            arrays,
-            load,
-            durable,
-        )
+        self._db, self._folder, self._arrays = connection, folder, arrays
+        self._load, self._durable = load, durable
         self._next = int(read_meta(connection, "next_key"))
         self._segment: SegmentWriter | None = None
         self._put: dict[str, str] = {}
@@ -80,14 +61,13 @@ class LocalWriter:
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """The content digests of those ids that exist."""
+        wanted = _check_ids(ids)
         with self._step():
-            return dict(
-                rows_among(self._db, "SELECT id, digest FROM documents WHERE id IN ({})", _check_ids(ids))
-            )
+            return dict(rows_among(self._db, "SELECT id, digest FROM documents WHERE id IN ({})", wanted))
 
     def put(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
         """Insert documents, replacing those whose id exists."""
-        rows = [_row(document) for document in documents]
+        rows = [row_of(document) for document in documents]
         self._check_arrays(documents, arrays)
         fresh: dict[str, int] = {}
         for place, row in enumerate(rows):
@@ -113,7 +93,7 @@ class LocalWriter:
             self._put.update((row.id, row.digest) for row in chosen)
             self._changed = True
 
-    def _insert(self, keys: list[int], rows: Sequence[_Row]) -> None:
+    def _insert(self, keys: list[int], rows: Sequence[Row]) -> None:
         self._db.executemany(
             "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)",
             ((key, *row[:6]) for key, row in zip(keys, rows, strict=True)),
@@ -125,22 +105,21 @@ class LocalWriter:
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Remove documents; returns the ids that were there."""
+        wanted = _check_ids(ids)
         with self._step():
-            removed = self._remove(_check_ids(ids))
+            removed = self._remove(wanted)
             for id in removed:
                 self._put.pop(id, None)
             self._changed = self._changed or bool(removed)
             return removed
 
     def _remove(self, ids: Sequence[str]) -> list[str]:
-        found = {}
-        for key, id, metadata in rows_among(
-            self._db, "SELECT key, id, metadata FROM documents WHERE id IN ({})", ids
-        ):
+        query, found = "SELECT key, id, metadata FROM documents WHERE id IN ({})", {}
+        for key, id, metadata in rows_among(self._db, query, ids):
             found[id] = (key, json.loads(metadata))
         self._db.executemany(
             "DELETE FROM metadata WHERE name = ? AND value = ? AND key = ?",
-            ((name, value, key) for key, metadata in found.values() for name, value in _values(metadata)),
+            ((name, value, key) for key, metadata in found.values() for name, value in values_of(metadata)),
         )
         self._db.executemany("DELETE FROM documents WHERE key = ?", ((key,) for key, _ in found.values()))
         self._db.executemany("INSERT INTO dead VALUES (?)", ((key,) for key, _ in found.values()))
@@ -174,6 +153,7 @@ class LocalWriter:
     def commit(self) -> None:
         """Make it so: segment first, then the one database commit."""
         with self._step():
+            self.is_open = False
             if not self._changed:
                 return
             self._pack()
@@ -182,11 +162,10 @@ class LocalWriter:
             segment, self._segment = (
                 self._segment,
                 None,
-            )  # from here on it may be named: never dropped, only orphaned
+            )  # soon it may be named: orphaned at worst, not dropped
             if segment is not None:
                 segment.publish()
             self._db.execute("COMMIT")
-        self.is_open = False
 
     def drop(self) -> None:
         """Forget everything."""
@@ -233,13 +212,11 @@ class LocalWriter:
         with tqdm(total=size, desc="merging segments", unit="doc", delay=2, disable=None, leave=False) as bar:
             for segment in segments:
                 span = [int(segment.keys[0]), int(segment.keys[-1])]
-                dead = [
-                    key for (key,) in self._db.execute("SELECT key FROM dead WHERE key BETWEEN ? AND ?", span)
-                ]
+                query = "SELECT key FROM dead WHERE key BETWEEN ? AND ?"
+                dead = np.array([key for (key,) in self._db.execute(query, span)], np.int64)
                 if merged:
-                    merged.append_segment(
-                        segment, np.flatnonzero(np.isin(segment.keys, dead, invert=True)), bar.update
-                    )
+                    kept = np.flatnonzero(np.isin(segment.keys, dead, invert=True))
+                    merged.append_segment(segment, kept, bar.update)
                 self._db.execute("DELETE FROM dead WHERE key BETWEEN ? AND ?", span)
                 self._db.execute("DELETE FROM segments WHERE name = ?", [segment.name])
         if replaced:
@@ -250,48 +227,6 @@ class LocalWriter:
     def _register(self, segment: SegmentWriter, files: Files) -> None:
         row = [segment.name, segment.count, json.dumps(files)]
         self._db.execute("INSERT INTO segments(name, count, files) VALUES (?, ?, ?)", row)
-
-
-class _Row(NamedTuple):
-    """A document as it is stored."""
-
-    id: str
-    text: str
-    metadata: str
-    fields: str
-    payload: str
-    digest: str
-    values: list[tuple[str, Scalar]]
-
-
-def _row(document: Document) -> _Row:
-    if not isinstance(document, Document):
-        raise InputError(f"put takes Document objects, got {type(document).__name__}: {document!r:.100}")
-    digest = document.digest  # raises for what is not JSON
-    stored = {"id": document.key, "text": document.text}
-    for name, part in (
-        ("metadata", document.metadata),
-        ("fields", document.fields),
-        ("payload", document.payload),
-    ):
-        stored[name] = _to_json(dict(part))
-    for name, text in stored.items():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"document {document.id!r}: its {name} holds half of a surrogate pair at position {error.start}; "
-                "clean it with text.encode('utf-8', 'replace').decode()"
-            ) from error
-    return _Row(**stored, digest=digest, values=_values(document.metadata))
-
-
-def _values(metadata: Metadata) -> list[tuple[str, Scalar]]:
-    return [
-        (name, int(one) if isinstance(one, bool) else one)
-        for name, some in flatten(metadata).items()
-        for one in some
-    ]
 
 
 def _check_ids(ids: Sequence[object]) -> list[str]:

@@ -55,6 +55,7 @@ def test_vectors_of_a_level_and_their_roots() -> None:
         np.testing.assert_allclose(nodes.sum(1), 1, atol=1e-5)
         roots = model.vectors(texts, level=level, sqrt=True)
         assert np.minimum(nodes[0], nodes[1]).sum() <= roots[0] @ roots[1] + 1e-6
+        assert model.vectors([], level=level).shape == (0, 2**level)
     assert np.array_equal(model.vectors(texts, kind="query"), model.encode_queries(texts)["leaves"])
 
 

@@ -51,9 +51,14 @@ def to_document(node: BaseNode, *, source_hash: str | None = None) -> Document:
             f"source is {origin!r}: rename that metadata key"
         )
     source = node.source_node
+    try:
+        dumped = _dump(node)
+    except PydanticSerializationError as error:
+        _ = Document(id=node.node_id, text=origin, metadata=node.metadata).digest  # names the key and the fix
+        raise InputError(f"node {node.node_id!r} must hold JSON values only ({error})") from error
     kept = {
         "class": _tag(type(node)),
-        "node": _dump(node),
+        "node": dumped,
         "hash": source_hash or (source.hash if source else None) or node.hash,
     }
     return Document(
@@ -103,10 +108,7 @@ def scored(hit: Hit, *, explain: bool) -> NodeWithScore:
 
 def _dump(node: BaseNode) -> dict[str, Any]:
     """``to_dict`` with what it leaves out: the bytes of media, also those of a node referred to."""
-    try:
-        data: dict[str, Any] = node.to_dict(mode="json")
-    except PydanticSerializationError as error:
-        raise InputError(f"node {node.node_id!r} must hold JSON values only ({error})") from error
+    data: dict[str, Any] = node.to_dict(mode="json")
     for name in _RESOURCES:
         resource = getattr(node, name, None)
         if resource is not None and resource.data is not None:

@@ -10,7 +10,7 @@ checkpoint: few columns for speed, all of them for quality.
 ``task.py`` the loss and the depth schedule · ``model.py`` indexing, search, explanation
 """
 
-from palmette.methods.tree.config import TreeConfig, TreeSearch
+from palmette.methods.tree.config import TreeConfig, TreeSearch, TreeTraining
 from palmette.methods.tree.model import TreeModel
 
-__all__ = ["TreeConfig", "TreeModel", "TreeSearch"]
+__all__ = ["TreeConfig", "TreeModel", "TreeSearch", "TreeTraining"]

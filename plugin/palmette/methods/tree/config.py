@@ -7,9 +7,9 @@ from typing import Literal
 
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
-from palmette.training import TrainingOptions
+from palmette.training import TrainingConfig, TrainingOptions
 
-__all__ = ["TreeConfig", "TreeOptions", "TreeSearch"]
+__all__ = ["TreeConfig", "TreeOptions", "TreeSearch", "TreeTraining"]
 
 
 class TreeOptions(TrainingOptions, total=False):
@@ -66,6 +66,13 @@ class TreeConfig(Config):
     def leaves(self) -> int:
         """Number of leaves: columns of the finest level."""
         return 1 << self.depth
+
+
+@dataclass(frozen=True)
+class TreeTraining(TrainingConfig):
+    """:class:`palmette.training.TrainingConfig` with the rate that measured best for trees."""
+
+    learning_rate: float = 2e-3
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind
-from palmette.methods.tree.config import TreeConfig, TreeOptions, TreeSearch
+from palmette.methods.tree.config import TreeConfig, TreeOptions, TreeSearch, TreeTraining
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.start import begin, fit_multiplier
 from palmette.methods.tree.task import TreeTask
 from palmette.model import DEFAULT_ENCODER, Model, Queries
 from palmette.pairs import EncodedPairs
+from palmette.search.kernels import folded
 from palmette.search.probe import ArraySpec, Floats, Found, Probe
 from palmette.types import Document, Explanation, Part
 
@@ -48,6 +49,7 @@ class TreeModel(Model):
     method: ClassVar[str] = "tree"
     retriever: ClassVar[str] = "TreeRetriever"
     config_class = TreeConfig
+    training_class = TreeTraining
     search_class = TreeSearch
     config: TreeConfig
     module: Tree
@@ -75,7 +77,7 @@ class TreeModel(Model):
             resume: Go on with the run in ``output_dir``.
             progress: Progress bars; ``None`` shows them on a terminal.
             cache: Where encodings are kept; ``None`` for the user's cache folder.
-            options: Those of :class:`TreeConfig` and :class:`palmette.training.TrainingConfig`.
+            options: Those of :class:`TreeConfig` and :class:`TreeTraining`.
         """
         how: dict[str, Any] = {
             "device": device,
@@ -213,7 +215,7 @@ class TreeModel(Model):
 
 def _fold(leaves: Floats, fold: int) -> Floats:
     """Sum runs of columns: [B, c] → [B, c / fold]."""
-    return leaves if fold == 1 else leaves.reshape(len(leaves), -1, fold).sum(-1, dtype=np.float32)
+    return leaves if fold == 1 else folded(leaves, fold)
 
 
 def _words(score: float, path: str, steps: Sequence[Mapping[str, Any]]) -> str:

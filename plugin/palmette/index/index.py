@@ -2,79 +2,40 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, overload
-
-import numpy as np
-from tqdm.auto import tqdm
+from uuid import uuid4
 
 from palmette.aio import in_thread
-from palmette.checks import (
+from palmette.errors import InputError, ModelMismatchError
+from palmette.index.checks import (
     Embeddings,
     check_documents,
-    check_embeddings,
     check_ids,
-    check_k,
-    check_queries,
     unique,
 )
-from palmette.errors import DuplicateIdError, InputError, ModelMismatchError, NotFoundError
-from palmette.model import Model, Queries
+from palmette.index.results import Changes, IndexStats, Ranking
+from palmette.index.searching import FilterLike, explain, searched
+from palmette.index.writing import write
+from palmette.model import Model
 from palmette.registry import load_model
-from palmette.search.probe import Found
-from palmette.store.backend import Backend, View
+from palmette.store.backend import Backend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.local import LocalBackend
 from palmette.store.narrowed import NarrowedBackend
 from palmette.types import Document, Explanation, Hit
 
-__all__ = ["Changes", "Index", "IndexStats", "Ranking"]
+__all__ = ["MODEL", "Engine", "Index"]
 
 MODEL = "model"
 """Folder of the checkpoint inside an index folder."""
 
 Query = str | Embeddings
-FilterLike = Mapping[str, Any] | Filter | None
 Engine = Literal["exact", "faiss"]
-
-
-@dataclass(frozen=True)
-class IndexStats:
-    """What an index holds."""
-
-    documents: int
-    method: str
-    model: str
-    location: str
-    bytes: int
-    segments: int
-    reclaimable: int
-
-
-@dataclass(frozen=True)
-class Changes:
-    """What a write did, by document id."""
-
-    added: list[str]
-    updated: list[str]
-    unchanged: list[str]
-    deleted: list[str]
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Ids and scores per query, best first, and the share of the documents that a query was compared with."""
-
-    ids: list[list[str]]
-    scores: list[list[float]]
-    visited: float
 
 
 class Index:
@@ -101,7 +62,7 @@ class Index:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(f"{path} exists and is not an empty folder: choose another, or Index.open it")
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+        draft = path.with_name(f".{path.name}.{uuid4().hex}.new")
         try:
             LocalBackend.create(draft, model.arrays(), fingerprint=model.fingerprint).close()
             model.save_pretrained(draft / MODEL)
@@ -212,7 +173,7 @@ class Index:
         An id that holds another text raises DuplicateIdError: use :meth:`upsert` to replace it.
         """
         given = check_documents(documents)
-        self._write(given, replace=False, batch_size=batch_size, progress=progress)
+        write(self.model, self.backend, given, replace=False, batch_size=batch_size, progress=progress)
         return [document.key for document in given]
 
     def upsert(
@@ -227,46 +188,9 @@ class Index:
 
         Documents to ``delete``, by id, go in the same transaction.
         """
-        gone = check_ids(delete)
-        return self._write(
-            check_documents(documents), replace=True, batch_size=batch_size, progress=progress, delete=gone
-        )
-
-    def _write(
-        self,
-        given: list[Document],
-        *,
-        replace: bool,
-        batch_size: int,
-        progress: bool | None,
-        delete: Sequence[str] = (),
-    ) -> Changes:
-        if batch_size < 1:
-            raise InputError(f"batch_size must be at least 1, got {batch_size}")
-        latest = unique(given)
-        with self.backend.write() as writer:
-            held = writer.digests(list(latest))
-            changed = {id for id, digest in held.items() if latest[id].digest != digest}
-            if changed and not replace:
-                raise DuplicateIdError(
-                    f"{len(changed)} of {len(latest)} ids hold another document already, such as "
-                    f"{min(changed)!r}: nothing was added; use upsert to replace them, or give new ids"
-                )
-            deleted = writer.delete([id for id in delete if id not in latest])
-            fresh = [document for id, document in latest.items() if id not in held or id in changed]
-            hidden = None if progress is None else not progress
-            quiet = hidden if len(fresh) > batch_size else True
-            with tqdm(total=len(fresh), desc="Indexing", unit="doc", disable=quiet) as bar:
-                for start in range(0, len(fresh), batch_size):
-                    batch = fresh[start : start + batch_size]
-                    writer.put(batch, self.model.encode_documents(batch))
-                    bar.update(len(batch))
-        return Changes(
-            added=[id for id in latest if id not in held],
-            updated=[id for id in latest if id in changed],
-            unchanged=[id for id in latest if id in held and id not in changed],
-            deleted=deleted,
-        )
+        given, gone = check_documents(documents), check_ids(delete)
+        how: dict[str, Any] = {"delete": gone, "batch_size": batch_size, "progress": progress}
+        return write(self.model, self.backend, given, replace=True, **how)
 
     def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
         """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""
@@ -349,20 +273,9 @@ class Index:
         asked = [query] if isinstance(query, str) else query
         if isinstance(asked, Sequence) and not asked:
             return []
-        with self._searched(asked, k, filter, options) as (view, found, queries, chosen):
-            results = self._hits(view, found, queries, chosen, threshold, explain)
+        with searched(self.model, self.backend, asked, k, filter, options) as search:
+            results = search.hits(threshold, explain)
         return results[0] if single else results
-
-    @contextmanager
-    def _searched(
-        self, asked: Sequence[str] | Embeddings, k: int, filter: FilterLike, options: Mapping[str, Any]
-    ) -> Iterator[tuple[View, Found, Queries, Any]]:
-        """A search, and the view it was made in."""
-        k = check_k(k)
-        chosen = self.model.options(options)
-        queries = self._queries(asked)
-        with self.backend.read(parse_filter(filter)) as view:
-            yield view, self.model.search(view, queries, min(k, max(1, len(view))), chosen), queries, chosen
 
     def rank(
         self, queries: Sequence[str] | Embeddings, k: int = 10, *, filter: FilterLike = None, **options: Any
@@ -370,12 +283,8 @@ class Index:
         """Ids and scores only, for evaluation and fusion: :meth:`search` without the documents' texts."""
         if len(queries) == 0:
             return Ranking([], [], 0.0)
-        with self._searched(queries, k, filter, options) as (view, found, _, _):
-            wanted = np.unique(found.keys[found.keys >= 0]).tolist()
-            named = dict(zip(wanted, (document.key for document in view.documents(wanted)), strict=True))
-            ids = [[named[key] for key in row if key >= 0] for row in found.keys.tolist()]
-            scores = [row[: len(kept)] for row, kept in zip(found.scores.tolist(), ids, strict=True)]
-            return Ranking(ids, scores, found.compared / max(1, len(view)))
+        with searched(self.model, self.backend, queries, k, filter, options) as search:
+            return search.ranking()
 
     async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
         """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""
@@ -383,58 +292,7 @@ class Index:
 
     def explain(self, query: Query, id: str, **options: Any) -> Explanation:
         """Why a document scores what it does for a query, whether or not a search would return it."""
-        chosen = self.model.options(options)
-        queries = self._queries([query] if isinstance(query, str) else np.asarray(query).reshape(1, -1))
-        with self.backend.read() as view:
-            key = view.key_of(id)
-            if key is None:
-                raise NotFoundError(f"there is no document {id!r} in this index")
-            return self._explain(view, key, queries, chosen)
-
-    def _queries(self, given: Sequence[str] | Embeddings) -> Queries:
-        if isinstance(given, np.ndarray):
-            return self.model.encode_embeddings(check_embeddings(given, self.model.encoder.dimension))
-        return self.model.encode_queries(check_queries(given))
-
-    def _hits(
-        self,
-        view: View,
-        found: Found,
-        queries: Queries,
-        options: Any,
-        threshold: float | None,
-        explain: bool,
-    ) -> list[list[Hit]]:
-        """Look the documents up, each once, and wrap them."""
-        keep = found.keys >= 0  # [Q, k]
-        if threshold is not None:
-            keep &= found.scores >= threshold
-        wanted = np.unique(found.keys[keep]).tolist()
-        documents = dict(zip(wanted, view.documents(wanted), strict=True))
-
-        def hit(key: int, score: float, query: Queries) -> Hit:
-            document = documents[key]
-            if explain:
-                return Hit(document, score, partial(_same, self._explain(view, key, query, options)))
-            return Hit(document, score, partial(self._explain_later, key, document.key, query, options))
-
-        results = []
-        for row, kept in enumerate(keep):
-            one = {name: array[row : row + 1] for name, array in queries.items()}
-            pairs = zip(found.keys[row][kept].tolist(), found.scores[row][kept].tolist(), strict=True)
-            results.append([hit(key, score, one) for key, score in pairs])
-        return results
-
-    def _explain(self, view: View, key: int, queries: Queries, options: Any) -> Explanation:
-        arrays = {spec.name: view.array(spec.name, [key]) for spec in self.model.arrays()}
-        return self.model.explain(queries, arrays, options)
-
-    def _explain_later(self, key: int, id: str, queries: Queries, options: Any) -> Explanation:
-        """Explain a hit of an earlier search, if its document is still the one that was found."""
-        with self.backend.read() as view:
-            if view.key_of(id) != key:
-                raise NotFoundError(f"document {id!r} was changed or deleted since this search: search again")
-            return self._explain(view, key, queries, options)
+        return explain(self.model, self.backend, query, id, options)
 
     def stats(self) -> IndexStats:
         """Counts and sizes."""
@@ -474,7 +332,3 @@ class Index:
 
     def __repr__(self) -> str:
         return f"<Index of {self.model!r}: {self.backend.stats().location}>"
-
-
-def _same(explanation: Explanation) -> Explanation:
-    return explanation
