@@ -217,6 +217,20 @@ def test_an_index_names_its_engine(model: Model, tmp_path) -> None:
         assert index.engine == "faiss"
 
 
+def test_documents_of_one_content_score_the_same(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit: they are encoded once, not in several places of a batch."""
+    encoded, encode = [], type(model).encode_documents
+    monkeypatch.setattr(
+        type(model), "encode_documents", lambda self, some: encoded.extend(some) or encode(self, some)
+    )
+    alike = [Document(id=str(i), text="an owl", metadata={"page": i}) for i in range(6)]
+    first, *same, last = model.score("white owl", [documents()[0], *alike, documents()[0]])
+    assert len(encoded) == 2
+    assert first == last
+    assert len({*same}) == 1
+    assert first != same[0]
+
+
 def test_vectors_are_for_other_stores(model: Model) -> None:
     vectors = model.vectors(["red owl", "white hen"])
     assert vectors.shape[0] == 2

@@ -167,12 +167,8 @@ class PalmetteRetriever(Batching, Writing, Loading):
         **fields: Any,
     ) -> Self:
         """Index documents with a checkpoint from the Hub; see :meth:`from_documents`."""
-        where: dict[str, Any] = {
-            "revision": revision,
-            "cache_dir": cache_dir,
-            "local_files_only": local_files_only,
-        }
-        return cls.from_documents(documents, repo, index_path=index_path, token=token, **where, **fields)
+        fields |= {"revision": revision, "cache_dir": cache_dir, "local_files_only": local_files_only}
+        return cls.from_documents(documents, repo, index_path=index_path, token=token, **fields)
 
     @classmethod
     def from_index(cls, index: str | Path | Index, **fields: Any) -> Self:

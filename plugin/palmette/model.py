@@ -320,17 +320,21 @@ class Model(ABC):
         """Raise ConfigError when search options do not fit this model."""
 
     def score(self, query: str, documents: Sequence[Document], **options: Any) -> list[float]:
-        """The score of each document for a query, in the order given: reranking without an index."""
+        """The score of each document for a query, in the order given: reranking without an index.
+
+        Documents of one content are encoded once: in two places of a batch their last bits could differ.
+        """
         chosen = self.options(options)
         if not documents:
             return []
-        found = self.search(
-            ArrayView(self.encode_documents(documents)), self.encode_queries([query]), len(documents), chosen
-        )
-        scores = np.full(len(documents), -np.inf, np.float32)
+        contents = [(document.text, repr(document.fields)) for document in documents]
+        distinct = dict(zip(contents, documents, strict=True))
+        view = ArrayView(self.encode_documents(list(distinct.values())))
+        found = self.search(view, self.encode_queries([query]), len(distinct), chosen)
+        scores = np.full(len(distinct), -np.inf, np.float32)
         scores[found.keys[0]] = found.scores[0]
-        listed: list[float] = scores.tolist()
-        return listed
+        listed = dict(zip(distinct, scores.tolist(), strict=True))
+        return [listed[content] for content in contents]
 
     def __repr__(self) -> str:
         where = f" from {self.origin}" if self.origin else ""

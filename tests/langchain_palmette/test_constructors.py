@@ -105,13 +105,17 @@ def test_a_new_method_takes_few_lines(folder: Path) -> None:
     assert coarse.invoke(QUESTION) == TreeRetriever(index_path=folder, k=1).invoke(QUESTION, level=1)
 
 
-def test_what_is_open_is_shared(folder: Path, checkpoint: Path, documents: list[Document]) -> None:
+def test_what_is_open_is_shared(
+    folder: Path, checkpoint: Path, documents: list[Document], tmp_path: Path
+) -> None:
     first, second = (
         TreeRetriever.from_index(folder),
         TreeRetriever(index_path=folder, k=2, filter={"house": 1}),
     )
     assert second.index.model is first.index.model
     assert second._index is first._index
+    made = TreeRetriever.from_documents(documents[:2], checkpoint, index_path=tmp_path / "made")
+    assert TreeRetriever(index_path=tmp_path / "made").index is made.index
     one, two = (TreeRetriever.from_documents(documents[:2], checkpoint) for _ in range(2))
     assert one.index.model is two.index.model
     reranker = PalmetteReranker(model=checkpoint)
@@ -126,9 +130,9 @@ def test_what_was_replaced_or_closed_is_opened_anew(
     before = TreeRetriever.from_documents(documents[:3], model, index_path=path)
     assert len(before.index) == 3  # its files are open now
     path.rename(tmp_path / "away")
-    after = TreeRetriever.from_documents(documents[:5], model, index_path=path)
+    Index.build((one.page_content for one in documents[:5]), model, path).close()
+    after = TreeRetriever(index_path=path)
     assert (len(before.index), len(after.index)) == (3, 5)
-    assert len(TreeRetriever(index_path=path).index) == 5
     after.index.close()
     assert len(TreeRetriever(index_path=path).index) == 5
     model.save_pretrained(ckpt)
