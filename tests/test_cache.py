@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palmette.cache import EncodingCache, default_cache_dir
-from palmette.cache_files import ShardWriter
+from palmette.cache import CachedEncoder, EncodingCache, default_cache_dir
+from palmette.cache.files import ShardWriter
 from palmette.encoder import FakeEncoder
 from palmette.errors import ConfigError, EncodingError, InputError, ReadOnlyError
 
@@ -320,3 +320,24 @@ def test_the_default_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("PALMETTE_CACHE")
     assert default_cache_dir().is_absolute()
     assert "palmette" in default_cache_dir().parts
+
+
+def test_a_cached_encoder_encodes_a_document_once(tmp_path):
+    class Counting(FakeEncoder):
+        seen = 0
+
+        def forward(self, texts, kind, outputs):
+            self.seen += len(texts)
+            return super().forward(texts, kind, outputs)
+
+    encoder = Counting(16)
+    cached = CachedEncoder(encoder, tmp_path)
+    texts = ["a lamp", "a chair", "a lamp"]
+    expected = FakeEncoder(16).encode(texts)
+    for _ in range(2):
+        assert np.array_equal(cached.encode(texts), expected)
+    assert encoder.seen == 2
+    assert np.array_equal(cached.encode_queries(["a lamp"]), FakeEncoder(16).encode_queries(["a lamp"]))
+    assert encoder.seen == 3, "queries bypass the cache"
+    assert (cached.fingerprint, cached.to_config()) == (encoder.fingerprint, encoder.to_config())
+    assert cached.states(["a lamp"], outputs=("tokens",)).tokens is not None

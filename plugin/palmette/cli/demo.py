@@ -79,17 +79,22 @@ def _stage(title: str) -> Iterator[None]:
 
 def _prepare(folder: Path, data: RetrievalData, encoder: str, steps: int) -> Index:
     """Train and index; what an earlier demo left is used again."""
+    from palmette.cache import CachedEncoder
+    from palmette.encoder import load_encoder
     from palmette.index import Index
     from palmette.methods.tree import TreeModel
     from palmette.registry import load_model
 
+    coder = CachedEncoder(
+        load_encoder(encoder), folder / "encodings"
+    )  # training and indexing read the same texts
     checkpoint, place = folder / "checkpoint", folder / "index"
     if checkpoint.is_dir():
         with _stage(f"Loading the tree in {checkpoint}"):
-            model = load_model(checkpoint)
+            model = load_model(checkpoint, encoder=coder)
     else:
         with _stage("Training a tree on summaries and their entries"):
-            model = TreeModel.fit(data, encoder=encoder, steps=steps, cache=folder / "encodings")
+            model = TreeModel.fit(data, encoder=coder, steps=steps, cache=coder.cache)
             model.save_pretrained(checkpoint)
     with _stage("Indexing"):
         index = Index.open_or_create(place, model)

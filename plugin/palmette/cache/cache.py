@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from palmette.cache_files import KEY_BYTES, Drawer, Shard, ShardWriter, folder_size
+from palmette.cache.files import KEY_BYTES, Drawer, Shard, ShardWriter, folder_size
 from palmette.encoder import Encoder, Kind
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError
 

@@ -1,0 +1,53 @@
+"""An encoder in front of a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.cache.cache import EncodingCache
+from palmette.encoder import Encoder, Kind
+
+if TYPE_CHECKING:
+    from palmette.encoder import Output, States
+
+__all__ = ["CachedEncoder"]
+
+Floats = NDArray[np.float32]
+
+
+class CachedEncoder(Encoder):
+    """An encoder whose pooled vectors are kept: what training has encoded, indexing need not encode again.
+
+    Queries, tokens and layers go straight to the encoder. Give it where an encoder is asked for.
+    """
+
+    def __init__(self, encoder: Encoder, cache: EncodingCache | str | Path | None = None) -> None:
+        self.__dict__.update(encoder.__dict__)  # the same locks, limits and device
+        self.encoder = encoder
+        self.cache = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
+
+    def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output]) -> States:  # noqa: D102
+        return self.encoder.forward(texts, kind, outputs)
+
+    def to_config(self) -> dict[str, Any]:  # noqa: D102
+        return self.encoder.to_config()
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        kind: Kind = "document",
+        batch_size: int | None = None,
+        progress: bool | None = False,
+    ) -> Floats:
+        """Pooled vectors [N, d], from the cache where they are known."""
+        return self.cache.encode(self.encoder, texts, kind=kind, batch_size=batch_size, progress=progress)
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        """Queries are asked once: they bypass the cache."""
+        return self.encoder.encode_queries(texts)
