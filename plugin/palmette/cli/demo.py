@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 ENCODER = "packaged:all-MiniLM-L6-v2"
 QUESTIONS = (
-    "How do I copy a whole folder with everything in it?",
-    "What gives me the ten most frequent words of a text?",
-    "Run a function every time the program exits",
-    "How can two processes share a queue of work?",
+    "Walk through a whole directory tree, folder by folder",
+    "The three most frequent elements",
+    "Keep the name and docstring of the original function when I write a decorator",
+    "Cut a prefix off a string if it is there",
 )
 
 
@@ -103,8 +103,10 @@ def _prepare(folder: Path, data: RetrievalData, encoder: str, steps: int) -> Ind
 
 
 def _measure(index: Index, data: RetrievalData) -> None:
-    """Quality on questions that training did not see, at three levels of the one tree."""
+    """Quality on questions that training did not see, at three levels of the one tree, and of the encoder alone."""
+    from palmette.baselines import EncoderBaseline
     from palmette.evaluation import evaluate_index
+    from palmette.metrics import score_run
 
     judged = data.split("test")
     print(f"Measured on {len(judged.queries)} handwritten questions:")
@@ -115,6 +117,11 @@ def _measure(index: Index, data: RetrievalData) -> None:
             f"  level {level:>2} ({2**level:>4} columns)  nDCG@10 {metrics['ndcg@10']:.3f}  "
             f"recall@10 {metrics['recall@10']:.3f}  {row.latency_ms['p50']:.0f} ms a question"
         )
+    encoder = index.model.encoder
+    found = EncoderBaseline(encoder, data.corpus).search(list(judged.queries.values()), 10).ids
+    alone = score_run(dict(zip(judged.queries, found, strict=True)), judged.qrels, ks=(10,))
+    columns = f"({encoder.dimension:>4} columns)  nDCG@10 {alone['ndcg@10']:.3f}  recall@10 {alone['recall@10']:.3f}"
+    print(f"  encoder  {columns}  (exact search, no tree)")
 
 
 def _langchain(index: Index, questions: Sequence[str], k: int) -> None:
@@ -128,7 +135,7 @@ def _langchain(index: Index, questions: Sequence[str], k: int) -> None:
 
     def answer(state: dict[str, Any]) -> str:
         documents: list[Document] = state["sources"]
-        return _quote(documents[0].id or "", documents[0].page_content)
+        return _quote(documents[0].page_content)
 
     chain = RunnablePassthrough.assign(sources=lambda state: retriever.invoke(state["question"])).assign(
         answer=RunnableLambda(answer)
@@ -163,7 +170,7 @@ def _llama_index(index: Index, questions: Sequence[str], k: int) -> None:
             return None
 
         def get_response(self, query_str: str, text_chunks: Sequence[str], **kwargs: Any) -> str:
-            return _quote("", text_chunks[0])
+            return _quote(text_chunks[0].split("\n\n", 1)[-1])  # the metadata come first
 
         async def aget_response(self, query_str: str, text_chunks: Sequence[str], **kwargs: Any) -> str:
             return self.get_response(query_str, text_chunks, **kwargs)
@@ -179,7 +186,7 @@ def _llama_index(index: Index, questions: Sequence[str], k: int) -> None:
             _source(node.node.node_id, node.score or 0.0, why)
 
 
-def _quote(name: str, text: str) -> str:
+def _quote(text: str) -> str:
     """The first words of an entry: signature and summary."""
     lines = [line for line in text.splitlines() if line.strip()]
     return " — ".join(lines[:2])[:160]
