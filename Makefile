@@ -32,8 +32,8 @@ test: $(VENV)/.dev       ## run every test
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.dev       ## style and import directions
-	$(BIN)/ruff check plugin adapters tests
-	$(BIN)/ruff format --check plugin adapters tests
+	$(BIN)/ruff check plugin adapters tests notebooks
+	$(BIN)/ruff format --check plugin adapters tests notebooks
 	$(BIN)/lint-imports
 
 types: $(VENV)/.dev      ## mypy, strict
@@ -44,8 +44,8 @@ bench: $(VENV)/.dev      ## what is measured, not asserted
 	$(BIN)/python tests/benchmarks/concurrency.py
 
 fix: $(VENV)/.dev        ## let the formatter and linter mend what they can
-	$(BIN)/ruff format plugin adapters tests
-	$(BIN)/ruff check --fix plugin adapters tests
+	$(BIN)/ruff format plugin adapters tests notebooks
+	$(BIN)/ruff check --fix plugin adapters tests notebooks
 
 clean:           ## remove the environment and caches (never your indexes)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
