@@ -374,6 +374,58 @@ def test_an_index_refuses_another_model_and_folders_in_use(model: Model, tmp_pat
     assert sorted(p.name for p in tmp_path.iterdir()) == ["i", "mine"]
 
 
+def test_unusable_places_and_options_are_refused(model: Model, tmp_path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="file is a file"):
+        Index.create(tmp_path / "file" / "index", model)
+    Index.create(tmp_path / "i", model).close()
+    with pytest.raises(ConfigError, match=r"device.*a model is given"):
+        Index.open(tmp_path / "i", model, device="cpu")
+    Index.open_or_create(tmp_path / "new", model, verify=False, lock_timeout=1.0).close()
+    with pytest.raises(InputError, match="finite and"):
+        Index.open(tmp_path / "i", model).explain(np.empty((0, 48), np.float32), "x")
+
+
+def test_small_changes_do_not_hold_the_lock_while_they_encode(model: Model, tmp_path, monkeypatch) -> None:
+    index = Index.create(tmp_path / "i", model, lock_timeout=0.2)
+    encoding, go_on = threading.Event(), threading.Event()
+    original = type(model).encode_documents
+
+    def slow(self, batch):
+        if any("slow" in document.text for document in batch):
+            encoding.set()
+            assert go_on.wait(30)
+        return original(self, batch)
+
+    monkeypatch.setattr(type(model), "encode_documents", slow)
+    refused: list[Exception] = []
+
+    def add_slowly() -> None:
+        try:
+            index.add([Document(id="s", text="slow one")])
+        except DuplicateIdError as error:
+            refused.append(error)
+
+    adding = threading.Thread(target=add_slowly)
+    adding.start()
+    assert encoding.wait(30)
+    index.add([Document(id="q", text="quick one"), Document(id="s", text="its id")])  # no LockedError
+    go_on.set()
+    adding.join()
+    assert index.get(["q", "s"])[1].text == "its id"
+    assert len(refused) == 1, "the decision was made again under the lock"
+
+
+def test_a_failed_copy_leaves_nothing(index: Index, tmp_path, monkeypatch) -> None:
+    def fail(self, path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(index.model), "save_pretrained", fail)
+    with pytest.raises(PalmetteError, match="no room"):
+        index.copy_to(tmp_path / "copy")
+    assert [p.name for p in tmp_path.iterdir() if p.name != "index"] == []
+
+
 def test_a_copy_answers_as_the_original(index: Index, tmp_path) -> None:
     copy = index.copy_to(tmp_path / "copy")
     assert copy.search(QUERIES, k=48) == index.search(QUERIES, k=48)

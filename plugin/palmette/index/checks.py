@@ -40,7 +40,7 @@ def check_queries(given: Sequence[str]) -> Sequence[str]:
 def check_embeddings(given: Embeddings, width: int) -> NDArray[np.float32]:
     """Finite vectors of an encoder's width: [Q, width], or one of them."""
     vectors = np.atleast_2d(np.asarray(given, np.float32))
-    if vectors.ndim != 2 or vectors.shape[1] != width or not np.isfinite(vectors).all():
+    if vectors.ndim != 2 or vectors.shape[1] != width or not len(vectors) or not np.isfinite(vectors).all():
         raise InputError(f"query embeddings must be finite and [Q, {width}], got {np.shape(given)}")
     return vectors
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, overload
-from uuid import uuid4
 
 from palmette.aio import in_thread
-from palmette.errors import InputError, ModelMismatchError
+from palmette.errors import ConfigError, InputError, ModelMismatchError
 from palmette.index.checks import (
     Embeddings,
     check_documents,
     check_ids,
     unique,
 )
+from palmette.index.folder import drafted, is_used
 from palmette.index.results import Changes, IndexStats, Ranking
 from palmette.index.searching import FilterLike, explain, searched
 from palmette.index.writing import write
@@ -59,18 +58,10 @@ class Index:
     ) -> Self:
         """Make an empty index in a new folder; it keeps a copy of the model's checkpoint beside the data."""
         path = Path(path).expanduser()
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise InputError(f"{path} exists and is not an empty folder: choose another, or Index.open it")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{uuid4().hex}.new")
-        try:
+        with drafted(path) as draft:
             LocalBackend.create(draft, model.arrays(), fingerprint=model.fingerprint).close()
             model.save_pretrained(draft / MODEL)
-            draft.replace(path)  # whole or not at all
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-        options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": False}
-        return cls(model, LocalBackend.open(path, fingerprint=model.fingerprint, **options), path)
+        return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
     def open(
@@ -93,25 +84,40 @@ class Index:
             lock_timeout: Seconds a write waits for another writer.
             model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.
         """
+        if model is not None and model_options:
+            raise ConfigError(
+                f"{', '.join(model_options)}: these load the model inside, but a model is given; leave them out"
+            )
         path = Path(path).expanduser()
         options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
         backend = LocalBackend.open(path, fingerprint=None if model is None else model.fingerprint, **options)
-        if model is None:
-            model = load_model(path / MODEL, **model_options)
-            if model.fingerprint != backend.fingerprint:
-                backend.close()
+        try:
+            opened = model or load_model(path / MODEL, **model_options)
+            if opened.fingerprint != backend.fingerprint:
                 raise ModelMismatchError(
                     f"{path} was built by model {backend.fingerprint[:12]}, but its {MODEL} folder holds "
-                    f"{model.fingerprint[:12]}: restore that folder, or index the documents anew"
+                    f"{opened.fingerprint[:12]}: restore that folder, or index the documents anew"
                 )
-        return cls(model, backend, path)
+        except BaseException:
+            backend.close()
+            raise
+        return cls(opened, backend, path)
 
     @classmethod
-    def open_or_create(cls, path: str | Path, model: Model, **options: Any) -> Self:
-        """Open the index in a folder, or make one where there is none; options as in both."""
+    def open_or_create(
+        cls,
+        path: str | Path,
+        model: Model,
+        *,
+        verify: bool = True,
+        engine: Engine = "exact",
+        lock_timeout: float = 10.0,
+    ) -> Self:
+        """Open the index in a folder, or make one where there is none."""
         folder = Path(path).expanduser()
-        exists = folder.is_dir() and any(folder.iterdir())
-        return cls.open(folder, model, **options) if exists else cls.create(folder, model, **options)
+        if is_used(folder):
+            return cls.open(folder, model, verify=verify, engine=engine, lock_timeout=lock_timeout)
+        return cls.create(folder, model, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
     def in_memory(cls, model: Model, *, engine: Engine = "exact") -> Self:
@@ -210,15 +216,24 @@ class Index:
         return self.backend.get(check_ids(ids))
 
     def copy_to(self, path: str | Path, *, batch_size: int = 1024) -> Self:
-        """A copy in a new folder, compact, without encoding anything again."""
-        copy = type(self).create(path, self.model)
-        with self.backend.read() as view, copy.backend.write() as writer:
-            keys = view.keys().tolist()
-            for start in range(0, len(keys), batch_size):
-                batch = keys[start : start + batch_size]
-                arrays = {spec.name: view.array(spec.name, batch) for spec in self.model.arrays()}
-                writer.put(view.documents(batch), arrays)
-        return copy
+        """A copy in a new folder, compact, whole or not at all, without encoding anything again."""
+        path = Path(path).expanduser()
+        arrays = self.model.arrays()
+        with drafted(path) as draft:
+            with (
+                LocalBackend.create(draft, arrays, fingerprint=self.model.fingerprint) as backend,
+                self.backend.read() as view,
+                backend.write() as writer,
+            ):
+                keys = view.keys().tolist()
+                for start in range(0, len(keys), batch_size):
+                    batch = keys[start : start + batch_size]
+                    writer.put(
+                        view.documents(batch), {spec.name: view.array(spec.name, batch) for spec in arrays}
+                    )
+            self.model.save_pretrained(draft / MODEL)
+        engine: Engine = "faiss" if self.engine == "faiss" else "exact"
+        return type(self).open(path, self.model, verify=False, engine=engine)
 
     def documents(self, filter: FilterLike = None) -> Iterator[Document]:
         """All documents that pass a filter."""

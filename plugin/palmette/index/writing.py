@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from palmette.errors import DuplicateIdError, InputError
@@ -14,6 +17,65 @@ from palmette.store.backend import Backend
 from palmette.types import Document
 
 __all__ = ["write"]
+
+AHEAD = 4096
+"""A change of up to so many documents is encoded before it locks the index; a larger one is streamed under the lock."""
+
+Arrays = dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """Arrays of documents that were encoded before the lock, by id."""
+
+    rows: Mapping[str, int] = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
+
+    def of(self, batch: Sequence[Document]) -> Arrays | None:
+        """Their rows, unless one is missing."""
+        if any(document.key not in self.rows for document in batch):
+            return None
+        at = [self.rows[document.key] for document in batch]
+        return {name: array[at] for name, array in self.arrays.items()}
+
+
+def _batches(documents: Sequence[Document], size: int, progress: bool | None) -> Iterator[Sequence[Document]]:
+    hidden = None if progress is None else not progress
+    quiet = hidden if len(documents) > size else True
+    with tqdm(total=len(documents), desc="Indexing", unit="doc", disable=quiet) as bar:
+        for start in range(0, len(documents), size):
+            yield documents[start : start + size]
+            bar.update(min(size, len(documents) - start))
+
+
+def _refuse(changed: Iterable[str], total: int) -> None:
+    """Adding does not replace."""
+    if ids := sorted(changed):
+        raise DuplicateIdError(
+            f"{len(ids)} of {total} ids hold another document already, such as {ids[0]!r}: "
+            "nothing was added; use upsert to replace them, or give new ids"
+        )
+
+
+def _encode_ahead(
+    model: Model,
+    backend: Backend,
+    latest: Mapping[str, Document],
+    replace: bool,
+    size: int,
+    progress: bool | None,
+) -> _Encoded:
+    """Encode what looks new while others may still write; the decision is made again under the lock."""
+    if len(latest) > AHEAD:
+        return _Encoded()
+    stored = dict(zip(latest, backend.get(list(latest)), strict=True))
+    if not replace:
+        differ = (id for id, old in stored.items() if old is not None and old.digest != latest[id].digest)
+        _refuse(differ, len(latest))
+    fresh = [latest[id] for id, old in stored.items() if old is None or old.digest != latest[id].digest]
+    parts = [model.encode_documents(batch) for batch in _batches(fresh, size, progress)]
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+    return _Encoded({document.key: row for row, document in enumerate(fresh)}, arrays)
 
 
 def write(
@@ -30,23 +92,17 @@ def write(
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, got {batch_size}")
     latest = unique(given)
+    ahead = _encode_ahead(model, backend, latest, replace, batch_size, progress)
     with backend.write() as writer:
         held = writer.digests(list(latest))
         changed = {id for id, digest in held.items() if latest[id].digest != digest}
-        if changed and not replace:
-            raise DuplicateIdError(
-                f"{len(changed)} of {len(latest)} ids hold another document already, such as "
-                f"{min(changed)!r}: nothing was added; use upsert to replace them, or give new ids"
-            )
+        if not replace:
+            _refuse(changed, len(latest))
         deleted = writer.delete([id for id in delete if id not in latest])
         fresh = [document for id, document in latest.items() if id not in held or id in changed]
-        hidden = None if progress is None else not progress
-        quiet = hidden if len(fresh) > batch_size else True
-        with tqdm(total=len(fresh), desc="Indexing", unit="doc", disable=quiet) as bar:
-            for start in range(0, len(fresh), batch_size):
-                batch = fresh[start : start + batch_size]
-                writer.put(batch, model.encode_documents(batch))
-                bar.update(len(batch))
+        quiet = False if ahead.rows else progress  # the bar was shown while encoding ahead
+        for batch in _batches(fresh, batch_size, quiet):
+            writer.put(batch, ahead.of(batch) or model.encode_documents(batch))
     return Changes(
         added=[id for id in latest if id not in held],
         updated=[id for id in latest if id in changed],
