@@ -91,6 +91,11 @@ class Config:
         return [item.name for item in dataclasses.fields(cls)]
 
     @classmethod
+    def choices(cls) -> list[str]:
+        """The options a user chooses: all but those marked ``metadata={"filled_in": True}``."""
+        return [item.name for item in dataclasses.fields(cls) if not item.metadata.get("filled_in")]
+
+    @classmethod
     def of(cls, **options: Any) -> Self:
         """Build from keyword options; an unknown one raises with the list of known ones."""
         check_keys(cls.__name__, options, cls.names())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,72 +15,14 @@ from palmette.errors import InputError
 from palmette.index import Index
 from palmette.metrics import score_run
 from palmette.model import Model
+from palmette.report import Report, Row
 from palmette.store.filters import Filter
 
 __all__ = ["KS", "Report", "Row", "evaluate", "evaluate_index"]
 
 KS = (1, 10, 100)
-SHOWN = ("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10")
 TIMED_QUERIES = 100
 """Queries asked one by one, for the latency of a single question."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One system's figures.
-
-    Attributes:
-        name: The system.
-        metrics: Quality, means over the queries.
-        latency_ms: Percentiles of one query asked alone, encoding included.
-        prepare_seconds: Encoding and indexing all documents.
-        visited: Documents compared with each query, on average, as a share of all.
-    """
-
-    name: str
-    metrics: Mapping[str, float]
-    latency_ms: Mapping[str, float]
-    prepare_seconds: float
-    visited: float
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was measured, on what."""
-
-    data: str
-    split: str
-    documents: int
-    queries: int
-    rows: Sequence[Row] = field(default_factory=list)
-
-    def __getitem__(self, name: str) -> Row:
-        return next(row for row in self.rows if row.name == name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return asdict(self)
-
-    def table(self) -> str:
-        """A table for people."""
-        head = ["", *SHOWN, "p50 ms", "p95 ms", "prepare s", "visited"]
-        lines = [
-            [
-                row.name,
-                *(f"{row.metrics[name]:.4f}" for name in SHOWN),
-                *(f"{row.latency_ms[name]:.1f}" for name in ("p50", "p95")),
-                f"{row.prepare_seconds:.1f}",
-                f"{row.visited:.0%}",
-            ]
-            for row in self.rows
-        ]
-        widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
-        shown = [
-            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-            for line in [head, *lines]
-        ]
-        title = f"{self.data}, {self.split}: {self.queries:,} queries, {self.documents:,} documents"
-        return "\n".join([title, *shown])
 
 
 Search = Callable[[Sequence[str], int], tuple[list[list[str]], float]]

@@ -13,6 +13,7 @@ A method (``methods/<name>/``) subclasses :class:`Model` once and says
 ``encode_queries``    texts → query arrays (and ``encode_embeddings``, where an encoder's vector is enough)
 ``search``            query arrays + a view of the index → keys and scores
 ``explain``           one query, one document → parts that add up to the score ``search`` gave
+``files``/``restore``  what a checkpoint keeps besides config and weights, where a method needs it
 ====================  =========================================================================================
 
 Everything else — data, caching, the loop, checkpoints, the Hub, the index, the frameworks — is here or below.
@@ -22,8 +23,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
@@ -44,9 +45,11 @@ from palmette.hub import (
     render_card,
     save_checkpoint,
 )
+from palmette.record import Record
+from palmette.report import SHOWN, Report
 from palmette.search.arrays import ArrayView
 from palmette.search.probe import ArraySpec, Floats, Found
-from palmette.training import Task, Trained, TrainingConfig, train
+from palmette.training import Task, TrainingConfig, train
 from palmette.types import Document, Explanation
 
 if TYPE_CHECKING:
@@ -62,21 +65,6 @@ Queries = dict[str, Floats]
 
 _LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
 """Models in use, so that many retrievers of one checkpoint share one (a live model keeps its encoder's id)."""
-
-
-@dataclass(frozen=True)
-class Record(Config):
-    """Where a model comes from: what it was trained on, how, and what it reached."""
-
-    data: str = "unknown"
-    documents: int = 0
-    pairs: int = 0
-    labelled: bool = True
-    steps: int = 0
-    seconds: float = 0.0
-    metric: str = ""
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Model(ABC):
@@ -141,8 +129,8 @@ class Model(ABC):
         """Those arrays, one row per document."""
 
     @abstractmethod
-    def encode_queries(self, texts: Sequence[str]) -> Queries:
-        """Query arrays, one row per text."""
+    def encode_queries(self, texts: Sequence[str], options: Any) -> Queries:
+        """Query arrays for a search with these options, one row per text."""
 
     def encode_embeddings(self, vectors: Floats) -> Queries:
         """Query arrays from the encoder's own query vectors [Q, d], where the method needs no more than those."""
@@ -155,8 +143,24 @@ class Model(ABC):
         """The ``k`` best documents of a view for every query."""
 
     @abstractmethod
-    def explain(self, query: Queries, arrays: Mapping[str, NDArray[np.generic]], options: Any) -> Explanation:
-        """Why a document (its arrays, one row each) scores what it does for one query (one row each)."""
+    def explain(
+        self,
+        query: Queries,
+        arrays: Mapping[str, NDArray[np.generic]],
+        options: Any,
+        evidence: Mapping[str, Any],
+    ) -> Explanation:
+        """Why a document (its arrays, one row each) scores what it does for one query (one row each).
+
+        ``evidence`` is what the search remembered of this hit; empty where a document is explained without one.
+        """
+
+    def files(self) -> dict[str, bytes]:
+        """What a checkpoint keeps besides config and weights (a vocabulary, an edge list): JSON or text by name."""
+        return {}
+
+    def restore(self, checkpoint: Checkpoint) -> None:  # noqa: B027 (most methods keep nothing more)
+        """Read :meth:`files` back."""
 
     def vectors(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """One vector per text, for other people's vector stores: the encoder's own, unless a method has better."""
@@ -183,7 +187,7 @@ class Model(ABC):
         cache: EncodingCache | str | Path | None = None,
     ) -> Self:
         """What every ``fit`` does; ``options`` are those of the method's config and of TrainingConfig."""
-        own, loop = cls.config_class.names(), cls.training_class.names()
+        own, loop = cls.config_class.choices(), cls.training_class.choices()
         check_keys(f"{cls.__name__}.fit", options, [*own, *loop])
         config = cls.config_class.of(**{key: value for key, value in options.items() if key in own})
         training = cls.training_class.of(**{key: value for key, value in options.items() if key in loop})
@@ -204,7 +208,7 @@ class Model(ABC):
             progress=progress,
             label=f"Training the {cls.method} model",
         )
-        record = _record(loaded, training, task, trained)
+        record = Record.after(loaded, training, task, trained)
         return cls(config, coder, task.module, record=record)
 
     # -- checkpoints ----------------------------------------------------------------------------------------
@@ -225,11 +229,19 @@ class Model(ABC):
     def fingerprint(self) -> str:
         """SHA-256 of method, options, weights and encoder: equal fingerprints give equal arrays."""
         if self._fingerprint is None:
-            self._fingerprint = fingerprint_of(self._facts(), self._tensors())
+            self._fingerprint = fingerprint_of(self._facts(), self._tensors(), self.files())
         return self._fingerprint
 
-    def card(self) -> str:
-        """The model card of this checkpoint."""
+    def card(self, report: Report | None = None, **more: Any) -> str:
+        """The model card: what it is, what it was trained on, and the measured table of a ``report`` where given.
+
+        ``license``, ``dataset`` (the training data on the Hub), ``language`` and ``limits`` go into it too.
+        """
+        check_keys(f"{type(self).__name__} card", more, ("dataset", "language", "license", "limits"))
+        measured: dict[str, Any] = {}
+        if report is not None:
+            rows = {row.name: {name: row.metrics[name] for name in SHOWN} for row in report.rows}
+            measured = {"results": rows, "evaluated_on": f"{report.data}, {report.split}"}
         return render_card(
             method=self.method,
             class_name=type(self).__name__,
@@ -237,18 +249,37 @@ class Model(ABC):
             encoder=self.encoder.to_config(),
             record=self.record.to_dict(),
             retriever=self.retriever,
+            **measured,
+            **more,
         )
 
-    def save_pretrained(self, path: str | Path) -> Path:
-        """Write the checkpoint, whole or not at all: JSON, safetensors, a card, and a manifest of their sums."""
-        return save_checkpoint(path, self._facts(), self._tensors(), self.card()).path
+    def save_pretrained(self, path: str | Path, *, report: Report | None = None, **card: Any) -> Path:
+        """Write the checkpoint, whole or not at all: JSON, safetensors, a card, and a manifest of their sums.
 
-    def push_to_hub(self, repo_id: str, **options: Any) -> str:
-        """Publish the checkpoint; options as in :func:`palmette.hub.push_checkpoint`. Returns the commit id."""
-        from tempfile import TemporaryDirectory
+        What goes into the card: see :meth:`card`.
+        """
+        text = self.card(report, **card)
+        return save_checkpoint(path, self._facts(), self._tensors(), text, files=self.files()).path
 
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        report: Report | None = None,
+        card: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> str:
+        """Publish the checkpoint and return the commit's URL.
+
+        Args:
+            repo_id: ``owner/name``; made if it is not there.
+            report: What :func:`palmette.evaluate` measured, for the card's table.
+            card: More for the card, see :meth:`card`.
+            options: ``branch``, ``token``, ``private``, ``commit_message``, ``create_tag``.
+        """
         with TemporaryDirectory() as folder:
-            return push_checkpoint(self.save_pretrained(Path(folder) / "checkpoint"), repo_id, **options)
+            saved = self.save_pretrained(Path(folder) / "checkpoint", report=report, **(card or {}))
+            return push_checkpoint(saved, repo_id, **options)
 
     @classmethod
     def from_pretrained(
@@ -303,6 +334,7 @@ class Model(ABC):
         model = cls(
             config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision
         )
+        model.restore(checkpoint)
         model._fingerprint = checkpoint.fingerprint
         _LOADED[key] = model
         return model
@@ -330,7 +362,7 @@ class Model(ABC):
         contents = [(document.text, repr(document.fields)) for document in documents]
         distinct = dict(zip(contents, documents, strict=True))
         view = ArrayView(self.encode_documents(list(distinct.values())))
-        found = self.search(view, self.encode_queries([query]), len(distinct), chosen)
+        found = self.search(view, self.encode_queries([query], chosen), len(distinct), chosen)
         scores = np.full(len(distinct), -np.inf, np.float32)
         scores[found.keys[0]] = found.scores[0]
         listed = dict(zip(distinct, scores.tolist(), strict=True))
@@ -354,17 +386,3 @@ def _encoder(
             f"{encoder.name!r} has {encoder.fingerprint[:16]}…: give that encoder, or leave encoder= out"
         )
     return encoder
-
-
-def _record(data: RetrievalData, training: TrainingConfig, task: Task, trained: Trained) -> Record:
-    return Record(
-        data=data.name,
-        documents=len(data.corpus),
-        pairs=task.size(),
-        labelled=data.labelled,
-        steps=trained.steps,
-        seconds=round(trained.seconds, 1),
-        metric=task.metric,
-        metrics={name: round(float(value), 6) for name, value in trained.metrics.items()},
-        training=training.to_dict(),
-    )

@@ -10,6 +10,7 @@ import pytest
 from palmette.cli import main
 from palmette.cli.parser import COMMANDS, options_of
 from palmette.errors import ConfigError, PalmetteError
+from palmette.registry import load_model
 from support.tiny import documents, pairs, tree
 
 
@@ -138,6 +139,19 @@ def test_evaluate_beside_baselines(place: Path, capsys: pytest.CaptureFixture[st
     assert report["rows"][0]["name"] == "tree (level=2)"
     assert report["rows"][2]["metrics"]["ndcg@10"] > 0.9, "BM25 finds documents by their own words"
     assert set(report["rows"][0]["latency_ms"]) == {"p50", "p95", "p99"}
+
+
+def test_evaluate_fills_the_card(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree().save_pretrained(tmp_path / "ckpt", license="apache-2.0")
+    before = (tmp_path / "ckpt" / "README.md").read_text()
+    assert "license: apache-2.0" in before
+    words = ["evaluate", str(tmp_path / "ckpt"), str(place / "pairs.jsonl"), "--split", "train", "--quiet"]
+    assert main([*words, "--baselines", "--card"]) == 0
+    capsys.readouterr()
+    card = (tmp_path / "ckpt" / "README.md").read_text()
+    assert "| BM25 |" in card
+    assert "Measured on pairs, train" in card
+    assert load_model(tmp_path / "ckpt").fingerprint == tree().fingerprint, "the card is no part of the model"
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,12 @@ def run(args: argparse.Namespace) -> None:
     with _stage("Reading the standard library's documentation"):
         data = sample_data(args.size)
     print(f"  {len(data.corpus):,} entries of this Python, {len(data.queries):,} questions and summaries")
-    index = _prepare(args.dir / f"{data.name}-{args.steps}", data, args.encoder, args.steps)
+    index = _prepare(
+        args.dir / f"{data.name}-{args.steps}-{Path(args.encoder).name}".replace(":", "-"),
+        data,
+        args.encoder,
+        args.steps,
+    )
     _measure(index, data)
     questions = args.question or QUESTIONS
     _langchain(index, questions[::2] or questions, args.k)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from palmette.cli.parser import example, options_of
+from palmette.errors import ConfigError
 
 TAKES_OPTIONS = True
 
@@ -18,6 +20,9 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("--split", default="test", help="which judgements")
     command.add_argument(
         "--baselines", action="store_true", help="measure the untrained encoder and BM25 beside it"
+    )
+    command.add_argument(
+        "--card", action="store_true", help="write the table into the checkpoint's README.md"
     )
     command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
     command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
@@ -35,6 +40,7 @@ def run(args: argparse.Namespace) -> None:
     """Measure and print."""
     from palmette.data import load_data
     from palmette.evaluation import evaluate
+    from palmette.hub import LAYOUT
     from palmette.registry import load_model
 
     model = load_model(args.checkpoint, revision=args.revision, device=args.device)
@@ -46,4 +52,11 @@ def run(args: argparse.Namespace) -> None:
         progress=False if args.quiet else None,
         **options_of(args.extra),
     )
+    if args.card:
+        card = Path(args.checkpoint) / LAYOUT.card
+        if not card.parent.is_dir():
+            raise ConfigError(
+                f"--card writes into a checkpoint folder, but {args.checkpoint!r} is none: pull it first"
+            )
+        card.write_text(model.card(report), encoding="utf-8")
     print(json.dumps(report.to_dict(), indent=2) if args.json else report.table())

@@ -43,36 +43,40 @@ class Searched:
         wanted = np.unique(self.found.keys[keep]).tolist()
         documents = dict(zip(wanted, self.view.documents(wanted), strict=True))
 
-        def hit(key: int, score: float, query: Queries) -> Hit:
-            document = documents[key]
+        def hit(row: int, column: int, query: Queries) -> Hit:
+            key, score = int(self.found.keys[row, column]), float(self.found.scores[row, column])
+            why = _Why(
+                self.model,
+                key,
+                documents[key].key,
+                query,
+                self.options,
+                {name: array[row, column] for name, array in self.found.evidence.items()},
+            )
             if explained:
-                explanation = _explain(self.model, self.view, key, query, self.options)
-                return Hit(document, score, lambda: explanation)
-            later = partial(_explain_later, self.model, self.backend, key, document.key, query, self.options)
-            return Hit(document, score, later)
+                explanation = why.explain(self.view)
+                return Hit(documents[key], score, lambda: explanation)
+            return Hit(documents[key], score, partial(why.explain_later, self.backend))
 
         results = []
         for row, kept in enumerate(keep):
             one = {name: array[row : row + 1] for name, array in self.queries.items()}
-            pairs = zip(
-                self.found.keys[row][kept].tolist(), self.found.scores[row][kept].tolist(), strict=True
-            )
-            results.append([hit(key, score, one) for key, score in pairs])
+            results.append([hit(row, column, one) for column in np.flatnonzero(kept).tolist()])
         return results
 
     def ranking(self) -> Ranking:
         """Ids and scores only."""
         wanted = np.unique(self.found.keys[self.found.keys >= 0]).tolist()
-        named = dict(zip(wanted, (document.key for document in self.view.documents(wanted)), strict=True))
+        named = dict(zip(wanted, self.view.ids(wanted), strict=True))
         ids = [[named[key] for key in row if key >= 0] for row in self.found.keys.tolist()]
         scores = [row[: len(kept)] for row, kept in zip(self.found.scores.tolist(), ids, strict=True)]
         return Ranking(ids, scores, self.found.compared / max(1, len(self.view)))
 
 
-def _encode(model: Model, asked: Sequence[str] | Embeddings) -> Queries:
+def _encode(model: Model, asked: Sequence[str] | Embeddings, options: Any) -> Queries:
     if isinstance(asked, np.ndarray):
         return model.encode_embeddings(check_embeddings(asked, model.encoder.dimension))
-    return model.encode_queries(check_queries(asked))
+    return model.encode_queries(check_queries(asked), options)
 
 
 @contextmanager
@@ -87,7 +91,7 @@ def searched(
     """Check, encode, open a view, search it; the view stays open inside."""
     k = check_k(k)
     chosen = model.options(options)
-    queries = _encode(model, asked)
+    queries = _encode(model, asked, chosen)
     with backend.read(parse_filter(filter)) as view:
         found = model.search(view, queries, min(k, max(1, len(view))), chosen)
         yield Searched(model, backend, view, found, queries, chosen)
@@ -98,24 +102,34 @@ def explain(
 ) -> Explanation:
     """Why a document scores what it does for one query."""
     chosen = model.options(options)
-    queries = _encode(model, [asked] if isinstance(asked, str) else np.atleast_2d(asked)[:1])
+    queries = _encode(model, [asked] if isinstance(asked, str) else np.atleast_2d(asked)[:1], chosen)
     with backend.read() as view:
         key = view.key_of(id)
         if key is None:
             raise NotFoundError(f"there is no document {id!r} in this index")
-        return _explain(model, view, key, queries, chosen)
+        return _Why(model, key, id, queries, chosen, {}).explain(view)
 
 
-def _explain(model: Model, view: View, key: int, query: Queries, options: Any) -> Explanation:
-    arrays = {spec.name: view.array(spec.name, [key]) for spec in model.arrays()}
-    return model.explain(query, arrays, options)
+@dataclass(frozen=True)
+class _Why:
+    """Everything an explanation needs, kept with a hit until it is asked for."""
 
+    model: Model
+    key: int
+    id: str
+    query: Queries
+    options: Any
+    evidence: Mapping[str, Any]
 
-def _explain_later(
-    model: Model, backend: Backend, key: int, id: str, query: Queries, options: Any
-) -> Explanation:
-    """Explain a hit of an earlier search, if its document is still the one that was found."""
-    with backend.read() as view:
-        if view.key_of(id) != key:
-            raise NotFoundError(f"document {id!r} was changed or deleted since this search: search again")
-        return _explain(model, view, key, query, options)
+    def explain(self, view: View) -> Explanation:
+        arrays = {spec.name: view.array(spec.name, [self.key]) for spec in self.model.arrays()}
+        return self.model.explain(self.query, arrays, self.options, self.evidence)
+
+    def explain_later(self, backend: Backend) -> Explanation:
+        """Of a hit of an earlier search, if its document is still the one that was found."""
+        with backend.read() as view:
+            if view.key_of(self.id) != self.key:
+                raise NotFoundError(
+                    f"document {self.id!r} was changed or deleted since this search: search again"
+                )
+            return self.explain(view)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -56,9 +57,11 @@ class Found:
     """Neighbours per query, best first: ``keys`` [Q, k] (−1 where fewer exist), ``scores`` [Q, k] (−inf there).
 
     Equal scores are ordered by key, so that the same search twice gives the same answer. ``compared`` is how many
-    documents each query was compared with, on average: what a search visited.
+    documents each query was compared with, on average: what a search visited. ``evidence`` is what a method wants
+    to remember of each hit for its explanation (the layer that found it, …): arrays [Q, k] by name.
     """
 
     keys: Keys
     scores: Floats
     compared: float = 0.0
+    evidence: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)

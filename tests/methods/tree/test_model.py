@@ -21,7 +21,7 @@ def test_search_is_the_full_scan_at_every_level(index: Index, level: int | None)
     model, asked = tree(), ["where is the red owl?", "a golden hen"]
     found = index.search(asked, k=48, level=level)
     h = level or 5
-    q = model.encode_queries(asked)["leaves"].reshape(2, 2**h, -1).sum(-1)
+    q = model.encode_queries(asked, model.options({}))["leaves"].reshape(2, 2**h, -1).sum(-1)
     d = model.encode_documents(documents())["leaves"].reshape(48, 2**h, -1).sum(-1)
     expected = np.minimum(q[:, None], d[None]).sum(-1)  # [2, 48]
     for row, hits in enumerate(found):
@@ -56,7 +56,9 @@ def test_vectors_of_a_level_and_their_roots() -> None:
         roots = model.vectors(texts, level=level, sqrt=True)
         assert np.minimum(nodes[0], nodes[1]).sum() <= roots[0] @ roots[1] + 1e-6
         assert model.vectors([], level=level).shape == (0, 2**level)
-    assert np.array_equal(model.vectors(texts, kind="query"), model.encode_queries(texts)["leaves"])
+    assert np.array_equal(
+        model.vectors(texts, kind="query"), model.encode_queries(texts, model.options({}))["leaves"]
+    )
 
 
 def test_a_level_the_tree_lacks_is_refused(index: Index) -> None:
@@ -98,7 +100,8 @@ def test_checkpoint_round_trip_gives_the_same_arrays(tmp_path) -> None:
         assert loaded.config == model.config
         assert loaded.record == model.record
         assert np.array_equal(
-            loaded.encode_queries(["red cat"])["leaves"], model.encode_queries(["red cat"])["leaves"]
+            loaded.encode_queries(["red cat"], None)["leaves"],
+            model.encode_queries(["red cat"], None)["leaves"],
         )
     names = {path.name for path in (tmp_path / "ckpt").iterdir() if not path.name.startswith(".")}
     assert names == {"config.json", "model.safetensors", "README.md", "manifest.json"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from palmette.config import Config, check_range
@@ -46,7 +46,7 @@ class TreeConfig(Config):
     slope: float = 1.0
     growth: float = 1.5
     dropout: float = 0.0
-    width: int = 0
+    width: int = field(default=0, metadata={"filled_in": True})
 
     def check(self) -> None:
         """Ranges."""

@@ -126,7 +126,7 @@ class TreeModel(Model):
         """Leaf probabilities [N, 2^D]."""
         return {LEAVES: self._leaves(self.encoder.encode([document.content for document in documents]))}
 
-    def encode_queries(self, texts: Sequence[str]) -> Queries:
+    def encode_queries(self, texts: Sequence[str], options: TreeSearch) -> Queries:
         """Leaf probabilities [Q, 2^D]."""
         return self.encode_embeddings(self.encoder.encode_queries(texts))
 
@@ -170,7 +170,11 @@ class TreeModel(Model):
         return view.nearest(Probe(LEAVES, nodes, "overlap", fold), k)
 
     def explain(
-        self, query: Queries, arrays: Mapping[str, NDArray[np.generic]], options: TreeSearch
+        self,
+        query: Queries,
+        arrays: Mapping[str, NDArray[np.generic]],
+        options: TreeSearch,
+        evidence: Mapping[str, Any],
     ) -> Explanation:
         """Follow the larger share of the overlap from the root: what turns off at each node adds its part."""
         fold = self._fold(options)

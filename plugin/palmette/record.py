@@ -1,0 +1,43 @@
+"""What a checkpoint remembers of its training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from palmette.config import Config
+from palmette.data import RetrievalData
+from palmette.training import Task, Trained, TrainingConfig
+
+__all__ = ["Record"]
+
+
+@dataclass(frozen=True)
+class Record(Config):
+    """Where a model comes from: what it was trained on, how, and what it reached."""
+
+    data: str = "unknown"
+    documents: int = 0
+    pairs: int = 0
+    labelled: bool = True
+    steps: int = 0
+    seconds: float = 0.0
+    metric: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def after(cls, data: RetrievalData, training: TrainingConfig, task: Task, trained: Trained) -> Self:
+        """Of a run that has ended."""
+        return cls(
+            data=data.name,
+            documents=len(data.corpus),
+            pairs=task.size(),
+            labelled=data.labelled,
+            steps=trained.steps,
+            seconds=round(trained.seconds, 1),
+            metric=task.metric,
+            metrics={name: round(float(value), 6) for name, value in trained.metrics.items()},
+            training=training.to_dict(),
+        )
