@@ -282,15 +282,73 @@ def test_unusable_queries_are_refused(index: Index, query: object, words: str) -
 
 def test_unusable_documents_are_refused_and_lose_nothing(index: Index) -> None:
     for bad, words in [
-        ([Document(id="fine", text="fine"), {"text": "a dict"}], "item 1 is a dict"),
-        (["  "], "empty"),
-        ("one text", "write \\[document\\]"),
+        ([Document(id="fine", text="fine"), {"txt": "a dict"}], "document 1: .*'text'"),
+        (["fine", "  "], "document 1: .*empty"),
+        ({"text": "a"}, "write \\[document\\]"),
+        (Document(id="one", text="one"), "write \\[document\\]"),
+        (None, "got one NoneType"),
+        ([3], "document 0: cannot make a document of int"),
         ([Document(id="n", text="x", metadata={"bad": float("inf")})], "JSON values only"),
     ]:
         with pytest.raises(InputError, match=words):
             index.add(bad)
     assert len(index) == 48
     assert index.add([]) == []
+    with pytest.raises(NotFoundError, match=r"no file or folder 'one text'"):
+        index.add("one text")
+    for call, words in [
+        (lambda: index.add(["x"], batch_size=0), "batch_size"),
+        (lambda: index.get("red-owl"), r"write \['red-owl'\]"),
+        (lambda: index.get(5), "ids must be a list of str, got int"),
+        (lambda: index.delete(None, filter={}), "an empty filter would delete every document"),
+        (lambda: index.search("owl", threshold="high"), "threshold must be a number"),
+        (lambda: index.search("owl", threshold=float("nan")), "threshold must be a number"),
+        (lambda: index.search(np.array(["a", "b"])), "list of str"),
+        (lambda: Index.in_memory(3), "a model must be a Model"),
+        (lambda: Index.create("", index.model), "a path must be"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            call()
+    assert len(index) == 48
+
+
+def test_documents_of_many_kinds_and_a_model_by_its_folder(model: Model, tmp_path) -> None:
+    model.save_pretrained(tmp_path / "ckpt")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "owl.md").write_text("# Owls\n\nThe red owl sings.")
+    index = Index.build(tmp_path / "notes", tmp_path / "ckpt")
+    index.add([{"id": "d", "text": "a dict", "lang": "en"}, "a text"])
+    assert [hit.id for hit in index.search("the red owl sings", k=1)] == ["owl.md"]
+    assert index.get(["d"])[0].metadata == {"lang": "en"}
+
+
+def test_changing_the_working_directory_changes_nothing(model: Model, tmp_path, monkeypatch) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    first = Index.build(["alpha one"], model, "idx")
+    monkeypatch.chdir(tmp_path / "b")
+    Index.build(["beta one"], model, "idx").close()
+    first.add(["alpha two"])
+    first.compact()
+    assert len(first) == 2
+    with Index.open("idx", model) as second:
+        second.verify()
+        assert [d.text for d in second.documents()] == ["beta one"]
+    with Index.open(tmp_path / "a" / "idx", model) as again:
+        assert len(again) == 2
+
+
+def test_a_pickled_index_is_its_folder(model: Model, tmp_path) -> None:
+    import pickle
+
+    index = Index.build(documents(), model, tmp_path / "i")
+    copy = pickle.loads(pickle.dumps(index.narrowed({"colour": "red"})))
+    assert [h.id for h in copy.search("owl", k=48)] == [
+        h.id for h in index.search("owl", k=48, filter={"colour": "red"})
+    ]
+    with pytest.raises(PalmetteError, match="copy_to"):
+        pickle.dumps(Index.in_memory(model))
 
 
 def test_a_huge_document_is_stored_whole(index: Index) -> None:

@@ -99,6 +99,12 @@ def test_index_again_touches_only_what_changed(
     second = json.loads(capsys.readouterr().out)
     assert [first[key] for key in ("documents", "added", "updated", "unchanged")] == [48, 48, 0, 0]
     assert [second[key] for key in ("documents", "added", "updated", "unchanged")] == [49, 1, 1, 47]
+    changed.write_text("".join(json.dumps(row) + "\n" for row in rows[:10]))
+    assert main([*words[:-1], str(changed)]) == 0
+    assert "39 more were there before and stay" in capsys.readouterr().out
+    assert main([*words, str(changed), "--prune"]) == 0
+    third = json.loads(capsys.readouterr().out)
+    assert [third[key] for key in ("documents", "deleted")] == [10, 39]
 
 
 def test_search_json_filter_level_and_explanation(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

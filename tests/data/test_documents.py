@@ -137,3 +137,14 @@ def test_titles_can_be_left_out_of_the_text(tmp_path):
         ):
             assert [document.text for document in documents] == [first, "Only a title"]
             assert documents[0].metadata == {"title": "Lamp"}
+
+
+def test_an_empty_path_and_our_own_folders_are_no_documents(tmp_path):
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "manifest.json").write_text("{}")
+    (tmp_path / "ckpt" / "README.md").write_text("a card")
+    for read in (load_data, lambda path: list(iter_documents(path))):
+        with pytest.raises(InputError, match="empty"):
+            read("")
+        with pytest.raises(InputError, match="an index or a checkpoint"):
+            read(tmp_path / "ckpt")

@@ -21,9 +21,9 @@ async def test_async_equals_sync(retriever):
 async def test_the_loop_stays_free(retriever, model, monkeypatch):
     released, encode = threading.Event(), type(model).encode_queries
 
-    def wait(self, texts):
+    def wait(self, texts, options):
         assert released.wait(30)
-        return encode(self, texts)
+        return encode(self, texts, options)
 
     monkeypatch.setattr(type(model), "encode_queries", wait)
     running = asyncio.create_task(retriever.aretrieve(QUESTIONS[0]))

@@ -156,7 +156,9 @@ def test_batch_encodes_once(retriever, model, monkeypatch):
     passes = []
     encode = type(model).encode_queries
     monkeypatch.setattr(
-        type(model), "encode_queries", lambda self, texts: passes.append(len(texts)) or encode(self, texts)
+        type(model),
+        "encode_queries",
+        lambda self, texts, options: passes.append(len(texts)) or encode(self, texts, options),
     )
     retriever.retrieve_batch(["one", "two", "three"])
     assert passes == [3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     _langchain(index, questions[::2] or questions, args.k)
     _llama_index(index, questions[1::2] or questions, args.k)
     print(f"\nDone in {time.monotonic() - begun:.0f} s. Kept in {args.dir}: ask again with")
-    print(f'  palmette search {index.stats().location} "your question" --explain')
+    print(f'  palmette search {shlex.quote(str(index.path))} "your question" --explain')
     index.close()
 
 

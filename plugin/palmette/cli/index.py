@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument(
         "--out", required=True, type=Path, help="index folder: made, or updated where it exists"
     )
+    command.add_argument("--prune", action="store_true", help="delete what is in the index and not in DOCS")
     command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
     command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
     command.add_argument("--batch-size", type=int, default=256, help="documents encoded at a time")
@@ -42,15 +44,25 @@ def run(args: argparse.Namespace) -> None:
     documents = list(iter_documents(args.documents, titles=not args.no_titles))
     model = load_model(args.checkpoint, revision=args.revision, device=args.device)
     with Index.open_or_create(args.out, model) as index:
-        changes = index.upsert(documents, batch_size=args.batch_size, progress=False if args.quiet else None)
+        given = {document.key for document in documents}
+        absent = [document.key for document in index.documents() if document.key not in given]
+        changes = index.upsert(
+            documents,
+            delete=absent if args.prune else (),
+            batch_size=args.batch_size,
+            progress=False if args.quiet else None,
+        )
         total = len(index)
     counts = {
         "added": len(changes.added),
         "updated": len(changes.updated),
         "unchanged": len(changes.unchanged),
+        "deleted": len(changes.deleted),
     }
     if args.json:
         print(json.dumps({"index": str(args.out), "documents": total, **counts}))
         return
     print(f"{args.out}: {total} documents ({', '.join(f'{count} {name}' for name, count in counts.items())})")
-    print(f'next: palmette search {args.out} "your question" --explain')
+    if absent and not args.prune:
+        print(f"{len(absent)} more were there before and stay, such as {absent[0]!r}; --prune deletes them")
+    print(f'next: palmette search {shlex.quote(str(args.out))} "your question" --explain')

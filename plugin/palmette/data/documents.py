@@ -120,7 +120,12 @@ def _text_files(folder: Path) -> Iterator[Document]:
             yield Document(name, text, {"source": name})
 
 
-def _from_path(path: Path, titles: bool) -> Iterator[Document]:
+def _from_path(given: str | Path, titles: bool) -> Iterator[Document]:
+    if not str(given).strip():
+        raise InputError("the path of the documents is empty: name a file or a folder ('.' for this one)")
+    path = Path(given).expanduser()
+    if (path / "manifest.json").is_file():
+        raise InputError(f"{path} is an index or a checkpoint, not documents: name what it was made from")
     if path.is_dir():
         corpus = existing(path / "corpus.jsonl")
         yield from read_documents(corpus, titles) if corpus else _text_files(path)
@@ -150,7 +155,7 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
         InputError: There is no document, or a malformed one (its file and line, or its position, is named).
     """
     corpus = Corpus()
-    found = _from_path(Path(data), titles) if isinstance(data, str | Path) else _from_iterable(data)
+    found = _from_path(data, titles) if isinstance(data, str | Path) else _from_iterable(data)
     for document in found:
         count = len(corpus.documents)
         corpus.add(document)

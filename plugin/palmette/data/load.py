@@ -64,7 +64,7 @@ def _load(data: DataLike, titles: bool, **making: Any) -> RetrievalData:
     if isinstance(data, RetrievalData):
         return data
     if isinstance(data, str | Path):
-        path = Path(data)
+        path = Path(data).expanduser()
         name = path.name.removesuffix(".gz").removesuffix(".jsonl")
         if path.is_dir() and existing(path / "corpus.jsonl") and _judgement_files(path):
             return _from_beir(path, titles)
@@ -73,7 +73,7 @@ def _load(data: DataLike, titles: bool, **making: Any) -> RetrievalData:
             first = next(records, None)
             if first is not None and any(key in first[1] for key in QUERY_KEYS):
                 return from_pairs(chain([first], records), name=name)
-        return from_documents(iter_documents(path, titles=titles), name=name, **making)
+        return from_documents(iter_documents(data, titles=titles), name=name, **making)
     values = _iterator(data)
     first = next(values, None)
     if first is not None and _is_pair(first):

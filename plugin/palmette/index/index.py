@@ -9,11 +9,13 @@ from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from palmette.aio import in_thread
-from palmette.errors import ConfigError, InputError, ModelMismatchError
+from palmette.errors import ConfigError, InputError, ModelMismatchError, StoreError
 from palmette.index.checks import (
     Embeddings,
     check_documents,
     check_ids,
+    check_path,
+    check_threshold,
     unique,
 )
 from palmette.index.folder import drafted, is_used
@@ -35,6 +37,8 @@ MODEL = "model"
 
 Query = str | Embeddings
 Engine = Literal["exact", "faiss"]
+Documents = Iterable[Any] | str | Path
+"""Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
 
 
 class Index:
@@ -54,10 +58,16 @@ class Index:
 
     @classmethod
     def create(
-        cls, path: str | Path, model: Model, *, engine: Engine = "exact", lock_timeout: float = 10.0
+        cls,
+        path: str | Path,
+        model: Model | str | Path,
+        *,
+        engine: Engine = "exact",
+        lock_timeout: float = 10.0,
     ) -> Self:
         """Make an empty index in a new folder; it keeps a copy of the model's checkpoint beside the data."""
-        path = Path(path).expanduser()
+        path = check_path(path)
+        model = as_model(model)
         with drafted(path) as draft:
             LocalBackend.create(draft, model.arrays(), fingerprint=model.fingerprint).close()
             model.save_pretrained(draft / MODEL)
@@ -88,7 +98,7 @@ class Index:
             raise ConfigError(
                 f"{', '.join(model_options)}: these load the model inside, but a model is given; leave them out"
             )
-        path = Path(path).expanduser()
+        path = check_path(path)
         options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
         backend = LocalBackend.open(path, fingerprint=None if model is None else model.fingerprint, **options)
         try:
@@ -107,21 +117,23 @@ class Index:
     def open_or_create(
         cls,
         path: str | Path,
-        model: Model,
+        model: Model | str | Path,
         *,
         verify: bool = True,
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
         """Open the index in a folder, or make one where there is none."""
-        folder = Path(path).expanduser()
+        folder = check_path(path)
+        model = as_model(model)
         if is_used(folder):
             return cls.open(folder, model, verify=verify, engine=engine, lock_timeout=lock_timeout)
         return cls.create(folder, model, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
-    def in_memory(cls, model: Model, *, engine: Engine = "exact") -> Self:
+    def in_memory(cls, model: Model | str | Path, *, engine: Engine = "exact") -> Self:
         """An index that lives as long as the object."""
+        model = as_model(model)
         return cls(
             model, LocalBackend.in_memory(model.arrays(), fingerprint=model.fingerprint, engine=engine)
         )
@@ -129,16 +141,26 @@ class Index:
     @classmethod
     def build(
         cls,
-        documents: Iterable[Document | str],
-        model: Model,
+        documents: Documents,
+        model: Model | str | Path,
         path: str | Path | None = None,
         *,
         engine: Engine = "exact",
         progress: bool | None = None,
     ) -> Self:
-        """An index of these documents, in memory or in a folder; one that is there is brought up to date."""
+        """An index of these documents, in memory or in a folder; one that is there is brought up to date.
+
+        Args:
+            documents: Documents, dicts with a ``text``, texts, the frameworks' documents; or a path to read them
+                from, as :func:`palmette.load_data` does.
+            model: A model, or the folder or repository of its checkpoint.
+            path: The folder; ``None`` for memory.
+            engine: ``exact`` kernels, or ``faiss``.
+            progress: A progress bar; ``None`` shows it on a terminal.
+        """
         given = check_documents(documents)
         unique(given)  # complain before there is a folder
+        model = as_model(model)
         made = (
             cls.in_memory(model, engine=engine)
             if path is None
@@ -171,9 +193,7 @@ class Index:
 
     # -- writing --------------------------------------------------------------------------------------------
 
-    def add(
-        self, documents: Iterable[Document | str], *, batch_size: int = 256, progress: bool | None = None
-    ) -> list[str]:
+    def add(self, documents: Documents, *, batch_size: int = 256, progress: bool | None = None) -> list[str]:
         """Add documents, all or none; one that is there already changes nothing. Returns the ids.
 
         An id that holds another text raises DuplicateIdError: use :meth:`upsert` to replace it.
@@ -184,7 +204,7 @@ class Index:
 
     def upsert(
         self,
-        documents: Iterable[Document | str],
+        documents: Documents,
         *,
         delete: Iterable[str] = (),
         batch_size: int = 256,
@@ -202,6 +222,8 @@ class Index:
         """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""
         if (ids is None) == (filter is None):
             raise InputError("delete takes ids or a filter: give one of the two")
+        if ids is None and parse_filter(filter) is None:
+            raise InputError("an empty filter would delete every document: name them by id if that is meant")
         with self.backend.write() as writer:
             return writer.delete([d.key for d in self.documents(filter)] if ids is None else check_ids(ids))
 
@@ -217,7 +239,7 @@ class Index:
 
     def copy_to(self, path: str | Path, *, batch_size: int = 1024) -> Self:
         """A copy in a new folder, compact, whole or not at all, without encoding anything again."""
-        path = Path(path).expanduser()
+        path = check_path(path)
         arrays = self.model.arrays()
         with drafted(path) as draft:
             with (
@@ -284,12 +306,12 @@ class Index:
                 does so when asked, if the document is still the same.
             options: The method's own, such as ``level=`` for a tree.
         """
-        single = isinstance(query, str)
+        single, floor = isinstance(query, str), check_threshold(threshold)
         asked = [query] if isinstance(query, str) else query
         if isinstance(asked, Sequence) and not asked:
             return []
         with searched(self.model, self.backend, asked, k, filter, options) as search:
-            results = search.hits(threshold, explain)
+            results = search.hits(floor, explain)
         return results[0] if single else results
 
     def rank(
@@ -330,6 +352,14 @@ class Index:
         """Release the files."""
         self.backend.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled, an index is its folder: another process opens it for itself."""
+        if self.path is None:
+            raise StoreError(
+                "an index in memory cannot be pickled: index.copy_to(folder) first, and pickle that one"
+            )
+        return _reopen, (type(self), str(self.path), self.engine, self.within)
+
     def __len__(self) -> int:
         with self.backend.read() as view:
             return len(view)
@@ -347,3 +377,16 @@ class Index:
 
     def __repr__(self) -> str:
         return f"<Index of {self.model!r}: {self.backend.stats().location}>"
+
+
+def _reopen(cls: type[Index], path: str, engine: Engine, within: Filter | None) -> Index:
+    return cls.open(path, engine=engine).narrowed(within)
+
+
+def as_model(model: Model | str | Path) -> Model:
+    """A model, or the one in that folder or repository."""
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, str | Path):
+        return load_model(model)
+    raise InputError(f"a model must be a Model, or where its checkpoint lies, got {type(model).__name__}")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from palmette.errors import NotFoundError
-from palmette.index.checks import Embeddings, check_embeddings, check_k, check_queries
+from palmette.index.checks import Embeddings, check_count, check_embeddings, check_queries
 from palmette.index.results import Ranking
 from palmette.model import Model, Queries
 from palmette.search.probe import Found
@@ -67,7 +67,7 @@ class Searched:
     def ranking(self) -> Ranking:
         """Ids and scores only."""
         wanted = np.unique(self.found.keys[self.found.keys >= 0]).tolist()
-        named = dict(zip(wanted, self.view.ids(wanted), strict=True))
+        named = dict(zip(wanted, (found.key for found in self.view.documents(wanted)), strict=True))
         ids = [[named[key] for key in row if key >= 0] for row in self.found.keys.tolist()]
         scores = [row[: len(kept)] for row, kept in zip(self.found.scores.tolist(), ids, strict=True)]
         return Ranking(ids, scores, self.found.compared / max(1, len(self.view)))
@@ -89,7 +89,7 @@ def searched(
     options: Mapping[str, Any],
 ) -> Iterator[Searched]:
     """Check, encode, open a view, search it; the view stays open inside."""
-    k = check_k(k)
+    k = check_count("k", k)
     chosen = model.options(options)
     queries = _encode(model, asked, chosen)
     with backend.read(parse_filter(filter)) as view:

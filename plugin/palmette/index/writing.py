@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from palmette.errors import DuplicateIdError, InputError
-from palmette.index.checks import unique
+from palmette.errors import DuplicateIdError
+from palmette.index.checks import check_count, unique
 from palmette.index.results import Changes
 from palmette.model import Model
 from palmette.store.backend import Backend
@@ -89,8 +89,7 @@ def write(
     progress: bool | None = None,
 ) -> Changes:
     """Put documents in and take others out, in one transaction; what is there unchanged is not encoded again."""
-    if batch_size < 1:
-        raise InputError(f"batch_size must be at least 1, got {batch_size}")
+    batch_size = check_count("batch_size", batch_size)
     latest = unique(given)
     ahead = _encode_ahead(model, backend, latest, replace, batch_size, progress)
     with backend.write() as writer:
