@@ -44,3 +44,15 @@ def test_gradients_stay_finite_where_everything_is_known() -> None:
     loss.backward()
     assert float(loss.detach()) == 0
     assert torch.isfinite(logits.grad).all()
+
+
+def test_given_negatives_are_columns_for_the_queries_only() -> None:
+    generator = torch.Generator().manual_seed(1)
+    logits, extra = torch.randn(4, 4, generator=generator), torch.randn(4, 3, generator=generator)
+    known = torch.zeros(4, 3, dtype=torch.bool)
+    known[2, 1] = True
+    wide = torch.cat([logits, extra.masked_fill(known, -torch.inf)], 1)
+    target = torch.arange(4)
+    expected = 0.5 * (F.cross_entropy(wide, target) + F.cross_entropy(logits.T, target))
+    torch.testing.assert_close(info_nce(logits, None, extra, known), expected)
+    assert torch.equal(info_nce(logits, None, extra, torch.ones_like(known)), info_nce(logits))

@@ -14,6 +14,7 @@ import torch
 
 from palmette.errors import ConfigError, TrainingError
 from palmette.training import TrainingConfig, train
+from palmette.training.loop import _Loop
 from support.quadratic import Quadratic
 
 
@@ -185,3 +186,47 @@ def test_typed_options_are_the_config() -> None:
     from palmette.training import TrainingOptions
 
     assert sorted(TrainingOptions.__annotations__) == sorted(TrainingConfig.names())
+
+
+def test_one_process_keeps_no_decision_for_the_next_run() -> None:
+    script = (
+        "import sys; from palmette.training import *; from support.quadratic import Quadratic\n"
+        "for device in ('cpu', None, 'cpu'): train(Quadratic(), TrainingConfig(steps=2, batch_size=4), device=device)\n"
+        "assert 'accelerate.state' not in sys.modules"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match="'cuda:99' cannot be used here"):
+        train(Quadratic(), TrainingConfig(steps=1, batch_size=4), device="cuda:99")
+
+
+def test_an_output_dir_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "taken" / "training.jsonl").mkdir(parents=True)
+    (tmp_path / "full" / "training.safetensors").mkdir(parents=True)
+    for name in ("file", "taken", "full"):
+        with pytest.raises(TrainingError, match=f"{name}'.*give an output_dir") as caught:
+            train(
+                Quadratic(),
+                TrainingConfig(steps=1, batch_size=4),
+                device="cpu",
+                output_dir=tmp_path / name,
+            )
+        assert isinstance(caught.value.__cause__, OSError)
+        assert not list((tmp_path / name).glob("*.tmp"))
+
+
+def test_losses_that_stay_on_a_gpu_name_the_first_bad_step_all_the_same() -> None:
+    config = TrainingConfig(steps=10, batch_size=4)
+    loop = _Loop(Quadratic(diverge_at=4), config, "cpu", None)
+    loop.eager = False  # as on a GPU
+    for step in range(7):
+        loop.step(step)
+    with pytest.raises(TrainingError, match="nan at step 4 of 10"):
+        loop.check()

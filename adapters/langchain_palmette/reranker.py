@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import Callbacks
@@ -70,19 +71,20 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
-        """Copies of the best documents, best first; equal ones stay in their order."""
+        """Copies of the best documents, best first; equal ones stay in their order, blank ones come last."""
         from palmette.types import Document as Stored
 
         if not documents:
             return []
         if self._model is None:
             self._model = open_model(str(self.model), self._loading())
-        given = [
-            Stored(id=str(place), text=document.page_content) for place, document in enumerate(documents)
-        ]
-        scores = self._model.score(query, given, **self.search_options)
-        best = sorted(range(len(scores)), key=lambda place: -scores[place])[: self.top_n]
-        return [self._copy(documents[place], scores[place]) for place in best]
+        filled = [place for place, document in enumerate(documents) if document.page_content.strip()]
+        given = [Stored(id=str(place), text=documents[place].page_content) for place in filled]
+        found = self._model.score(query, given, **self.search_options) if given else ()
+        scores = dict(zip(filled, map(float, found), strict=True))
+        lowest = min([0.0, *scores.values()])
+        best = sorted(range(len(documents)), key=lambda place: -scores.get(place, -inf))[: self.top_n]
+        return [self._copy(documents[place], scores.get(place, lowest)) for place in best]
 
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
@@ -91,5 +93,5 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
         return await in_thread(self.compress_documents, documents, query, callbacks)
 
     def _copy(self, document: Document, score: float) -> Document:
-        told = {} if self.score_key is None else {self.score_key: float(score)}
+        told = {} if self.score_key is None else {self.score_key: score}
         return document.model_copy(update={"metadata": document.metadata | told})

@@ -24,7 +24,12 @@ def ntvd(a: Tensor, b: Tensor) -> Tensor:
     return -0.5 * torch.cdist(a, b, p=1.0)
 
 
-def info_nce(logits: Tensor, known: Tensor | None = None) -> Tensor:
+def info_nce(
+    logits: Tensor,
+    known: Tensor | None = None,
+    extra: Tensor | None = None,
+    extra_known: Tensor | None = None,
+) -> Tensor:
     """Symmetric in-batch InfoNCE (ReTreever, equation 1): mean of the two cross entropies.
 
     Row i and column i belong together; all other cells are negatives, except those that are known positives
@@ -33,6 +38,8 @@ def info_nce(logits: Tensor, known: Tensor | None = None) -> Tensor:
     Args:
         logits: [B, B] similarities of queries (rows) and documents (columns), already scaled.
         known: [B, B] True where a query and a document belong together.
+        extra: [B, M] similarities of the queries to further negatives: more columns of the first cross entropy.
+        extra_known: [B, M] True where such a document answers the query all the same.
 
     Returns:
         Scalar: ½ (CE over documents for each query + CE over queries for each document).
@@ -41,4 +48,8 @@ def info_nce(logits: Tensor, known: Tensor | None = None) -> Tensor:
     if known is not None:
         others = known & ~torch.eye(len(logits), dtype=torch.bool, device=logits.device)  # [B, B]
         logits = logits.masked_fill(others, -torch.inf)
-    return 0.5 * (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target))
+    wide = logits  # [B, B + M]
+    if extra is not None:
+        left = extra if extra_known is None else extra.masked_fill(extra_known, -torch.inf)
+        wide = torch.cat([logits, left], dim=1)
+    return 0.5 * (F.cross_entropy(wide, target) + F.cross_entropy(logits.T, target))

@@ -49,7 +49,7 @@ from palmette.record import Record
 from palmette.report import SHOWN, Report
 from palmette.search.arrays import ArrayView
 from palmette.search.probe import ArraySpec, Floats, Found
-from palmette.training import Task, TrainingConfig, train
+from palmette.training import Task, TrainingConfig, main_first, train
 from palmette.types import Document, Explanation
 
 if TYPE_CHECKING:
@@ -196,9 +196,10 @@ class Model(ABC):
             raise InputError(
                 f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
             )
-        coder = load_encoder(encoder, device=device)
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
-        config, task = cls.task(config, loaded, coder, store, seed=training.seed, progress=progress)
+        with main_first(device):  # of several processes one encodes; the cache then serves the others
+            coder = load_encoder(encoder, device=device)
+            config, task = cls.task(config, loaded, coder, store, seed=training.seed, progress=progress)
         trained = train(
             task,
             training,

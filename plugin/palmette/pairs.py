@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from palmette.data import RetrievalData
     from palmette.encoder import Encoder
 
-__all__ = ["EncodedPairs"]
+__all__ = ["EncodedPairs", "HardNegatives"]
 
 Rows = NDArray[np.int64]
 
@@ -55,6 +55,18 @@ class _Dev:
         at, document, grade = (np.array(column) for column in zip(*judged, strict=True))
         local = np.searchsorted(documents, document)
         return cls(rows[chosen], documents, Judgements.of(len(chosen), len(documents), at, local, grade))
+
+
+class HardNegatives(NamedTuple):
+    """Documents given as wrong answers to queries of a batch.
+
+    Attributes:
+        documents: [M, d] embeddings, each document once.
+        known: [B, M] True where one of them answers another query of the batch.
+    """
+
+    documents: Tensor
+    known: Tensor
 
 
 @dataclass(frozen=True)
@@ -114,6 +126,19 @@ class EncodedPairs:
         query, document = self.query_rows[rows], self.document_rows[rows]
         known = torch.from_numpy(self.data.positives_mask(query, document)).to(self.queries.device)
         return self.queries[torch.from_numpy(query)], self.documents[torch.from_numpy(document)], known
+
+    def hard_negatives(self, rows: Rows, generator: torch.Generator) -> HardNegatives | None:
+        """One given negative for each query of training rows [B] that has any, at random; ``None`` without."""
+        if not len(self.data.negatives.values):
+            return None
+        query = self.query_rows[rows]
+        draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+        document = np.unique(self.data.negatives.sample(query, 1, draw))
+        document = document[document >= 0]
+        if not len(document):
+            return None
+        known = torch.from_numpy(self.data.positives_mask(query, document)).to(self.queries.device)
+        return HardNegatives(self.documents[torch.from_numpy(document)], known)
 
     def validate(
         self, represent: Callable[[Tensor], Tensor], similarity: Callable[[Tensor, Tensor], Tensor]

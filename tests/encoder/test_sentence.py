@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from palmette.encoder import load_encoder
+from palmette.encoder.device import auto_device
 from palmette.encoder.sentence import auto_precision
 from palmette.errors import CheckpointError, ConfigError, EncodingError
 from support.tiny_encoder import save_tiny_encoder
@@ -178,6 +179,24 @@ def test_max_length_cuts_and_has_bounds(tiny):
     assert encoder.states(["the cat sat on the mat"], outputs=("tokens",)).tokens.shape[1] == 5
     with pytest.raises(ConfigError, match="between 3 and 64"):
         load(tiny, max_length=65)
+
+
+@pytest.mark.parametrize("given", ["gpu", "cuda", "cuda:99", "meta"])
+@pytest.mark.parametrize("encoder", ["fake:8", "tiny"])
+def test_a_device_that_is_not_there_is_named_with_those_that_are(tiny, encoder, given):
+    if given == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ConfigError, match=f"device '{given}' cannot be used here: give .*'cpu'"):
+        load_encoder(tiny if encoder == "tiny" else encoder, device=given)
+
+
+def test_a_process_takes_its_own_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert auto_device() == torch.device("cuda:3")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert auto_device() == torch.device("cuda:0")
 
 
 @pytest.mark.parametrize("options", [{"dtype": "int8"}, {"device": "abacus"}, {"batch_size": 0}])

@@ -66,3 +66,15 @@ def test_wrong_settings_and_input(model: TreeModel, documents: list[Document]) -
         PalmetteReranker(model=model, search_options={"levle": 1}).compress_documents(documents, QUESTION)
     with pytest.raises(InputError, match="query"):
         PalmetteReranker(model=model).compress_documents(documents, "")
+
+
+def test_blank_documents_come_last(model: TreeModel) -> None:
+    texts = ["", "a green owl", " \n", "something else"]
+    given = [Document(id=str(place), page_content=text) for place, text in enumerate(texts)]
+    found = PalmetteReranker(model=model).compress_documents(given, QUESTION)
+    whole = PalmetteReranker(model=model).compress_documents([given[1], given[3]], QUESTION)
+    assert found[:2] == whole
+    assert [one.id for one in found[2:]] == ["0", "2"]
+    assert all(one.metadata["relevance_score"] <= whole[-1].metadata["relevance_score"] for one in found[2:])
+    blank = PalmetteReranker(model=model, top_n=1).compress_documents(given[::2], QUESTION)
+    assert [one.id for one in blank] == ["0"]

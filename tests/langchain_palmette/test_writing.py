@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from langchain_core.indexing import InMemoryRecordManager, aindex, index
 
 from langchain_palmette import TreeRetriever
 from palmette import Index, TreeModel
-from palmette.errors import ConfigError, DuplicateIdError, InputError
+from palmette.errors import ConfigError, DuplicateIdError, InputError, NotFoundError
 
 METADATA: dict[str, Any] = {
     "text": "ünïcode \u0000 \U0001f680",
@@ -140,6 +141,11 @@ def test_tenants_are_apart(model: TreeModel) -> None:
     with pytest.raises(InputError, match="'2'"):
         a.upsert([Document(id="2", page_content="overwritten", metadata={"tenant": "a"})])
     assert b.get(["1", "2", "3"]) == [theirs]
+    with pytest.raises(NotFoundError, match="'2'"):
+        a.index.explain("green owl", "2")
+    for twin in (a.model_copy(), copy.copy(a), copy.deepcopy(a)):
+        assert twin.get(["2"]) == []
+        assert twin.index.delete(["2"]) == []
 
 
 def test_others_see_a_write(model: TreeModel, tmp_path: Path) -> None:

@@ -19,16 +19,19 @@ async def test_async_equals_sync(retriever):
 
 
 async def test_the_loop_stays_free(retriever, model, monkeypatch):
-    released, encode = threading.Event(), type(model).encode_queries
+    entered, released = threading.Semaphore(0), threading.Event()
+    encode = type(model).encode_queries
 
     def wait(self, texts, options):
+        entered.release()
         assert released.wait(30)
         return encode(self, texts, options)
 
     monkeypatch.setattr(type(model), "encode_queries", wait)
     running = asyncio.create_task(retriever.aretrieve(QUESTIONS[0]))
     batch = asyncio.create_task(retriever.aretrieve_batch(QUESTIONS))
-    await asyncio.sleep(0.01)
+    for _ in (running, batch):  # both have begun, on threads of their own
+        assert await asyncio.to_thread(entered.acquire, timeout=30)
     assert not running.done()
     assert not batch.done()
     released.set()  # a blocked loop would never come here

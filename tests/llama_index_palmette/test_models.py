@@ -127,6 +127,19 @@ def test_rerank_takes_nodes_that_are_alike(model):
     assert PalmetteRerank(model).postprocess_nodes([], query_str="owl") == []
 
 
+def test_rerank_puts_blank_nodes_last(model):
+    given = [
+        NodeWithScore(node=TextNode(id_=str(n), text=t)) for n, t in enumerate(["", TEXTS[0], " ", "a hen"])
+    ]
+    kept = PalmetteRerank(model, top_n=9).postprocess_nodes(given, query_str=QUESTION)
+    whole = PalmetteRerank(model, top_n=9).postprocess_nodes([given[1], given[3]], query_str=QUESTION)
+    assert kept[:2] == whole
+    assert [result.node_id for result in kept[2:]] == ["0", "2"]
+    assert all(result.score <= whole[-1].score for result in kept[2:])
+    blank = PalmetteRerank(model, top_n=1).postprocess_nodes(given[::2], query_str=QUESTION)
+    assert [result.node_id for result in blank] == ["0"]
+
+
 def test_rerank_calls_back(model, candidates):
     debug = LlamaDebugHandler(print_trace_on_end=False)
     rerank = PalmetteRerank(model, callback_manager=CallbackManager([debug]))

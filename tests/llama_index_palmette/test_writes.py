@@ -3,7 +3,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, NodeRelationship, TextNode, TransformComponent
 
 from llama_index.retrievers.palmette import PalmetteQuery, TreeRetriever
-from palmette.errors import DuplicateIdError, InputError
+from palmette.errors import DuplicateIdError, InputError, NotFoundError
 from palmette.store.writing import LocalWriter
 
 TEXT = "The owl hunts by night. It lives in the forest. The fox does too, near the river."
@@ -226,3 +226,22 @@ async def test_async_twins(empty):
     assert await empty.adelete_ref_doc("b") == ["b"]
     assert (await empty.aupdate_ref_doc(Document(id_="a", text="a barn owl"))).updated == ["a"]
     assert await empty.arefresh_ref_docs([Document(id_="a", text="a barn owl"), fox]) == [False, True]
+
+
+def test_a_tenant_stays_within(writable, nodes):
+    tenant = TreeRetriever(writable.index.narrowed({"animal": "fox"}), similarity_top_k=100)
+    theirs, mine = "owl-river", "fox-river"
+    assert [node.node_id for node in tenant.get_nodes([theirs, mine])] == [mine]
+    assert tenant.delete_nodes([theirs]) == tenant.delete_ref_doc("doc-owl") == []
+    with pytest.raises(NotFoundError, match=theirs):
+        tenant.explain("the owl", theirs)
+    smuggled = TextNode(id_="new", text="an owl", metadata={"animal": "owl"})
+    taken = TextNode(id_=theirs, text="a fox", metadata={"animal": "fox"})
+    for node in (smuggled, taken):
+        with pytest.raises(InputError, match=node.node_id):
+            tenant.upsert([node])
+    assert {result.node.metadata["animal"] for result in tenant.retrieve("the owl")} == {"fox"}
+    assert len(tenant.retrieve(PalmetteQuery("the owl", filters={"animal": "owl"}))) == 0
+    assert sorted(node.node_id for node in writable.get_nodes(n.node_id for n in nodes)) == sorted(
+        node.node_id for node in nodes
+    )

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.errors import ConfigError, MissingExtraError
-from palmette.search import engine as engines
+from palmette.search import exact as engines
 from palmette.search import get_threads, kernels, set_threads
-from palmette.search.engine import Block, Engine, engine_named, top_k
+from palmette.search.block import Block, Engine
+from palmette.search.engine import engine_named, top_k
 from palmette.search.probe import Found, Probe
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
@@ -109,7 +110,7 @@ def test_tiles_batches_and_threads_change_nothing(
     data, queries, keys = distributions(rng, 900, 24), distributions(rng, 30, 24), np.arange(900) * 3
     expected = brute(data, keys, queries, metric, 40)
     monkeypatch.setattr(engines, "_TILE", tile)
-    monkeypatch.setattr(engines, "_BATCH", 11)
+    monkeypatch.setattr("palmette.search.engine._BATCH", 11)
     monkeypatch.setattr(engines, "_WORTH_A_THREAD", 1)
     try:
         for threads in (1, 3):

@@ -9,10 +9,13 @@ import re
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from palmette.cli.parser import example
 from palmette.config import Config
+
+if TYPE_CHECKING:
+    from palmette.model import Model
 
 FILLED_IN = {"width"}
 """Config fields that training fills in."""
@@ -82,10 +85,12 @@ def _chosen(args: argparse.Namespace, config: type[Config]) -> dict[str, Any]:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Train, save, say what came out."""
+    """Train, save, say what came out; of several processes, the main one saves and speaks."""
     from palmette.data import load_data
     from palmette.registry import model_class
+    from palmette.training import finish, main_process
 
+    main = main_process()
     cls = model_class(args.method)
     options = _chosen(args, cls.config_class) | _chosen(args, cls.training_class)
     model = cls._fit(
@@ -95,9 +100,14 @@ def run(args: argparse.Namespace) -> None:
         device=args.device,
         output_dir=args.state or args.out.with_name(args.out.name + ".training"),
         resume=args.resume,
-        progress=False if args.quiet else None,
+        progress=None if main and not args.quiet else False,
     )
-    path = model.save_pretrained(args.out)
+    if main:
+        _report(args, model, model.save_pretrained(args.out))
+    finish()
+
+
+def _report(args: argparse.Namespace, model: Model, path: Path) -> None:
     record = model.record
     if args.json:
         print(

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from palmette.config import check_keys, check_range
 from palmette.encoder.base import Encoder
+from palmette.encoder.device import check_device
 from palmette.encoder.fake import FakeEncoder
 from palmette.encoder.files import check_folder, fingerprint
 from palmette.encoder.resolve import resolve
@@ -47,7 +48,7 @@ def load_encoder(
         token: For private repositories.
         cache_dir: Instead of the Hub's usual cache.
         local_files_only: Never ask the network.
-        device: ``cuda``, ``mps``, ``cpu``; by default the first of these that is there.
+        device: ``cuda``, ``cuda:1``, ``mps``, ``cpu``; by default the best that is there.
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: see :func:`auto_precision`.
         batch_size: Texts per forward pass.
         max_length: Tokens per text; by default the model's own limit.
@@ -59,6 +60,8 @@ def load_encoder(
 
         check_range("load_encoder", "threads", threads, 1)
         torch.set_num_threads(threads)
+    if device is not None:  # an encoder that has its device, or needs none, takes no unusable one either
+        check_device(device)
     if isinstance(name_or_encoder, Encoder):
         return name_or_encoder
     expected = None
@@ -108,14 +111,9 @@ def _load(
     batch_size: int,
     max_length: int | None,
 ) -> Encoder:
-    import torch
+    from palmette.encoder.sentence import PRECISIONS, SentenceEncoder, auto_precision
 
-    from palmette.encoder.sentence import PRECISIONS, SentenceEncoder, auto_device, auto_precision
-
-    try:
-        where = torch.device(device) if device is not None else auto_device()
-    except RuntimeError as error:
-        raise ConfigError(f"device must be cuda, mps, cpu or such, got {device!r}") from error
+    where = check_device(device)
     if dtype not in ("auto", *PRECISIONS):
         raise ConfigError(f"dtype must be auto, {', '.join(PRECISIONS)}; got {dtype!r}")
     precision = auto_precision(where) if dtype == "auto" else dtype

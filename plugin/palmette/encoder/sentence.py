@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from palmette.encoder.base import Encoder, Kind, Output, States
+from palmette.encoder.device import check_device
 from palmette.encoder.files import fingerprint
 from palmette.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["PRECISIONS", "SentenceEncoder", "auto_device", "auto_precision"]
+__all__ = ["PRECISIONS", "SentenceEncoder", "auto_precision"]
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 
@@ -55,7 +56,7 @@ class SentenceEncoder(Encoder):
     ) -> None:
         super().__init__()
         self.name, self.revision = name, revision
-        self.device = device or auto_device()
+        self.device = check_device(device)
         self.precision = precision
         self.batch_size = self._size(batch_size)
         # Passes that stay in a CPU's cache are a fifth to a third faster than 32 long texts.
@@ -135,13 +136,6 @@ class SentenceEncoder(Encoder):
             self._model.max_seq_length = asked
             return asked
         return int(own) if own and own < 1_000_000 else 8192
-
-
-def auto_device() -> torch.device:
-    """The fastest device there is: cuda, then mps, then cpu."""
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def auto_precision(device: torch.device) -> str:

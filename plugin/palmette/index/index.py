@@ -184,7 +184,7 @@ class Index:
     @property
     def engine(self) -> str:
         """What scans the arrays: ``exact``, ``faiss`` or the backend's own."""
-        return str(getattr(self.backend, "engine", "exact"))
+        return self.backend.engine
 
     @property
     def within(self) -> Filter | None:

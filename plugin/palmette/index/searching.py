@@ -67,7 +67,7 @@ class Searched:
     def ranking(self) -> Ranking:
         """Ids and scores only."""
         wanted = np.unique(self.found.keys[self.found.keys >= 0]).tolist()
-        named = dict(zip(wanted, (found.key for found in self.view.documents(wanted)), strict=True))
+        named = dict(zip(wanted, self.view.ids(wanted), strict=True))
         ids = [[named[key] for key in row if key >= 0] for row in self.found.keys.tolist()]
         scores = [row[: len(kept)] for row, kept in zip(self.found.scores.tolist(), ids, strict=True)]
         return Ranking(ids, scores, self.found.compared / max(1, len(self.view)))

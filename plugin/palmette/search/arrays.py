@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.search.engine import Block, ExactEngine, top_k
+from palmette.search.block import Block
+from palmette.search.engine import top_k
+from palmette.search.exact import ExactEngine
 from palmette.search.kernels import folded
 from palmette.search.probe import Found, Keys, Probe
 from palmette.types import Document
@@ -36,6 +38,10 @@ class ArrayView:
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """The documents of these rows."""
         return [self.given[key] for key in keys]
+
+    def ids(self, keys: Sequence[int]) -> list[str]:
+        """The ids of these rows."""
+        return [self.given[key].key for key in keys]
 
     def array(self, name: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of an array."""

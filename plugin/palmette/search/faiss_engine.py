@@ -13,7 +13,8 @@ import numpy as np
 
 from palmette.errors import MissingExtraError
 from palmette.search import kernels
-from palmette.search.engine import Block, ExactEngine, Proposals
+from palmette.search.block import Block, Proposals
+from palmette.search.exact import ExactEngine
 from palmette.search.kernels import Rows
 from palmette.search.probe import Floats, Metric
 from palmette.search.threads import get_threads

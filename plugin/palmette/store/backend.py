@@ -32,6 +32,8 @@ class BackendStats:
     reclaimable: int
     """Documents deleted or replaced whose space ``compact`` would give back."""
     location: str
+    engine: str
+    """What searches: ``exact``, ``faiss``, or a backend's own."""
 
 
 class View(Protocol):
@@ -47,6 +49,10 @@ class View(Protocol):
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """The documents under these keys, in this order."""
+        ...
+
+    def ids(self, keys: Sequence[int]) -> list[str]:
+        """The ids of the documents under these keys, in this order, without reading the documents."""
         ...
 
     def array(self, name: str, keys: Sequence[int]) -> NDArray[np.generic]:
@@ -81,6 +87,11 @@ class Writer(Protocol):
 class Backend(Protocol):
     """Holds documents and their arrays; many readers, one writer at a time."""
 
+    @property
+    def engine(self) -> str:
+        """What scans the arrays: ``exact``, ``faiss``, or a vector database's name."""
+        ...
+
     def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
         """A consistent view, narrowed by a filter that is applied before any ranking."""
         ...
@@ -110,5 +121,5 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """Release files and locks; further calls raise StoreError."""
+        """Release files and locks; further calls raise StoreError. Does nothing on a narrowed backend."""
         ...

@@ -10,7 +10,20 @@ from typing import Any
 from palmette.errors import InputError
 from palmette.types import Metadata
 
-__all__ = ["INT64", "And", "Condition", "Filter", "Ids", "Not", "Or", "Scalar", "flatten", "holds", "names"]
+__all__ = [
+    "INT64",
+    "And",
+    "Condition",
+    "Filter",
+    "Ids",
+    "Narrowed",
+    "Not",
+    "Or",
+    "Scalar",
+    "flatten",
+    "holds",
+    "names",
+]
 
 Scalar = str | int | float
 INT64 = 2**63
@@ -48,6 +61,11 @@ class And:
     """Every part holds."""
 
     parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True)
+class Narrowed(And):
+    """A view's own filter, then perhaps its user's, who must not learn of anything outside the first."""
 
 
 @dataclass(frozen=True)

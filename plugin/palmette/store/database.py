@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from palmette.errors import (
     CorruptIndexError,
@@ -128,7 +127,7 @@ class Pool:
         self.read_only = False
         self._durable = durable
         self._busy_timeout = busy_timeout
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finaliser may close the pool inside a call of the same thread
         self._idle: list[sqlite3.Connection] = []
         self._frozen: tuple[int, int, bool] | None = None
         self._closed = False
@@ -197,7 +196,7 @@ class Pool:
         return self._connect("immutable=1")
 
     def _connect(self, mode: str) -> sqlite3.Connection:
-        uri = f"file:{quote(str((self.folder / DATABASE).absolute()))}?{mode}"
+        uri = f"{(self.folder / DATABASE).absolute().as_uri()}?{mode}"
         connection = sqlite3.connect(
             uri, uri=True, timeout=self._busy_timeout, isolation_level=None, check_same_thread=False
         )

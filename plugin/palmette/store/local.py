@@ -203,7 +203,9 @@ class LocalBackend:
                 connection.execute("PRAGMA page_size"),
             )
         size = pages * page + sum(segment.bytes for segment in snapshot.segments)
-        return BackendStats(len(snapshot.keys), size, len(snapshot.segments), reclaimable, str(self.path))
+        return BackendStats(
+            len(snapshot.keys), size, len(snapshot.segments), reclaimable, str(self.path), self.engine
+        )
 
     def compact(self) -> None:
         """Give back the space of deleted documents; results and keys do not change."""

@@ -125,8 +125,10 @@ def check_specs(arrays: Sequence[ArraySpec]) -> None:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make renames in the folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    """Make renames in the folder survive a power cut; nothing to do where folders cannot be opened (Windows)."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

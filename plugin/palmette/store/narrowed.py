@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import DuplicateIdError, InputError
 from palmette.store.backend import Backend, BackendStats, View, Writer
-from palmette.store.filters import Filter, both, matches
+from palmette.store.conditions import Narrowed
+from palmette.store.filters import Filter, both, matches, parse_filter
 from palmette.types import Document
 
 __all__ = ["NarrowedBackend"]
@@ -29,7 +31,11 @@ class NarrowedBackend:
     @property
     def engine(self) -> str:
         """That of the whole backend."""
-        return str(getattr(self.backend, "engine", "exact"))
+        return self.backend.engine
+
+    def _joined(self, filter: Mapping[str, Any] | Filter | None) -> Filter:
+        asked = parse_filter(filter)
+        return Narrowed((self.within,) if asked is None else (self.within, asked))
 
     def shows(self, document: Document) -> bool:
         """Whether a document passes the filter."""
@@ -37,7 +43,7 @@ class NarrowedBackend:
 
     def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
         """A view through both filters."""
-        return self.backend.read(both(self.within, filter))
+        return self.backend.read(self._joined(filter))
 
     @contextmanager
     def write(self) -> Iterator[Writer]:
@@ -51,23 +57,25 @@ class NarrowedBackend:
 
     def scan(self, filter: Filter | None = None) -> Iterator[Document]:
         """All documents that pass both filters."""
-        return self.backend.scan(both(self.within, filter))
+        return self.backend.scan(self._joined(filter))
 
     def stats(self) -> BackendStats:
-        """Those of the whole backend."""
-        return self.backend.stats()
+        """How many documents pass; sizes are 0, since files hold the documents of all."""
+        with self.read() as view:
+            documents = len(view)
+        whole = self.backend.stats()
+        return BackendStats(documents, 0, 0, 0, whole.location, whole.engine)
 
     def compact(self) -> None:
-        """Of the whole backend."""
+        """Compact the files, which all documents share: what anyone deleted; no result changes."""
         self.backend.compact()
 
     def verify(self) -> None:
-        """Of the whole backend."""
+        """Check the files, which all documents share: damage anywhere raises, and names files only."""
         self.backend.verify()
 
     def close(self) -> None:
-        """Of the whole backend."""
-        self.backend.close()
+        """Nothing: others read the whole backend, and only its owner closes it."""
 
 
 class _NarrowedWriter:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import CorruptIndexError
-from palmette.search.engine import Block
+from palmette.search.block import Block
 from palmette.search.kernels import folded
 from palmette.search.probe import ArraySpec, Keys
 from palmette.store.manifest import fsync_folder

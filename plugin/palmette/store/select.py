@@ -152,19 +152,36 @@ def _sql(condition: Condition) -> tuple[str, list[Scalar]]:
     return f"{start} AND value IN ({', '.join('?' * len(values))})", [name, *values]
 
 
-def check_names(connection: sqlite3.Connection, filter: Filter) -> None:
-    """Raise for a name that no document has: it is misspelt more often than meant."""
+def check_names(
+    connection: sqlite3.Connection, filter: Filter, visible: Keys | None = None, *, hint: bool = True
+) -> None:
+    """Raise for a name that no document (none of the ``visible`` ones) has: it is misspelt more often than meant."""
     for name in dict.fromkeys(names(filter)):
-        if connection.execute("SELECT 1 FROM metadata WHERE name = ? LIMIT 1", [name]).fetchone():
+        if _occurs(connection, name, visible):
             continue
-        known = _known_names(connection)
-        near = get_close_matches(name, known, n=3) or [one for one in known if one.startswith(name + ".")]
-        hint = f" Did you mean {' or '.join(map(repr, near[:3]))}?" if near else ""
-        listed = ", ".join(known[:30]) + (", …" if len(known) > 30 else "")
+        told = _hint(connection, name, visible) if hint else ""
         raise FilterError(
-            f"the filter asks for {name!r}, but no document has metadata of that name.{hint} "
-            f"Names: {listed or 'none'}. To allow for it, test {{{name!r}: {{'$exists': …}}}}"
+            f"the filter asks for {name!r}, but no document has metadata of that name.{told} "
+            f"To allow for it, test {{{name!r}: {{'$exists': …}}}}"
         )
+
+
+def _hint(connection: sqlite3.Connection, name: str, visible: Keys | None) -> str:
+    known = [one for one in _known_names(connection) if visible is None or _occurs(connection, one, visible)]
+    near = get_close_matches(name, known, n=3) or [one for one in known if one.startswith(name + ".")]
+    hint = f" Did you mean {' or '.join(map(repr, near[:3]))}?" if near else ""
+    listed = ", ".join(known[:30]) + (", …" if len(known) > 30 else "")
+    return f"{hint} Names: {listed or 'none'}."
+
+
+def _occurs(connection: sqlite3.Connection, name: str, visible: Keys | None) -> bool:
+    rows = connection.execute("SELECT key FROM metadata WHERE name = ?", [name])
+    if visible is None:
+        return rows.fetchone() is not None
+    while some := rows.fetchmany(_SOME):
+        if np.isin([key for (key,) in some], visible).any():
+            return True
+    return False
 
 
 def _known_names(connection: sqlite3.Connection) -> list[str]:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import StoreError
-from palmette.search.engine import Block
+from palmette.search.block import Block
 from palmette.search.probe import ArraySpec, Keys
-from palmette.store.conditions import Filter
+from palmette.store.conditions import Filter, Narrowed
 from palmette.store.database import read_meta
 from palmette.store.segments import Segment, damaged
 from palmette.store.select import check_names, select_keys
@@ -49,14 +49,27 @@ class Snapshot:
             if filter in self._filtered:
                 self._filtered.move_to_end(filter)
                 return self._filtered[filter]
-        if len(self.keys):
-            check_names(connection, filter)
+        self._check(connection, filter)
         keys = select_keys(connection, filter, self.keys)
         with self._lock:
             self._filtered[filter] = keys
             while sum(map(len, self._filtered.values())) > _KEYS_KEPT and len(self._filtered) > 1:
                 self._filtered.popitem(last=False)
         return keys
+
+    def _check(self, connection: sqlite3.Connection, filter: Filter) -> None:
+        """Refuse names that nothing has: nothing in the view, where the index is narrowed."""
+        match filter:
+            case Narrowed((within, asked)):
+                visible = self.select(connection, Narrowed((within,)))
+                if len(visible):
+                    check_names(connection, asked, visible)
+            case Narrowed((within,)):
+                if len(self.keys):
+                    check_names(connection, within, hint=False)
+            case _:
+                if len(self.keys):
+                    check_names(connection, filter)
 
     def blocks(self, keys: Keys, name: str, fold: int) -> Iterator[tuple[Block, NDArray[np.int64] | None]]:
         """The segments that hold some of these keys, and the rows to look at."""

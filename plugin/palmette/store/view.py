@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import EncodingError, InputError, NotFoundError, StoreError
-from palmette.search.engine import Engine, top_k
+from palmette.search.block import Engine
+from palmette.search.engine import top_k
 from palmette.search.probe import ArraySpec, Found, Keys, Probe
 from palmette.store.database import storage_errors
 from palmette.store.filters import Filter
@@ -85,6 +86,12 @@ class LocalView:
         wanted = self._known(keys).tolist()
         rows = self._query(f"SELECT key, {COLUMNS} FROM documents WHERE key IN ({{}})", wanted)
         found = {key: document_of(*row) for key, *row in rows}
+        return [found[key] for key in wanted]
+
+    def ids(self, keys: Sequence[int]) -> list[str]:
+        """The ids of the documents under these keys, in this order."""
+        wanted = self._known(keys).tolist()
+        found: dict[int, str] = dict(self._query("SELECT key, id FROM documents WHERE key IN ({})", wanted))
         return [found[key] for key in wanted]
 
     def array(self, name: str, keys: Sequence[int]) -> NDArray[np.generic]:

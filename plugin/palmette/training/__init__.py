@@ -6,10 +6,20 @@ weights restored, a JSON log, and a resume that ends where an unbroken run would
 a function of (seed, step), so nothing but the step has to be remembered to draw the same numbers again.
 
 Several GPUs: start the same command with ``accelerate launch``; every process draws its own batches and the
-gradients are averaged.
+gradients are averaged. The main process validates, saves and speaks for all.
 """
 
 from palmette.training.config import TrainingConfig, TrainingOptions
 from palmette.training.loop import Task, Trained, train
+from palmette.training.processes import finish, main_first, main_process
 
-__all__ = ["Task", "Trained", "TrainingConfig", "TrainingOptions", "train"]
+__all__ = [
+    "Task",
+    "Trained",
+    "TrainingConfig",
+    "TrainingOptions",
+    "finish",
+    "main_first",
+    "main_process",
+    "train",
+]

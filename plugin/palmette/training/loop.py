@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -12,14 +11,14 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from palmette.errors import ConfigError, TrainingError
 from palmette.training.config import TrainingConfig
-from palmette.training.state import TrainingState
+from palmette.training.processes import processes
+from palmette.training.state import TrainingState, unwritable
 
 __all__ = ["Task", "Trained", "train"]
 
@@ -56,7 +55,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run did."""
+    """What a run did; of several processes, only the main one should save it and speak of it."""
 
     steps: int
     best_step: int
@@ -64,6 +63,7 @@ class Trained:
     seconds: float
     stopped_early: bool
     history: list[dict[str, Any]] = field(default_factory=list)
+    main_process: bool = True
 
 
 def _generator(*seeds: int) -> torch.Generator:
@@ -78,10 +78,6 @@ def _rows(config: TrainingConfig, size: int, step: int, process: int) -> NDArray
     epoch, index = divmod(step, per_epoch)
     order = torch.randperm(size, generator=_generator(config.seed, 1, epoch, process))
     return order[index * batch : (index + 1) * batch].numpy()
-
-
-def _accelerator(device: str | None) -> Accelerator:
-    return Accelerator(cpu=device is not None and torch.device(device).type == "cpu")
 
 
 def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
@@ -107,51 +103,73 @@ class _Loop:
         self, task: Task, config: TrainingConfig, device: str | None, output_dir: Path | None
     ) -> None:
         self.task, self.config = task, config
-        self.accelerator = _accelerator(device)
-        task.to(self.accelerator.device)
-        optimizer = torch.optim.AdamW(_groups(task.module, config), lr=config.learning_rate)
-        self.module, self.optimizer = self.accelerator.prepare(task.module, optimizer)
+        self.processes = processes(device)
+        self.device, self.main = self.processes.device, self.processes.rank == 0
+        task.to(self.device)
+        self.module = self.processes.prepare(task.module)
+        self.optimizer = torch.optim.AdamW(_groups(task.module, config), lr=config.learning_rate)
         self.state = TrainingState.fresh(task.module)
-        self.store = output_dir if self.accelerator.is_main_process else None
-        self.running: float | None = None
+        self.store = output_dir if self.main else None
+        # Reading a value off a GPU waits for it: losses stay there until a validation or a save.
+        self.eager = self.processes.alone and self.device.type == "cpu"
+        self.precise = torch.float64 if self.device.type == "cpu" else torch.float32
+        self.running: Tensor | None = None
+        self.bad_step = torch.tensor(-1, device=self.device)
+        self.bad_loss = torch.tensor(0.0, device=self.device, dtype=self.precise)
 
     def resume(self, path: Path) -> None:
         """Go on from a saved state, when there is one."""
         self.state = TrainingState.load(path, self.task.module, self.optimizer, self.config, self.task.size())
-        self.running = self.state.history[-1].get("loss") if self.state.history else None
+        if len({self.state.step, self.processes.agree(self.state.step)}) > 1:
+            raise TrainingError(f"not all processes see {path}: use an output_dir on a disk that they share")
+        loss = self.state.history[-1].get("loss") if self.state.history else None
+        self.running = None if loss is None else torch.tensor(loss, device=self.device, dtype=self.precise)
 
-    def step(self, step: int) -> float:
-        """One optimiser step; returns the loss."""
-        config, device = self.config, self.accelerator.device
+    def step(self, step: int) -> None:
+        """One optimiser step."""
+        config, device = self.config, self.device
         for group in self.optimizer.param_groups:
             group["lr"] = config.rate(step)
-        process = self.accelerator.process_index
+        process = self.processes.rank
         rows = _rows(config, self.task.size(), step, process)
         devices = [device] if device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), _autocast(config, device):
             generator = _generator(config.seed, 2, step, process)
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))  # dropout
             loss = self.task.loss(self.module, rows, generator)
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise TrainingError(
-                f"the loss became {value} at step {step} of {config.steps}: try a lower learning_rate "
-                f"(now {config.learning_rate:g}) or precision='float32' (now {config.precision!r})"
-            )
+        value = loss.detach().to(self.precise)
+        fresh = (self.bad_step < 0) & ~torch.isfinite(value)
+        self.bad_step = torch.where(fresh, step, self.bad_step)
+        self.bad_loss = torch.where(fresh, value, self.bad_loss)
+        if self.eager:
+            self.check()
         self.optimizer.zero_grad(set_to_none=True)
-        self.accelerator.backward(loss)
+        torch.autograd.backward(loss)
         if config.clip:
-            self.accelerator.clip_grad_norm_(self.module.parameters(), config.clip)
+            self.processes.clip(self.module.parameters(), config.clip)
         self.optimizer.step()
         self.running = value if self.running is None else 0.9 * self.running + 0.1 * value
-        return value
+
+    def check(self) -> None:
+        """Raise, in all processes, when a loss of any was not finite, and name the first such step."""
+        found = self.processes.gather((int(self.bad_step), float(self.bad_loss)))
+        bad = sorted((step, value) for step, value in found if step >= 0)
+        if bad:
+            step, value = bad[0]
+            raise TrainingError(
+                f"the loss became {value} at step {step} of {self.config.steps}: try a lower learning_rate "
+                f"(now {self.config.learning_rate:g}) or precision='float32' (now {self.config.precision!r})"
+            )
 
     def validate(self, step: int) -> dict[str, float]:
         """Score the weights after ``step`` steps and remember them when they are the best so far."""
-        self.module.eval()
-        with torch.inference_mode():
-            metrics = self.task.validate(self.task.module)
-        self.module.train()
+        metrics: dict[str, float] = {}
+        if self.main:  # one opinion for all: they must stop, and take the best weights, together
+            self.module.eval()
+            with torch.inference_mode():
+                metrics = self.task.validate(self.task.module)
+            self.module.train()
+        metrics = self.processes.agree(metrics)
         if not metrics:
             return {}
         score = metrics[self.task.metric]
@@ -161,7 +179,7 @@ class _Loop:
 
     def record(self, step: int, **values: Any) -> None:
         """Add a line to the history and to the log."""
-        entry = {"step": step, "seconds": round(self.state.seconds, 3), **values}
+        entry = self.processes.agree({"step": step, "seconds": round(self.state.seconds, 3), **values})
         self.state.log(entry, self.store)
 
     def save(self, step: int) -> None:
@@ -183,12 +201,16 @@ def _run(loop: _Loop, bar: Any) -> tuple[int, bool]:
         clock = time.monotonic()
         bar.update(1)
         due = done % config.interval == 0 or last
+        saving = (due if config.save_every is None else done % config.save_every == 0) or last
+        if (due or saving) and not loop.eager:
+            loop.check()
         if due:
-            metrics = loop.validate(done)
-            loop.record(done, loss=loop.running, rate=config.rate(step), metrics=metrics)
+            assert loop.running is not None
+            metrics, loss = loop.validate(done), float(loop.running)
+            loop.record(done, loss=loss, rate=config.rate(step), metrics=metrics)
             if metrics:
-                bar.set_postfix(loss=f"{loop.running:.3f}", **{task.metric: f"{metrics[task.metric]:.3f}"})
-        if (due if config.save_every is None else done % config.save_every == 0) or last:
+                bar.set_postfix(loss=f"{loss:.3f}", **{task.metric: f"{metrics[task.metric]:.3f}"})
+        if saving:
             loop.save(done)
         if loop.state.stopped(config):
             loop.save(done)
@@ -211,7 +233,7 @@ def train(
     Args:
         task: What to learn.
         config: How.
-        device: ``"cpu"`` keeps off the GPU; otherwise the best device there is.
+        device: Where to train; ``None`` for the best there is. Of several processes each takes its own GPU.
         output_dir: Where the state (``training.safetensors``) and the log (``training.jsonl``) go; ``None`` keeps none.
         resume: Go on from the state in ``output_dir``; without one, start anew.
         progress: A progress bar; ``None`` shows it on a terminal only.
@@ -225,14 +247,17 @@ def train(
     if resume and output_dir is None:
         raise ConfigError("resume=True needs the output_dir of the run to go on with")
     folder = None if output_dir is None else Path(output_dir)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
     loop = _Loop(task, config, device, folder)
+    if loop.store is not None:
+        try:
+            loop.store.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(loop.store, error) from error
     if resume and folder is not None:
         loop.resume(folder)
     loop.module.train()
     hidden = None if progress is None else not progress
-    quiet = True if not loop.accelerator.is_main_process else hidden
+    quiet = hidden if loop.main else True
     with tqdm(total=config.steps, initial=loop.state.step, desc=label, unit="step", disable=quiet) as bar:
         steps, stopped = (loop.state.step, True) if loop.state.stopped(config) else _run(loop, bar)
     loop.state.restore(task.module)
@@ -244,4 +269,5 @@ def train(
         seconds=loop.state.seconds,
         stopped_early=stopped,
         history=loop.state.history,
+        main_process=loop.main,
     )

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from palmette.errors import TrainingError
 from palmette.training.config import TrainingConfig
 
-__all__ = ["TrainingState"]
+__all__ = ["TrainingState", "unwritable"]
 
 STATE, LOG = "training.safetensors", "training.jsonl"
 
@@ -164,5 +165,16 @@ def _replace(path: Path, write: Any) -> None:
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise unwritable(path.parent, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def unwritable(folder: Path, error: Exception) -> TrainingError:
+    """What to say where the state cannot be kept."""
+    return TrainingError(
+        f"the training state cannot be written to {str(folder)!r} ({error}): "
+        "give an output_dir (--state) with room that you may write"
+    )

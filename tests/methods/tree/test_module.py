@@ -7,7 +7,7 @@ from palmette.errors import ConfigError
 from palmette.losses import info_nce, ntvd
 from palmette.methods.tree import TreeConfig
 from palmette.methods.tree.module import Tree, coarsen, propagate
-from palmette.methods.tree.start import begin, fit_multiplier
+from palmette.methods.tree.start import PART, begin, fit_multiplier
 from palmette.methods.tree.task import TreeTask
 
 
@@ -82,6 +82,16 @@ def test_a_principal_start_keeps_the_encoders_neighbours() -> None:
         for a, b in zip(cosine.topk(10).indices.tolist(), overlap.topk(10).indices.tolist(), strict=True)
     ]
     assert sum(shared) / len(shared) > 0.6  # a random start at the same slopes finds about half of that
+
+
+def test_a_principal_start_has_the_directions_of_the_decomposition() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(PART + 9, 5, generator=generator) * torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]) + 7
+    _, _, axes = torch.linalg.svd((x - x.mean(0)).double(), full_matrices=False)
+    tree = Tree(TreeConfig(depth=3, width=5))
+    begin(tree, x, generator)
+    found = torch.nn.functional.normalize(tree.directions.detach()[:5], dim=1)
+    torch.testing.assert_close((found * axes.float()).sum(1).abs(), torch.ones(5), atol=1e-4, rtol=0)
 
 
 def test_the_average_document_goes_either_way() -> None:

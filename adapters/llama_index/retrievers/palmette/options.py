@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import IndexNode, TransformComponent
 
 from llama_index.retrievers.palmette.filters import Filters
-
-if TYPE_CHECKING:
-    from llama_index.retrievers.palmette.retriever import PalmetteRetriever
 
 __all__ = ["Options", "SearchOption", "given"]
 
@@ -32,16 +29,22 @@ class Options(TypedDict, total=False):
     verbose: bool
 
 
+class _Searching(Protocol):
+    """What has search options: a retriever."""
+
+    search_options: dict[str, Any]
+
+
 class SearchOption(Generic[T]):
     """A search option of the method as a typed attribute of its retriever."""
 
-    def __set_name__(self, owner: type[PalmetteRetriever], name: str) -> None:
+    def __set_name__(self, owner: type[_Searching], name: str) -> None:
         self.name = name
 
-    def __get__(self, retriever: PalmetteRetriever, owner: type[PalmetteRetriever]) -> T | None:
+    def __get__(self, retriever: _Searching, owner: type[_Searching]) -> T | None:
         return retriever.search_options.get(self.name)
 
-    def __set__(self, retriever: PalmetteRetriever, value: T | None) -> None:
+    def __set__(self, retriever: _Searching, value: T | None) -> None:
         retriever.search_options = {**retriever.search_options, self.name: value}
 
 

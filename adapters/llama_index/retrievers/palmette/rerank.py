@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,13 +92,21 @@ class PalmetteRerank(BaseNodePostprocessor):
             EventPayload.TOP_K: self.top_n,
         }
         with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
-            documents = [Document(text=scored.node.get_content(MetadataMode.EMBED)) for scored in nodes]
-            scores = self._model.score(query_bundle.query_str, documents, **self.search_options)
-            ranked = sorted(zip(scores, nodes, strict=True), key=lambda pair: pair[0], reverse=True)
-            kept = [scored.model_copy(update={"score": score}) for score, scored in ranked[: self.top_n]]
+            texts = [scored.node.get_content(MetadataMode.EMBED) for scored in nodes]
+            scores = self._scores(query_bundle.query_str, texts)
+            lowest = min([0.0, *scores.values()])
+            best = sorted(range(len(nodes)), key=lambda place: -scores.get(place, -inf))[: self.top_n]
+            kept = [nodes[place].model_copy(update={"score": scores.get(place, lowest)}) for place in best]
             event.on_end(payload={EventPayload.NODES: kept})
         dispatcher.event(ReRankEndEvent(nodes=kept))
         return kept
+
+    def _scores(self, query: str, texts: list[str]) -> dict[int, float]:
+        """Scores by place, without the blank texts, which no encoder takes: those come last."""
+        filled = [place for place, text in enumerate(texts) if text.strip()]
+        documents = [Document(text=texts[place]) for place in filled]
+        found = self._model.score(query, documents, **self.search_options) if documents else ()
+        return dict(zip(filled, map(float, found), strict=True))
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None

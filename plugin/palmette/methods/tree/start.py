@@ -16,21 +16,38 @@ from palmette.methods.tree.module import Tree
 
 __all__ = ["begin", "fit_multiplier"]
 
+PART = 16_384
+"""Rows that are held in double precision at a time."""
+
 
 def _directions(config: TreeConfig, x: Tensor, generator: torch.Generator) -> Tensor:
     """Unit directions per split node, level by level: the principal ones first, random ones after."""
     drawn = torch.randn(config.splits, config.width, generator=generator)  # [N, d]
     directions: Tensor = drawn / drawn.norm(dim=1, keepdim=True)
     if config.start == "principal":
-        _, _, axes = torch.linalg.svd(x - x.mean(0), full_matrices=False)  # [min(n, d), d]
-        taken = min(len(axes), config.splits)
-        directions[:taken] = axes[:taken]
+        axes = _principal(x)[: config.splits]
+        directions[: len(axes)] = axes
     return directions
+
+
+def _principal(x: Tensor) -> Tensor:
+    """Principal directions of [n, d], widest first: [min(n, d), d].
+
+    Eigenvectors of the covariance, summed in pieces: the memory is that of [d, d], however many documents.
+    """
+    mean = x.mean(0, dtype=torch.float64)  # [d]
+    covariance = torch.zeros(len(mean), len(mean), dtype=torch.float64)  # [d, d]
+    for part in torch.split(x, PART):
+        centred = part.double() - mean
+        covariance += centred.T @ centred
+    _, vectors = torch.linalg.eigh(covariance)  # ascending, as columns
+    axes: Tensor = vectors.flip(1).T[: min(x.shape)].float()
+    return axes
 
 
 @torch.no_grad()
 def begin(tree: Tree, x: Tensor, generator: torch.Generator) -> None:
-    """Set directions, slopes and offsets from a sample of document embeddings [n, d]."""
+    """Set directions, slopes and offsets from the embeddings of all documents [n, d]."""
     config = tree.config
     x = x.float().cpu()
     levels = torch.log2(torch.arange(1, config.splits + 1).double() + 1e-9).floor()  # [N]: level of each node

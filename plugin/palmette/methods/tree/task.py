@@ -50,14 +50,18 @@ class TreeTask:
         return squares / squares.sum()
 
     def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator) -> Tensor:
-        """InfoNCE of a batch of pairs."""
+        """InfoNCE of a batch of pairs, against given negatives too where there are any."""
         level = self.draw(generator)
         queries, documents, known = self.pairs.batch(rows)  # [B, d], [B, d], [B, B]
-        reached = module(torch.cat([queries, documents]), level)  # [2B, 2^level]
-        similarity = ntvd(reached[: len(rows)], reached[len(rows) :])  # [B, B] in [−1, 0]
+        hard = self.pairs.hard_negatives(rows, generator)  # [M, d], [B, M]
+        texts = [queries, documents] if hard is None else [queries, documents, hard.documents]
+        reached = module(torch.cat(texts), level)  # [2B + M, 2^level]
+        queries, documents, others = torch.tensor_split(reached, (len(rows), 2 * len(rows)))
+        similarity = ntvd(queries, documents) * self.module.multiplier  # [B, B] in [−multiplier, 0]
+        extra = None if hard is None else ntvd(queries, others) * self.module.multiplier  # [B, M]
         # Under a level's loss the deeper splits take no part: an empty sum keeps their gradients defined (and zero).
         idle = sum(parameter.sum() for parameter in self.module.parameters()) * 0.0
-        return info_nce(similarity * self.module.multiplier, known) + idle
+        return info_nce(similarity, known, extra, hard.known if hard else None) + idle
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Retrieval quality on held-out queries: at the leaves, and over all levels."""

@@ -1,0 +1,48 @@
+"""What engines are and what they search."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from palmette.search import kernels
+from palmette.search.kernels import Rows
+from palmette.search.probe import Floats, Keys, Metric
+
+__all__ = ["Block", "Engine", "Proposals"]
+
+_T = TypeVar("_T")
+
+
+class Block:
+    """Rows to search, [N, d] float32 with their keys (rising), and what engines keep beside them."""
+
+    def __init__(self, data: Floats, keys: Keys) -> None:
+        self.data, self.keys = data, keys
+        self._kept: dict[object, Any] = {}
+        self._lock = threading.RLock()
+
+    def keep(self, name: object, build: Callable[[], _T]) -> _T:
+        """What ``build`` returned the first time: norms, or an engine's own index of this block."""
+        with self._lock:
+            if name not in self._kept:
+                self._kept[name] = build()
+            value: _T = self._kept[name]
+            return value
+
+    def scale(self, metric: Metric) -> float:
+        """The largest norm of a row, which bounds rounding errors."""
+        return self.keep(("scale", metric), lambda: kernels.largest_norm(self.data, metric))
+
+
+Proposals = tuple[Rows, Rows]
+"""(query number, row number), one pair per proposed row."""
+
+
+class Engine(Protocol):
+    """Proposes, for each query, rows that surely include the block's ``k`` best under exact scores."""
+
+    def propose(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Proposals:
+        """Search ``rows`` (rising; ``None`` for all of them)."""
+        ...

@@ -1,0 +1,109 @@
+"""The engine without extras: fast scores of every row, and all that rounding could have hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from palmette.search import kernels
+from palmette.search.block import Block, Proposals
+from palmette.search.kernels import Rows
+from palmette.search.probe import Floats, Metric
+from palmette.search.threads import get_threads, run_in_threads
+
+__all__ = ["ExactEngine", "rank_within"]
+
+_TILE = 8192  # rows scored between two looks at the running threshold
+_WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
+
+
+class ExactEngine:
+    """Scans every wanted row, and proposes what may still be among the best, given the rounding errors."""
+
+    def propose(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Proposals:
+        """Search ``rows`` (rising; ``None`` for all of them)."""
+        rows = block.keep("all rows", lambda: np.arange(len(block.keys))) if rows is None else rows
+        margin = 2 * kernels.error_bound(queries, block.scale(metric), metric)
+        work = len(rows) * block.data.shape[1] * len(queries)
+        # BLAS, behind inner products, has threads of its own.
+        parts = 1 if metric == "inner_product" else min(get_threads(), work // _WORTH_A_THREAD + 1, len(rows))
+        scans = [_Scan(block.data, part, queries, metric, k, margin) for part in np.array_split(rows, parts)]
+        return _Contenders.join(run_in_threads([scan.run for scan in scans])).proposals()
+
+
+@dataclass
+class _Scan:
+    """One thread's share of a search."""
+
+    data: Floats
+    rows: Rows
+    queries: Floats
+    metric: Metric
+    k: int
+    margin: Floats
+
+    def run(self) -> _Contenders:
+        found = _Contenders(self.k, self.margin)
+        for start in range(0, len(self.rows), _TILE):
+            tile = self.rows[start : start + _TILE]
+            found.add(kernels.fast_scores(self.data, tile, self.queries, self.metric), tile)
+        return found
+
+
+class _Contenders:
+    """Rows whose fast score is at most ``margin`` [Q] under the k-th best fast score seen so far."""
+
+    def __init__(self, k: int, margin: Floats) -> None:
+        self.k, self.margin = k, margin
+        self.floor = np.full(len(margin), -np.inf, np.float32)  # [Q]
+        self.pieces: list[tuple[Rows, Rows, Floats]] = []  # (query, row, score)
+        self.size, self.limit = 0, 2 * k * len(margin) + _TILE
+
+    def add(self, scores: Floats, rows: Rows) -> None:
+        """Take the contenders of a tile: scores [Q, len(rows)]."""
+        if self.size == 0 and len(rows) > self.k:
+            self.floor = np.partition(scores, len(rows) - self.k, axis=1)[:, len(rows) - self.k]
+        of, at = np.nonzero(scores >= (self.floor - self.margin)[:, None])
+        self._append(of, rows[at], scores[of, at])
+
+    def _append(self, of: Rows, rows: Rows, scores: Floats) -> None:
+        self.pieces.append((of, rows, scores))
+        self.size += len(of)
+        if self.size > self.limit:
+            self._tighten()
+            self.limit = max(self.limit, 2 * self.size)
+
+    def _tighten(self) -> None:
+        of, rows, scores = (np.concatenate(parts) for parts in zip(*self.pieces, strict=True))
+        order = np.lexsort((-scores, of))
+        last = order[rank_within(of[order]) == self.k - 1]  # the k-th best of each query that has so many
+        self.floor[of[last]] = scores[last]
+        kept = scores >= (self.floor - self.margin)[of]
+        self.pieces = [(of[kept], rows[kept], scores[kept])]
+        self.size = int(kept.sum())
+
+    @classmethod
+    def join(cls, several: Sequence[_Contenders]) -> _Contenders:
+        """Merge what the threads found."""
+        joined = cls(several[0].k, several[0].margin)
+        joined.floor = np.maximum.reduce([one.floor for one in several])
+        for one in several:
+            for piece in one.pieces:
+                joined._append(*piece)
+        return joined
+
+    def proposals(self) -> Proposals:
+        """What is left when the last floor is applied."""
+        self._tighten()
+        [(of, rows, _)] = self.pieces
+        return of, rows
+
+
+def rank_within(groups: Rows) -> Rows:
+    """Position within each run of equal numbers: [4, 4, 7, 7, 7] → [0, 1, 0, 1, 2]."""
+    places = np.arange(len(groups))
+    first = np.ones(len(groups), bool)
+    first[1:] = groups[1:] != groups[:-1]
+    return places - np.maximum.accumulate(np.where(first, places, 0))
