@@ -474,6 +474,19 @@ def test_small_changes_do_not_hold_the_lock_while_they_encode(model: Model, tmp_
     assert len(refused) == 1, "the decision was made again under the lock"
 
 
+def test_index_and_checkpoint_are_not_confused(model: Model, tmp_path) -> None:
+    from palmette import load_model
+    from palmette.errors import CheckpointError
+
+    model.save_pretrained(tmp_path / "ckpt")
+    Index.create(tmp_path / "i", model).close()
+    with pytest.raises(InputError, match="is a checkpoint, not an index"):
+        Index.open(tmp_path / "ckpt")
+    with pytest.raises(CheckpointError, match=r"is an index: use Index\.open"):
+        load_model(tmp_path / "i")
+    assert load_model(tmp_path / "i" / "model").fingerprint == model.fingerprint
+
+
 def test_a_failed_copy_leaves_nothing(index: Index, tmp_path, monkeypatch) -> None:
     def fail(self, path):
         raise OSError(28, "No space left on device")

@@ -127,6 +127,19 @@ def test_resume_needs_the_same_settings_and_a_readable_state(tmp_path: Path) -> 
             resume=True,
         )
     state = tmp_path / "training.safetensors"
+    flipped = bytearray(state.read_bytes())
+    flipped[-5] ^= 1
+    whole = state.read_bytes()
+    state.write_bytes(flipped)
+    with pytest.raises(TrainingError, match="damaged"):
+        train(
+            Quadratic(),
+            TrainingConfig(steps=10, batch_size=8),
+            device="cpu",
+            output_dir=tmp_path,
+            resume=True,
+        )
+    state.write_bytes(whole)
     state.write_bytes(state.read_bytes()[:100])
     with pytest.raises(TrainingError, match="delete it to start anew"):
         train(

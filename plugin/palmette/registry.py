@@ -40,6 +40,8 @@ def load_model(repo_or_dir: str | Path, *, revision: str | None = None, **option
     """
     from palmette.hub import open_checkpoint
 
+    if (inside := Path(repo_or_dir).expanduser() / "model" / "manifest.json").is_file():
+        raise CheckpointError(f"{repo_or_dir} is an index: use Index.open, or its model in {inside.parent}")
     hub = {name: options[name] for name in ("token", "cache_dir", "local_files_only") if name in options}
     checkpoint = open_checkpoint(repo_or_dir, revision=revision, **hub)
     method = checkpoint.config.get("method")

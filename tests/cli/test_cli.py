@@ -84,6 +84,51 @@ def test_train_to_search(place: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)["fingerprint"] == made["fingerprint"]
 
 
+def test_a_forgotten_resume_is_mentioned(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import palmette.methods.tree.task as task
+
+    words = [
+        "train",
+        "tree",
+        str(place / "pairs.jsonl"),
+        "--out",
+        str(tmp_path / "c"),
+        "--encoder",
+        "fake:16",
+    ]
+    words += [
+        "--depth",
+        "3",
+        "--steps",
+        "9",
+        "--batch-size",
+        "8",
+        "--evaluate-every",
+        "3",
+        "--state",
+        str(tmp_path / "s"),
+    ]
+    calls: list[int] = []
+
+    def interrupt(self, *given):
+        calls.append(1)
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+        return original(self, *given)
+
+    original = task.TreeTask.loss
+    monkeypatch.setattr(task.TreeTask, "loss", interrupt)
+    assert main([*words, "--quiet"]) == 130
+    assert "with --resume goes on" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert main([*words, "--quiet", "--resume"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main([*words, "--quiet"]) == 0
+    assert "--resume would go on" in capsys.readouterr().err
+
+
 def test_index_again_touches_only_what_changed(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"palmette: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("palmette: interrupted; nothing half-written was kept", file=sys.stderr)
+        print("palmette: interrupted; no index or checkpoint was left half written", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         sys.stderr.close()

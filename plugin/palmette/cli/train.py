@@ -6,6 +6,8 @@ import argparse
 import dataclasses
 import json
 import re
+import shlex
+import sys
 import typing
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,19 +91,33 @@ def run(args: argparse.Namespace) -> None:
     from palmette.data import load_data
     from palmette.registry import model_class
     from palmette.training import finish, main_process
+    from palmette.training.state import STATE
 
     main = main_process()
     cls = model_class(args.method)
     options = _chosen(args, cls.config_class) | _chosen(args, cls.training_class)
-    model = cls._fit(
-        load_data(args.data, seed=args.seed, titles=not args.no_titles),
-        options,
-        encoder=args.encoder,
-        device=args.device,
-        output_dir=args.state or args.out.with_name(args.out.name + ".training"),
-        resume=args.resume,
-        progress=None if main and not args.quiet else False,
-    )
+    state: Path = args.state or args.out.with_name(args.out.name + ".training")
+    if main and not args.resume and (state / STATE).exists():
+        print(
+            f"palmette: starting anew over the state in {state}; --resume would go on with it",
+            file=sys.stderr,
+        )
+    try:
+        model = cls._fit(
+            load_data(args.data, seed=args.seed, titles=not args.no_titles),
+            options,
+            encoder=args.encoder,
+            device=args.device,
+            output_dir=state,
+            resume=args.resume,
+            progress=None if main and not args.quiet else False,
+        )
+    except KeyboardInterrupt:
+        if main and (state / STATE).exists():
+            print(
+                f"palmette: the state is in {state}; the same command with --resume goes on", file=sys.stderr
+            )
+        raise
     if main:
         _report(args, model, model.save_pretrained(args.out))
     finish()
@@ -122,4 +138,6 @@ def _report(args: argparse.Namespace, model: Model, path: Path) -> None:
     print(
         f"{args.method} trained on {record.pairs} pairs of {record.data} in {record.seconds:.0f} s{reached}"
     )
-    print(f"checkpoint: {path}\nnext: palmette index {path} DOCS.jsonl --out my-index")
+    print(
+        f"checkpoint: {path}\nnext: palmette index {shlex.quote(str(path))} {shlex.quote(args.data)} --out my-index"
+    )

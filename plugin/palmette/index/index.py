@@ -99,6 +99,10 @@ class Index:
                 f"{', '.join(model_options)}: these load the model inside, but a model is given; leave them out"
             )
         path = check_path(path)
+        if (path / "model.safetensors").is_file():
+            raise InputError(
+                f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`"
+            )
         options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
         backend = LocalBackend.open(path, fingerprint=None if model is None else model.fingerprint, **options)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -25,6 +27,16 @@ STATE, LOG = "training.safetensors", "training.jsonl"
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone().contiguous() for name, value in module.state_dict().items()}
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of all names and values: neither the disk nor safetensors checks them."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _flatten(optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -95,7 +107,7 @@ class TrainingState:
         slots, plain = _flatten(optimizer)
         tensors = {f"module.{name}": value for name, value in _copy(module).items()}
         tensors |= {f"best.{name}": value.clone() for name, value in self.best.items()} | slots
-        facts = {
+        facts: dict[str, Any] = {
             "step": step,
             "seconds": self.seconds,
             "best_step": self.best_step,
@@ -106,6 +118,7 @@ class TrainingState:
             "config": config.to_dict(),
             "size": size,
         }
+        facts["sha256"] = _digest(tensors)
         _replace(folder / STATE, lambda path: save_file(tensors, str(path), {"state": json.dumps(facts)}))
 
     @classmethod
@@ -120,6 +133,8 @@ class TrainingState:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise TrainingError(f"{path} cannot be read ({error}): delete it to start anew") from error
+        if facts.get("sha256") != _digest(tensors):
+            raise TrainingError(f"{path} is damaged (its checksum differs): delete it to start anew")
         _same_run(path, facts, config, size)
         groups: dict[str, dict[str, Tensor]] = {"module": {}, "best": {}, "optimizer": {}}
         for name, value in tensors.items():
