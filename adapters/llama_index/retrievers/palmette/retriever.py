@@ -59,6 +59,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         similarity_top_k: How many nodes to return.
         filters: LlamaIndex's MetadataFilters or palmette's mapping, applied before ranking. A query can only
             narrow them.
+            They bound reading, not writing: to keep tenants apart give ``from_index(index.narrowed(…))``.
         score_threshold: Leave out nodes that score less.
         explain: Return :class:`ExplainedNode`, which carries why it was found.
         transformations: What documents (not nodes) go through before they are indexed, such as a splitter.
