@@ -23,20 +23,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Self
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.cache import EncodingCache
 from palmette.config import Config, check_keys
-from palmette.data import RetrievalData, load_data
-from palmette.encoder import Encoder, Kind, load_encoder
-from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError
+from palmette.encoder import Encoder, Kind
+from palmette.errors import ConfigError
 from palmette.hub import (
     Checkpoint,
     fingerprint_of,
@@ -45,26 +43,26 @@ from palmette.hub import (
     render_card,
     save_checkpoint,
 )
+from palmette.model.fitting import fit
+from palmette.model.loading import load
 from palmette.record import Record
 from palmette.report import SHOWN, Report
 from palmette.search.arrays import ArrayView
 from palmette.search.probe import ArraySpec, Floats, Found
-from palmette.training import Task, TrainingConfig, main_first, train
+from palmette.training import Task, TrainingConfig
 from palmette.types import Document, Explanation
 
 if TYPE_CHECKING:
+    from palmette.cache import EncodingCache
+    from palmette.data import RetrievalData
     from palmette.store.backend import View
 
-__all__ = ["DEFAULT_ENCODER", "Model", "Queries", "Record"]
+__all__ = ["DEFAULT_ENCODER", "Model", "Queries"]
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
 Queries = dict[str, Floats]
 """Named query arrays, one row per query in each."""
-
-
-_LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
-"""Models in use, so that many retrievers of one checkpoint share one (a live model keeps its encoder's id)."""
 
 
 class Model(ABC):
@@ -97,7 +95,6 @@ class Model(ABC):
         self.record = record or Record()
         self.origin = origin
         self.revision = revision
-        self._fingerprint: str | None = None
 
     # -- hooks ----------------------------------------------------------------------------------------------
 
@@ -186,31 +183,14 @@ class Model(ABC):
         progress: bool | None = None,
         cache: EncodingCache | str | Path | None = None,
     ) -> Self:
-        """What every ``fit`` does; ``options`` are those of the method's config and of TrainingConfig."""
-        own, loop = cls.config_class.choices(), cls.training_class.choices()
-        check_keys(f"{cls.__name__}.fit", options, [*own, *loop])
-        config = cls.config_class.of(**{key: value for key, value in options.items() if key in own})
-        training = cls.training_class.of(**{key: value for key, value in options.items() if key in loop})
-        loaded = load_data(data, seed=training.seed)
-        if not loaded.qrels.get("train"):
-            raise InputError(
-                f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
-            )
-        store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
-        with main_first(device):  # of several processes one encodes; the cache then serves the others
-            coder = load_encoder(encoder, device=device)
-            config, task = cls.task(config, loaded, coder, store, seed=training.seed, progress=progress)
-        trained = train(
-            task,
-            training,
-            device=device,
-            output_dir=output_dir,
-            resume=resume,
-            progress=progress,
-            label=f"Training the {cls.method} model",
-        )
-        record = Record.after(loaded, training, task, trained)
-        return cls(config, coder, task.module, record=record)
+        """What every ``fit`` does; ``options`` are those of the method's config and of its training class."""
+        run: dict[str, Any] = {
+            "device": device,
+            "output_dir": output_dir,
+            "resume": resume,
+            "progress": progress,
+        }
+        return fit(cls, data, options, encoder=encoder, cache=cache, **run)
 
     # -- checkpoints ----------------------------------------------------------------------------------------
 
@@ -226,12 +206,10 @@ class Model(ABC):
     def _tensors(self) -> dict[str, Tensor]:
         return {name: value.detach().cpu().contiguous() for name, value in self.module.state_dict().items()}
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of method, options, weights and encoder: equal fingerprints give equal arrays."""
-        if self._fingerprint is None:
-            self._fingerprint = fingerprint_of(self._facts(), self._tensors(), self.files())
-        return self._fingerprint
+        return fingerprint_of(self._facts(), self._tensors(), self.files())
 
     def card(self, report: Report | None = None, **more: Any) -> str:
         """The model card: what it is, what it was trained on, and the measured table of a ``report`` where given.
@@ -316,29 +294,7 @@ class Model(ABC):
         cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any
     ) -> Self:
         """The model of an opened checkpoint; loading the same twice gives the same object."""
-        facts = checkpoint.config
-        if facts.get("method") != cls.method:
-            raise CheckpointError(
-                f"{checkpoint.path} holds a {facts.get('method')!r} model, not {cls.method!r}: use palmette.load_model"
-            )
-        config = cls.config_class.from_dict(facts["config"])
-        coder = _encoder(facts["encoder"], encoder, options, checkpoint.path)
-        key = (checkpoint.fingerprint, checkpoint.origin, checkpoint.revision, id(coder))
-        if isinstance(known := _LOADED.get(key), cls):
-            return known
-        module = cls.module_for(config, coder)
-        try:
-            module.load_state_dict(checkpoint.tensors())
-        except RuntimeError as error:
-            raise CheckpointError(f"{checkpoint.path}: weights do not fit the config ({error})") from error
-        record = Record.from_dict(facts.get("record", {}))
-        model = cls(
-            config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision
-        )
-        model.restore(checkpoint)
-        model._fingerprint = checkpoint.fingerprint
-        _LOADED[key] = model
-        return model
+        return load(cls, checkpoint, encoder, options)
 
     # -- searching ------------------------------------------------------------------------------------------
 
@@ -372,18 +328,3 @@ class Model(ABC):
     def __repr__(self) -> str:
         where = f" from {self.origin}" if self.origin else ""
         return f"<{type(self).__name__} {self.fingerprint[:12]}{where}, encoder {self.encoder.name}>"
-
-
-def _encoder(
-    facts: Mapping[str, Any], given: str | Encoder | None, options: dict[str, Any], path: Path
-) -> Encoder:
-    """The encoder a checkpoint was trained with, and no other."""
-    if given is None:
-        return load_encoder(facts, **options)
-    encoder = load_encoder(given, max_length=facts.get("max_length"), **options)
-    if encoder.fingerprint != facts["fingerprint"]:
-        raise ModelMismatchError(
-            f"{path} was trained with encoder {facts['name']!r} (fingerprint {facts['fingerprint'][:16]}…), but "
-            f"{encoder.name!r} has {encoder.fingerprint[:16]}…: give that encoder, or leave encoder= out"
-        )
-    return encoder
