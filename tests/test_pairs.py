@@ -58,8 +58,8 @@ def test_another_querys_answer_is_masked(tmp_path: Path) -> None:
 
 def test_a_negative_changes_the_loss_and_none_changes_nothing(tmp_path: Path) -> None:
     plain, hard = task_on(encoded(tmp_path, [])), task_on(encoded(tmp_path, WRONG))
-    without = plain.loss(plain.module, ROWS, draw(3))
-    assert hard.loss(hard.module, ROWS, draw(3)) > without
+    without = plain.loss(plain.module, ROWS, draw(3), 0.0)
+    assert hard.loss(hard.module, ROWS, draw(3), 0.0) > without
     level = plain.draw(draw(3))
     queries, documents, known = plain.pairs.batch(ROWS)
     reached = plain.module(torch.cat([queries, documents]), level)

@@ -50,7 +50,9 @@ class Quadratic:
     def to(self, device: torch.device) -> None:
         self.inputs = self.inputs.to(device)
 
-    def loss(self, module: nn.Module, rows: np.ndarray, generator: torch.Generator) -> torch.Tensor:
+    def loss(
+        self, module: nn.Module, rows: np.ndarray, generator: torch.Generator, progress: float
+    ) -> torch.Tensor:
         if self.kill_at is not None and len(self.drawn) == self.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
         step = len(self.drawn)

@@ -40,8 +40,13 @@ class Task(Protocol):
         """How many training rows (pairs) there are."""
         ...
 
-    def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator) -> Tensor:
-        """Scalar loss of a batch of training rows; random draws come from ``generator`` (on the CPU)."""
+    def loss(
+        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
+    ) -> Tensor:
+        """Scalar loss of a batch of training rows.
+
+        Random draws come from ``generator`` (on the CPU); ``progress`` is the share of steps done, 0 … 1.
+        """
         ...
 
     def validate(self, module: nn.Module) -> dict[str, float]:
@@ -136,7 +141,7 @@ class _Loop:
         with torch.random.fork_rng(devices=devices), _autocast(config, device):
             generator = _generator(config.seed, 2, step, process)
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))  # dropout
-            loss = self.task.loss(self.module, rows, generator)
+            loss = self.task.loss(self.module, rows, generator, step / config.steps)
         value = loss.detach().to(self.precise)
         fresh = (self.bad_step < 0) & ~torch.isfinite(value)
         self.bad_step = torch.where(fresh, step, self.bad_step)

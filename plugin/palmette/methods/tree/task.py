@@ -49,7 +49,9 @@ class TreeTask:
         squares = torch.arange(1, self.module.config.depth + 1).float() ** 2
         return squares / squares.sum()
 
-    def loss(self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator) -> Tensor:
+    def loss(
+        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
+    ) -> Tensor:
         """InfoNCE of a batch of pairs, against given negatives too where there are any."""
         level = self.draw(generator)
         queries, documents, known = self.pairs.batch(rows)  # [B, d], [B, d], [B, B]
