@@ -20,9 +20,9 @@ from palmette.errors import (
     PalmetteError,
 )
 from palmette.registry import names
-from support.tiny import ANIMALS, COLOURS, documents, tree
+from support.tiny import ANIMALS, COLOURS, documents, taxonomy, tree
 
-METHODS: dict[str, Callable[[], Model]] = {"tree": tree}
+METHODS: dict[str, Callable[[], Model]] = {"taxonomy": taxonomy, "tree": tree}
 
 
 def test_every_method_is_under_contract() -> None:

@@ -8,11 +8,12 @@ import torch
 from palmette import FakeEncoder
 from palmette.cache import EncodingCache
 from palmette.data import load_data
+from palmette.encoder import States
 from palmette.losses import info_nce, ntvd
 from palmette.methods.tree import TreeConfig
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.start import begin
-from palmette.methods.tree.task import TreeTask
+from palmette.methods.tree.task import TreeTask, levels_of_step
 from palmette.pairs import EncodedPairs
 
 PAIRS = [
@@ -60,8 +61,7 @@ def test_a_negative_changes_the_loss_and_none_changes_nothing(tmp_path: Path) ->
     plain, hard = task_on(encoded(tmp_path, [])), task_on(encoded(tmp_path, WRONG))
     without = plain.loss(plain.module, ROWS, draw(3), 0.0)
     assert hard.loss(hard.module, ROWS, draw(3), 0.0) > without
-    level = plain.draw(draw(3))
+    [level] = levels_of_step(plain.module.config, draw(3), 0.0)
     queries, documents, known = plain.pairs.batch(ROWS)
-    reached = plain.module(torch.cat([queries, documents]), level)
-    similarity = ntvd(reached[:4], reached[4:])
+    similarity = ntvd(plain.module(States(queries), level), plain.module(States(documents), level))
     assert torch.equal(without, info_nce(similarity * plain.module.multiplier, known))

@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from langchain_palmette.embeddings import PalmetteEmbeddings
     from langchain_palmette.reranker import PalmetteReranker
     from langchain_palmette.retriever import PalmetteRetriever
+    from langchain_palmette.taxonomy import TaxonomyRetriever
     from langchain_palmette.tree import TreeRetriever
 
-__all__ = ["PalmetteEmbeddings", "PalmetteReranker", "PalmetteRetriever", "TreeRetriever"]
+__all__ = ["PalmetteEmbeddings", "PalmetteReranker", "PalmetteRetriever", "TaxonomyRetriever", "TreeRetriever"]
 
 _HOME = {
     "PalmetteEmbeddings": "embeddings",
     "PalmetteReranker": "reranker",
     "PalmetteRetriever": "retriever",
+    "TaxonomyRetriever": "taxonomy",
     "TreeRetriever": "tree",
 }
 

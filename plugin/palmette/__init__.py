@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from palmette.errors import PalmetteError
     from palmette.evaluation import evaluate
     from palmette.index import Index
+    from palmette.methods.taxonomy import TaxonomyModel
     from palmette.methods.tree import TreeModel
     from palmette.model import Model
     from palmette.registry import load_model
@@ -42,6 +43,7 @@ _HOME = {
     "PalmetteError": "errors",
     "Part": "types",
     "RetrievalData": "data",
+    "TaxonomyModel": "methods.taxonomy",
     "TreeModel": "methods.tree",
     "evaluate": "evaluation",
     "load_data": "data",
@@ -62,6 +64,7 @@ __all__ = [
     "PalmetteError",
     "Part",
     "RetrievalData",
+    "TaxonomyModel",
     "TreeModel",
     "__version__",
     "evaluate",

@@ -108,7 +108,8 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON values."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
+        values = {name: getattr(self, name) for name in self.names()}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
     def to_json(self) -> str:
         """The options as a JSON object."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["info_nce", "ntvd"]
+__all__ = ["distillation", "info_nce", "ntvd"]
 
 
 def ntvd(a: Tensor, b: Tensor) -> Tensor:
@@ -53,3 +53,20 @@ def info_nce(
         left = extra if extra_known is None else extra.masked_fill(extra_known, -torch.inf)
         wide = torch.cat([logits, left], dim=1)
     return 0.5 * (F.cross_entropy(wide, target) + F.cross_entropy(logits.T, target))
+
+
+def distillation(logits: Tensor, teacher: Tensor) -> Tensor:
+    """Symmetric in-batch distillation: how far the logits' rankings are from a teacher's, row by row and back.
+
+    Args:
+        logits: [B, C] similarities of queries (rows) and documents (columns), already scaled.
+        teacher: [B, C] the same of the teacher, divided by its temperature.
+
+    Returns:
+        Scalar: ½ (KL over documents for each query + KL over queries for each document).
+    """
+    rows = F.kl_div(logits.log_softmax(1), teacher.log_softmax(1), reduction="batchmean", log_target=True)
+    columns = F.kl_div(
+        logits.T.log_softmax(1), teacher.T.log_softmax(1), reduction="batchmean", log_target=True
+    )
+    return 0.5 * (rows + columns)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from palmette.encoder import States
 from palmette.metrics import Judgements, score_ranks
 
 if TYPE_CHECKING:
@@ -63,10 +64,38 @@ class HardNegatives(NamedTuple):
     Attributes:
         documents: [M, d] embeddings, each document once.
         known: [B, M] True where one of them answers another query of the batch.
+        rows: [M] which documents they are.
     """
 
     documents: Tensor
     known: Tensor
+    rows: Rows
+
+
+class TokenRows(NamedTuple):
+    """Token states of some texts, mapped from disk.
+
+    Attributes:
+        flat: [Σ T, d] float16.
+        offsets: Text i has ``flat[offsets[i] : offsets[i + 1]]``.
+        place: Which i a row is.
+    """
+
+    flat: NDArray[np.float16]
+    offsets: Rows
+    place: Mapping[int, int]
+
+    def take(self, rows: Rows, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Rows [B] → states [B, T, d], padded, and where there is a token [B, T]."""
+        at = [self.place[row] for row in rows.tolist()]
+        parts = [
+            torch.from_numpy(np.array(self.flat[self.offsets[i] : self.offsets[i + 1]], np.float32))
+            for i in at
+        ]
+        tokens = nn.utils.rnn.pad_sequence(parts, batch_first=True)  # [B, T, d]
+        lengths = torch.tensor([len(part) for part in parts])
+        mask = torch.arange(tokens.shape[1]) < lengths[:, None]  # [B, T]
+        return tokens.to(device), mask.to(device)
 
 
 @dataclass(frozen=True)
@@ -80,6 +109,8 @@ class EncodedPairs:
         query_rows: [P] query of each training pair.
         document_rows: [P] text of each training pair.
         dev: What validation ranks.
+        query_tokens: Token states of the same queries, where asked for.
+        document_tokens: And of the texts.
     """
 
     data: RetrievalData
@@ -88,6 +119,8 @@ class EncodedPairs:
     query_rows: Rows
     document_rows: Rows
     dev: _Dev | None
+    query_tokens: TokenRows | None = None
+    document_tokens: TokenRows | None = None
 
     @classmethod
     def encode(
@@ -98,8 +131,12 @@ class EncodedPairs:
         *,
         seed: int = 0,
         progress: bool | None = None,
+        tokens: bool = False,
     ) -> Self:
-        """Encode what training and validation read; texts seen before come from the cache."""
+        """Encode what training and validation read; texts seen before come from the cache.
+
+        With ``tokens`` the token states too, which stay on disk.
+        """
         train, dev = data.pairs("train"), _Dev.of(data, seed)
         wanted = np.unique(np.concatenate([train.queries, dev.queries if dev else train.queries]))
         texts = data.query_texts
@@ -107,7 +144,16 @@ class EncodedPairs:
         found = cache.encode(encoder, [texts[row] for row in wanted], kind="query", progress=progress)
         queries[wanted] = found
         documents = cache.encode(encoder, data.texts, kind="document", progress=progress)
-        return cls(data, torch.from_numpy(queries), torch.from_numpy(documents), *train, dev)
+        made = cls(data, torch.from_numpy(queries), torch.from_numpy(documents), *train, dev)
+        if not tokens:
+            return made
+        asked = cache.encode_tokens(encoder, [texts[row] for row in wanted], kind="query", progress=progress)
+        read = cache.encode_tokens(encoder, data.texts, kind="document", progress=progress)
+        return replace(
+            made,
+            query_tokens=TokenRows(*asked, {row: at for at, row in enumerate(wanted.tolist())}),
+            document_tokens=TokenRows(*read, {row: row for row in range(len(data.texts))}),
+        )
 
     def __len__(self) -> int:
         return len(self.query_rows)
@@ -124,8 +170,24 @@ class EncodedPairs:
     def batch(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Training rows [B] → queries [B, d], documents [B, d], and who belongs to whom [B, B]."""
         query, document = self.query_rows[rows], self.document_rows[rows]
-        known = torch.from_numpy(self.data.positives_mask(query, document)).to(self.queries.device)
-        return self.queries[torch.from_numpy(query)], self.documents[torch.from_numpy(document)], known
+        return (
+            self.queries[torch.from_numpy(query)],
+            self.documents[torch.from_numpy(document)],
+            self.known(rows),
+        )
+
+    def known(self, rows: Rows) -> Tensor:
+        """Which queries of training rows [B] the documents of these rows are known to answer: [B, B]."""
+        mask = self.data.positives_mask(self.query_rows[rows], self.document_rows[rows])
+        return torch.from_numpy(mask).to(self.queries.device)
+
+    def query_states(self, rows: Rows) -> States:
+        """What the encoder gave for query rows."""
+        return _states(self.queries, self.query_tokens, rows)
+
+    def document_states(self, rows: Rows) -> States:
+        """What it gave for text rows."""
+        return _states(self.documents, self.document_tokens, rows)
 
     def hard_negatives(self, rows: Rows, generator: torch.Generator) -> HardNegatives | None:
         """One given negative for each query of training rows [B] that has any, at random; ``None`` without."""
@@ -138,16 +200,26 @@ class EncodedPairs:
         if not len(document):
             return None
         known = torch.from_numpy(self.data.positives_mask(query, document)).to(self.queries.device)
-        return HardNegatives(self.documents[torch.from_numpy(document)], known)
+        return HardNegatives(self.documents[torch.from_numpy(document)], known, document)
 
-    def validate(
-        self, represent: Callable[[Tensor], Tensor], similarity: Callable[[Tensor, Tensor], Tensor]
+    def held_out(self, represent: Callable[[States], Tensor]) -> tuple[Tensor, Tensor]:
+        """The held-out queries and the documents they are ranked against, after ``represent``, in parts."""
+        assert self.dev is not None
+        part = 1024 if self.document_tokens is None else 32
+        queries, documents = (
+            torch.cat([represent(states(rows[at : at + part])) for at in range(0, len(rows), part)])
+            for states, rows in (
+                (self.query_states, self.dev.queries),
+                (self.document_states, self.dev.documents),
+            )
+        )
+        return queries, documents
+
+    def judge(
+        self, queries: Tensor, documents: Tensor, similarity: Callable[[Tensor, Tensor], Tensor]
     ) -> dict[str, float]:
-        """nDCG@10 and Recall@10 on the held-out queries, after ``represent``; empty where none are held out."""
-        if self.dev is None:
-            return {}
-        queries = represent(self.queries[torch.from_numpy(self.dev.queries)])  # [Q, c]
-        documents = represent(self.documents[torch.from_numpy(self.dev.documents)])  # [N, c]
+        """nDCG@10, Recall@10 and MRR@10 of what :meth:`held_out` gave ([Q, c] and [N, c]) under a similarity."""
+        assert self.dev is not None
         depth = min(10, len(documents))
         ranks = torch.cat(
             [
@@ -156,3 +228,24 @@ class EncodedPairs:
         )
         scores = score_ranks(ranks.cpu().numpy(), self.dev.judgements, ks=(10,))
         return {name: scores[name] for name in ("ndcg@10", "recall@10", "mrr@10")}
+
+    def validate(
+        self, represent: Callable[[Tensor], Tensor], similarity: Callable[[Tensor, Tensor], Tensor]
+    ) -> dict[str, float]:
+        """The held-out metrics of a map of embeddings; empty where nothing is held out."""
+        return (
+            {}
+            if self.dev is None
+            else self.judge(*self.held_out(lambda s: represent(_pooled(s))), similarity)
+        )
+
+
+def _states(pooled: Tensor, tokens: TokenRows | None, rows: Rows) -> States:
+    embedded = pooled[torch.from_numpy(rows)]
+    states, mask = (None, None) if tokens is None else tokens.take(rows, pooled.device)
+    return States(embedded, tokens=states, mask=mask)
+
+
+def _pooled(states: States) -> Tensor:
+    assert states.pooled is not None
+    return states.pooled

@@ -1,111 +1,153 @@
-"""Quality by representation size: trees at every level beside the encoder and BM25, over several seeds.
+"""Quality by representation size, and what building takes: trees beside their rivals, over several seeds.
 
-    python tests/benchmarks/quality.py DATA [DATA …] [--seeds 0 1 2] [--steps 1000] [--encoder E] [--out FILE]
+    python tests/benchmarks/quality.py DATA [DATA …] --out tests/benchmarks/results/quality.md
 
-DATA are BEIR folders with train, dev and test judgements. Training chooses its weights on dev; test is only
-looked at here. Encodings are kept in the cache (``--cache``), so that a second run only trains.
+DATA are BEIR folders with train, dev and test judgements. Whatever is chosen (weights, rates, widths) is chosen on dev; test
+is only looked at here. Every finished system and seed is a line of the ``.jsonl`` beside ``--out``: a run that was broken
+off goes on, and one more system is measured without the others (``--systems "tree, mlp"``). With nothing left to
+measure the table and the figure are just written again. ``--list`` names the systems; ``rivals/trees.py`` is where
+a tree configuration is one line.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import gc
 import time
-from collections import defaultdict
+from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
-from statistics import mean, pstdev
 from typing import Any
 
-from palmette import Index, RetrievalData, TreeModel, load_data, load_encoder
-from palmette.baselines import BM25, EncoderBaseline
-from palmette.cache import CachedEncoder
-from palmette.metrics import score_run
-
-METRICS = ("ndcg@10", "recall@10")
+from rivals.bench import Bench
+from rivals.report import append, figure, read, tables
+from rivals.systems import System, systems
+from rivals.trees import TREES, missing
 
 
-def scores(data: RetrievalData, found: list[list[str]]) -> dict[str, float]:
-    """The metrics of a ranking of the test queries."""
-    judged = data.split("test")
-    every = score_run(dict(zip(judged.queries, found, strict=True)), judged.qrels, ks=(10,))
-    return {name: every[name] for name in METRICS}
-
-
-def measure(folder: str, args: argparse.Namespace) -> dict[str, Any]:
-    """All rows of one data set: name → metric → list over seeds."""
-    data = load_data(folder, titles=not args.no_titles)
-    encoder = CachedEncoder(load_encoder(args.encoder), args.cache)
-    texts = list(data.split("test").queries.values())
-    rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-
-    def record(name: str, found: list[list[str]]) -> None:
-        for metric, value in scores(data, found).items():
-            rows[name][metric].append(value)
-
-    record("BM25", BM25(data.corpus).search(texts, 10).ids)
-    record(f"encoder ({encoder.dimension})", EncoderBaseline(encoder, data.corpus).search(texts, 10).ids)
-    seconds = []
-    for label, steps in (("tree, untrained", 0), ("tree", args.steps)):
-        for seed in args.seeds:
-            begun = time.perf_counter()
-            model = TreeModel.fit(
-                data,
-                encoder=encoder,
-                cache=encoder.cache,
-                depth=args.depth,
-                steps=steps,
-                seed=seed,
-                schedule=args.schedule,
-            )
-            seconds.append(time.perf_counter() - begun)
-            index = Index.build(data.corpus, model)
-            for level in range(args.depth, 0, -1):
-                record(f"{label} ({2**level})", index.rank(texts, 10, level=level).ids)
-            index.close()
-            print(f"  {data.name}: {label}, seed {seed}: {seconds[-1]:.0f} s", flush=True)
-    return {"data": data.summary(), "train_seconds": round(seconds[-1], 1), "rows": rows}
-
-
-def table(result: dict[str, Any]) -> str:
-    """Markdown: mean ± spread over the seeds."""
-    data = result["data"]
-    head = (
-        f"**{data['name']}** ({data['documents']:,} documents; one training {result['train_seconds']:.0f} s)"
-    )
-    lines = [
-        head,
-        "",
-        "| representation (columns) | " + " | ".join(METRICS) + " |",
-        "|---|" + "---:|" * len(METRICS),
+def chosen(patterns: Sequence[str], every: dict[str, System]) -> list[str]:
+    """Systems by name, pattern (``tree*``) or family (``rivals``, ``trees``), in the order of the list."""
+    found = [
+        name
+        for name, system in every.items()
+        if any(fnmatch(name, pattern) or system.family == pattern for pattern in patterns)
     ]
-    for name, values in result["rows"].items():
-        cells = []
-        for metric in METRICS:
-            spread = f" ± {pstdev(values[metric]):.4f}" if len(values[metric]) > 1 else ""
-            cells.append(f"{mean(values[metric]):.4f}{spread}")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    if unknown := [p for p in patterns if not any(fnmatch(n, p) or s.family == p for n, s in every.items())]:
+        raise SystemExit(f"no system {unknown[0]!r}; there are: {'; '.join(every)}")
+    return found
 
 
-def main() -> None:
-    """Measure, print, and write where asked."""
+def settings(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """What a stored result must have been made with to count as done."""
+    return {"steps": args.steps, "depth": args.depth, "encoder": args.encoder, "options": TREES.get(name, {})}
+
+
+def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
+    """Whatever is missing of one data set, system by system."""
+    name = Path(folder).name + (", text only" if args.no_titles else "")
+    done = {
+        (r["system"], r["seed"]): r["settings"] for r in read(store) if r["data"] == name and not args.again
+    }
+    bench: Bench | None = None
+    for system_name in args.systems:
+        system = args.every[system_name]
+        if system.family == "trees" and (reason := missing(TREES[system_name], args.depth)):
+            print(f"  {system_name}: skipped, {reason}", flush=True)
+            continue
+        for seed in args.seeds if system.seeded else args.seeds[:1]:
+            if done.get((system_name, seed)) == settings(system_name, args):
+                continue
+            if bench is None:
+                bench = Bench.load(
+                    folder,
+                    args.encoder,
+                    args.cache,
+                    titles=not args.no_titles,
+                    steps=args.steps,
+                    depth=args.depth,
+                    device=args.device,
+                )
+            begun = time.perf_counter()
+            measured = system.measure(bench, seed)
+            gc.collect()
+            result = {
+                "data": name,
+                "system": system_name,
+                "seed": seed,
+                "settings": settings(system_name, args),
+                "facts": facts(bench, args),
+                "rows": {key: {"kind": row.kind, "scores": row.scores} for key, row in measured.rows.items()},
+                "seconds": {part: round(value, 3) for part, value in measured.seconds.items()},
+                "peak_mib": measured.peak_mib and round(measured.peak_mib, 1),
+                "notes": measured.notes,
+            }
+            append(store, result)
+            print(f"  {name}: {system_name}, seed {seed}: {time.perf_counter() - begun:.0f} s", flush=True)
+
+
+def facts(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
+    """What the table says of the data."""
+    return {
+        "documents": len(bench.data.corpus),
+        "train pairs": len(bench.data.pairs("train").queries),
+        **{split: len(queries) for split, queries in bench.queries.items()},
+        "titles": not args.no_titles,
+        "encoder": f"{args.encoder.removeprefix('packaged:')}, {bench.documents.shape[1]} columns",
+    }
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", nargs="+", help="BEIR folders")
+    parser.add_argument("data", nargs="*", help="BEIR folders")
+    parser.add_argument(
+        "--systems", nargs="+", default=["rivals", "tree"], help="names, patterns or families"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--depth", type=int, default=10)
-    parser.add_argument("--schedule", default="stochastic", choices=["stochastic", "constant"])
     parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
+    parser.add_argument("--width", type=int, default=384, help="the encoder's")
     parser.add_argument("--no-titles", action="store_true", help="leave titles out of the texts")
+    parser.add_argument("--device", help="where to encode and train")
     parser.add_argument("--cache", type=Path, help="where encodings are kept")
-    parser.add_argument("--out", type=Path, help="write the figures as JSON too")
+    parser.add_argument(
+        "--out", type=Path, default=Path("quality.md"), help="the table; results lie beside it"
+    )
+    parser.add_argument(
+        "--plot", nargs="*", metavar="ROW", help="draw the figure too, of these rows or of all"
+    )
+    parser.add_argument("--split", default="test", choices=["test", "dev"], help="what the table shows")
+    parser.add_argument("--again", action="store_true", help="measure even what is stored")
+    parser.add_argument("--list", action="store_true", help="name the systems")
     args = parser.parse_args()
-    results = [measure(folder, args) for folder in args.data]
-    print("\n\n".join(table(result) for result in results))
-    if args.out:
-        args.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    args.every = systems(args.width)
+    args.systems = chosen(args.systems, args.every)
+    return args
+
+
+def main() -> None:
+    """Measure what is missing, then write what there is."""
+    args = arguments()
+    if args.list:
+        print("\n".join(f"{system.family:7} {name}" for name, system in args.every.items()))
+        return
+    store = args.out.with_suffix(".jsonl")
+    for folder in args.data:
+        measure(folder, args, store)
+    results = read(store)
+    order = list(args.every)
+    results.sort(key=lambda r: order.index(r["system"]) if r["system"] in order else len(order))
+    if not results:
+        raise SystemExit(f"nothing is stored in {store}: give a data folder")
+    print(text := tables(results, args.split))
+    args.out.write_text(text + "\n", encoding="utf-8")
+    if args.plot is not None:
+        args.out.with_suffix(".svg").write_text(
+            figure(results, args.plot or None, args.split), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

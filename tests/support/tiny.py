@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from palmette import Document, FakeEncoder, TreeModel
+from palmette import Document, FakeEncoder, TaxonomyModel, TreeModel
 
 COLOURS = ("red", "green", "blue", "white", "black", "golden")
 ANIMALS = ("cat", "dog", "owl", "fox", "ant", "bee", "cow", "hen")
@@ -40,3 +40,15 @@ def train_tree(**options: Any) -> TreeModel:
 def tree() -> TreeModel:
     """One such tree, shared by all tests of a process (models are immutable)."""
     return train_tree()
+
+
+def train_taxonomy(**options: Any) -> TaxonomyModel:
+    """Two towers over a fake encoder, trained on pairs alone."""
+    settings: dict[str, Any] = {"dimension": 32, "steps": 20, "batch_size": 16, "progress": False} | options
+    return TaxonomyModel.fit(pairs(), encoder=FakeEncoder(48), **settings)
+
+
+@cache
+def taxonomy() -> TaxonomyModel:
+    """One such model."""
+    return train_taxonomy()

@@ -112,6 +112,11 @@ class RetrievalData:
         return [document.content for document in self.corpus] + list(self.remainders.values())
 
     @property
+    def trainable(self) -> bool:
+        """Whether there is anything to train on."""
+        return bool(self.qrels.get("train"))
+
+    @property
     def splits(self) -> list[str]:
         """The names of the splits."""
         return list(self.qrels)

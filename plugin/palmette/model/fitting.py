@@ -12,7 +12,7 @@ from palmette.data import load_data
 from palmette.encoder import Encoder, load_encoder
 from palmette.errors import InputError
 from palmette.record import Record
-from palmette.training import main_first, train
+from palmette.training import main_first
 
 if TYPE_CHECKING:
     from palmette.model.model import Model
@@ -40,7 +40,7 @@ def fit(
     config = cls.config_class.of(**{key: value for key, value in options.items() if key in own})
     training = cls.training_class.of(**{key: value for key, value in options.items() if key in loop})
     loaded = load_data(data, seed=training.seed)
-    if not loaded.qrels.get("train"):
+    if not loaded.trainable:
         raise InputError(
             f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
         )
@@ -48,13 +48,6 @@ def fit(
     with main_first(device):  # of several processes one encodes; the cache then serves the others
         coder = load_encoder(encoder, device=device)
         config, task = cls.task(config, loaded, coder, store, seed=training.seed, progress=progress)
-    trained = train(
-        task,
-        training,
-        device=device,
-        output_dir=output_dir,
-        resume=resume,
-        progress=progress,
-        label=f"Training the {cls.method} model",
-    )
+    run: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume, "progress": progress}
+    trained = cls.run(task, training, label=f"Training the {cls.method} model", **run)
     return cls(config, coder, task.module, record=Record.after(loaded, training, task, trained))

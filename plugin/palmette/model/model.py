@@ -7,6 +7,7 @@ A method (``methods/<name>/``) subclasses :class:`Model` once and says
 ``training_class``    its defaults for the loop, where they differ                 (a ``TrainingConfig``)
 ``search_class``      its options of one search                                          (a frozen ``Config``)
 ``task``              what is trained: module, loss, validation                          (a ``training.Task``)
+``run``               the training itself, where one run of the loop is not all of it
 ``module_for``        an untrained module of the right shape, to load weights into
 ``arrays``            which arrays it keeps for each document                            (``ArraySpec``)
 ``encode_documents``  documents → those arrays
@@ -49,7 +50,7 @@ from palmette.record import Record
 from palmette.report import SHOWN, Report
 from palmette.search.arrays import ArrayView
 from palmette.search.probe import ArraySpec, Floats, Found
-from palmette.training import Task, TrainingConfig
+from palmette.training import Task, Trained, TrainingConfig, train
 from palmette.types import Document, Explanation
 
 if TYPE_CHECKING:
@@ -111,6 +112,11 @@ class Model(ABC):
         progress: bool | None,
     ) -> tuple[Config, Task]:
         """The training task, and the config completed from the data (widths, sizes)."""
+
+    @classmethod
+    def run(cls, task: Any, training: TrainingConfig, **how: Any) -> Trained:
+        """Train a task; what trains in stages, or measures something once it is trained, does it here."""
+        return train(task, training, **how)
 
     @classmethod
     @abstractmethod

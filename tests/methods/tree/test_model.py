@@ -61,6 +61,70 @@ def test_vectors_of_a_level_and_their_roots() -> None:
     )
 
 
+def test_auto_is_the_smallest_level_that_is_good_enough(index: Index) -> None:
+    table = [index.model.record.metrics[f"ndcg@10 at level {level}"] for level in range(1, 6)]
+    assert len(set(table)) > 1, "a table of equal values would tell nothing"
+    for tolerance in (0.0, 0.1, 0.5, 1.0):
+        wanted = next(at for at, value in enumerate(table, 1) if value >= (1 - tolerance) * max(table))
+        chosen = index.model.options({"level": "auto", "tolerance": tolerance})
+        assert index.model.level(chosen) == wanted
+        for asked in ("red owl", "a bee"):
+            auto = index.search(asked, k=48, level="auto", tolerance=tolerance)
+            assert [(h.id, h.score) for h in auto] == [
+                (h.id, h.score) for h in index.search(asked, k=48, level=wanted)
+            ]
+            assert len(auto[0].explain().detail["path"]) == wanted
+
+
+def test_auto_needs_a_validation_table() -> None:
+    model = tree()
+    bare = TreeModel(model.config, model.encoder, model.module)
+    with pytest.raises(ConfigError, match="level from 1 to 5"):
+        bare.options({"level": "auto"})
+
+
+def test_rerank_by_the_encoder(index: Index) -> None:
+    model, asked = tree(), ["where is the red owl?", "a golden hen"]
+    q = model.encoder.encode_queries(asked)
+    d = model.encoder.encode([document.text for document in documents()])
+    cosine = (q / np.linalg.norm(q, axis=1, keepdims=True)) @ (d / np.linalg.norm(d, axis=1, keepdims=True)).T
+    for row, hits in enumerate(index.search(asked, k=48, rerank="encoder", shortlist=1)):
+        by_id = {document.id: score for document, score in zip(documents(), cosine[row], strict=True)}
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert {hit.id: hit.score for hit in hits} == pytest.approx(by_id, abs=2e-3)  # half precision
+    for k, shortlist in ((3, 7), (5, 2)):
+        listed = {hit.id for hit in index.search(asked[0], k=max(k, shortlist), level=2)}
+        found = index.search(asked[0], k=k, level=2, rerank="encoder", shortlist=shortlist)
+        best = sorted(listed, key=lambda id: -cosine[0][[d.id for d in documents()].index(id)])[:k]
+        assert [hit.id for hit in found] == best
+        explanation = found[0].explain()
+        assert explanation.score == found[0].score == sum(part.value for part in explanation.parts)
+
+
+@pytest.mark.parametrize("within", ["greedy", "global"])
+def test_leaf_search_looks_into_the_querys_own_leaves(index: Index, within: str) -> None:
+    model, asked = tree(), [f"where is the {d.metadata['colour']} owl?" for d in documents()[:48:8]]
+    leaves = model.encode_documents(documents())["leaves"]
+    queries = model.encode_queries(asked, None)["leaves"]
+
+    def fallen(p: np.ndarray) -> int:
+        if within == "global":
+            return int(p.argmax())
+        low, high = 0, len(p)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if p[middle:high].sum() > p[low:middle].sum() else (low, middle)
+        return low
+
+    at, asked_at = [fallen(p) for p in leaves], [fallen(q) for q in queries]
+    everything = index.search(asked, k=48)
+    for row, hits in enumerate(index.search(asked, k=48, within=within)):
+        inside = {d.id for d, leaf in zip(documents(), at, strict=True) if leaf == asked_at[row]}
+        assert [(h.id, h.score) for h in hits] == [(h.id, h.score) for h in everything[row] if h.id in inside]
+    if within == "global":
+        assert [len(h) for h in index.search(asked, k=48, within=within, probe=32)] == [48] * 6
+
+
 def test_a_level_the_tree_lacks_is_refused(index: Index) -> None:
     for level in (0, 6, -1):
         with pytest.raises(ConfigError, match=rf"level must be between 1 and 5, got {level}"):
@@ -70,11 +134,11 @@ def test_a_level_the_tree_lacks_is_refused(index: Index) -> None:
 
 
 def test_training_helps_and_is_recorded() -> None:
-    model = train_tree(steps=60, start="random", slope=2.0)
+    model = train_tree(steps=60, start="random", sharpness=2.0)
     record = model.record
     assert (record.documents, record.labelled, record.steps) == (48, True, 60)
     assert record.pairs == 43  # a tenth of 48 questions is held out
-    start = train_tree(steps=0, start="random", slope=2.0)
+    start = train_tree(steps=0, start="random", sharpness=2.0)
     index, untrained = Index.in_memory(model), Index.in_memory(start)
     for made in (index, untrained):
         made.add(documents())
@@ -92,8 +156,20 @@ def test_documents_without_labels_train_too() -> None:
     assert model.record.pairs >= 10  # one-sentence documents yield few
 
 
-def test_checkpoint_round_trip_gives_the_same_arrays(tmp_path) -> None:
-    model = tree()
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"split": "mlp", "hidden": 8},
+        {"split": "cross_attention", "heads": 2, "head_width": 4, "depth": 3},
+        {"propagation": "learned"},
+        {"propagation": "none", "schedule": "constant"},
+        {"start": "random", "distill": 0.5, "l1": 0.01, "schedule": "matryoshka"},
+    ],
+    ids=str,
+)
+def test_checkpoint_round_trip_gives_the_same_arrays(tmp_path, options: dict) -> None:
+    model = train_tree(**{"steps": 4} | options)
     model.save_pretrained(tmp_path / "ckpt")
     for loaded in (load_model(tmp_path / "ckpt"), TreeModel.from_pretrained(tmp_path / "ckpt")):
         assert loaded.fingerprint == model.fingerprint
@@ -154,8 +230,7 @@ def test_fit_refuses_what_it_does_not_know() -> None:
 
 
 def test_typed_options_are_the_configs() -> None:
-    known = [*TreeConfig.names(), *TrainingConfig.names()]
-    known.remove("width")  # filled in by fit
+    known = [*TreeConfig.choices(), *TrainingConfig.names()]
     assert sorted(TreeOptions.__annotations__) == sorted(known)
 
 
@@ -169,11 +244,11 @@ def test_killed_training_resumes_to_the_same_model(tmp_path) -> None:
 
     calls, original = [], task.TreeTask.loss
 
-    def stop(self, module, rows, generator):
+    def stop(self, module, rows, generator, progress):
         calls.append(1)
         if len(calls) == 13:
             raise Stop
-        return original(self, module, rows, generator)
+        return original(self, module, rows, generator, progress)
 
     task.TreeTask.loss = stop
     try:

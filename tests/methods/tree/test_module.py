@@ -1,21 +1,80 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palmette.encoder import States
 from palmette.errors import ConfigError
 from palmette.losses import info_nce, ntvd
 from palmette.methods.tree import TreeConfig
-from palmette.methods.tree.module import Tree, coarsen, propagate
+from palmette.methods.tree.module import Tree
+from palmette.methods.tree.propagation import coarsen, propagate
+from palmette.methods.tree.shape import Shape
+from palmette.methods.tree.splits import Linear
 from palmette.methods.tree.start import PART, begin, fit_multiplier
-from palmette.methods.tree.task import TreeTask
+from palmette.methods.tree.task import levels_of_step
+
+WIDTH, TOKENS = 6, 5
 
 
-def random_tree(depth: int, seed: int, width: int = 6, **options: float) -> tuple[Tree, torch.Generator]:
+def random_tree(depth: int, seed: int, **options: Any) -> tuple[Tree, torch.Generator]:
     generator = torch.Generator().manual_seed(seed)
-    tree = Tree(TreeConfig(depth=depth, width=width, start="random", **options)).eval()
-    begin(tree, torch.randn(20, width, generator=generator), generator)
+    config = TreeConfig(
+        **{
+            "depth": depth,
+            "width": WIDTH,
+            "token_width": TOKENS,
+            "start": "random",
+            "heads": 2,
+            "head_width": 3,
+        }
+        | options
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        tree = Tree(config).eval()
+    begin(tree, torch.randn(20, WIDTH, generator=generator), generator)
     return tree, generator
+
+
+def texts(count: int, seed: int, longest: int = 7) -> States:
+    """Random states of texts of 1 … ``longest`` tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, longest + 1, (count,), generator=generator)
+    lengths[0] = longest
+    return States(
+        torch.randn(count, WIDTH, generator=generator),
+        tokens=torch.randn(count, longest, TOKENS, generator=generator),
+        mask=torch.arange(longest) < lengths[:, None],
+    )
+
+
+def hyperplanes(tree: Tree) -> Linear:
+    assert tree.linear is not None
+    return tree.linear
+
+
+SPLITS = [
+    {"split": "linear"},
+    {"split": "mlp"},
+    *(
+        {"split": "cross_attention", "aggregation": a}
+        for a in ("mean_then_linear", "linear_then_mean", "tree")
+    ),
+    {"split": "cross_attention", "node_embeddings": 3},
+]
+KINDS = [
+    {**split, "propagation": propagation, "start": start}
+    for split in SPLITS
+    for propagation in ("product", "learned", "none")
+    for start in ("principal", "random")
+]
+
+
+def label(kind: dict[str, Any]) -> str:
+    return "-".join(str(value) for value in kind.values())
 
 
 def reach(scores: torch.Tensor, node: int) -> torch.Tensor:
@@ -33,37 +92,97 @@ def reach(scores: torch.Tensor, node: int) -> torch.Tensor:
 @settings(max_examples=25)
 def test_propagation_multiplies_along_each_path(depth: int, seed: int) -> None:
     scores = torch.randn(2**depth - 1, generator=torch.Generator().manual_seed(seed)) * 3
-    fast = propagate(scores[None], depth)[0]
+    fast = propagate(scores[None], Shape(depth), depth)[0]
     slow = torch.stack([reach(scores, 2**depth - 1 + leaf) for leaf in range(2**depth)])
     torch.testing.assert_close(fast, slow)
 
 
-@given(st.integers(1, 9), st.integers(0, 10_000), st.floats(0.1, 30), st.floats(0.5, 2))
-@settings(max_examples=40)
+@pytest.mark.parametrize("kind", KINDS, ids=label)
+@given(st.integers(1, 5), st.integers(0, 10_000), st.floats(0.1, 30))
+@settings(max_examples=5)
 def test_every_level_is_a_distribution_and_the_sum_of_the_next(
-    depth: int, seed: int, slope: float, growth: float
+    kind: dict[str, Any], depth: int, seed: int, sharpness: float
 ) -> None:
-    tree, _ = random_tree(depth, seed, slope=slope, growth=growth)
+    tree, _ = random_tree(depth, seed, sharpness=sharpness, **kind)
+    if kind["start"] == "principal":  # a step of training away from the start
+        with torch.no_grad():
+            for parameter in tree.parameters():
+                parameter.add_(
+                    0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed))
+                )
+    states = texts(5, seed)
     with torch.no_grad():
-        levels = [
-            tree(torch.randn(5, 6, generator=torch.Generator().manual_seed(seed)), h)
-            for h in range(depth + 1)
-        ]
-    for h, level in enumerate(levels):
+        levels = [tree(states, h) for h in range(1, depth + 1)]
+    for h, level in enumerate(levels, 1):
         assert level.shape == (5, 2**h)
         torch.testing.assert_close(level.sum(1), torch.ones(5))
-        torch.testing.assert_close(level, coarsen(levels[-1], h), atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(level, coarsen(levels[-1], tree.config.shape, h), atol=1e-6, rtol=1e-5)
 
 
 @given(st.integers(2, 7), st.integers(0, 10_000))
 @settings(max_examples=25)
 def test_coarser_levels_bound_the_overlap_from_above(depth: int, seed: int) -> None:
-    tree, _ = random_tree(depth, seed, slope=4.0)
+    tree, _ = random_tree(depth, seed, sharpness=4.0)
     with torch.no_grad():
-        x = tree(torch.randn(8, 6, generator=torch.Generator().manual_seed(seed + 1)))
-    overlaps = [1 + ntvd(coarsen(x, h), coarsen(x, h)) for h in range(depth + 1)]
+        x = tree(texts(8, seed + 1))
+    overlaps = [1 + ntvd(c, c) for h in range(depth + 1) for c in [coarsen(x, Shape(depth), h)]]
     for coarse, fine in zip(overlaps, overlaps[1:], strict=False):
         assert (coarse >= fine - 1e-5).all()
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k["start"] == "principal"], ids=label)
+def test_every_split_function_starts_from_the_encoders_geometry(kind: dict[str, Any]) -> None:
+    plain, _ = random_tree(
+        4, 0, start="principal", propagation="none" if kind["propagation"] == "none" else "product"
+    )
+    tree, _ = random_tree(4, 0, **kind)
+    with torch.no_grad():
+        torch.testing.assert_close(tree(texts(6, 1)), plain(texts(6, 1)))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=label)
+def test_all_that_a_tree_has_learns(kind: dict[str, Any]) -> None:
+    tree, generator = random_tree(3, 1, **kind)
+    if kind["start"] == "principal":  # at the start itself what leads to a zero readout has no gradient
+        with torch.no_grad():
+            for parameter in tree.parameters():
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    loss = info_nce(ntvd(tree(texts(8, 1)), tree(texts(8, 2))) * tree.multiplier)
+    loss.backward()
+    for name, parameter in tree.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("split", ["mlp", "cross_attention"])
+def test_a_split_of_its_own_has_no_hyperplanes_in_the_papers_start(split: str) -> None:
+    assert random_tree(3, 0, split=split, start="random")[0].linear is None
+    assert random_tree(3, 0, split=split, start="principal")[0].linear is not None
+
+
+def test_attention_sees_neither_padding_nor_how_it_was_cut_into_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tree, _ = random_tree(4, 0, split="cross_attention", node_embeddings=2)
+    short = texts(4, 3, longest=6)
+    assert short.tokens is not None
+    assert short.mask is not None
+    padded = States(
+        short.pooled,
+        tokens=torch.cat([short.tokens, torch.full((4, 3, TOKENS), 9.0)], dim=1),
+        mask=torch.cat([short.mask, torch.zeros(4, 3, dtype=torch.bool)], dim=1),
+    )
+    whole = tree(short)
+    torch.testing.assert_close(tree(padded), whole)
+    gradient = torch.autograd.grad(whole.square().sum(), list(tree.parameters())[1:])
+    monkeypatch.setattr(
+        "palmette.methods.tree.splits.PART", 1
+    )  # a node at a time, recomputed on the way back
+    parts = tree(short)
+    torch.testing.assert_close(parts, whole)
+    again = torch.autograd.grad(parts.square().sum(), list(tree.parameters())[1:])
+    for one, other in zip(gradient, again, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_a_principal_start_keeps_the_encoders_neighbours() -> None:
@@ -73,7 +192,7 @@ def test_a_principal_start_keeps_the_encoders_neighbours() -> None:
     tree = Tree(TreeConfig(depth=8, width=16, growth=1.1)).eval()
     begin(tree, x, generator)
     with torch.no_grad():
-        leaves = tree(x)
+        leaves = tree(States(x))
     cosine, overlap = x @ x.T, ntvd(leaves, leaves)
     for similarity in (cosine, overlap):
         similarity.fill_diagonal_(-9)
@@ -84,14 +203,15 @@ def test_a_principal_start_keeps_the_encoders_neighbours() -> None:
     assert sum(shared) / len(shared) > 0.6  # a random start at the same slopes finds about half of that
 
 
-def test_a_principal_start_has_the_directions_of_the_decomposition() -> None:
+def test_a_principal_start_has_the_directions_of_the_decomposition_then_orthonormal_ones() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(PART + 9, 5, generator=generator) * torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]) + 7
     _, _, axes = torch.linalg.svd((x - x.mean(0)).double(), full_matrices=False)
-    tree = Tree(TreeConfig(depth=3, width=5))
+    tree = Tree(TreeConfig(depth=4, width=5))
     begin(tree, x, generator)
-    found = torch.nn.functional.normalize(tree.directions.detach()[:5], dim=1)
-    torch.testing.assert_close((found * axes.float()).sum(1).abs(), torch.ones(5), atol=1e-4, rtol=0)
+    found = torch.nn.functional.normalize(hyperplanes(tree).directions.detach(), dim=1)
+    torch.testing.assert_close((found[:5] * axes.float()).sum(1).abs(), torch.ones(5), atol=1e-4, rtol=0)
+    torch.testing.assert_close(found[5:10] @ found[5:10].T, torch.eye(5), atol=1e-5, rtol=0)
 
 
 def test_the_average_document_goes_either_way() -> None:
@@ -99,7 +219,7 @@ def test_the_average_document_goes_either_way() -> None:
     tree = Tree(TreeConfig(depth=4, width=6)).eval()
     begin(tree, x, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        torch.testing.assert_close(tree(x.mean(0, keepdim=True)), torch.full((1, 16), 1 / 16))
+        torch.testing.assert_close(tree(States(x.mean(0, keepdim=True))), torch.full((1, 16), 1 / 16))
 
 
 def test_the_multiplier_starts_where_the_loss_is_lowest() -> None:
@@ -109,9 +229,10 @@ def test_the_multiplier_starts_where_the_loss_is_lowest() -> None:
     noisy = x + 1.5 * torch.randn(
         32, 6, generator=generator
     )  # far enough that no multiplier separates all pairs
-    fit_multiplier(tree, x, noisy, known)
     with torch.no_grad():
-        similarity = ntvd(tree(x), tree(noisy))
+        asked, right = tree(States(x)), tree(States(noisy))
+        fit_multiplier(tree, asked, right, known)
+        similarity = ntvd(asked, right)
         at = float(info_nce(similarity * tree.multiplier, known))
         assert at < float(info_nce(similarity * tree.multiplier * 30, known))
         assert at < float(info_nce(similarity * tree.multiplier / 30, known))
@@ -120,27 +241,39 @@ def test_the_multiplier_starts_where_the_loss_is_lowest() -> None:
 
 def test_a_shallow_level_computes_only_the_splits_it_needs() -> None:
     tree, _ = random_tree(6, 0)
-    x = torch.randn(4, 6)
     with torch.no_grad():
-        before = tree(x, 3)
-        tree.directions[7:] = torch.nan
-        assert torch.equal(tree(x, 3), before)
-        assert tree(x, 4).isnan().any()
+        before = tree(texts(4, 0), 3)
+        hyperplanes(tree).directions[7:] = torch.nan
+        assert torch.equal(tree(texts(4, 0), 3), before)
+        assert tree(texts(4, 0), 4).isnan().any()
 
 
-def test_stochastic_depth_is_drawn_as_the_square_and_constant_is_the_leaves() -> None:
-    task = TreeTask(Tree(TreeConfig(depth=4, width=3)), pairs=None)
-    generator = torch.Generator().manual_seed(0)
-    draws = torch.tensor([task.draw(generator) for _ in range(6000)])
+@pytest.mark.parametrize(("schedule", "power"), [("stochastic", 2), ("stochastic_linear", 1), ("uniform", 0)])
+def test_a_level_is_drawn_as_often_as_the_schedule_says(schedule: str, power: int) -> None:
+    config, generator = TreeConfig(depth=4, schedule=schedule), torch.Generator().manual_seed(0)
+    draws = torch.tensor([level for _ in range(6000) for level in levels_of_step(config, generator, 0.5)])
     share = torch.bincount(draws, minlength=5)[1:] / 6000
-    torch.testing.assert_close(share, torch.tensor([1.0, 4.0, 9.0, 16.0]) / 30, atol=0.02, rtol=0)
-    constant = TreeTask(Tree(TreeConfig(depth=4, width=3, schedule="constant")), pairs=None)
-    assert {constant.draw(generator) for _ in range(20)} == {4}
+    expected = torch.arange(1.0, 5) ** power
+    torch.testing.assert_close(share, expected / expected.sum(), atol=0.025, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "levels"),
+    [
+        ("constant", [[6]] * 6),
+        ("matryoshka", [[1, 2, 3, 4, 5, 6]] * 6),
+        ("linear", [[1], [2], [3], [4], [5], [6]]),
+        ("exponential", [[1], [1], [2], [4], [4], [6]]),  # 1, 2, 4, 6: a quarter of the run each
+    ],
+)
+def test_a_schedule_goes_through_its_levels(schedule: str, levels: list[list[int]]) -> None:
+    config = TreeConfig(depth=6, schedule=schedule)
+    assert [levels_of_step(config, torch.Generator(), step / 6 + 1e-9) for step in range(6)] == levels
 
 
 def test_dropout_acts_in_training_only() -> None:
     tree, _ = random_tree(4, 0, dropout=0.5)
-    x = torch.randn(3, 6)
+    x = texts(3, 0)
     with torch.no_grad():
         assert torch.equal(tree.eval()(x), tree(x))
         assert not torch.equal(tree.train()(x), tree(x))
@@ -148,8 +281,19 @@ def test_dropout_acts_in_training_only() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"depth": 0}, {"depth": 15}, {"dropout": 1.0}, {"slope": 0.0}, {"growth": -1.0}, {"schedule": "weekly"}],
+    [
+        {"depth": 0},
+        {"depth": 15},
+        {"dropout": 1.0},
+        {"sharpness": 0.0},
+        {"growth": -1.0},
+        {"schedule": "weekly"},
+        {"split": "axe"},
+        {"distill": 1.5},
+        {"temperature": 0.0},
+        {"propagation": "learned", "closed": (1,)},
+    ],
 )
-def test_options_out_of_range_are_refused(options: dict) -> None:
+def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         TreeConfig(**options)

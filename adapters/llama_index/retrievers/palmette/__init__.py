@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from llama_index.retrievers.palmette.query import PalmetteQuery
     from llama_index.retrievers.palmette.rerank import PalmetteRerank
     from llama_index.retrievers.palmette.retriever import PalmetteRetriever
+    from llama_index.retrievers.palmette.taxonomy import TaxonomyRetriever
     from llama_index.retrievers.palmette.tree import TreeRetriever
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "PalmetteQuery",
     "PalmetteRerank",
     "PalmetteRetriever",
+    "TaxonomyRetriever",
     "TreeRetriever",
     "palmette_filter",
 ]
@@ -42,6 +44,7 @@ _HOME = {
     "PalmetteQuery": "query",
     "PalmetteRerank": "rerank",
     "PalmetteRetriever": "retriever",
+    "TaxonomyRetriever": "taxonomy",
     "TreeRetriever": "tree",
     "palmette_filter": "filters",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
@@ -11,16 +11,18 @@ import torch
 from numpy.typing import NDArray
 
 from palmette.config import check_keys, check_range
-from palmette.encoder import Encoder, Kind
+from palmette.encoder import Encoder, Kind, States
+from palmette.errors import ConfigError
 from palmette.methods.tree.config import TreeConfig, TreeOptions, TreeSearch, TreeTraining
+from palmette.methods.tree.explanation import explain
 from palmette.methods.tree.module import Tree
+from palmette.methods.tree.search import LEAVES, REACHED, VECTORS, nearest_within, reached, reranked, summed
 from palmette.methods.tree.start import begin, fit_multiplier
-from palmette.methods.tree.task import TreeTask
+from palmette.methods.tree.task import TreeTask, level_metric
 from palmette.model import DEFAULT_ENCODER, Model, Queries
 from palmette.pairs import EncodedPairs
-from palmette.search.kernels import folded
 from palmette.search.probe import ArraySpec, Floats, Found, Probe
-from palmette.types import Document, Explanation, Part
+from palmette.types import Document, Explanation
 
 if TYPE_CHECKING:
     from palmette.cache import EncodingCache
@@ -29,11 +31,14 @@ if TYPE_CHECKING:
 
 __all__ = ["TreeModel"]
 
-LEAVES = "leaves"
+PASS = 1 << 25
+"""Numbers a routing pass may hold; more texts than that go in parts."""
 
 
 class TreeModel(Model):
     """A learned binary tree (ReTreever). Scores are Σ min(q, d) over the nodes of a level: 0 … 1, 1 for twins.
+
+    With ``rerank="encoder"`` they are the encoder's cosines instead.
 
     Example:
         >>> from palmette import Document, FakeEncoder, Index, TreeModel
@@ -99,12 +104,19 @@ class TreeModel(Model):
         progress: bool | None,
     ) -> tuple[TreeConfig, TreeTask]:
         """Encode the pairs once, and start the tree from the corpus's geometry."""
-        config = config.replace(width=encoder.dimension)
-        pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress)
-        tree = Tree(config)
+        tokens = config.reads_tokens
+        config = config.replace(width=encoder.dimension, token_width=encoder.hidden_size if tokens else 0)
+        pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress, tokens=tokens)
         generator = torch.Generator().manual_seed(seed)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            tree = Tree(config)
         begin(tree, pairs.documents, generator)
-        fit_multiplier(tree, *pairs.batch(pairs.sample(256, generator)))
+        rows = pairs.sample(64 if tokens else 256, generator)
+        with torch.no_grad():
+            queries = tree.eval()(pairs.query_states(pairs.query_rows[rows]))
+            documents = tree(pairs.document_states(pairs.document_rows[rows]))
+        fit_multiplier(tree, queries, documents, pairs.known(rows))
         return config, TreeTask(tree, pairs)
 
     @classmethod
@@ -112,27 +124,62 @@ class TreeModel(Model):
         """A tree of the config's shape."""
         return Tree(config)
 
-    def arrays(self) -> tuple[ArraySpec, ...]:
-        """The leaf probabilities; every coarser level is a sum of them."""
-        return (ArraySpec(LEAVES, (self.config.leaves,)),)
+    # -- encoding -------------------------------------------------------------------------------------------
 
-    def _leaves(self, embeddings: Floats) -> Floats:
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """Leaf probabilities (coarser levels are sums of them), encoder vectors, and the leaf each text falls into."""
+        return (
+            ArraySpec(LEAVES, (self.config.leaves,)),
+            ArraySpec(VECTORS, (self.config.width,), "float16"),
+            ArraySpec(REACHED, (2,), "int32"),
+        )
+
+    def _states(self, texts: Sequence[str], kind: Kind) -> Iterator[tuple[NDArray[np.int64], States]]:
+        """What the split functions read, for some texts at a time."""
+        outputs: tuple[Any, ...] = ("pooled", "tokens") if self.config.reads_tokens else ("pooled",)
+        return self.encoder.iter_states(texts, kind=kind, outputs=outputs)
+
+    def _route(self, states: States) -> Floats:
+        """Leaf probabilities [B, C]."""
+        pooled = states.pooled
+        assert pooled is not None
+        part = max(1, PASS // (self.config.leaves * self.config.depth))
         with torch.inference_mode():
-            x = torch.from_numpy(embeddings).to(self.encoder.device)  # [B, d]
-            leaves: Floats = self.module(x).cpu().numpy()  # [B, 2^D]
-        return leaves
+            if self.config.reads_tokens or len(pooled) <= part:
+                leaves: Floats = self.module(states).cpu().numpy()
+                return leaves
+            return torch.cat([self.module(States(x)).cpu() for x in torch.split(pooled, part)]).numpy()
+
+    def _routed(self, texts: Sequence[str], kind: Kind) -> Queries:
+        """Leaf probabilities [N, C] and unit vectors [N, d]."""
+        leaves = np.empty((len(texts), self.config.leaves), np.float32)
+        vectors = np.empty((len(texts), self.config.width), np.float32)
+        for rows, states in self._states(texts, kind):
+            assert states.pooled is not None
+            leaves[rows], vectors[rows] = self._route(states), states.pooled.cpu().numpy()
+        return {LEAVES: leaves, VECTORS: _unit(vectors)}
 
     def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
-        """Leaf probabilities [N, 2^D]."""
-        return {LEAVES: self._leaves(self.encoder.encode([document.content for document in documents]))}
+        """The three arrays."""
+        made = self._routed([document.content for document in documents], "document")
+        return {
+            LEAVES: made[LEAVES],
+            VECTORS: made[VECTORS].astype(np.float16),
+            REACHED: reached(made[LEAVES], self.config.shape),
+        }
 
     def encode_queries(self, texts: Sequence[str], options: TreeSearch) -> Queries:
-        """Leaf probabilities [Q, 2^D]."""
+        """Leaf probabilities [Q, C] and unit vectors [Q, d]."""
+        if self.config.reads_tokens:
+            return self._routed(texts, "query")
         return self.encode_embeddings(self.encoder.encode_queries(texts))
 
     def encode_embeddings(self, vectors: Floats) -> Queries:
-        """Route given embeddings: [Q, d] → [Q, 2^D]."""
-        return {LEAVES: self._leaves(vectors)}
+        """Route given embeddings [Q, d]; a tree that reads tokens cannot."""
+        if self.config.reads_tokens:
+            return super().encode_embeddings(vectors)
+        pooled = torch.from_numpy(vectors).to(self.encoder.device)
+        return {LEAVES: self._route(States(pooled)), VECTORS: _unit(vectors)}
 
     def vectors(
         self,
@@ -143,31 +190,55 @@ class TreeModel(Model):
         sqrt: bool = False,
         **options: Any,
     ) -> Floats:
-        """The probabilities of a level's nodes: [N, 2^level].
+        """The probabilities of a level's nodes: [N, nodes].
 
         With ``sqrt`` their square roots, whose inner product Σ √(p·q) bounds the overlap Σ min(p, q) from above:
         an engine that knows only inner products can fetch candidates with it.
         """
         check_keys("tree vectors", options, ("level", "sqrt"))
-        fold = self._fold(self.options({"level": level}))
-        embedded = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
-        nodes = _fold(self._leaves(embedded), fold)
+        runs = self._runs(self.options({"level": level}))
+        made = self.encode_queries(texts, TreeSearch()) if kind == "query" else self._routed(texts, kind)
+        nodes = summed(made[LEAVES], runs)
         return np.sqrt(nodes) if sqrt else nodes
+
+    # -- searching ------------------------------------------------------------------------------------------
 
     def check_options(self, options: TreeSearch) -> None:
         """A level of this tree."""
-        check_range("tree search", "level", options.level, 1, self.config.depth)
+        if isinstance(options.level, int):
+            check_range("tree search", "level", options.level, 1, self.config.depth)
+        self.level(options)
 
-    def _fold(self, options: TreeSearch) -> int:
+    def level(self, options: TreeSearch) -> int:
+        """The level a search compares at; ``auto`` reads the validation table of the training."""
+        if options.level != "auto":
+            return options.level or self.config.depth
+        levels = range(1, self.config.depth + 1)
+        known = [self.record.metrics.get(level_metric(level)) for level in levels]
+        quality = [value for value in known if value is not None]
+        if len(quality) < len(known):
+            raise ConfigError(
+                "level='auto' needs the validation table of a training with held-out queries, which this checkpoint "
+                f"lacks: give a level from 1 to {self.config.depth}"
+            )
+        enough = (1 - options.tolerance) * max(quality)
+        return next(level for level, value in zip(levels, quality, strict=True) if value >= enough)
+
+    def _runs(self, options: TreeSearch) -> int | tuple[int, ...]:
         """Leaves per node of the level."""
-        level = self.config.depth if options.level is None else options.level
-        return 1 << (self.config.depth - level)
+        return self.config.shape.runs(self.level(options))
 
     def search(self, view: View, queries: Queries, k: int, options: TreeSearch) -> Found:
-        """Nearest by nTVD at the level, exactly."""
-        fold = self._fold(options)
-        nodes = _fold(queries[LEAVES], fold)
-        return view.nearest(Probe(LEAVES, nodes, "overlap", fold), k)
+        """Nearest by nTVD at the level, exactly; then by the encoder, where asked for."""
+        runs = self._runs(options)
+        probe = Probe(LEAVES, summed(queries[LEAVES], runs), "overlap", runs)
+        many = k if options.rerank is None else max(k, options.shortlist)
+        if options.within == "all":
+            found = view.nearest(probe, min(many, max(1, len(view))))
+        else:
+            asked = reached(queries[LEAVES], self.config.shape)
+            found = nearest_within(view, probe, many, queries[LEAVES], asked, options)
+        return found if options.rerank is None else reranked(view, found, queries[VECTORS], k)
 
     def explain(
         self,
@@ -176,58 +247,29 @@ class TreeModel(Model):
         options: TreeSearch,
         evidence: Mapping[str, Any],
     ) -> Explanation:
-        """Follow the larger share of the overlap from the root: what turns off at each node adds its part."""
-        fold = self._fold(options)
-        q, d = (_fold(np.asarray(a[LEAVES], np.float32).reshape(1, -1), fold)[0] for a in (query, arrays))
-        depth = len(q).bit_length() - 1
-        shared = [np.minimum(q, d).reshape(2**level, -1).sum(-1) for level in range(depth + 1)]
-        reach = [[p.reshape(2**level, -1).sum(-1) for level in range(depth + 1)] for p in (q, d)]
-        parts, steps, node, path = [], [], 0, ""
-        for level in range(1, depth + 1):
-            left, right = shared[level][2 * node], shared[level][2 * node + 1]
-            turn = int(right > left)
-            other = path + ("L" if turn else "R")
-            parts.append(Part(f"subtree {other}", float(min(left, right)), {"node": other}))
-            path += "R" if turn else "L"
-            node = 2 * node + turn
-            steps.append(
-                {
-                    "node": path,
-                    "query": float(reach[0][level][node]),
-                    "document": float(reach[1][level][node]),
-                }
-            )
-        parts.append(
-            Part(f"{'leaf' if fold == 1 else 'node'} {path}", float(shared[depth][node]), {"node": path})
+        """The path both texts share, and what turns off at each node; see :func:`explanation.explain`."""
+        return explain(
+            query, arrays, self.config.shape, self.level(options), cosine=options.rerank is not None
         )
-        score = float(shared[0][0])
-        return Explanation(score, parts, _words(score, path, steps), {"path": path, "nodes": steps})
 
     def describe(self) -> dict[str, Any]:
         """Shape and steepness of the tree."""
-        norms = self.module.directions.norm(dim=1)  # [N]
-        levels = range(self.config.depth)
-        slopes = [round(float(norms[2**h - 1 : 2 ** (h + 1) - 1].mean()), 3) for h in levels]
-        return {
-            "depth": self.config.depth,
-            "leaves": self.config.leaves,
-            "levels": [2 ** (h + 1) for h in levels],
-            "mean slope per level": slopes,
-            "multiplier": round(float(self.module.multiplier), 3),
+        config = self.config
+        facts: dict[str, Any] = {
+            "depth": config.depth,
+            "leaves": config.leaves,
+            "levels": [len(nodes) for nodes in config.shape.levels[1:]],
+            "split": config.split,
+            "propagation": config.propagation,
         }
+        if self.module.linear is not None and config.propagation != "none":
+            linear = self.module.linear
+            norms = torch.split(linear.slopes * linear.directions.norm(dim=1), config.shape.opened)
+            facts["mean slope per level"] = [round(float(level.mean()), 3) for level in norms]
+        return {**facts, "multiplier": round(float(self.module.multiplier), 3)}
 
 
-def _fold(leaves: Floats, fold: int) -> Floats:
-    """Sum runs of columns: [B, c] → [B, c / fold]."""
-    return leaves if fold == 1 else folded(leaves, fold)
-
-
-def _words(score: float, path: str, steps: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence about the path."""
-    if not steps:
-        return f"overlap {score:.3f}"
-    trail = ", ".join(
-        f"{s['node']} ({s['query']:.0%} of the question, {s['document']:.0%} of the document)"
-        for s in steps[:3]
-    )
-    return f"overlap {score:.3f}; both lean down {path}: {trail}{', …' if len(steps) > 3 else ''}"
+def _unit(vectors: Floats) -> Floats:
+    """Rows of length 1 (zero rows stay)."""
+    unit: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return unit.astype(np.float32, copy=False)

@@ -1,4 +1,4 @@
-"""The tree as a module: split scores, then propagation (B batch, d width, N split nodes, D depth)."""
+"""The tree as a module: split scores, then propagation (B batch, d width, C leaves, D depth)."""
 
 from __future__ import annotations
 
@@ -6,46 +6,47 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from palmette.encoder import States
 from palmette.methods.tree.config import TreeConfig
+from palmette.methods.tree.propagation import LearnedPropagation, coarsen, propagate
+from palmette.methods.tree.splits import CrossAttention, Linear, Mlp, Refine
 
-__all__ = ["Tree", "coarsen", "propagate"]
+__all__ = ["Tree"]
 
 LOWEST, HIGHEST = 1e-4, 1e3
 """Bounds of the similarity's learned multiplier."""
 
 
-def propagate(scores: Tensor, depth: int) -> Tensor:
-    """Product propagation: T(x)_t = ∏ of the routing probabilities on the way from the root to t.
-
-    Split nodes are numbered level by level from the root (node t has children 2t+1 and 2t+2).
-
-    Args:
-        scores: [B, N] split scores, N ≥ 2^depth − 1; σ(score) is the probability of going left.
-        depth: Level to reach.
-
-    Returns:
-        [B, 2^depth] probabilities of reaching each node of that level, left to right.
-    """
-    reached = scores.new_ones(len(scores), 1)  # [B, 1]: everything reaches the root
-    for level in range(depth):
-        left = torch.sigmoid(scores[:, 2**level - 1 : 2 ** (level + 1) - 1])  # [B, 2^level]
-        reached = torch.stack([reached * left, reached * (1 - left)], dim=-1).flatten(1)  # [B, 2^(level+1)]
-    return reached
-
-
-def coarsen(leaves: Tensor, level: int) -> Tensor:
-    """A coarser level of a consistent tree: each node is the sum of the leaves under it ([B, 2^D] → [B, 2^level])."""
-    return leaves.reshape(len(leaves), 2**level, -1).sum(-1)
-
-
 class Tree(nn.Module):
-    """A perfect binary tree of linear splits s_t(x) = θ_t·x + b_t, all evaluated in one product."""
+    """s_t(x) of every node in one pass, and the probabilities that follow.
+
+    With ``start="principal"`` every split function contains the linear one: s_t(x) = θ_t·x + b_t + f_t(x), where
+    f starts at zero, so that any tree can begin from the encoder's geometry.
+
+    Attributes:
+        linear: θ and b; ``None`` where a split stands alone, as in the paper.
+        beyond: f; ``None`` for linear trees.
+        refine: The ``tree`` aggregation.
+        learned: The learned propagation.
+    """
 
     def __init__(self, config: TreeConfig) -> None:
         super().__init__()
         self.config = config
-        self.directions = nn.Parameter(torch.zeros(config.splits, config.width))  # [N, d]
-        self.offsets = nn.Parameter(torch.zeros(config.splits))  # [N]
+        alone = config.split != "linear" and config.start == "random"
+        self.linear = None if alone else Linear(config.scored, config.width)
+        self.beyond: nn.Module | None = None
+        if config.split == "mlp":
+            self.beyond = Mlp(config)
+        elif config.split == "cross_attention":
+            self.beyond = CrossAttention(config)
+        refined = (
+            config.split == "cross_attention"
+            and config.aggregation == "tree"
+            and config.propagation != "none"
+        )
+        self.refine = Refine(config) if refined else None
+        self.learned = LearnedPropagation(config) if config.propagation == "learned" else None
         self.log_multiplier = nn.Parameter(torch.zeros(()))
 
     @property
@@ -53,10 +54,22 @@ class Tree(nn.Module):
         """What nTVD is multiplied by in the loss."""
         return self.log_multiplier.exp().clamp(LOWEST, HIGHEST)
 
-    def forward(self, x: Tensor, level: int | None = None) -> Tensor:
-        """Probabilities of the nodes of a level, the leaves by default: [B, d] → [B, 2^level]."""
-        level = self.config.depth if level is None else level
-        needed = 2**level - 1  # a shallower level needs no deeper split
-        scores = F.linear(x, self.directions[:needed], self.offsets[:needed])  # [B, needed]
-        scores = F.dropout(scores, self.config.dropout, self.training)
-        return propagate(scores.float(), level)
+    def scores(self, states: States, level: int) -> Tensor:
+        """Scores of the nodes that a level needs: [B, n]."""
+        config = self.config
+        n = config.shape.needed(level) if config.propagation == "product" else config.scored
+        parts = [part(states, n) for part in (self.linear, self.beyond) if part is not None]
+        scores: Tensor = sum(parts[1:], start=parts[0])
+        if self.refine is not None:
+            scores = self.refine(scores)
+        return F.dropout(scores, config.dropout, self.training).float()
+
+    def forward(self, states: States, level: int | None = None) -> Tensor:
+        """Probabilities of the nodes of a level, the leaves by default: [B, C_level]."""
+        config = self.config
+        level = config.depth if level is None else level
+        scores = self.scores(states, level)
+        if config.propagation == "product":
+            return propagate(scores, config.shape, level)
+        leaves = torch.softmax(scores, dim=1) if self.learned is None else self.learned(scores)  # [B, C]
+        return leaves if level == config.depth else coarsen(leaves, config.shape, level)

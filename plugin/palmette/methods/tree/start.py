@@ -1,18 +1,19 @@
 """Where training begins.
 
-With gentle slopes a node's probability is nearly linear in the embedding, so that nTVD
-is an L1 sketch of the encoder's own distance: a tree of principal directions retrieves about as well as the
-encoder before its first step. Measured beside a random start in ``tests/benchmarks/results/``.
+With gentle slopes a node's probability is nearly linear in the embedding, so that nTVD is an L1 sketch of the
+encoder's own distance: a tree of principal directions retrieves about as well as the encoder before its first
+step. Measured beside a random start in ``tests/benchmarks/results/``.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from palmette.losses import info_nce, ntvd
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.module import Tree
+from palmette.methods.tree.shape import level_of
 
 __all__ = ["begin", "fit_multiplier"]
 
@@ -21,13 +22,19 @@ PART = 16_384
 
 
 def _directions(config: TreeConfig, x: Tensor, generator: torch.Generator) -> Tensor:
-    """Unit directions per split node, level by level: the principal ones first, random ones after."""
-    drawn = torch.randn(config.splits, config.width, generator=generator)  # [N, d]
-    directions: Tensor = drawn / drawn.norm(dim=1, keepdim=True)
-    if config.start == "principal":
-        axes = _principal(x)[: config.splits]
-        directions[: len(axes)] = axes
-    return directions
+    """Unit directions [N, d], level by level.
+
+    ``principal``: the corpus's principal directions first, then random orthonormal bases, whose sketch of a
+    distance is steadier than one of independent directions. ``random``: independent ones.
+    """
+    if config.start == "random":
+        drawn = torch.randn(config.scored, config.width, generator=generator)
+        directions: Tensor = drawn / drawn.norm(dim=1, keepdim=True)
+        return directions
+    parts = [_principal(x)]
+    while sum(map(len, parts)) < config.scored:
+        parts.append(torch.linalg.qr(torch.randn(config.width, config.width, generator=generator))[0])
+    return torch.cat(parts)[: config.scored]
 
 
 def _principal(x: Tensor) -> Tensor:
@@ -45,22 +52,36 @@ def _principal(x: Tensor) -> Tensor:
     return axes
 
 
+def _slopes(config: TreeConfig) -> Tensor:
+    """Steepness [N]: growing from level to level; without a tree the same everywhere."""
+    if config.propagation == "none":
+        return torch.full((config.scored,), config.sharpness)
+    levels = torch.tensor([level_of(node) for node in config.shape.splits.tolist()]).double()
+    return (config.sharpness * config.growth**levels).float()
+
+
 @torch.no_grad()
 def begin(tree: Tree, x: Tensor, generator: torch.Generator) -> None:
-    """Set directions, slopes and offsets from the embeddings of all documents [n, d]."""
+    """Set the hyperplanes from the embeddings of all documents [n, d]; what a tree has beyond them starts at zero."""
     config = tree.config
-    x = x.float().cpu()
-    levels = torch.log2(torch.arange(1, config.splits + 1).double() + 1e-9).floor()  # [N]: level of each node
-    slopes = (config.slope * config.growth**levels).float()  # [N]
-    directions = _directions(config, x, generator) * slopes[:, None]  # [N, d]
-    tree.directions.copy_(directions)
-    tree.offsets.copy_(-directions @ x.mean(0))  # the average document goes either way
+    if tree.linear is not None:
+        x = x.float().cpu()
+        directions = _directions(config, x, generator)  # [N, d]
+        tree.linear.slopes.copy_(_slopes(config))
+        tree.linear.directions.copy_(directions)
+        tree.linear.offsets.copy_(-directions @ x.mean(0))  # the average document goes either way
+    if config.start == "principal":
+        for part in (tree.beyond, tree.refine, tree.learned):
+            if part is not None:
+                readout = part.out
+                assert isinstance(readout, nn.Parameter)
+                readout.zero_()
 
 
 @torch.no_grad()
 def fit_multiplier(tree: Tree, queries: Tensor, documents: Tensor, known: Tensor) -> None:
-    """Start the multiplier where a first batch of pairs ([B, d] each) has its lowest loss."""
-    similarity = ntvd(tree(queries), tree(documents))  # [B, B]
+    """Start the multiplier where a first batch of pairs (their leaves, [B, C] each) has its lowest loss."""
+    similarity = ntvd(queries, documents)  # [B, B]
     candidates = torch.logspace(0, 3, 25).to(similarity.device)
     losses = torch.stack([info_nce(similarity * value, known) for value in candidates])
     tree.log_multiplier.copy_(candidates[losses.argmin()].log())

@@ -1,33 +1,68 @@
-"""What a tree learns from: pairs routed alike, other texts routed elsewhere."""
+"""What a tree learns from: pairs routed alike, other texts elsewhere, and the encoder's own similarities."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.losses import info_nce, ntvd
+from palmette.encoder import States
+from palmette.losses import distillation, info_nce, ntvd
+from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.module import Tree
+from palmette.methods.tree.propagation import coarsen
 from palmette.pairs import EncodedPairs
 
-__all__ = ["TreeTask"]
+__all__ = ["TreeTask", "chances", "level_metric", "levels_of_step"]
+
+EACH_LEVEL = ("stochastic", "stochastic_linear", "uniform", "matryoshka")
+"""Schedules that train every level to the end, and so choose the best weights by all of them."""
+
+
+def chances(config: TreeConfig) -> Tensor:
+    """How much each level 1 … D counts: P(h) of the stochastic schedules, equal shares for the others."""
+    power = {"stochastic": 2.0, "stochastic_linear": 1.0}.get(config.schedule, 0.0)
+    weights = torch.arange(1, config.depth + 1).float() ** power
+    return weights / weights.sum()
+
+
+def levels_of_step(config: TreeConfig, generator: torch.Generator, progress: float) -> list[int]:
+    """The levels that a step trains; ``progress`` is the share of steps done."""
+    depth = config.depth
+    match config.schedule:
+        case "constant":
+            return [depth]
+        case "matryoshka":
+            return list(range(1, depth + 1))
+        case "linear":  # 1, 2, 3, … D, each for as long
+            return [min(depth, 1 + int(progress * depth))]
+        case "exponential":  # 1, 2, 4, … D, each for as long
+            stages = 1 + math.ceil(math.log2(depth))
+            return [min(depth, 2 ** min(stages - 1, int(progress * stages)))]
+        case _:
+            return [1 + int(torch.multinomial(chances(config), 1, generator=generator))]
+
+
+def level_metric(level: int) -> str:
+    """What validation calls the quality of a level."""
+    return f"ndcg@10 at level {level}"
 
 
 @dataclass
 class TreeTask:
-    """Symmetric InfoNCE on nTVD at a level drawn by the schedule; the encoder stays frozen."""
+    """Symmetric InfoNCE on nTVD at the schedule's levels, mixed with distillation; the encoder stays frozen."""
 
     module: Tree
     pairs: EncodedPairs
 
     @property
     def metric(self) -> str:
-        """What the best weights are chosen by: the leaves, or all levels as often as the schedule draws them."""
-        return "ndcg@10" if self.module.config.schedule == "constant" else "ndcg@10 over levels"
+        """What the best weights are chosen by: the leaves, or all levels as much as the schedule counts them."""
+        return "ndcg@10 over levels" if self.module.config.schedule in EACH_LEVEL else "ndcg@10"
 
     def size(self) -> int:
         """Training pairs."""
@@ -37,40 +72,56 @@ class TreeTask:
         """Move the embeddings beside the tree."""
         self.pairs = self.pairs.to(device)
 
-    def draw(self, generator: torch.Generator) -> int:
-        """The level of a step."""
-        config = self.module.config
-        if config.schedule == "constant":
-            return config.depth
-        return 1 + int(torch.multinomial(self.chances(), 1, generator=generator))
-
-    def chances(self) -> Tensor:
-        """P(h) ∝ h² of the levels 1 … D."""
-        squares = torch.arange(1, self.module.config.depth + 1).float() ** 2
-        return squares / squares.sum()
-
     def loss(
         self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
     ) -> Tensor:
-        """InfoNCE of a batch of pairs, against given negatives too where there are any."""
-        level = self.draw(generator)
-        queries, documents, known = self.pairs.batch(rows)  # [B, d], [B, d], [B, B]
-        hard = self.pairs.hard_negatives(rows, generator)  # [M, d], [B, M]
-        texts = [queries, documents] if hard is None else [queries, documents, hard.documents]
-        reached = module(torch.cat(texts), level)  # [2B + M, 2^level]
-        queries, documents, others = torch.tensor_split(reached, (len(rows), 2 * len(rows)))
-        similarity = ntvd(queries, documents) * self.module.multiplier  # [B, B] in [−multiplier, 0]
-        extra = None if hard is None else ntvd(queries, others) * self.module.multiplier  # [B, M]
+        """The loss of a batch of pairs, against given negatives too where there are any."""
+        config = self.module.config
+        levels = levels_of_step(config, generator, progress)
+        queries = self.pairs.query_states(self.pairs.query_rows[rows])
+        documents = self.pairs.document_states(self.pairs.document_rows[rows])
+        known = self.pairs.known(rows)  # [B, B]
+        hard = self.pairs.hard_negatives(rows, generator)
+        texts = [queries, documents] + ([self.pairs.document_states(hard.rows)] if hard else [])
+        deepest = [module(states, max(levels)) for states in texts]  # [B, C_level] each; [M, C_level]
+        total = deepest[0].new_zeros(())
+        for level in levels:
+            several = len(levels) > 1  # then the deepest are the leaves
+            q, d, *others = (coarsen(x, config.shape, level) if several else x for x in deepest)
+            similarity = ntvd(q, d) * self.module.multiplier  # [B, B] in [−multiplier, 0]
+            if config.distill < 1:
+                extra = ntvd(q, others[0]) * self.module.multiplier if hard else None  # [B, M]
+                loss = info_nce(similarity, known, extra, hard.known if hard else None)
+                total = total + (1 - config.distill) * loss
+            if config.distill:
+                taught = distillation(similarity, _cosine(queries, documents) / config.temperature)
+                total = total + config.distill * taught
+            if config.l1:
+                total = total + config.l1 * torch.cat([q, d]).clamp_min(1e-12).sqrt().sum(1).mean()
         # Under a level's loss the deeper splits take no part: an empty sum keeps their gradients defined (and zero).
         idle = sum(parameter.sum() for parameter in self.module.parameters()) * 0.0
-        return info_nce(similarity, known, extra, hard.known if hard else None) + idle
+        return total / len(levels) + idle
 
     def validate(self, module: nn.Module) -> dict[str, float]:
-        """Retrieval quality on held-out queries: at the leaves, and over all levels."""
-        scores = self.pairs.validate(module, ntvd)
-        if not scores or self.module.config.schedule == "constant":
-            return scores
-        levels = range(1, self.module.config.depth)
-        inner = [self.pairs.validate(partial(module, level=level), ntvd)["ndcg@10"] for level in levels]
-        average = float(self.chances() @ torch.tensor([*inner, scores["ndcg@10"]]))
-        return {**scores, self.metric: average}
+        """Retrieval quality on held-out queries: at the leaves, at every level, and over the levels."""
+        if self.pairs.dev is None:
+            return {}
+        config = self.module.config
+        queries, documents = self.pairs.held_out(module)  # [Q, C], [N, C]
+        scores: dict[str, float] = {}
+        levels = []
+        for level in range(1, config.depth + 1):
+            q, d = (coarsen(x, config.shape, level) for x in (queries, documents))
+            scores = self.pairs.judge(q, d, ntvd)
+            levels.append(scores["ndcg@10"])
+        named = {level_metric(level): value for level, value in enumerate(levels, 1)}
+        average = float(chances(config) @ torch.tensor(levels))
+        return {**scores, "ndcg@10 over levels": average, **named}
+
+
+def _cosine(queries: States, documents: States) -> Tensor:
+    """The encoder's own similarities [B, B]."""
+    assert queries.pooled is not None
+    assert documents.pooled is not None
+    similarity: Tensor = nn.functional.normalize(queries.pooled) @ nn.functional.normalize(documents.pooled).T
+    return similarity

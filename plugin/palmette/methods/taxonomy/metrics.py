@@ -1,0 +1,55 @@
+"""How well all matches of a query are found, near and far."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from palmette.methods.taxonomy.matches import Matches
+
+__all__ = ["found_matches", "recall_by_distance", "slices"]
+
+CELLS = 20_000_000
+"""Scores that are held at a time."""
+
+
+def found_matches(queries: Tensor, documents: Tensor, matches: Matches) -> NDArray[np.bool_]:
+    """[P] whether each match is among the |S(q)| best documents of its query.
+
+    Args:
+        queries: [Q, d].
+        documents: [N, d].
+        matches: Of those queries.
+    """
+    found = []
+    step = max(1, CELLS // len(documents))
+    for start in range(0, len(queries), step):
+        rows = np.arange(start, min(start + step, len(queries)))
+        counts = torch.from_numpy(matches.counts[rows]).to(queries.device)
+        places = matches.places(rows)
+        wanted = torch.from_numpy(matches.documents[places].astype(np.int64)).to(queries.device)
+        owner = torch.repeat_interleave(torch.arange(len(rows), device=queries.device), counts)
+        scores = queries[start : start + step] @ documents.T  # [B, N]
+        best = scores.topk(int(counts.max()), dim=1).values  # [B, s]
+        last = best.gather(1, counts[:, None] - 1)[:, 0]  # [B]: the weakest score that is still among them
+        found.append((scores[owner, wanted] >= last[owner]).cpu().numpy())
+    return np.concatenate(found) if found else np.zeros(0, bool)
+
+
+def slices(found: NDArray[np.bool_], distances: NDArray[np.int16]) -> dict[int, float]:
+    """Recall by distance."""
+    return {int(d): float(found[distances == d].mean()) for d in np.unique(distances)}
+
+
+def recall_by_distance(queries: Tensor, documents: Tensor, matches: Matches) -> dict[str, float]:
+    """Recall where k is the number of a query's matches: overall, the worst slice, and by distance.
+
+    ``recall`` is that of a query and one of its matches drawn at random, as in the paper.
+    """
+    found = found_matches(queries, documents, matches)
+    by_distance = slices(found, matches.distances)
+    overall = float((found * matches.chances()).sum() / max(1, int((matches.counts > 0).sum())))
+    named = {f"recall at distance {d}": value for d, value in by_distance.items()}
+    return {"recall": overall, "worst recall": min(by_distance.values()), **named}

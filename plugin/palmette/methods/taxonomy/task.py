@@ -1,0 +1,149 @@
+"""What the towers learn from: drawn matches against the other documents of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from palmette.methods.taxonomy.config import TaxonomyConfig
+from palmette.methods.taxonomy.data import Asked, Lessons, TaxonomyData, lessons
+from palmette.methods.taxonomy.losses import column_weights, sampled_softmax
+from palmette.methods.taxonomy.metrics import recall_by_distance
+from palmette.methods.taxonomy.module import Towers
+from palmette.methods.taxonomy.nodes import Nodes
+from palmette.methods.taxonomy.sampling import Sampler
+
+if TYPE_CHECKING:
+    from palmette.cache import EncodingCache
+    from palmette.encoder import Encoder
+
+__all__ = ["Inputs", "TaxonomyTask"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the towers read, by row of a training query, of a validation query and of a document.
+
+    Texts come as the frozen encoder's embeddings, nodes of a lookup table as their rows.
+    """
+
+    train: Tensor
+    dev: Tensor
+    documents: Tensor | None
+
+    @classmethod
+    def of(
+        cls,
+        lessons: Lessons,
+        data: TaxonomyData,
+        encoder: Encoder,
+        cache: EncodingCache,
+        *,
+        lookup: bool,
+        progress: bool | None,
+    ) -> Self:
+        """Encode each text once."""
+
+        def read(asked: Asked) -> Tensor:
+            if lookup:
+                return torch.from_numpy(asked.rows)
+            return torch.from_numpy(cache.encode(encoder, asked.texts, kind="query", progress=progress))
+
+        documents = None
+        if not lookup:
+            contents = [document.content for document in data.corpus]
+            documents = torch.from_numpy(cache.encode(encoder, contents, kind="document", progress=progress))
+        return cls(read(lessons.train), read(lessons.dev), documents)
+
+    def to(self, device: torch.device) -> Self:
+        """On another device."""
+        documents = None if self.documents is None else self.documents.to(device)
+        return replace(self, train=self.train.to(device), dev=self.dev.to(device), documents=documents)
+
+
+@dataclass
+class TaxonomyTask:
+    """Softmax of a drawn match over the documents of the batch, each weighed by how often it is drawn."""
+
+    module: Towers
+    lessons: Lessons
+    inputs: Inputs
+    sampler: Sampler
+    multiplier: float
+
+    @classmethod
+    def of(
+        cls,
+        config: TaxonomyConfig,
+        data: TaxonomyData,
+        encoder: Encoder,
+        cache: EncodingCache,
+        *,
+        seed: int,
+        progress: bool | None,
+    ) -> Self:
+        """Read the data once, and start the towers."""
+        lookup = not config.reads
+        learned = lessons(data, lookup=lookup, max_distance=config.max_distance, seed=seed)
+        inputs = Inputs.of(learned, data, encoder, cache, lookup=lookup, progress=progress)
+        sampler = Sampler(learned.train.matches, config.sampling, config.regular_share)
+        nodes = Nodes.of(data.corpus, data.hierarchy, sampler.log_frequencies.numpy())
+        module = Towers(config, nodes)
+        module.begin(inputs.documents, torch.Generator().manual_seed(seed))
+        return cls(module, learned, inputs, sampler, config.multiplier)
+
+    @property
+    def metric(self) -> str:
+        """Recall of all matches, near and far."""
+        return "recall"
+
+    def size(self) -> int:
+        """Training queries."""
+        return len(self.lessons.train)
+
+    def to(self, device: torch.device) -> None:
+        """Move what the towers read."""
+        self.inputs = self.inputs.to(device)
+
+    def loss(
+        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float = 0.0
+    ) -> Tensor:
+        """Of a batch of queries, with one match each drawn at random."""
+        kept, drawn = self.sampler.draw(rows, generator)
+        rows = rows[kept]
+        columns, target, counts = np.unique(drawn, return_inverse=True, return_counts=True)
+        device = self.inputs.train.device
+        at = torch.from_numpy(columns).to(device)  # [U]
+        texts = None if self.inputs.documents is None else self.inputs.documents[at]
+        queries, documents = module(self.inputs.train[torch.from_numpy(rows).to(device)], texts, at)  # [B, d], [U, d]
+        weights = column_weights(
+            torch.from_numpy(counts).float(),
+            self.sampler.log_frequencies[torch.from_numpy(columns)],
+            len(rows),
+            self.module.config.correction,
+        )
+        known = None
+        if self.module.config.negatives == "masked":
+            known = torch.from_numpy(self.lessons.train.matches.mask(rows, columns)).to(device)  # [B, U]
+        logits = self.multiplier * (queries @ documents.T).float()  # [B, U]
+        return sampled_softmax(logits, torch.from_numpy(target).to(device), weights.to(device), known)
+
+    def nodes(self) -> Tensor:
+        """[N, d] embeddings of all documents."""
+        texts, parts = self.inputs.documents, []
+        for rows in torch.arange(self.lessons.train.matches.size).split(16_384):
+            at = rows.to(self.inputs.train.device)
+            parts.append(self.module.documents(None if texts is None else texts[at], at))
+        return torch.cat(parts)
+
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """Recall by distance on the validation queries, against all documents."""
+        if not len(self.lessons.dev):
+            return {}
+        queries = self.module.queries(self.inputs.dev)
+        return recall_by_distance(queries, self.nodes(), self.lessons.dev.matches)

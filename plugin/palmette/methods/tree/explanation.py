@@ -1,0 +1,82 @@
+"""Why a document matched: the path that it shares with the question, and what every branch of it adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.methods.tree.search import LEAVES, VECTORS, cosines, summed
+from palmette.methods.tree.shape import Shape, name_of
+from palmette.search.probe import Floats
+from palmette.types import Explanation, Part
+
+__all__ = ["explain"]
+
+SHOWN = 3
+"""Steps of the path that the sentence names."""
+
+
+def explain(
+    query: Mapping[str, Floats],
+    arrays: Mapping[str, NDArray[np.generic]],
+    shape: Shape,
+    level: int,
+    *,
+    cosine: bool,
+    topics: Mapping[str, Sequence[str]] | None = None,
+) -> Explanation:
+    """Follow the larger share of the overlap from the root: what turns off at each node adds its part.
+
+    With ``cosine`` the score is the encoder's, which the path illustrates but does not make up.
+    """
+    q, d = (np.asarray(a[LEAVES], np.float32).reshape(1, -1) for a in (query, arrays))
+    at_level = [summed(x, shape.runs(level)) for x in (q, d)]
+    shared = np.minimum(*at_level)  # [1, C_level]
+    mass = {}  # node → probability of the query, of the document, and their overlap under it
+    runs = _places(shape, level)
+    for node, places in runs.items():
+        mass[node] = tuple(float(x[0, places].sum(dtype=np.float64)) for x in (*at_level, shared))
+    parts, steps, node = [], [], 0
+    while 2 * node + 1 in mass:
+        left, right = mass[2 * node + 1][2], mass[2 * node + 2][2]
+        turn, other = (2, 1) if right > left else (1, 2)
+        off = name_of(2 * node + other)
+        parts.append(Part(f"subtree {off}", min(left, right), {"node": off}))
+        node = 2 * node + turn
+        step = {"node": name_of(node), "query": mass[node][0], "document": mass[node][1]}
+        steps.append({**step, "topic": list((topics or {}).get(name_of(node), ()))})
+    path = name_of(node)
+    parts.append(Part(f"{'leaf' if level == shape.depth else 'node'} {path}", mass[node][2], {"node": path}))
+    score, words = mass[0][2], _words(mass[0][2], path, steps)
+    if cosine:
+        score = float(
+            cosines(np.asarray(arrays[VECTORS], np.float32).reshape(1, -1), query[VECTORS].reshape(-1))[0]
+        )
+        parts = [Part("encoder similarity", score, {})]
+        words = f"encoder similarity {score:.3f}; in the tree, {words}"
+    return Explanation(score, parts, words, {"path": path, "nodes": steps})
+
+
+def _places(shape: Shape, level: int) -> dict[int, list[int]]:
+    """Every node down to a level, and its places among that level's nodes."""
+    under: dict[int, list[int]] = {}
+    for place, node in enumerate(shape.levels[level].tolist()):
+        under.setdefault(node, []).append(place)
+        while node:
+            node = (node - 1) // 2
+            under.setdefault(node, []).append(place)
+    return under
+
+
+def _words(score: float, path: str, steps: Sequence[Mapping[str, Any]]) -> str:
+    """One sentence about the path."""
+    if not steps:
+        return f"overlap {score:.3f}"
+    trail = ", ".join(
+        f"{s['node']} ({s['query']:.0%} of the question, {s['document']:.0%} of the document)"
+        for s in steps[:SHOWN]
+    )
+    return f"overlap {score:.3f}; both lean down {path}: {trail}{', …' if len(steps) > SHOWN else ''}"

@@ -1,0 +1,158 @@
+"""A linear layer on the frozen embeddings, plain and Matryoshka: the paper's trained rivals.
+
+The same pairs, loss (symmetric InfoNCE with a learned multiplier), loop, steps and way of choosing weights on dev as a
+tree; cosine instead of nTVD. Matryoshka (https://arxiv.org/abs/2205.13147) averages the loss over nested sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from palmette.losses import info_nce
+from palmette.pairs import EncodedPairs
+from palmette.training import Trained, TrainingConfig, train
+
+from .bench import Bench, Measured, Meter, Row, cosines, unit
+
+__all__ = ["adapter"]
+
+Start = Literal["identity", "principal", "random"]
+RATES = (1e-4, 3e-4, 1e-3, 3e-3)
+
+
+class Adapter(nn.Module):
+    """x → W x + b, and what cosines are multiplied by at each size."""
+
+    def __init__(self, weight: Tensor, sizes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.weight = nn.Parameter(weight.clone())  # [c, d]
+        self.bias = nn.Parameter(torch.zeros(len(weight)))
+        self.log_multipliers = nn.Parameter(torch.zeros(len(sizes)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, d] → [B, c]."""
+        return F.linear(x, self.weight, self.bias)
+
+    @torch.no_grad()
+    def fit_multipliers(self, queries: Tensor, documents: Tensor, known: Tensor) -> None:
+        """Start each where a first batch has its lowest loss, as a tree does."""
+        candidates = torch.logspace(0, 3, 25)
+        for place, size in enumerate(self.sizes):
+            similarity = cosine(self(queries)[:, :size], self(documents)[:, :size])
+            losses = torch.stack([info_nce(similarity * value, known) for value in candidates])
+            self.log_multipliers[place] = candidates[losses.argmin()].log()
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    """[B, c], [C, c] → [B, C]."""
+    return F.normalize(a, dim=1) @ F.normalize(b, dim=1).T
+
+
+@dataclass
+class AdapterTask:
+    """Mean of the losses over the sizes."""
+
+    module: Adapter
+    pairs: EncodedPairs
+    metric: str = "ndcg@10 over sizes"
+
+    def size(self) -> int:
+        return len(self.pairs)
+
+    def to(self, device: torch.device) -> None:
+        self.pairs = self.pairs.to(device)
+
+    def loss(
+        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
+    ) -> Tensor:
+        queries, documents, known = self.pairs.batch(rows)  # [B, d], [B, d], [B, B]
+        hard = self.pairs.hard_negatives(rows, generator)  # [M, d], [B, M]
+        texts = [queries, documents] if hard is None else [queries, documents, hard.documents]
+        queries, documents, others = torch.tensor_split(module(torch.cat(texts)), (len(rows), 2 * len(rows)))
+        losses = []
+        for multiplier, size in zip(self.module.log_multipliers.exp(), self.module.sizes, strict=True):
+            logits = multiplier * cosine(queries[:, :size], documents[:, :size])  # [B, B]
+            extra = None if hard is None else multiplier * cosine(queries[:, :size], others[:, :size])
+            losses.append(info_nce(logits, known, extra, hard.known if hard else None))
+        return torch.stack(losses).mean()
+
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """As a tree is chosen by all its levels: mean over the sizes, weighted by (log₂ size)²."""
+        sizes = self.module.sizes
+        found = [
+            self.pairs.validate(lambda x, m=size: F.normalize(module(x)[:, :m], dim=1), lambda a, b: a @ b.T)
+            for size in sizes
+        ]
+        weights = np.log2(sizes) ** 2
+        over = float(weights @ [scores["ndcg@10"] for scores in found] / weights.sum())
+        return {**found[-1], self.metric: over}
+
+
+def first_weight(bench: Bench, start: Start, width: int, seed: int) -> Tensor:
+    """[c, d]: identity and principal keep every cosine of the encoder."""
+    d = bench.documents.shape[1]
+    if start == "identity":
+        return torch.eye(width, d)
+    if start == "principal":
+        _, vectors = np.linalg.eigh(np.cov(bench.documents.T.astype(np.float64)))  # ascending, as columns
+        axes = torch.from_numpy(vectors[:, ::-1].T.astype(np.float32))  # [d, d], widest first
+        return torch.cat([axes[:width], torch.zeros(max(0, width - d), d)])
+    bound = d**-0.5  # what nn.Linear draws
+    draw = torch.rand(width, d, generator=torch.Generator().manual_seed(seed))
+    return (2 * draw - 1) * bound
+
+
+def fit(
+    bench: Bench, sizes: tuple[int, ...], start: Start, rate: float, seed: int
+) -> tuple[Adapter, Trained]:
+    """One training."""
+    module = Adapter(first_weight(bench, start, sizes[-1], seed), sizes)
+    sample = bench.pairs.sample(256, torch.Generator().manual_seed(seed))
+    module.fit_multipliers(*bench.pairs.batch(sample))
+    config = TrainingConfig(steps=bench.steps, learning_rate=rate, seed=seed)
+    trained = train(AdapterTask(module, bench.pairs), config, device=bench.device, progress=False)
+    return module, trained
+
+
+_CHOSEN: dict[Any, tuple[Start, float]] = {}
+
+
+def choose(bench: Bench, sizes: tuple[int, ...], starts: tuple[Start, ...]) -> tuple[Start, float]:
+    """Start and rate that are best on dev, with seed 0; once per data set."""
+    key = (id(bench), sizes, starts)
+    if key not in _CHOSEN:
+        options = list(product(starts, RATES))
+        dev = [fit(bench, sizes, start, rate, 0)[1].metrics["ndcg@10 over sizes"] for start, rate in options]
+        _CHOSEN[key] = options[int(np.argmax(dev))]
+    return _CHOSEN[key]
+
+
+def adapter(
+    bench: Bench, seed: int, *, name: str, sizes: tuple[int, ...], starts: tuple[Start, ...]
+) -> Measured:
+    """Train and measure an adapter of width ``sizes[-1]``."""
+    start, rate = choose(bench, sizes, starts)
+    meter = Meter()
+    with meter.part("train"):
+        module, trained = fit(bench, sizes, start, rate, seed)
+    module = module.cpu()
+
+    def represent(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            return module(torch.from_numpy(x)).numpy()
+
+    with meter.part("index"):
+        documents = represent(bench.documents)
+    queries = {split: represent(x) for split, x in bench.queries.items()}
+    scores = bench.judge(queries, documents, sizes, unit, cosines)
+    notes = {"start": start, "learning_rate": rate, "best_step": trained.best_step}
+    return Measured({name: Row(scores)}, meter.seconds, meter.peak_mib, notes)

@@ -1,0 +1,222 @@
+"""A data set made ready: everything encoded once, and the exact rankings every system is judged by.
+
+N documents, Q queries, d the encoder's width, c columns of a representation.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette import RetrievalData, load_data, load_encoder
+from palmette.cache import CachedEncoder, EncodingCache
+from palmette.metrics import Judgements, score_ranks
+from palmette.pairs import EncodedPairs
+
+__all__ = ["COLUMNS", "Bench", "Measured", "Meter", "Row", "best", "cosines", "fold", "overlaps", "unit"]
+
+Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+Scores = dict[str, dict[str, dict[str, float]]]
+"""Split → size → metric → value."""
+
+COLUMNS = tuple(2**h for h in range(1, 11))
+SPLITS = ("dev", "test")
+K, BLOCK = 10, 256
+
+
+class KeepingEncoder(CachedEncoder):
+    """Keeps the queries too: every system is asked the same ones."""
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:
+        return self.cache.encode(self.encoder, texts, kind="query")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    scores: Scores
+    kind: Literal["representation", "leaves"] = "representation"
+
+
+@dataclass
+class Measured:
+    """What a system gives for one seed."""
+
+    rows: dict[str, Row]
+    seconds: dict[str, float] = field(default_factory=dict)
+    peak_mib: float | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Meter:
+    """Seconds by part, and how far the process's memory rose above where it was (Linux only)."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.peak_mib: float | None = None
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time a block, and look at its memory."""
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # forget the highest mark
+        base, begun = _memory("VmRSS"), time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
+        if base is not None and (top := _memory("VmHWM")) is not None:
+            self.peak_mib = max(self.peak_mib or 0.0, top - base)
+
+
+def _memory(name: str) -> float | None:
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) / 1024
+    return None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A data set and its encodings.
+
+    Attributes:
+        documents: [N, d] of the corpus.
+        queries: [Q, d] by split.
+        judgements: By split.
+        steps: Training steps of everything that trains.
+        depth: Of everything that is a tree.
+    """
+
+    data: RetrievalData
+    encoder: KeepingEncoder
+    documents: Floats
+    queries: dict[str, Floats]
+    judgements: dict[str, Judgements]
+    steps: int
+    depth: int
+    device: str | None = None
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        encoder: str,
+        cache: str | Path | None,
+        *,
+        titles: bool = True,
+        steps: int = 1000,
+        depth: int = 10,
+        device: str | None = None,
+    ) -> Bench:
+        """Read and encode; what was encoded before comes from the cache."""
+        data = load_data(folder, titles=titles)
+        coder = KeepingEncoder(load_encoder(encoder, device=device), EncodingCache(cache))
+        documents = coder.encode([document.content for document in data.corpus], progress=None)
+        queries, judgements = {}, {}
+        for split in SPLITS:
+            _, judgements[split] = data.judgements(split)
+            queries[split] = coder.encode_queries(list(data.split(split).queries.values()))
+        return cls(data, coder, documents, queries, judgements, steps, depth, device)
+
+    @functools.cached_property
+    def pairs(self) -> EncodedPairs:
+        """What the trained rivals learn from: the very pairs and dev sample of a tree."""
+        return EncodedPairs.encode(self.data, self.encoder, self.encoder.cache)
+
+    def texts(self, split: str) -> list[str]:
+        """The queries of a split."""
+        return list(self.data.split(split).queries.values())
+
+    def score(self, ranks: dict[str, Rows]) -> dict[str, dict[str, float]]:
+        """Split → metric → value, of rankings [Q, K] padded with −1."""
+        result = {}
+        for split, rows in ranks.items():
+            every = score_ranks(rows, self.judgements[split], ks=(K,))
+            result[split] = {name: every[name] for name in (f"ndcg@{K}", f"recall@{K}")}
+        return result
+
+    def judge(
+        self,
+        queries: dict[str, Floats],
+        documents: Floats,
+        sizes: Sequence[int],
+        shrink: Callable[[Floats, int], Floats],
+        similarity: Callable[[Floats, Floats], Floats],
+    ) -> Scores:
+        """Rank all documents at every size of a representation that holds the smaller ones within it."""
+        scores: Scores = {split: {} for split in queries}
+        for size in sizes:
+            small = shrink(documents, size)
+            ranks = {s: ranking(shrink(q, size), small, similarity) for s, q in queries.items()}
+            for split, values in self.score(ranks).items():
+                scores[split][str(size)] = values
+        return scores
+
+
+def ranking(queries: Floats, documents: Floats, similarity: Callable[[Floats, Floats], Floats]) -> Rows:
+    """[Q, K] rows of the most similar documents, best first."""
+    parts = (queries[start : start + BLOCK] for start in range(0, len(queries), BLOCK))
+    return np.concatenate([best(similarity(part, documents), K) for part in parts])
+
+
+def best(scores: Floats, k: int) -> Rows:
+    """[Q, k] columns of the highest of [Q, N] scores, best first."""
+    k = min(k, scores.shape[1])
+    found = np.argpartition(-scores, k - 1, axis=1)[:, :k] if k < scores.shape[1] else None
+    if found is None:
+        return np.argsort(-scores, axis=1, kind="stable")
+    found = np.sort(found, axis=1)  # among equals the lower row first
+    order = np.argsort(-np.take_along_axis(scores, found, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(found, order, axis=1)
+
+
+def unit(vectors: Floats, size: int | None = None) -> Floats:
+    """The first ``size`` columns, scaled to length 1."""
+    kept = vectors[:, :size]
+    scaled: Floats = kept / np.maximum(np.linalg.norm(kept, axis=1, keepdims=True), 1e-12)
+    return scaled.astype(np.float32)
+
+
+def fold(leaves: Floats, size: int) -> Floats:
+    """A coarser level: neighbouring leaves summed, [N, c] → [N, size]."""
+    return np.ascontiguousarray(leaves.reshape(len(leaves), size, -1).sum(-1, dtype=np.float64), np.float32)
+
+
+def cosines(queries: Floats, documents: Floats) -> Floats:
+    """[Q, N] inner products of vectors of length 1."""
+    return queries @ documents.T
+
+
+def overlaps(queries: Floats, documents: Floats) -> Floats:
+    """[Q, N] Σ min(q, d): one minus the total variation distance of distributions."""
+    scores = np.empty((len(queries), len(documents)), np.float32)
+    _overlap_kernel()(queries, documents, scores)
+    return scores
+
+
+@functools.cache
+def _overlap_kernel() -> Callable[[Floats, Floats, Floats], None]:
+    """Written anew, not the engine's: the benchmark checks that against this."""
+    import numba
+
+    def loop(queries: Floats, documents: Floats, scores: Floats) -> None:
+        for start in range(0, len(documents), 32):  # documents that stay in the cache for all queries
+            for q in range(len(queries)):
+                for n in range(start, min(start + 32, len(documents))):
+                    total = np.float32(0)
+                    for j in range(queries.shape[1]):
+                        total += min(queries[q, j], documents[n, j])
+                    scores[q, n] = total
+
+    compiled: Callable[[Floats, Floats, Floats], None] = numba.njit(loop, fastmath=True)
+    return compiled

@@ -1,0 +1,108 @@
+"""Trees, by the options they are trained with; what this version of palmette does not know is skipped.
+
+A new configuration is one line in ``TREES``. Beside the options of ``TreeModel.fit`` there is ``labels``: False trains
+from the documents alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from palmette import Index, TreeModel, load_data
+from palmette.errors import ConfigError
+
+from .bench import COLUMNS, Bench, Floats, Measured, Meter, Row, fold, overlaps
+
+__all__ = ["TREES", "missing", "tree"]
+
+TREES: dict[str, dict[str, Any]] = {
+    "tree": {},
+    "tree, not trained": {"steps": 0},
+    "tree, random start": {"start": "random"},
+    "tree, without labels": {"labels": False},
+    "tree, constant schedule": {"schedule": "constant"},
+    "tree, linear schedule": {"schedule": "linear"},
+    "tree, exponential schedule": {"schedule": "exponential"},
+    "tree, matryoshka schedule": {"schedule": "matryoshka"},
+    "tree, mlp": {"split": "mlp"},
+    "tree, cross-attention": {"split": "cross_attention"},
+    "tree, learned propagation": {"propagation": "learned"},
+    "no tree": {"propagation": "none", "schedule": "constant"},
+}
+
+CHECKED, CLOSE = 200, 1e-3
+"""Queries on which the index must agree, and how far its scores may be off (an index may keep fewer digits)."""
+
+
+def missing(options: Mapping[str, Any], depth: int) -> str | None:
+    """Why this version cannot train such a tree; ``None`` when it can."""
+    config, training = TreeModel.config_class, TreeModel.training_class
+    own = {key: value for key, value in options.items() if key != "labels"}
+    if unknown := sorted(set(own) - {*config.choices(), *training.choices()}):
+        return f"there is no option {', '.join(unknown)}"
+    try:
+        config.of(**{"depth": depth} | {key: own[key] for key in own if key in config.choices()})
+        training.of(**{key: own[key] for key in own if key in training.choices()})
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def tree(bench: Bench, seed: int, *, name: str, options: Mapping[str, Any]) -> Measured:
+    """Train a tree and measure it at all its levels; the first seed also builds an index, which must agree."""
+    chosen = {"depth": bench.depth, "steps": bench.steps} | dict(options)
+    labelled = chosen.pop("labels", True)
+    data = bench.data if labelled else load_data(list(bench.data.corpus), seed=seed)
+    meter = Meter()
+    with meter.part("train"):
+        model = TreeModel.fit(
+            data,
+            encoder=bench.encoder,
+            cache=bench.encoder.cache,
+            device=bench.device,
+            seed=seed,
+            progress=False,
+            **chosen,
+        )
+    documents = model.vectors([document.content for document in bench.data.corpus])  # [N, 2^D]
+    queries = {split: model.vectors(bench.texts(split), kind="query") for split in bench.queries}
+    levels = _levels(model)
+    for level in levels:  # a level is the sum of the next
+        few = model.vectors(bench.texts("test")[:8], kind="query", level=level)
+        np.testing.assert_allclose(few, fold(queries["test"][:8], 2**level), atol=1e-5)
+    sizes = [2**level for level in levels]
+    scores = bench.judge(queries, documents, sizes, fold, overlaps)
+    if seed == 0:
+        with meter.part("index"):
+            index = Index.in_memory(model)
+            index.add(bench.data.corpus, progress=False)
+        for level in {levels[-1], levels[len(levels) // 2]}:
+            _check(index, level, bench, queries["test"], documents)
+    notes = {"options": dict(options), "best_step": model.record.to_dict().get("best_step")}
+    return Measured({name: Row(scores)}, meter.seconds, meter.peak_mib, notes)
+
+
+def _levels(model: TreeModel) -> list[int]:
+    """The levels that can be searched: all of a tree's, one where there is no tree."""
+    found = []
+    for level in range(1, model.config.depth + 1):
+        try:
+            model.options({"level": level})
+        except ConfigError:
+            continue
+        found.append(level)
+    return [level for level in found if 2**level in COLUMNS]
+
+
+def _check(index: Index, level: int, bench: Bench, queries: Floats, documents: Floats) -> None:
+    """The index must rank as plain arithmetic does: the same scores place by place, whatever the order of ties."""
+    size = 2**level
+    scores = overlaps(fold(queries[:CHECKED], size), fold(documents, size))
+    ranked = index.rank(bench.texts("test")[:CHECKED], 10, level=level)
+    for expected, ids, given in zip(scores, ranked.ids, ranked.scores, strict=True):
+        rows = [bench.data.rows[id] for id in ids]
+        np.testing.assert_allclose(given, expected[rows], atol=CLOSE)
+        np.testing.assert_allclose(given, np.sort(expected)[::-1][: len(rows)], atol=CLOSE)
