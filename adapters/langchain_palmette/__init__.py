@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from langchain_palmette.taxonomy import TaxonomyRetriever
     from langchain_palmette.tree import TreeRetriever
 
-__all__ = ["PalmetteEmbeddings", "PalmetteReranker", "PalmetteRetriever", "TaxonomyRetriever", "TreeRetriever"]
+__all__ = [
+    "PalmetteEmbeddings",
+    "PalmetteReranker",
+    "PalmetteRetriever",
+    "TaxonomyRetriever",
+    "TreeRetriever",
+]
 
 _HOME = {
     "PalmetteEmbeddings": "embeddings",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,8 @@ __all__ = ["TreeRetriever"]
 
 class TreeRetriever(PalmetteRetriever):
     """Retriever of a trained tree: a coarse level is fast, the leaves are exact. Scores are 0 … 1.
+
+    Reranked by the encoder, scores are its cosines.
 
     Setup:
         .. code-block:: bash
@@ -32,14 +34,20 @@ class TreeRetriever(PalmetteRetriever):
 
             retriever.invoke("a question")
             retriever.invoke("a question", level=3, explain=True)[0].metadata["explanation"]["detail"]["path"]
+            retriever.invoke("a question", level="auto", rerank="encoder", shortlist=50)
 
     Everything else is as in :class:`PalmetteRetriever`.
 
     Attributes:
-        level: Level of the tree to compare at, 1 … depth; ``None`` for the leaves.
+        level: Level of the tree to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the
+            best; ``None`` for the leaves.
+        rerank: ``encoder`` ranks the best anew by the encoder's cosine.
+        shortlist: How many.
     """
 
     method: ClassVar[str | None] = "tree"
-    typed_options: ClassVar[tuple[str, ...]] = ("level",)
+    typed_options: ClassVar[tuple[str, ...]] = ("level", "rerank", "shortlist")
 
-    level: int | None = Field(default=None, ge=1)
+    level: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
+    rerank: Literal["encoder"] | None = None
+    shortlist: int = Field(default=100, ge=1)

@@ -2,11 +2,11 @@
 
     python tests/benchmarks/quality.py DATA [DATA …] --out tests/benchmarks/results/quality.md
 
-DATA are BEIR folders with train, dev and test judgements. Whatever is chosen (weights, rates, widths) is chosen on dev; test
-is only looked at here. Every finished system and seed is a line of the ``.jsonl`` beside ``--out``: a run that was broken
-off goes on, and one more system is measured without the others (``--systems "tree, mlp"``). With nothing left to
-measure the table and the figure are just written again. ``--list`` names the systems; ``rivals/trees.py`` is where
-a tree configuration is one line.
+DATA are BEIR folders with train, dev and test judgements. Whatever is chosen (weights, rates, widths) is chosen on
+dev; test is only looked at here. Every finished system and seed is a line of the ``.jsonl`` beside ``--out``: a run
+that was broken off goes on, and one more system is measured without the others (``--systems "tree, mlp"``). With
+nothing left to measure, table and figure are just written again. ``--list`` names the systems; in
+``rivals/trees.py`` a tree configuration is one line.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from langchain_core.documents import Document
 
 from langchain_palmette import PalmetteRetriever, TreeRetriever
@@ -122,6 +123,19 @@ def test_level(retriever: TreeRetriever) -> None:
     assert generic.invoke("owl", k=1, level=5) == [leaves]
     with pytest.raises(ConfigError, match="level must be between 1 and 5, got 6"):
         retriever.invoke(QUESTION, level=6)
+
+
+def test_level_auto_and_rerank(retriever: TreeRetriever) -> None:
+    auto = TreeRetriever.from_index(retriever.index, level="auto", k=3)
+    level = retriever.index.model.level(retriever.index.model.options({"level": "auto"}))
+    assert auto.invoke("owl") == retriever.invoke("owl", k=3, level=level)
+    reranking = TreeRetriever.from_index(retriever.index, rerank="encoder", shortlist=7, k=3)
+    hits = retriever.index.search("owl", k=3, rerank="encoder", shortlist=7)
+    assert [(d.id, d.metadata["score"]) for d in reranking.invoke("owl")] == [(h.id, h.score) for h in hits]
+    assert reranking.invoke("owl", rerank=None) == retriever.invoke("owl", k=3)
+    for bad in ({"level": "best"}, {"rerank": "llm"}, {"shortlist": 0}):
+        with pytest.raises(ValidationError, match=next(iter(bad))):
+            TreeRetriever.from_index(retriever.index, **bad)
 
 
 def test_score_threshold(retriever: TreeRetriever) -> None:

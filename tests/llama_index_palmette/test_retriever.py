@@ -71,6 +71,15 @@ def test_a_query_only_narrows_the_filters(shared_index):
         retriever.explain(QUESTION, "owl-forest")
 
 
+def test_level_auto_and_rerank(shared_index):
+    retriever = TreeRetriever(shared_index, level="auto", rerank="encoder", shortlist=7, similarity_top_k=3)
+    expected = shared_index.search(QUESTION, k=3, level="auto", rerank="encoder", shortlist=7)
+    assert [(r.node_id, r.score) for r in retriever.retrieve(QUESTION)] == [(h.id, h.score) for h in expected]
+    retriever.rerank = None
+    plain = shared_index.search(QUESTION, k=3, level="auto")
+    assert [(r.node_id, r.score) for r in retriever.retrieve(QUESTION)] == [(h.id, h.score) for h in plain]
+
+
 def test_level_is_an_attribute(shared_index):
     retriever = TreeRetriever(shared_index, level=2, similarity_top_k=100)
     coarse = retriever.retrieve(QUESTION)

@@ -19,9 +19,6 @@ from palmette.config import Config
 if TYPE_CHECKING:
     from palmette.model import Model
 
-FILLED_IN = {"width"}
-"""Config fields that training fills in."""
-
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments; those of the method and the loop come from their configs."""
@@ -72,7 +69,7 @@ def _help(config: type[Config]) -> dict[str, str]:
 def _options(group: Any, config: type[Config]) -> None:
     hints, help_of = typing.get_type_hints(config), _help(config)
     for item in dataclasses.fields(config):
-        if item.name in FILLED_IN:
+        if item.name not in config.choices():
             continue
         hint = hints[item.name]
         members = [arg for arg in typing.get_args(hint) if arg is not type(None)]
@@ -83,7 +80,7 @@ def _options(group: Any, config: type[Config]) -> None:
 
 
 def _chosen(args: argparse.Namespace, config: type[Config]) -> dict[str, Any]:
-    return {name: getattr(args, name) for name in config.names() if name not in FILLED_IN}
+    return {name: getattr(args, name) for name in config.choices()}
 
 
 def run(args: argparse.Namespace) -> None:

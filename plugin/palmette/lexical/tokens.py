@@ -16,7 +16,9 @@ _CHUNK = re.compile(r"\w+(?:(?:[.\-'’/:@]|(?<=\d),(?=\d))\w+)*(?:\+\+|#)?")
 """What stands together: a word, ``os.path.join``, ``state-of-the-art``, ``1,000``, ``C++``."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _BREAK = re.compile(r"[\W_]+")
-_UNSPACED = re.compile("([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+)")
+_UNSPACED = re.compile(
+    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+)"
+)
 """Thai, Lao, Burmese, Khmer, Kana, Han and Hangul: runs without blanks, searched by one and two characters."""
 _KEPT = 1 << 20  # chunks remembered
 

@@ -59,7 +59,10 @@ class Measured:
 
 
 class Meter:
-    """Seconds by part, and how far the process's memory rose above where it was (Linux only)."""
+    """Processor seconds by part, which a busy machine blurs less than the clock's, and the rise in memory.
+
+    Memory is how far the process rose above where it was when the part began (Linux only).
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -70,9 +73,9 @@ class Meter:
         """Time a block, and look at its memory."""
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # forget the highest mark
-        base, begun = _memory("VmRSS"), time.perf_counter()
+        base, begun = _memory("VmRSS"), time.process_time()
         yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - begun
         if base is not None and (top := _memory("VmHWM")) is not None:
             self.peak_mib = max(self.peak_mib or 0.0, top - base)
 

@@ -95,7 +95,7 @@ def tables(results: Sequence[Result], split: str = "test") -> str:
                         _by_size(rows, metric, first),
                     ]
         parts += [
-            "**Building**, seconds (mean over seeds) and memory above that of the loaded data",
+            "**Building**: processor seconds (mean over the seeds), and memory above that of the loaded data",
             _building(here),
         ]
     return "\n\n".join(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Literal, Unpack
 
 from llama_index.retrievers.palmette.options import Options, SearchOption
 from llama_index.retrievers.palmette.retriever import PalmetteRetriever
@@ -18,12 +18,25 @@ class TreeRetriever(PalmetteRetriever):
 
     Args:
         index: An index of a :class:`palmette.TreeModel`.
-        level: Level to compare at, 1 … depth; ``None`` for the leaves.
+        level: Level to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best; ``None``
+            for the leaves.
+        rerank: ``encoder`` ranks the best anew by the encoder's cosine, which is then the score.
+        shortlist: How many.
         options: Those of :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "tree"
-    level = SearchOption[int]()
+    level = SearchOption[int | Literal["auto"]]()
+    rerank = SearchOption[Literal["encoder"]]()
+    shortlist = SearchOption[int]()
 
-    def __init__(self, index: Index, *, level: int | None = None, **options: Unpack[Options]) -> None:
-        super().__init__(index, level=level, **options)
+    def __init__(
+        self,
+        index: Index,
+        *,
+        level: int | Literal["auto"] | None = None,
+        rerank: Literal["encoder"] | None = None,
+        shortlist: int | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(index, level=level, rerank=rerank, shortlist=shortlist, **options)

@@ -97,9 +97,13 @@ class TaxonomyConfig(Config):
             if not 0 < getattr(self, name) < 1e9:
                 raise ConfigError(f"taxonomy: {name} must be above 0, got {getattr(self, name)!r}")
         if self.queries == "lookup" and self.documents != "lookup":
-            raise ConfigError("taxonomy: queries='lookup' goes with documents='lookup' only: there is no text to read")
+            raise ConfigError(
+                "taxonomy: queries='lookup' goes with documents='lookup' only: there is no text to read"
+            )
         if self.heads == "shared" and self.documents == "lookup":
-            raise ConfigError("taxonomy: heads='shared' needs documents that are read from text ('text' or 'both')")
+            raise ConfigError(
+                "taxonomy: heads='shared' needs documents that are read from text ('text' or 'both')"
+            )
 
     @property
     def reads(self) -> bool:

@@ -86,7 +86,9 @@ def _plain(data: Any) -> bool:
 
 
 def _asks(value: Any) -> bool:
-    return hasattr(value, "query") or (isinstance(value, Mapping) and bool({"query", "question", "anchor"} & set(value)))
+    return hasattr(value, "query") or (
+        isinstance(value, Mapping) and bool({"query", "question", "anchor"} & set(value))
+    )
 
 
 def _hierarchy(documents: Any, edges: Any, parents: str | None) -> Hierarchy | None:
@@ -133,7 +135,9 @@ def lessons(data: TaxonomyData, *, lookup: bool, max_distance: int | None, seed:
     draw = np.random.default_rng(seed)
     if lookup:
         if closure is None:
-            raise InputError("queries='lookup' needs a hierarchy: give edges, parents in metadata, or a Hierarchy")
+            raise InputError(
+                "queries='lookup' needs a hierarchy: give edges, parents in metadata, or a Hierarchy"
+            )
         every, some = np.arange(nodes), np.sort(draw.permutation(nodes)[:DEV])
         return Lessons(Asked([], every, closure), Asked([], some, closure.take(some)))
     train, dev = (_judged(data, closure, split) for split in ("train", "dev"))

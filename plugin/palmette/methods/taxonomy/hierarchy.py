@@ -53,7 +53,9 @@ class Hierarchy:
         self._order  # noqa: B018 (a cycle is refused at once, not in the middle of training)
 
     @classmethod
-    def of(cls, ids: Sequence[str], children: Rows, parents: Rows, names: Sequence[str] | None = None) -> Self:
+    def of(
+        cls, ids: Sequence[str], children: Rows, parents: Rows, names: Sequence[str] | None = None
+    ) -> Self:
         """From parallel rows of children and parents; an edge given twice counts once."""
         size = max(1, len(ids))
         edges = np.unique(np.asarray(children, np.int64) * size + np.asarray(parents, np.int64))
@@ -123,7 +125,9 @@ class Hierarchy:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        return f"Hierarchy({len(self)} nodes, {len(self.parents.values)} edges, depth {int(self.depths.max())})"
+        return (
+            f"Hierarchy({len(self)} nodes, {len(self.parents.values)} edges, depth {int(self.depths.max())})"
+        )
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -133,7 +137,9 @@ class Hierarchy:
     def row(self, id: str) -> int:
         """The row of a node."""
         if id not in self.rows:
-            raise NotFoundError(f"the hierarchy has no node {id!r}; it has {len(self)}, such as {self.ids[0]!r}")
+            raise NotFoundError(
+                f"the hierarchy has no node {id!r}; it has {len(self)}, such as {self.ids[0]!r}"
+            )
         return self.rows[id]
 
     @cached_property
@@ -253,10 +259,14 @@ def _parents(document: Document, key: str) -> list[str]:
     value = document.metadata.get(key)
     listed: object = [value] if isinstance(value, str) else value or []
     if isinstance(listed, Mapping) or not isinstance(listed, Iterable):
-        raise InputError(f"document {document.id!r}: metadata {key!r} must be an id or a list of ids, got {value!r:.80}")
+        raise InputError(
+            f"document {document.id!r}: metadata {key!r} must be an id or a list of ids, got {value!r:.80}"
+        )
     found = list(listed)
     if bad := [parent for parent in found if not isinstance(parent, str)]:
-        raise InputError(f"document {document.id!r}: metadata {key!r} must hold ids (str), got {bad[0]!r:.80}")
+        raise InputError(
+            f"document {document.id!r}: metadata {key!r} must hold ids (str), got {bad[0]!r:.80}"
+        )
     return [parent for parent in found if parent]
 
 

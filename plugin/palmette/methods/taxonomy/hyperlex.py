@@ -39,7 +39,9 @@ def read_hyperlex(path: str | Path) -> list[Rating]:
             word, kind, pos, score = (cells[column] for column in at)
             ratings.append(Rating(word, kind, pos, float(score)))
         except (IndexError, ValueError) as error:
-            raise InputError(f"{place}: expected {len(heading)} columns and a number, got {cells!r:.80}") from error
+            raise InputError(
+                f"{place}: expected {len(heading)} columns and a number, got {cells!r:.80}"
+            ) from error
     return ratings
 
 

@@ -50,5 +50,7 @@ def sampled_softmax(logits: Tensor, target: Tensor, log_weights: Tensor, known: 
     """
     own = logits.gather(1, target[:, None])  # [B, 1]
     left_out = torch.zeros_like(logits, dtype=torch.bool) if known is None else known
-    others = (logits + log_weights).masked_fill(left_out.scatter(1, target[:, None], True), -torch.inf)  # [B, U]
+    others = (logits + log_weights).masked_fill(
+        left_out.scatter(1, target[:, None], True), -torch.inf
+    )  # [B, U]
     return (torch.cat([own, others], dim=1).logsumexp(1) - own[:, 0]).mean()

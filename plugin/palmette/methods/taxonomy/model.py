@@ -225,14 +225,25 @@ class TaxonomyModel(Model):
     ) -> Explanation:
         """Down the chain of ancestors: what the most general one scores, and what each step adds."""
         asked, vector = query[VECTOR][0], np.asarray(arrays[VECTOR], np.float32).reshape(-1)  # [d], [d]
-        return explanation(self.nodes, self.module.node_vectors, self.calibration, asked, vector, int(np.ravel(arrays[NODE])[0]))
+        return explanation(
+            self.nodes,
+            self.module.node_vectors,
+            self.calibration,
+            asked,
+            vector,
+            int(np.ravel(arrays[NODE])[0]),
+        )
 
     def describe(self) -> dict[str, Any]:
         """Size and shape of the taxonomy, and of the towers."""
         hierarchy = self.nodes.hierarchy
-        shape = {} if hierarchy is None else {
-            "edges": len(hierarchy.parents.values),
-            "depth": int(hierarchy.depths.max()),
-            "leaves": len(hierarchy.leaves()),
-        }
+        shape = (
+            {}
+            if hierarchy is None
+            else {
+                "edges": len(hierarchy.parents.values),
+                "depth": int(hierarchy.depths.max()),
+                "leaves": len(hierarchy.leaves()),
+            }
+        )
         return {"nodes": len(self.nodes), **shape, "dimension": self.config.dimension}

@@ -82,7 +82,9 @@ class Towers(nn.Module):
             self.document_head = self.query_head if config.heads == "shared" else Head(config)
         kept = 0 if config.documents == "lookup" else config.nodes  # the table holds them already
         self.register_buffer("vectors", torch.zeros(kept, config.dimension))  # [N, d]
-        self.register_buffer("calibration", torch.zeros(config.dimension + 2))  # [d + 2], see ``calibration.py``
+        self.register_buffer(
+            "calibration", torch.zeros(config.dimension + 2)
+        )  # [d + 2], see ``calibration.py``
 
     @torch.no_grad()
     def begin(self, x: Tensor | None, generator: torch.Generator) -> None:

@@ -115,7 +115,9 @@ class Nodes:
             generality = np.array(facts.get("generality", []), np.float32)
             return cls(ids, names, facts["digests"], hierarchy, generality)
         except KeyError as error:
-            raise CheckpointError(f"{checkpoint.path}: {FILE} lacks {error}; save the checkpoint again") from error
+            raise CheckpointError(
+                f"{checkpoint.path}: {FILE} lacks {error}; save the checkpoint again"
+            ) from error
 
 
 def _digest(document: Document) -> str:

@@ -42,7 +42,9 @@ def _nearest(nodes: Nodes, view: View, queries: Floats, k: int, within: str | No
     keys = view.keys()
     keys = keys[np.isin(_nodes(view, keys), _below(nodes, within))]
     if not len(keys):
-        return Found(np.full((len(queries), 1), -1, np.int64), np.full((len(queries), 1), -np.inf, np.float32))
+        return Found(
+            np.full((len(queries), 1), -1, np.int64), np.full((len(queries), 1), -np.inf, np.float32)
+        )
     vectors = np.asarray(view.array(VECTOR, keys.tolist()), np.float32)
     found = ArrayView({VECTOR: vectors}).nearest(Probe(VECTOR, queries, "inner_product"), k)
     return Found(np.where(found.keys >= 0, keys[found.keys], -1), found.scores, found.compared)
@@ -63,7 +65,9 @@ def _kept(found: Found, keep: NDArray[np.bool_]) -> Found:
     """Without what is not to be kept, which stands at the end: chances fall with scores."""
     keep = keep & (found.keys >= 0)
     return Found(
-        np.where(keep, found.keys, -1), np.where(keep, found.scores, -np.inf).astype(np.float32), found.compared
+        np.where(keep, found.keys, -1),
+        np.where(keep, found.scores, -np.inf).astype(np.float32),
+        found.compared,
     )
 
 
@@ -114,7 +118,9 @@ def _specific_first(nodes: Nodes, view: View, found: Found) -> Found:
     at = np.minimum(np.searchsorted(listed, found.keys), max(0, len(listed) - 1))
     level = np.where(found.keys >= 0, places[at] if len(listed) else 0, -np.inf)  # [Q, k]
     order = np.lexsort((-found.scores, -level), axis=1)
-    order = np.take_along_axis(order, np.argsort(np.take_along_axis(found.keys < 0, order, 1), axis=1, kind="stable"), 1)
+    order = np.take_along_axis(
+        order, np.argsort(np.take_along_axis(found.keys < 0, order, 1), axis=1, kind="stable"), 1
+    )
     return Found(
         np.take_along_axis(found.keys, order, 1), np.take_along_axis(found.scores, order, 1), found.compared
     )

@@ -120,7 +120,9 @@ class TaxonomyTask:
         device = self.inputs.train.device
         at = torch.from_numpy(columns).to(device)  # [U]
         texts = None if self.inputs.documents is None else self.inputs.documents[at]
-        queries, documents = module(self.inputs.train[torch.from_numpy(rows).to(device)], texts, at)  # [B, d], [U, d]
+        queries, documents = module(
+            self.inputs.train[torch.from_numpy(rows).to(device)], texts, at
+        )  # [B, d], [U, d]
         weights = column_weights(
             torch.from_numpy(counts).float(),
             self.sampler.log_frequencies[torch.from_numpy(columns)],

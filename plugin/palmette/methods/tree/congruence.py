@@ -61,10 +61,15 @@ def of_texts(vectors: Floats, leaves: Ints, branches: Branches) -> Congruence:
     totals, counts = np.zeros(deepest + 1), np.zeros(deepest + 1, np.int64)
     for row in range(len(unit) - 1):
         cosines = unit[row + 1 :] @ unit[row]
-        met = ((way[row + 1 :] == way[row]) & (way[row] >= 0)).sum(1) - 1  # [rest] level of the common ancestor
+        met = ((way[row + 1 :] == way[row]) & (way[row] >= 0)).sum(
+            1
+        ) - 1  # [rest] level of the common ancestor
         totals += np.bincount(met, cosines, deepest + 1)
         counts += np.bincount(met, minlength=deepest + 1)
-    steps = tuple((level, float(totals[level] / counts[level]), int(counts[level])) for level in np.flatnonzero(counts).tolist())
+    steps = tuple(
+        (level, float(totals[level] / counts[level]), int(counts[level]))
+        for level in np.flatnonzero(counts).tolist()
+    )
     return Congruence("level of the lowest common ancestor of two texts", steps, _average(unit))
 
 

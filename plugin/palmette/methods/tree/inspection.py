@@ -109,7 +109,9 @@ class TreeInspection:
     text_congruence: Congruence
     listed: tuple[Listed, ...]
     routes: tuple[Route, ...] = ()
-    router: Callable[[Sequence[str]], tuple[Route, ...]] | None = field(default=None, repr=False, compare=False)
+    router: Callable[[Sequence[str]], tuple[Route, ...]] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     @classmethod
     def of(
@@ -141,7 +143,9 @@ class TreeInspection:
         if found is None:
             from palmette.errors import NotFoundError
 
-            raise NotFoundError(f"this tree has no node {name!r}; nodes are named by their turns, such as 'LRL'")
+            raise NotFoundError(
+                f"this tree has no node {name!r}; nodes are named by their turns, such as 'LRL'"
+            )
         return found
 
     def examples(self, name: str, k: int = 5) -> list[Listed]:
@@ -162,7 +166,12 @@ class TreeInspection:
         """A flat row per node, for a table."""
         for node in self.nodes:
             terms = ", ".join(term for term, _ in node.words)
-            yield {**asdict(node), "level": node.level, "expected": node.share * self.documents, "words": terms}
+            yield {
+                **asdict(node),
+                "level": node.level,
+                "expected": node.share * self.documents,
+                "words": terms,
+            }
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values."""

@@ -117,7 +117,9 @@ class _Seen:
             self.leaves[part] = here
             self.reached[part] = np.where(way >= 0, np.take_along_axis(masses, way.clip(0), axis=1), 0)
             self.share += masses.sum(0)
-            likelier[split] += np.maximum(masses[:, branches.left[split]], masses[:, branches.right[split]]).sum(0)
+            likelier[split] += np.maximum(
+                masses[:, branches.left[split]], masses[:, branches.right[split]]
+            ).sum(0)
             self.spread += float(np.exp(-(rows * np.log(rows + 1e-12)).sum(1)).sum())
             bar.update(len(rows))
         self.decided = likelier / np.maximum(self.share, 1e-12)
@@ -144,7 +146,9 @@ def _texts(view: View, keys: Ints) -> Iterator[str]:
 
 def _listed(view: View, keys: Ints, seen: _Seen, branches: Branches, most: int) -> tuple[Listed, ...]:
     """Documents to show: the most probable of every leaf, then the second of every leaf, and so on."""
-    last = seen.reached[np.arange(len(keys)), branches.level[seen.leaves] - 1]  # [n] probability of the own leaf
+    last = seen.reached[
+        np.arange(len(keys)), branches.level[seen.leaves] - 1
+    ]  # [n] probability of the own leaf
     order = np.lexsort((-last, seen.leaves))
     starts = np.flatnonzero(np.diff(seen.leaves[order], prepend=-1))
     rank = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
@@ -200,9 +204,13 @@ def routes(model: Model, branches: Branches, queries: Sequence[str]) -> tuple[Ro
     masses = branches.masses(_probabilities(leaves))
     places = branches.likeliest(masses)
     return tuple(
-        Route(query, branches.names[place], _shares(mass, branches)) for query, place, mass in zip(queries, places.tolist(), masses, strict=True)
+        Route(query, branches.names[place], _shares(mass, branches))
+        for query, place, mass in zip(queries, places.tolist(), masses, strict=True)
     )
 
 
 def _shares(mass: NDArray[np.float64], branches: Branches) -> Mapping[str, float]:
-    return {branches.names[place]: round(float(mass[place]), 4) for place in np.flatnonzero(mass >= FAINT).tolist()}
+    return {
+        branches.names[place]: round(float(mass[place]), 4)
+        for place in np.flatnonzero(mass >= FAINT).tolist()
+    }

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palmette import Document
+from palmette.errors import DuplicateIdError, InputError, NotFoundError
+from palmette.methods.taxonomy import Hierarchy, hierarchy
+
+
+def random_dag(size: int, seed: int, parents: int = 2) -> Hierarchy:
+    """Every node but the first has up to so many parents among those before it; the order is then shuffled."""
+    draw = np.random.default_rng(seed)
+    names = [f"n{i}" for i in draw.permutation(size)]
+    edges = [(names[i], names[j]) for i in range(1, size) for j in draw.integers(0, i, draw.integers(0, parents + 1))]
+    return Hierarchy.from_edges(edges, names)
+
+
+def shortest(tree: Hierarchy, start: int) -> dict[int, int]:
+    """Breadth first, one node at a time."""
+    seen, level, distance = {start: 0}, [start], 0
+    while level:
+        distance += 1
+        level = list({p for node in level for p in tree.parents[node].tolist()} - seen.keys())
+        seen |= dict.fromkeys(level, distance)
+    return seen
+
+
+@given(st.integers(1, 40), st.integers(0, 10_000), st.sampled_from([1, 2, 3]), st.sampled_from([None, 0, 2]))
+@settings(max_examples=40)
+def test_matches_are_all_ancestors_at_their_shortest_distance(
+    size: int, seed: int, parents: int, limit: int | None
+) -> None:
+    tree = random_dag(size, seed, parents)
+    matches = tree.matches(limit)
+    for row in range(size):
+        here = slice(matches.starts[row], matches.starts[row + 1])
+        found = dict(zip(matches.documents[here].tolist(), matches.distances[here].tolist(), strict=True))
+        expected = {node: d for node, d in shortest(tree, row).items() if limit is None or d <= limit}
+        assert found == expected
+        assert sorted(found) == matches.documents[here].tolist(), "ascending"
+
+
+@given(st.integers(1, 40), st.integers(0, 10_000))
+@settings(max_examples=25)
+def test_walks_and_depths_agree_with_the_edges(size: int, seed: int) -> None:
+    tree = random_dag(size, seed)
+    for row in range(size):
+        above = set(tree.ancestors(row).tolist())
+        assert above == set(shortest(tree, row))
+        assert all(row in tree.descendants(node) for node in above)
+        assert all(tree.depths[row] > tree.depths[node] for node in above - {row})
+    assert set(tree.leaves().tolist()) == {row for row in range(size) if len(tree.descendants(row)) == 1}
+
+
+def test_paths_keep_nodes_of_one_name_apart() -> None:
+    tree = Hierarchy.from_paths(["A > B > Others", "A > C > Others", "A > B"])
+    assert tree.ids == ["A", "A > B", "A > B > Others", "A > C", "A > C > Others"]
+    assert tree.names == ["A", "B", "Others", "C", "Others"]
+    assert tree.ancestors(tree.row("A > C > Others")).tolist() == [4, 3, 0]
+    assert Hierarchy.from_paths(["a/b"], separator="/").ids == ["a", "a / b"]
+    with pytest.raises(InputError, match="'A >  > B' has an empty step"):
+        Hierarchy.from_paths(["A >  > B"])
+
+
+def test_parents_come_from_metadata() -> None:
+    nodes = [
+        Document(id="animal", text="animal"),
+        Document(id="pet", text="pet", metadata={"parents": []}),
+        Document(id="dog", text="dog", metadata={"parents": ["animal", "pet"]}),
+        Document(id="puppy", text="puppy", metadata={"parents": "dog", "title": "Puppy"}),
+    ]
+    tree = Hierarchy.from_documents(nodes)
+    assert tree is not None
+    assert [tree.ids[row] for row in tree.ancestors(3)] == ["puppy", "dog", "animal", "pet"]
+    assert tree.names == ["animal", "pet", "dog", "Puppy"]
+    assert Hierarchy.from_documents(nodes[:2]) is None
+    for bad, words in [(3, "an id or a list of ids, got 3"), ([4], "must hold ids .str., got 4"), ({"a": 1}, "an id or")]:
+        with pytest.raises(InputError, match=words):
+            Hierarchy.from_documents([*nodes, Document(id="x", text="x", metadata={"parents": bad})])
+    with pytest.raises(InputError, match="no document has metadata 'up'"):
+        Hierarchy.from_documents(nodes, "up")
+    with pytest.raises(InputError, match="'wolf' in 'cub' → 'wolf'"):
+        Hierarchy.from_documents([*nodes, Document(id="cub", text="cub", metadata={"parents": "wolf"})])
+
+
+def test_what_is_no_hierarchy_is_named() -> None:
+    with pytest.raises(InputError, match="'b' → 'c' → 'd' → 'b'"):
+        Hierarchy.from_edges([("a", "b"), ("b", "c"), ("c", "d"), ("d", "b"), ("d", "top")])
+    with pytest.raises(InputError, match="cycle: 'a' → 'a'"):
+        Hierarchy.from_edges([("a", "a")])
+    with pytest.raises(InputError, match=r"1 of 2 edges .*'nobody' in 'nobody' → 'a'"):
+        Hierarchy.from_edges([("b", "a"), ("nobody", "a")], ["a", "b"])
+    with pytest.raises(DuplicateIdError, match="'a' twice"):
+        Hierarchy.from_edges([], ["a", "b", "a"])
+    with pytest.raises(InputError, match="edge 1 must be"):
+        Hierarchy.from_edges([("a", "b"), "cd"])
+    with pytest.raises(InputError, match=r"edge 0: ids are str"):
+        Hierarchy.from_edges([("a", 1)])
+    with pytest.raises(InputError, match="at least one node"):
+        Hierarchy.from_edges([])
+    with pytest.raises(NotFoundError, match="no node 'z'"):
+        Hierarchy.from_edges([("a", "b")]).row("z")
+
+
+def test_too_many_ancestors_are_refused_before_they_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hierarchy, "MAX_PAIRS", 1200)
+    chain = Hierarchy.from_edges([(str(i), str(i + 1)) for i in range(500)])
+    with pytest.raises(InputError, match=r"more than 1200 ancestors within distance 2: give max_distance"):
+        chain.matches()
+    assert len(chain.matches(1).documents) == 501 + 500
+
+
+def test_many_nodes_cost_their_edges() -> None:
+    """60,000 nodes, a chain of 30,000 among them: arrays of the size of the edges, no recursion."""
+    chain = [(str(i), str(i + 1)) for i in range(30_000)]
+    tree = Hierarchy.from_edges(chain + [(f"leaf {i}", str(i)) for i in range(30_000)])
+    assert int(tree.depths.max()) == 30_001
+    up = [*range(1, 30_002), *range(3, 30_003)]  # nodes above each, itself included: chain, leaves
+    assert len(tree.matches(3).documents) == sum(min(4, count) for count in up)

@@ -1,0 +1,91 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from palmette.errors import InputError
+from palmette.methods.taxonomy.losses import column_weights, sampled_softmax
+from palmette.methods.taxonomy.matches import Matches
+from palmette.methods.taxonomy.sampling import Sampler
+
+
+def matches() -> Matches:
+    """Three queries over five documents: {0, 1}, {1, 2, 3} and {4}."""
+    return Matches.of(
+        np.array([0, 0, 1, 1, 1, 2]), np.array([0, 1, 1, 2, 3, 4]), np.array([0, 1, 0, 1, 3, 0]), count=3, size=5
+    )
+
+
+def test_without_correction_it_is_the_softmax_over_the_batch() -> None:
+    generator = torch.Generator().manual_seed(0)
+    drawn = np.array([3, 1, 3, 0, 3, 1])  # documents of six queries
+    q, d = torch.randn(6, 4, generator=generator), torch.randn(5, 4, generator=generator)
+    plain = q @ d[torch.from_numpy(drawn)].T  # [6, 6]
+    twin = torch.from_numpy(drawn[:, None] == drawn[None]) & ~torch.eye(6, dtype=torch.bool)
+    expected = F.cross_entropy(plain.masked_fill(twin, -torch.inf), torch.arange(6))
+    columns, target, counts = np.unique(drawn, return_inverse=True, return_counts=True)
+    weights = column_weights(torch.from_numpy(counts).float(), torch.full((3,), math.log(0.2)), 6, 0.0)
+    found = sampled_softmax(q @ d[torch.from_numpy(columns)].T, torch.from_numpy(target), weights, None)
+    torch.testing.assert_close(found, expected)
+
+
+def test_corrected_sums_over_batches_are_the_sum_over_all_documents() -> None:
+    draw, size = np.random.default_rng(0), 8
+    p = np.array([0.5, 0.3, 0.15, 0.05])
+    sums = np.zeros(4)
+    for _ in range(4000):
+        columns, counts = np.unique(draw.choice(4, size, p=p), return_counts=True)
+        weights = column_weights(
+            torch.from_numpy(counts).double(), torch.from_numpy(np.log(p[columns])), size, 1.0
+        )
+        sums[columns] += weights.exp().numpy()
+    np.testing.assert_allclose(sums / 4000, 1.0, atol=0.08)
+
+
+def test_known_matches_are_no_negatives() -> None:
+    logits = torch.tensor([[0.0, 50.0, -1.0]])
+    known = torch.tensor([[True, True, False]])
+    loss = sampled_softmax(logits, torch.tensor([0]), torch.zeros(3), known)
+    torch.testing.assert_close(loss, torch.tensor(math.log(1 + math.exp(-1.0))))
+    assert sampled_softmax(logits, torch.tensor([0]), torch.zeros(3), None) > 49
+
+
+@pytest.mark.parametrize(("kind", "share"), [("regular", 1.0), ("heavy-tail", 0.0), ("rebalanced", 0.25)])
+def test_draws_follow_their_frequencies(kind: str, share: float) -> None:
+    sampler = Sampler(matches(), kind, share)
+    generator, queries = torch.Generator().manual_seed(0), np.tile(np.arange(3), 4000)
+    kept, drawn = sampler.draw(queries, generator)
+    seen = np.bincount(drawn, minlength=5) / len(drawn)
+    regular = np.array([1 / 6, 1 / 6 + 1 / 9, 1 / 9, 1 / 9, 1 / 3])
+    far = np.array([0, 1 / 2, 1 / 8, 3 / 8, 0])
+    expected = {"regular": regular, "heavy-tail": far, "rebalanced": 0.25 * regular + 0.75 * far}[kind]
+    if kind != "rebalanced":  # there, a query without far matches draws a near one
+        np.testing.assert_allclose(seen, expected, atol=0.02)
+        assert set(queries[kept]) == ({0, 1, 2} if kind == "regular" else {0, 1})
+    np.testing.assert_allclose(np.exp(sampler.log_frequencies.numpy()), np.maximum(expected, 1 / 6), atol=1e-6)
+    lists = matches().lists
+    assert all(d in lists[q] for q, d in zip(queries[kept].tolist(), drawn.tolist(), strict=True))
+
+
+def test_heavy_tails_need_distances() -> None:
+    near = Matches.of(np.arange(3), np.arange(3), np.zeros(3, np.int64), 3, 3)
+    with pytest.raises(InputError, match="nothing to draw"):
+        Sampler(near, "heavy-tail")
+
+
+def test_matches_by_rows_and_masks() -> None:
+    found = matches()
+    assert found.counts.tolist() == [2, 3, 1]
+    assert found.mask(np.array([1, 0, 1]), np.array([1, 2, 4])).tolist() == [
+        [True, True, False],
+        [True, False, False],
+        [True, True, False],
+    ]
+    some = found.take(np.array([2, 1]))
+    assert (some.documents.tolist(), some.distances.tolist()) == ([4, 1, 2, 3], [0, 0, 1, 3])
+    twice = Matches.of(np.array([0, 0]), np.array([1, 1]), np.array([4, 2]), 1, 2)
+    assert (twice.documents.tolist(), twice.distances.tolist()) == ([1], [2])
+    with pytest.raises(InputError, match="distance must be 0 or more, got -1"):
+        Matches.of(np.array([0]), np.array([0]), np.array([-1]), 1, 1)
