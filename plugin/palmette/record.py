@@ -15,7 +15,7 @@ __all__ = ["Record"]
 
 @dataclass(frozen=True)
 class Record(Config):
-    """Where a model comes from: what it was trained on, how, and what it reached."""
+    """Where a model comes from: what it was trained on, how, what it reached, and how it was changed since."""
 
     data: str = "unknown"
     documents: int = 0
@@ -26,6 +26,7 @@ class Record(Config):
     metric: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+    changes: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def after(cls, data: RetrievalData, training: TrainingConfig, task: Task, trained: Trained) -> Self:
@@ -41,3 +42,8 @@ class Record(Config):
             metrics={name: round(float(value), 6) for name, value in trained.metrics.items()},
             training=training.to_dict(),
         )
+
+    def changed(self, change: Mapping[str, Any], metric: str, metrics: Mapping[str, float]) -> Self:
+        """The same with one more change, after which the model reached these metrics."""
+        rounded = {name: round(float(value), 6) for name, value in metrics.items()}
+        return self.replace(metric=metric, metrics=rounded, changes=(*self.changes, change))

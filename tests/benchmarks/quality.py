@@ -12,7 +12,6 @@ nothing left to measure, table and figure are just written again. ``--list`` nam
 from __future__ import annotations
 
 import argparse
-import gc
 import time
 from collections.abc import Sequence
 from fnmatch import fnmatch
@@ -23,6 +22,9 @@ from rivals.bench import Bench
 from rivals.report import append, figure, read, tables
 from rivals.systems import System, systems
 from rivals.trees import TREES, missing
+
+HEAD = "# Quality by size of the representation\n\n"
+MARK = "<!-- What follows is written by quality.py; what stands above is kept. -->"
 
 
 def chosen(patterns: Sequence[str], every: dict[str, System]) -> list[str]:
@@ -69,7 +71,6 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
                 )
             begun = time.perf_counter()
             measured = system.measure(bench, seed)
-            gc.collect()
             result = {
                 "data": name,
                 "system": system_name,
@@ -96,7 +97,7 @@ def facts(bench: Bench, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def arguments() -> argparse.Namespace:
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -109,7 +110,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--depth", type=int, default=10)
     parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
-    parser.add_argument("--width", type=int, default=384, help="the encoder's")
     parser.add_argument("--no-titles", action="store_true", help="leave titles out of the texts")
     parser.add_argument("--device", help="where to encode and train")
     parser.add_argument("--cache", type=Path, help="where encodings are kept")
@@ -122,15 +122,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--split", default="test", choices=["test", "dev"], help="what the table shows")
     parser.add_argument("--again", action="store_true", help="measure even what is stored")
     parser.add_argument("--list", action="store_true", help="name the systems")
-    args = parser.parse_args()
-    args.every = systems(args.width)
+    args = parser.parse_args(argv)
+    args.every = systems()
     args.systems = chosen(args.systems, args.every)
     return args
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing, then write what there is."""
-    args = arguments()
+    args = arguments(argv)
     if args.list:
         print("\n".join(f"{system.family:7} {name}" for name, system in args.every.items()))
         return
@@ -143,7 +143,8 @@ def main() -> None:
     if not results:
         raise SystemExit(f"nothing is stored in {store}: give a data folder")
     print(text := tables(results, args.split))
-    args.out.write_text(text + "\n", encoding="utf-8")
+    kept = args.out.read_text("utf-8").partition(MARK)[0] if args.out.exists() else HEAD
+    args.out.write_text(f"{kept}{MARK}\n\n{text}\n", encoding="utf-8")
     if args.plot is not None:
         args.out.with_suffix(".svg").write_text(
             figure(results, args.plot or None, args.split), encoding="utf-8"

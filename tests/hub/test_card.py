@@ -8,6 +8,7 @@ import re
 import pytest
 from huggingface_hub import ModelCard
 
+from palmette.hub import render_card
 from support.checkpoints import card_of
 
 RESULTS = {"tree": {"nDCG@10": 0.7441, "Recall@10": 0.9}, "BM25 | stemmed": {"nDCG@10": 0.858}}
@@ -73,3 +74,17 @@ def test_examples_parse_and_name_the_retriever(name, retriever):
     expected = retriever or "TreeRetriever"
     assert all(f'{expected}.from_pretrained("me/ckpt", documents)' in block for block in blocks[1:])
     assert 'load_model("me/ckpt")' in blocks[0]
+
+
+def test_the_quality_of_levels_is_a_table_of_its_own() -> None:
+    metrics = {"ndcg@10": 0.75, "ndcg@10 at level 1": 0.25, "ndcg@10 at level 2": 0.5}
+    card = render_card(
+        method="tree",
+        class_name="TreeModel",
+        config={},
+        encoder={"name": "fake:8"},
+        record={"metrics": metrics},
+    )
+    assert "| tree | 0.750 |" in card
+    assert "| level 1 | 0.250 |\n| level 2 | 0.500 |" in card
+    assert "at level" not in card

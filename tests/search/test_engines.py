@@ -268,8 +268,8 @@ class Nowhere:
     def from_function(cls, function, path):
         return None
 caching.CacheImpl._locator_classes = [Nowhere]
-from palmette.search import kernels
+from palmette.search import kernels, loops
 x = np.full((3, 4), 0.25, np.float32)
-print(kernels.fast_scores(x, np.arange(3), x[:1], "overlap"), type(kernels._overlap()._cache).__name__)
+print(kernels.fast_scores(x, np.arange(3), x[:1], "overlap"), type(loops.overlaps._cache).__name__)
 """
     assert fresh_python(script).split() == ["[[1.", "1.", "1.]]", "NullCache"]

@@ -314,7 +314,8 @@ def test_files_are_plain_numpy(tmp_path: Path) -> None:
     with LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model") as backend:
         put(backend, doc("a"), doc("b"))
     [segment] = (tmp_path / "index" / "segments").iterdir()
-    assert sorted(path.name for path in segment.iterdir()) == ["keys.npy", "leaves.npy", "tokens.npy"]
+    words = [f"words-{name}.npy" for name in ("counts", "lengths", "rows", "starts", "terms")]
+    assert sorted(path.name for path in segment.iterdir()) == ["keys.npy", "leaves.npy", "tokens.npy", *words]
     assert np.load(segment / "keys.npy", allow_pickle=False).tolist() == [1, 2]
     expected = arrays_of([doc("a"), doc("b")])["tokens"]
     assert np.array_equal(np.load(segment / "tokens.npy", allow_pickle=False), expected)

@@ -7,9 +7,15 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from palmette.cli.parser import example
+from palmette.errors import ConfigError
+
+if TYPE_CHECKING:
+    from palmette.index import Index
+    from palmette.methods.tree import TreeInspection
+    from palmette.model import Model
 
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -17,26 +23,78 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("what", help="checkpoint folder, Hub repository or index folder")
     command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
     command.add_argument("--json", action="store_true", help="print JSON")
+    drawn = command.add_argument_group("the tree of an index, drawn")
+    drawn.add_argument(
+        "--html", type=Path, metavar="FILE", help="write it as one page that needs nothing else"
+    )
+    drawn.add_argument(
+        "--query",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="light up its way on the page; may be repeated",
+    )
+    drawn.add_argument(
+        "--serve", action="store_true", help="show the page on this machine, and answer any query"
+    )
+    drawn.add_argument("--port", type=int, default=0, help="where to serve; 0 takes a free port")
     example(
         command,
-        "palmette inspect ckpt\npalmette inspect my-index --json\npalmette inspect me/ckpt --revision v1",
+        "palmette inspect ckpt\npalmette inspect my-index --json\npalmette inspect me/ckpt --revision v1\n"
+        'palmette inspect my-index --html tree.html --query "how do I …?"\npalmette inspect my-index --serve',
     )
 
 
 def run(args: argparse.Namespace) -> None:
-    """Open, collect, print."""
+    """Open, collect, print, draw."""
     from palmette.index import MODEL, Index
     from palmette.registry import load_model
 
     folder = Path(args.what)
-    facts: dict[str, Any] = {}
-    if (folder / MODEL).is_dir():
-        with Index.open(folder, device="cpu") as index:
-            model = index.model
-            facts["index"] = dataclasses.asdict(index.stats())
-    else:
-        model = load_model(args.what, revision=args.revision, device="cpu")
-    facts["model"] = {
+    if not (folder / MODEL).is_dir():
+        if args.html or args.serve:
+            raise ConfigError(
+                f"--html and --serve draw the tree of an index; {args.what} is none: make one with `palmette index`"
+            )
+        _show({"model": _facts(load_model(args.what, revision=args.revision, device="cpu"))}, args.json)
+        return
+    with Index.open(folder, device="cpu") as index:
+        facts: dict[str, Any] = {"index": dataclasses.asdict(index.stats()), "model": _facts(index.model)}
+        if not (args.html or args.serve):
+            _show(facts, args.json)
+            return
+        inspection = _inspected(index, args.query)
+        if args.html:
+            facts["html"] = str(inspection.save_html(args.html))
+            if args.json:
+                _show(facts, True)
+            else:
+                print(
+                    f"{facts['html']}: {inspection.documents:,} documents on {len(inspection.leaves):,} leaves"
+                )
+        if args.serve:
+            _serve(inspection, args.port)
+
+
+def _inspected(index: Index, queries: Sequence[str]) -> TreeInspection:
+    from palmette.methods.tree import TreeInspection
+
+    return TreeInspection.of(index, queries=queries)
+
+
+def _serve(inspection: TreeInspection, port: int) -> None:
+    from palmette.methods.tree.inspection.serving import TreeServer
+
+    with TreeServer(inspection, port) as server:
+        print(f"{server.url} shows the tree; Ctrl+C ends it", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
+
+
+def _facts(model: Model) -> dict[str, Any]:
+    return {
         "method": model.method,
         "fingerprint": model.fingerprint,
         "origin": model.origin,
@@ -50,7 +108,10 @@ def run(args: argparse.Namespace) -> None:
         "structure": model.describe(),
         "trained": model.record.to_dict(),
     }
-    print(json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts)))
+
+
+def _show(facts: Mapping[str, Any], as_json: bool) -> None:
+    print(json.dumps(facts, indent=2) if as_json else "\n".join(_lines(facts)))
 
 
 def _lines(facts: Mapping[str, Any], indent: int = 0) -> list[str]:

@@ -49,7 +49,7 @@ def render_card(
             ``metrics``; what is missing is not mentioned.
         retriever: The adapters' class, by default ``class_name`` with ``Retriever`` for ``Model``.
         results: System → metric → value on test data, the model first, baselines after it; by default the
-            record's metrics, called what they are.
+            record's metrics, called what they are. Metrics named ``… at level 3`` make a table of their own.
         evaluated_on: The name of the test data; by default that of the training data.
         dataset: The training data's repository on the Hub, if it has one.
         limits: Sentences on what the model is not for, beside the general ones.
@@ -58,7 +58,8 @@ def render_card(
         repo_id: The repository, if it is known already.
     """
     data = _line(record.get("data") or "data that was not named")
-    rows = results or ({method: record["metrics"]} if record.get("metrics") else {})
+    reached, levels = _by_level(record.get("metrics") or {})
+    rows = results or ({method: reached} if reached else {})
     place = _line(evaluated_on) if evaluated_on else data
     measured = (
         f"Measured on {place}" if results else f"At the end of training, on held-out questions of {data}"
@@ -82,7 +83,10 @@ def render_card(
         facts="\n".join(
             f"| {_cell(name)} | {_cell(value)} |" for name, value in _facts(config, encoder, record, data)
         ),
-        results=f"{measured}:\n\n{_table(rows)}" if rows else "Not measured yet: run `palmette evaluate`.",
+        results="\n\n".join(
+            [f"{measured}:\n\n{_table(rows)}" if rows else "Not measured yet: run `palmette evaluate`."]
+            + ([f"By level, on held-out questions of training:\n\n{_table(levels)}"] if levels else [])
+        ),
         repo=_line(repo_id),
         retriever=retriever or class_name.removesuffix("Model") + "Retriever",
         limits="\n".join(f"- {_line(text)}" for text in (*limits, *_LIMITS)),
@@ -101,6 +105,19 @@ def _facts(
     yield "Training data", ", ".join([data, *sizes, *labels])
     if record.get("steps"):
         yield "Training", f"{record['steps']:,} steps, {record.get('seconds', 0):,.0f} s"
+
+
+def _by_level(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Metrics of the whole, and those of its levels: ``{"level 3": {"ndcg@10": …}}``."""
+    whole: dict[str, float] = {}
+    levels: dict[str, dict[str, float]] = {}
+    for name, value in metrics.items():
+        metric, at, place = name.partition(" at ")
+        if at:
+            levels.setdefault(place, {})[metric] = value
+        else:
+            whole[name] = value
+    return whole, levels
 
 
 def _evaluation(repo_id: str, values: Mapping[str, float], place: str, dataset: str | None) -> dict[str, Any]:

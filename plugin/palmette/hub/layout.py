@@ -39,7 +39,7 @@ class Layout:
     weights: str = "model.safetensors"
     card: str = "README.md"
     manifest: str = "manifest.json"
-    notes: tuple[str, ...] = ("training.json", "report.json")
+    notes: tuple[str, ...] = ("training.json", "report.json", "topics.json")
     suffixes: tuple[str, ...] = (".json", ".md", ".safetensors", ".txt")
     format: str = "palmette-checkpoint"
     version: int = 1

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Self, overload
 
 from palmette.aio import in_thread
-from palmette.errors import ConfigError, InputError, ModelMismatchError, StoreError
+from palmette.errors import InputError, StoreError
 from palmette.index.checks import (
     Embeddings,
     check_documents,
@@ -18,12 +18,14 @@ from palmette.index.checks import (
     check_threshold,
     unique,
 )
-from palmette.index.folder import drafted, is_used
+from palmette.index.folder import is_used
+from palmette.index.opening import MODEL, Engine, as_model, copy_folder, make_folder, open_folder
 from palmette.index.results import Changes, IndexStats, Ranking
 from palmette.index.searching import FilterLike, explain, searched
 from palmette.index.writing import write
+from palmette.lexical.mix import DEFAULT, Lexical
+from palmette.lexical.tokens import LANGUAGE
 from palmette.model import Model
-from palmette.registry import load_model
 from palmette.store.backend import Backend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.local import LocalBackend
@@ -32,11 +34,7 @@ from palmette.types import Document, Explanation, Hit
 
 __all__ = ["MODEL", "Engine", "Index"]
 
-MODEL = "model"
-"""Folder of the checkpoint inside an index folder."""
-
 Query = str | Embeddings
-Engine = Literal["exact", "faiss"]
 Documents = Iterable[Any] | str | Path
 """Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
 
@@ -62,15 +60,21 @@ class Index:
         path: str | Path,
         model: Model | str | Path,
         *,
+        language: str | None = LANGUAGE,
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
-        """Make an empty index in a new folder; it keeps a copy of the model's checkpoint beside the data."""
-        path = check_path(path)
-        model = as_model(model)
-        with drafted(path) as draft:
-            LocalBackend.create(draft, model.arrays(), fingerprint=model.fingerprint).close()
-            model.save_pretrained(draft / MODEL)
+        """Make an empty index in a new folder; it keeps a copy of the model's checkpoint beside the data.
+
+        Args:
+            path: A new or empty folder.
+            model: A model, or the folder or repository of its checkpoint.
+            language: Whose word endings are cut off, so that "searches" finds "search"; ``None`` for none.
+            engine: ``exact`` kernels, or ``faiss``.
+            lock_timeout: Seconds a write waits for another writer.
+        """
+        path, model = check_path(path), as_model(model)
+        make_folder(path, model, language)
         return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
@@ -94,28 +98,9 @@ class Index:
             lock_timeout: Seconds a write waits for another writer.
             model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.
         """
-        if model is not None and model_options:
-            raise ConfigError(
-                f"{', '.join(model_options)}: these load the model inside, but a model is given; leave them out"
-            )
         path = check_path(path)
-        if (path / "model.safetensors").is_file():
-            raise InputError(
-                f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`"
-            )
-        options: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
-        backend = LocalBackend.open(path, fingerprint=None if model is None else model.fingerprint, **options)
-        try:
-            opened = model or load_model(path / MODEL, **model_options)
-            if opened.fingerprint != backend.fingerprint:
-                raise ModelMismatchError(
-                    f"{path} was built by model {backend.fingerprint[:12]}, but its {MODEL} folder holds "
-                    f"{opened.fingerprint[:12]}: restore that folder, or index the documents anew"
-                )
-        except BaseException:
-            backend.close()
-            raise
-        return cls(opened, backend, path)
+        how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
+        return cls(*open_folder(path, model, model_options, **how), path)
 
     @classmethod
     def open_or_create(
@@ -123,24 +108,26 @@ class Index:
         path: str | Path,
         model: Model | str | Path,
         *,
+        language: str | None = LANGUAGE,
         verify: bool = True,
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
-        """Open the index in a folder, or make one where there is none."""
-        folder = check_path(path)
-        model = as_model(model)
+        """Open the index in a folder, or make one where there is none (``language`` is for a new one)."""
+        folder, model = check_path(path), as_model(model)
         if is_used(folder):
             return cls.open(folder, model, verify=verify, engine=engine, lock_timeout=lock_timeout)
-        return cls.create(folder, model, engine=engine, lock_timeout=lock_timeout)
+        return cls.create(folder, model, language=language, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
-    def in_memory(cls, model: Model | str | Path, *, engine: Engine = "exact") -> Self:
+    def in_memory(
+        cls, model: Model | str | Path, *, language: str | None = LANGUAGE, engine: Engine = "exact"
+    ) -> Self:
         """An index that lives as long as the object."""
         model = as_model(model)
-        return cls(
-            model, LocalBackend.in_memory(model.arrays(), fingerprint=model.fingerprint, engine=engine)
-        )
+        arrays, fingerprint = model.arrays(), model.fingerprint
+        backend = LocalBackend.in_memory(arrays, fingerprint=fingerprint, language=language, engine=engine)
+        return cls(model, backend)
 
     @classmethod
     def build(
@@ -149,6 +136,7 @@ class Index:
         model: Model | str | Path,
         path: str | Path | None = None,
         *,
+        language: str | None = LANGUAGE,
         engine: Engine = "exact",
         progress: bool | None = None,
     ) -> Self:
@@ -159,6 +147,7 @@ class Index:
                 from, as :func:`palmette.load_data` does.
             model: A model, or the folder or repository of its checkpoint.
             path: The folder; ``None`` for memory.
+            language: As for :meth:`create`.
             engine: ``exact`` kernels, or ``faiss``.
             progress: A progress bar; ``None`` shows it on a terminal.
         """
@@ -166,9 +155,9 @@ class Index:
         unique(given)  # complain before there is a folder
         model = as_model(model)
         made = (
-            cls.in_memory(model, engine=engine)
+            cls.in_memory(model, language=language, engine=engine)
             if path is None
-            else cls.open_or_create(path, model, engine=engine)
+            else cls.open_or_create(path, model, language=language, engine=engine)
         )
         made.upsert(given, progress=progress)
         return made
@@ -241,25 +230,20 @@ class Index:
         """Documents by id, ``None`` where there is none."""
         return self.backend.get(check_ids(ids))
 
-    def copy_to(self, path: str | Path, *, batch_size: int = 1024) -> Self:
-        """A copy in a new folder, compact, whole or not at all, without encoding anything again."""
-        path = check_path(path)
-        arrays = self.model.arrays()
-        with drafted(path) as draft:
-            with (
-                LocalBackend.create(draft, arrays, fingerprint=self.model.fingerprint) as backend,
-                self.backend.read() as view,
-                backend.write() as writer,
-            ):
-                keys = view.keys().tolist()
-                for start in range(0, len(keys), batch_size):
-                    batch = keys[start : start + batch_size]
-                    writer.put(
-                        view.documents(batch), {spec.name: view.array(spec.name, batch) for spec in arrays}
-                    )
-            self.model.save_pretrained(draft / MODEL)
+    def copy_to(
+        self,
+        path: str | Path,
+        *,
+        model: Model | str | Path | None = None,
+        batch_size: int = 1024,
+        progress: bool | None = None,
+    ) -> Self:
+        """A copy in a new folder, compact, whole or not at all; only for another ``model`` is anything encoded."""
+        path, made = check_path(path), self.model if model is None else as_model(model)
+        again = made.fingerprint != self.model.fingerprint
+        copy_folder(path, made, self.backend, batch_size, encode=again, progress=progress)
         engine: Engine = "faiss" if self.engine == "faiss" else "exact"
-        return type(self).open(path, self.model, verify=False, engine=engine)
+        return type(self).open(path, made, verify=False, engine=engine)
 
     def documents(self, filter: FilterLike = None) -> Iterator[Document]:
         """All documents that pass a filter."""
@@ -273,6 +257,7 @@ class Index:
         *,
         filter: FilterLike = None,
         threshold: float | None = None,
+        lexical: Lexical = DEFAULT,
         explain: bool = False,
         **options: Any,
     ) -> list[Hit]: ...
@@ -285,6 +270,7 @@ class Index:
         *,
         filter: FilterLike = None,
         threshold: float | None = None,
+        lexical: Lexical = DEFAULT,
         explain: bool = False,
         **options: Any,
     ) -> list[list[Hit]]: ...
@@ -296,6 +282,7 @@ class Index:
         *,
         filter: FilterLike = None,
         threshold: float | None = None,
+        lexical: Lexical = DEFAULT,
         explain: bool = False,
         **options: Any,
     ) -> list[Hit] | list[list[Hit]]:
@@ -305,7 +292,9 @@ class Index:
             query: A text; or several texts, or encoder embeddings [Q, d], for a list of results each, in one pass.
             k: How many; fewer come back only when fewer match.
             filter: Conditions on metadata, applied before ranking: ``{"lang": "en", "year": {"$gte": 2020}}``.
-            threshold: Leave out hits that score less.
+            threshold: Leave out hits that score less, by the score that is searched with.
+            lexical: How much words count beside the method, 0 (not at all) … 1 (words alone), or ``"auto"`` for what
+                the model has learned; see :class:`palmette.lexical.Mix` for what a score is then.
             explain: Explain every hit now, from the very state that was searched; otherwise :meth:`Hit.explain`
                 does so when asked, if the document is still the same.
             options: The method's own, such as ``level=`` for a tree.
@@ -314,26 +303,32 @@ class Index:
         asked = [query] if isinstance(query, str) else query
         if isinstance(asked, Sequence) and not asked:
             return []
-        with searched(self.model, self.backend, asked, k, filter, options) as search:
+        with searched(self.model, self.backend, asked, k, filter, options, lexical) as search:
             results = search.hits(floor, explain)
         return results[0] if single else results
 
     def rank(
-        self, queries: Sequence[str] | Embeddings, k: int = 10, *, filter: FilterLike = None, **options: Any
+        self,
+        queries: Sequence[str] | Embeddings,
+        k: int = 10,
+        *,
+        filter: FilterLike = None,
+        lexical: Lexical = DEFAULT,
+        **options: Any,
     ) -> Ranking:
         """Ids and scores only, for evaluation and fusion: :meth:`search` without the documents' texts."""
         if len(queries) == 0:
             return Ranking([], [], 0.0)
-        with searched(self.model, self.backend, queries, k, filter, options) as search:
+        with searched(self.model, self.backend, queries, k, filter, options, lexical) as search:
             return search.ranking()
 
     async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
         """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""
         return await in_thread(partial(self.search, query, k, **how))
 
-    def explain(self, query: Query, id: str, **options: Any) -> Explanation:
+    def explain(self, query: Query, id: str, *, lexical: Lexical = DEFAULT, **options: Any) -> Explanation:
         """Why a document scores what it does for a query, whether or not a search would return it."""
-        return explain(self.model, self.backend, query, id, options)
+        return explain(self.model, self.backend, query, id, options, lexical)
 
     def stats(self) -> IndexStats:
         """Counts and sizes."""
@@ -385,12 +380,3 @@ class Index:
 
 def _reopen(cls: type[Index], path: str, engine: Engine, within: Filter | None) -> Index:
     return cls.open(path, engine=engine).narrowed(within)
-
-
-def as_model(model: Model | str | Path) -> Model:
-    """A model, or the one in that folder or repository."""
-    if isinstance(model, Model):
-        return model
-    if isinstance(model, str | Path):
-        return load_model(model)
-    raise InputError(f"a model must be a Model, or where its checkpoint lies, got {type(model).__name__}")

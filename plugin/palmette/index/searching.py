@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from palmette.errors import NotFoundError
+from palmette.errors import ConfigError, NotFoundError
 from palmette.index.checks import Embeddings, check_count, check_embeddings, check_queries
+from palmette.index.hybrid import Hybrid, hybrid_search
 from palmette.index.results import Ranking
+from palmette.lexical.explanation import mixed
+from palmette.lexical.mix import Lexical, Mix, check_lexical
 from palmette.model import Model, Queries
-from palmette.search.probe import Found
-from palmette.store.backend import Backend, View
+from palmette.search.probe import Found, Shared
+from palmette.store.backend import Backend, View, WordView
 from palmette.store.filters import Filter, parse_filter
 from palmette.types import Explanation, Hit
 
@@ -25,15 +28,53 @@ FilterLike = Mapping[str, Any] | Filter | None
 
 
 @dataclass(frozen=True)
+class _Question:
+    """What is asked, ready to be searched for: ``mix`` and ``texts`` where words count."""
+
+    model: Model
+    queries: Queries
+    options: Any
+    mix: Mix | None = None
+    texts: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls, model: Model, asked: Sequence[str] | Embeddings, options: Mapping[str, Any], lexical: Lexical
+    ) -> _Question:
+        """Check everything, then encode."""
+        weight, chosen = check_lexical(lexical), model.options(options)
+        if isinstance(asked, np.ndarray):
+            if weight not in ("auto", 0):
+                raise ConfigError(f"lexical={weight!r} needs the words of a query: search with its text, or lexical=0")
+            vectors = check_embeddings(asked, model.encoder.dimension)
+            return cls(model, model.encode_embeddings(vectors), chosen)
+        texts, mix = check_queries(asked), model.mix(chosen, weight)
+        return cls(model, model.encode_queries(texts, chosen), chosen, mix, texts)
+
+    def search(self, view: WordView, k: int) -> Hybrid:
+        """The ``k`` best documents of a view."""
+        if self.mix is None:
+            return Hybrid(self.model.search(view, self.queries, k, self.options), ())
+        return hybrid_search(self.model, view, self.texts, self.queries, k, self.options, self.mix)
+
+    def of_row(self, row: int) -> Queries:
+        """The arrays of one query."""
+        return {name: array[row : row + 1] for name, array in self.queries.items()}
+
+
+@dataclass(frozen=True)
 class Searched:
     """What a search found, in the view it was made in."""
 
-    model: Model
+    question: _Question
     backend: Backend
     view: View
-    found: Found
-    queries: Queries
-    options: Any
+    result: Hybrid
+
+    @property
+    def found(self) -> Found:
+        """Keys and scores."""
+        return self.result.found
 
     def hits(self, threshold: float | None, explained: bool) -> list[list[Hit]]:
         """Look the documents up, each once, and wrap them."""
@@ -45,14 +86,12 @@ class Searched:
 
         def hit(row: int, column: int, query: Queries) -> Hit:
             key, score = int(self.found.keys[row, column]), float(self.found.scores[row, column])
-            why = _Why(
-                self.model,
-                key,
-                documents[key].key,
-                query,
-                self.options,
-                {name: array[row, column] for name, array in self.found.evidence.items()},
-            )
+            evidence = {name: array[row, column] for name, array in self.found.evidence.items()}
+            words = None
+            if self.question.mix is not None:
+                whole = self.result.words[row]
+                words = Shared(whole.words, whole.parts[column : column + 1])
+            why = _Why(self.question, query, key, documents[key].key, evidence, words)
             if explained:
                 explanation = why.explain(self.view)
                 return Hit(documents[key], score, lambda: explanation)
@@ -60,7 +99,7 @@ class Searched:
 
         results = []
         for row, kept in enumerate(keep):
-            one = {name: array[row : row + 1] for name, array in self.queries.items()}
+            one = self.question.of_row(row)
             results.append([hit(row, column, one) for column in np.flatnonzero(kept).tolist()])
         return results
 
@@ -73,12 +112,6 @@ class Searched:
         return Ranking(ids, scores, self.found.compared / max(1, len(self.view)))
 
 
-def _encode(model: Model, asked: Sequence[str] | Embeddings, options: Any) -> Queries:
-    if isinstance(asked, np.ndarray):
-        return model.encode_embeddings(check_embeddings(asked, model.encoder.dimension))
-    return model.encode_queries(check_queries(asked), options)
-
-
 @contextmanager
 def searched(
     model: Model,
@@ -87,43 +120,52 @@ def searched(
     k: int,
     filter: FilterLike,
     options: Mapping[str, Any],
+    lexical: Lexical,
 ) -> Iterator[Searched]:
     """Check, encode, open a view, search it; the view stays open inside."""
     k = check_count("k", k)
-    chosen = model.options(options)
-    queries = _encode(model, asked, chosen)
+    question = _Question.of(model, asked, options, lexical)
     with backend.read(parse_filter(filter)) as view:
-        found = model.search(view, queries, min(k, max(1, len(view))), chosen)
-        yield Searched(model, backend, view, found, queries, chosen)
+        yield Searched(question, backend, view, question.search(view, min(k, max(1, len(view)))))
 
 
 def explain(
-    model: Model, backend: Backend, asked: str | Embeddings, id: str, options: Mapping[str, Any]
+    model: Model,
+    backend: Backend,
+    asked: str | Embeddings,
+    id: str,
+    options: Mapping[str, Any],
+    lexical: Lexical,
 ) -> Explanation:
     """Why a document scores what it does for one query."""
-    chosen = model.options(options)
-    queries = _encode(model, [asked] if isinstance(asked, str) else np.atleast_2d(asked)[:1], chosen)
+    given = [asked] if isinstance(asked, str) else np.atleast_2d(asked)[:1]
+    question = _Question.of(model, given, options, lexical)
     with backend.read() as view:
         key = view.key_of(id)
         if key is None:
             raise NotFoundError(f"there is no document {id!r} in this index")
-        return _Why(model, key, id, queries, chosen, {}).explain(view)
+        words = None if question.mix is None else view.shared(question.texts[0], [key])
+        return _Why(question, question.queries, key, id, {}, words).explain(view)
 
 
 @dataclass(frozen=True)
 class _Why:
     """Everything an explanation needs, kept with a hit until it is asked for."""
 
-    model: Model
+    question: _Question
+    query: Queries
     key: int
     id: str
-    query: Queries
-    options: Any
     evidence: Mapping[str, Any]
+    words: Shared | None
 
     def explain(self, view: View) -> Explanation:
-        arrays = {spec.name: view.array(spec.name, [self.key]) for spec in self.model.arrays()}
-        return self.model.explain(self.query, arrays, self.options, self.evidence)
+        model, options = self.question.model, self.question.options
+        arrays = {spec.name: view.array(spec.name, [self.key]) for spec in model.arrays()}
+        own = model.explain(self.query, arrays, options, self.evidence)
+        if self.words is None or self.question.mix is None:
+            return own
+        return mixed(own, self.words.words, self.words.parts[0].tolist(), self.question.mix)
 
     def explain_later(self, backend: Backend) -> Explanation:
         """Of a hit of an earlier search, if its document is still the one that was found."""

@@ -73,12 +73,11 @@ class Collector:
 
     def __init__(self, analyser: Analyser) -> None:
         self.analyser = analyser
-        self.size = 0
-        """Postings so far."""
+        self.documents = self.size = 0
+        """Documents and postings so far."""
         self._numbers: dict[int, int] = {}  # word → its number here
         self._parts: list[tuple[Rows, Rows]] = []  # (document << 32 | number, count)
         self._lengths: list[NDArray[np.int32]] = [np.empty(0, np.int32)]
-        self._documents = 0
 
     def add(self, texts: Sequence[Sequence[str]]) -> None:
         """Add documents: each a text, and more texts of which those words count that the first one lacks."""
@@ -91,11 +90,11 @@ class Collector:
             lists.append([numbers.setdefault(term, len(numbers)) for term in terms])
         lengths = np.fromiter(map(len, lists), np.int32, len(lists))
         flat = np.fromiter(chain.from_iterable(lists), np.int64, int(lengths.sum()))
-        rows = np.repeat(np.arange(self._documents, self._documents + len(lists)), lengths)
+        rows = np.repeat(np.arange(self.documents, self.documents + len(lists)), lengths)
         keys, counts = np.unique(rows << 32 | flat, return_counts=True)
         self._parts.append((keys, counts))
         self._lengths.append(lengths)
-        self._documents += len(lists)
+        self.documents += len(lists)
         self.size += len(keys)
 
     def postings(self) -> Postings:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import cache
 from hashlib import blake2b
 from typing import NamedTuple
 
-from palmette.errors import ConfigError, MissingExtraError
+from palmette.errors import ConfigError
 
-__all__ = ["Analyser", "Word", "check_language", "languages"]
+__all__ = ["LANGUAGE", "Analyser", "Word", "analyser_of", "check_language", "languages"]
+
+LANGUAGE = "english"
+"""Whose endings are cut off by default."""
 
 _CHUNK = re.compile(r"\w+(?:(?:[.\-'’/:@]|(?<=\d),(?=\d))\w+)*(?:\+\+|#)?")
 """What stands together: a word, ``os.path.join``, ``state-of-the-art``, ``1,000``, ``C++``."""
@@ -40,8 +44,8 @@ class Analyser:
         language: Whose endings are cut off (``"english"``, see :func:`languages`); ``None`` for none.
     """
 
-    def __init__(self, language: str | None = "english") -> None:
-        self.language = check_language(language)
+    def __init__(self, language: str | None = LANGUAGE) -> None:
+        self.language = language
         self._stem = _stemmer(language)
         self._known: dict[str, tuple[Word, ...]] = {}
 
@@ -83,6 +87,12 @@ class Analyser:
                 yield from (run[at : at + 2] for at in range(len(run) - 1))
             elif run:
                 yield _fold(self._stem(run.casefold()))
+
+
+@cache
+def analyser_of(language: str | None) -> Analyser:
+    """One for all who read or write in a language: it remembers the words it has seen."""
+    return Analyser(language)
 
 
 def _fold(text: str) -> str:

@@ -11,6 +11,7 @@ from palmette.config import check_keys
 from palmette.data import load_data
 from palmette.encoder import Encoder, load_encoder
 from palmette.errors import InputError
+from palmette.model.mixing import learn_mixes
 from palmette.record import Record
 from palmette.training import main_first
 
@@ -50,4 +51,6 @@ def fit(
         config, task = cls.task(config, loaded, coder, store, seed=training.seed, progress=progress)
     run: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume, "progress": progress}
     trained = cls.run(task, training, label=f"Training the {cls.method} model", **run)
-    return cls(config, coder, task.module, record=Record.after(loaded, training, task, trained))
+    model = cls(config, coder, task.module, record=Record.after(loaded, training, task, trained))
+    model.mixes = learn_mixes(model, loaded, coder, store, seed=training.seed, progress=progress)
+    return model

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 from palmette.encoder import Encoder, load_encoder
 from palmette.errors import CheckpointError, ModelMismatchError
 from palmette.hub import Checkpoint
+from palmette.lexical.mix import Mix
 from palmette.record import Record
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ def load(cls: type[_M], checkpoint: Checkpoint, encoder: str | Encoder | None, o
         )
     config = cls.config_class.from_dict(facts["config"])
     coder = _encoder(facts["encoder"], encoder, options, checkpoint.path)
-    key = (checkpoint.fingerprint, checkpoint.origin, checkpoint.revision, id(coder))
+    mixes = facts.get("words", {})
+    known_by = (checkpoint.fingerprint, repr(mixes), checkpoint.origin, checkpoint.revision)
+    key = (*known_by, id(coder))
     if isinstance(known := _LOADED.get(key), cls):
         return known
     module = cls.module_for(config, coder)
@@ -42,6 +45,7 @@ def load(cls: type[_M], checkpoint: Checkpoint, encoder: str | Encoder | None, o
         raise CheckpointError(f"{checkpoint.path}: weights do not fit the config ({error})") from error
     record = Record.from_dict(facts.get("record", {}))
     model = cls(config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision)
+    model.mixes = {name: Mix.from_dict(value) for name, value in mixes.items()}
     model.restore(checkpoint)
     model.fingerprint = checkpoint.fingerprint
     _LOADED[key] = model

@@ -45,6 +45,7 @@ from palmette.hub import (
     save_checkpoint,
 )
 from palmette.model.fitting import fit
+from palmette.lexical.mix import Lexical, Mix, options_key
 from palmette.model.loading import load
 from palmette.record import Record
 from palmette.report import SHOWN, Report
@@ -96,6 +97,8 @@ class Model(ABC):
         self.record = record or Record()
         self.origin = origin
         self.revision = revision
+        self.mixes: dict[str, Mix] = {}
+        """How words count beside this model's scores, by search options (see :meth:`mix`)."""
 
     # -- hooks ----------------------------------------------------------------------------------------------
 
@@ -158,6 +161,18 @@ class Model(ABC):
         ``evidence`` is what the search remembered of this hit; empty where a document is explained without one.
         """
 
+    def additive(self, options: Any) -> bool:
+        """Whether these searches rank by score alone, so that something may be added to it."""
+        return True
+
+    def scored_alike(self, options: Any) -> Any:
+        """Plainer options under which scores have the same range, which is all that a :class:`Mix` depends on."""
+        return options
+
+    def calibrated(self) -> Sequence[Any]:
+        """The options of which :attr:`mixes` are learned in training: the defaults first."""
+        return [self.search_class()]
+
     def files(self) -> dict[str, bytes]:
         """What a checkpoint keeps besides config and weights (a vocabulary, an edge list): JSON or text by name."""
         return {}
@@ -207,6 +222,7 @@ class Model(ABC):
             "config": self.config.to_dict(),
             "encoder": self.encoder.to_config(),
             "record": self.record.to_dict(),
+            "words": {name: mix.to_dict() for name, mix in self.mixes.items()},
         }
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -313,6 +329,19 @@ class Model(ABC):
 
     def check_options(self, options: Any) -> None:  # noqa: B027 (most methods have nothing to add)
         """Raise ConfigError when search options do not fit this model."""
+
+    def mix(self, options: Any, lexical: Lexical) -> Mix | None:
+        """How words count in a search with these options; ``None`` where they do not."""
+        if lexical != "auto" and lexical > 0 and not self.additive(options):
+            raise ConfigError(
+                f"lexical={lexical!r} adds to a score, but these {self.method} options do not rank by score alone: "
+                "leave them out, or search with lexical=0"
+            )
+        if lexical == 0 or not self.additive(options):
+            return None
+        known = self.mixes.get(options_key(self.scored_alike(options))) or self.mixes.get("") or Mix()
+        chosen = known if lexical == "auto" else known.replace(weight=lexical)
+        return chosen if chosen.weight else None
 
     def score(self, query: str, documents: Sequence[Document], **options: Any) -> list[float]:
         """The score of each document for a query, in the order given: reranking without an index.

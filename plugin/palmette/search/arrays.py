@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from palmette.search.block import Block
 from palmette.search.engine import top_k
 from palmette.search.exact import ExactEngine
-from palmette.search.kernels import folded
+from palmette.search.kernels import searchable
 from palmette.search.probe import Found, Keys, Probe
 from palmette.types import Document
 
@@ -30,9 +30,7 @@ class ArrayView:
 
     def nearest(self, probe: Probe, k: int) -> Found:
         """The ``k`` best rows of every query."""
-        data = np.ascontiguousarray(self.arrays[probe.array], np.float32)  # [N, c]
-        if probe.fold > 1:
-            data = folded(data, probe.fold)  # [N, c / fold]
+        data = searchable(self.arrays[probe.array], probe.fold)  # [N, d]
         return top_k([(Block(data, self.keys()), None)], probe.queries, probe.metric, k, ExactEngine())
 
     def documents(self, keys: Sequence[int]) -> list[Document]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from palmette.search import kernels
 from palmette.search.kernels import Rows
@@ -16,10 +19,16 @@ _T = TypeVar("_T")
 
 
 class Block:
-    """Rows to search, [N, d] float32 with their keys (rising), and what engines keep beside them."""
+    """Rows to search with their keys (rising), and what engines keep beside them.
 
-    def __init__(self, data: Floats, keys: Keys) -> None:
-        self.data, self.keys = data, keys
+    Attributes:
+        data: [N, d] float32, or ``uint16`` fractions (see :mod:`palmette.search.fixed`).
+        asked: How many queries came by: what is built for speed must first be worth it.
+    """
+
+    def __init__(self, data: NDArray[Any], keys: Keys) -> None:
+        self.data, self.keys, self.asked = data.view(), keys, 0
+        self.data.flags.writeable = False
         self._kept: dict[object, Any] = {}
         self._lock = threading.RLock()
 
@@ -36,8 +45,15 @@ class Block:
         return self.keep(("scale", metric), lambda: kernels.largest_norm(self.data, metric))
 
 
-Proposals = tuple[Rows, Rows]
-"""(query number, row number), one pair per proposed row."""
+class Proposals(NamedTuple):
+    """(query number, row number), one pair per proposed row, and the work it took."""
+
+    of: Rows
+    rows: Rows
+    compared: int
+    """Rows compared in full, over all queries."""
+    read: int
+    """Bytes read for them, and for what spared the others."""
 
 
 class Engine(Protocol):

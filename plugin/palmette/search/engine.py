@@ -38,21 +38,21 @@ def top_k(
     """
     total = sum(len(block.keys) if rows is None else len(rows) for block, rows in blocks)
     width, queries = min(k, total), np.ascontiguousarray(queries)
-    found = Found(
-        np.full((len(queries), width), -1, np.int64),
-        np.full((len(queries), width), -np.inf, np.float32),
-        compared=total,
-    )
+    keys = np.full((len(queries), width), -1, np.int64)
+    scored = np.full((len(queries), width), -np.inf, np.float32)
+    work = np.zeros(2)
     for start in range(0, len(queries), _BATCH):
         batch = queries[start : start + _BATCH]
         best = _Best(len(batch), width)
         for block, rows in blocks:
             if rows is None or len(rows):
-                of, proposed = engine.propose(block, rows, batch, metric, k)
+                of, proposed, compared, read = engine.propose(block, rows, batch, metric, k)
                 scores = kernels.exact_scores(block.data, proposed, batch, of, metric)
                 best.add(of, block.keys[proposed], scores)
-        best.write(found.keys[start : start + _BATCH], found.scores[start : start + _BATCH])
-    return found
+                work += compared, read
+        best.write(keys[start : start + _BATCH], scored[start : start + _BATCH])
+    refined, touched = (work / max(1, len(queries))).tolist()
+    return Found(keys, scored, compared=total, refined=refined, read=touched)
 
 
 class _Best:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from palmette.search import kernels
 from palmette.search.block import Block, Proposals
+from palmette.search.columns import Columns
+from palmette.search.fixed import ONE, as_parts
 from palmette.search.kernels import Rows
 from palmette.search.probe import Floats, Metric
 from palmette.search.threads import get_threads, run_in_threads
@@ -16,28 +20,53 @@ from palmette.search.threads import get_threads, run_in_threads
 __all__ = ["ExactEngine", "rank_within"]
 
 _TILE = 8192  # rows scored between two looks at the running threshold
+_MANY, _WIDE = 4096, 64  # rows and columns from which on columns are worth having
+_SHARE, _PER_HIT = 0.15, 50  # of the rows that must be wanted, and rows per hit: else comparing them is as fast
+_ASKED = 16  # queries that are answered by comparing all rows first: a single search need not wait
 _WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
 
 
 class ExactEngine:
-    """Scans every wanted row, and proposes what may still be among the best, given the rounding errors."""
+    """Compares every wanted row that is not surely worse, and proposes what rounding errors could have hidden."""
 
     def propose(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Proposals:
         """Search ``rows`` (rising; ``None`` for all of them)."""
+        return self._narrowed(block, rows, queries, metric, k) or self._scanned(block, rows, queries, metric, k)
+
+    def _narrowed(
+        self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
+    ) -> Proposals | None:
+        """By columns, where that is possible and worth it."""
+        count = len(block.keys) if rows is None else len(rows)
+        block.asked += len(queries)
+        worth = count >= max(_MANY, _SHARE * len(block.keys), _PER_HIT * k) and block.asked > _ASKED
+        if metric != "overlap" or not worth or block.data.shape[1] < _WIDE:
+            return None
+        columns = block.keep("columns", lambda: Columns.build(block.data))
+        asked = as_parts(queries) if block.data.dtype == np.uint16 else _fractions(queries)
+        if columns is None or asked is None:
+            return None
+        exact = asked.dtype == np.uint16
+        margin = 2 * kernels.error_bound(queries, 0 if exact else block.scale(metric), metric) * (not exact)
+        return columns.search(rows, asked, margin, k)
+
+    def _scanned(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Proposals:
         rows = block.keep("all rows", lambda: np.arange(len(block.keys))) if rows is None else rows
         margin = 2 * kernels.error_bound(queries, block.scale(metric), metric)
         work = len(rows) * block.data.shape[1] * len(queries)
         # BLAS, behind inner products, has threads of its own.
         parts = 1 if metric == "inner_product" else min(get_threads(), work // _WORTH_A_THREAD + 1, len(rows))
         scans = [_Scan(block.data, part, queries, metric, k, margin) for part in np.array_split(rows, parts)]
-        return _Contenders.join(run_in_threads([scan.run for scan in scans])).proposals()
+        of, proposed = _Contenders.join(run_in_threads([scan.run for scan in scans])).proposals()
+        compared = len(rows) * len(queries)
+        return Proposals(of, proposed, compared, compared * block.data[0].nbytes)
 
 
 @dataclass
 class _Scan:
     """One thread's share of a search."""
 
-    data: Floats
+    data: NDArray[Any]
     rows: Rows
     queries: Floats
     metric: Metric
@@ -94,7 +123,7 @@ class _Contenders:
                 joined._append(*piece)
         return joined
 
-    def proposals(self) -> Proposals:
+    def proposals(self) -> tuple[Rows, Rows]:
         """What is left when the last floor is applied."""
         self._tighten()
         [(of, rows, _)] = self.pieces
@@ -107,3 +136,8 @@ def rank_within(groups: Rows) -> Rows:
     first = np.ones(len(groups), bool)
     first[1:] = groups[1:] != groups[:-1]
     return places - np.maximum.accumulate(np.where(first, places, 0))
+
+
+def _fractions(queries: Floats) -> Floats | None:
+    """Queries whose parts a column search can add up."""
+    return queries if (queries >= 0).all() and (queries.sum(axis=1) * ONE < 2 * ONE - 1).all() else None

@@ -15,6 +15,7 @@ from palmette.errors import MissingExtraError
 from palmette.search import kernels
 from palmette.search.block import Block, Proposals
 from palmette.search.exact import ExactEngine
+from palmette.search.fixed import as_floats
 from palmette.search.kernels import Rows
 from palmette.search.probe import Floats, Metric
 from palmette.search.threads import get_threads
@@ -44,7 +45,7 @@ class FaissEngine:
         count = len(block.keys) if rows is None else len(rows)
         slack = 2 * kernels.error_bound(queries, block.scale(metric), metric)  # [Q]
         if metric == "overlap":
-            spread = block.keep("spread of sums", lambda: _spread(block.data))
+            spread = block.keep("spread of sums", lambda: _spread(as_floats(block.data)))
             slack = slack + spread
             if spread > _UNEVEN:
                 return self._exact.propose(block, rows, queries, metric, k)
@@ -53,14 +54,16 @@ class FaissEngine:
             distances, found = self._search(block, rows, queries, metric, fetch)
             gap = np.abs(distances[:, k - 1] - distances[:, -1])  # [Q]
             if (gap > slack).all():
-                return np.repeat(np.arange(len(queries)), fetch), found.reshape(-1)
+                work = count * len(queries)
+                of = np.repeat(np.arange(len(queries)), fetch)
+                return Proposals(of, found.reshape(-1), work, work * queries[0].nbytes)
             fetch *= 4
         return self._exact.propose(block, rows, queries, metric, k)
 
     def _search(
         self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, fetch: int
     ) -> tuple[Floats, Rows]:
-        index = block.keep(("faiss", metric), lambda: self._build(block.data, metric))
+        index = block.keep(("faiss", metric), lambda: self._build(as_floats(block.data), metric))
         distances: Floats
         if self._gpu:
             with self._gpu_lock:

@@ -6,16 +6,15 @@ error; :func:`exact_scores` decides. So a search does not depend on threads, bat
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.search.fixed import as_floats, as_parts
 from palmette.search.probe import Floats, Metric
 
-__all__ = ["error_bound", "exact_scores", "fast_scores", "folded", "largest_norm"]
+__all__ = ["error_bound", "exact_scores", "fast_scores", "folded", "largest_norm", "searchable"]
 
 Rows = NDArray[np.int64]
 _PIECE = 1 << 19  # numbers handled at once by the exact kernel: stays in the cache
@@ -23,12 +22,12 @@ _PIECE = 1 << 19  # numbers handled at once by the exact kernel: stays in the ca
 _DENSE, _DENSE_BATCH = 0.4, 0.9
 
 
-def fast_scores(data: Floats, rows: Rows, queries: Floats, metric: Metric) -> Floats:
+def fast_scores(data: NDArray[Any], rows: Rows, queries: Floats, metric: Metric) -> Floats:
     """Scores [Q, len(rows)] of rows (rising) of ``data`` [N, d], within :func:`error_bound` of the exact."""
     if metric == "overlap":
-        scores = np.empty((len(queries), len(rows)), np.float32)
-        _overlap()(data, rows, queries, scores)
-        return scores
+        return _overlaps(data, rows, queries)
+    if data.dtype != np.float32:
+        return _inner(as_floats(data[rows]), queries)
     first, span = int(rows[0]), int(rows[-1]) - int(rows[0]) + 1
     if span == len(rows):
         return _inner(data[first : first + span], queries)
@@ -37,18 +36,34 @@ def fast_scores(data: Floats, rows: Rows, queries: Floats, metric: Metric) -> Fl
     return _inner(data[first : first + span], queries)[:, rows - first]
 
 
+def _overlaps(data: NDArray[Any], rows: Rows, queries: Floats) -> Floats:
+    """Σ min(q, x): numba is imported, and the kernel compiled (or read from its cache), on first use."""
+    from palmette.search import loops
+
+    if data.dtype == np.uint16:
+        parts = as_parts(queries)
+        if parts is not None:
+            shared = np.empty((len(queries), len(rows)), np.uint16)
+            loops.overlaps(data, rows, parts, shared)
+            return as_floats(shared)
+        data, rows = as_floats(data[rows]), np.arange(len(rows))
+    scores = np.empty((len(queries), len(rows)), np.float32)
+    loops.overlaps(data, rows, queries, scores)
+    return scores
+
+
 def _inner(block: Floats, queries: Floats) -> Floats:
     scores: Floats = (block @ queries[0])[None, :] if len(queries) == 1 else queries @ block.T
     return scores
 
 
-def exact_scores(data: Floats, rows: Rows, queries: Floats, of: Rows, metric: Metric) -> Floats:
+def exact_scores(data: NDArray[Any], rows: Rows, queries: Floats, of: Rows, metric: Metric) -> Floats:
     """Score row ``rows[i]`` against query ``of[i]``: summed in float64 in one fixed order, rounded once."""
     scores = np.empty(len(rows), np.float32)
     step = max(1, _PIECE // data.shape[1])
     for start in range(0, len(rows), step):
         piece = slice(start, start + step)
-        x, q = data[rows[piece]], queries[of[piece]]  # [n, d] each
+        x, q = as_floats(data[rows[piece]]), queries[of[piece]]  # [n, d] each
         terms = np.minimum(x, q).astype(np.float64) if metric == "overlap" else x.astype(np.float64) * q
         scores[piece] = terms.sum(axis=1)
     return scores
@@ -68,67 +83,35 @@ def error_bound(queries: Floats, scale: float, metric: Metric) -> Floats:
     return bound
 
 
-def folded(stored: NDArray[Any], fold: int) -> Floats:
-    """Neighbouring columns summed in runs of ``fold``: [N, c] of any number type → [N, c / fold] float32."""
+def folded(stored: NDArray[Any], fold: int | tuple[int, ...]) -> NDArray[Any]:
+    """Neighbouring columns summed in runs: [N, c] → [N, runs] float32, or ``uint16`` as it was where sums fit."""
     count, columns = stored.shape
-    sums = np.empty((count, columns // fold), np.float32)
+    starts = np.arange(0, columns, fold) if isinstance(fold, int) else np.cumsum((0, *fold[:-1]))
+    fixed = stored.dtype == np.uint16
+    sums = np.empty((count, len(starts)), np.uint16 if fixed else np.float32)
     step = max(1, _PIECE // columns)
     for start in range(0, count, step):
-        piece = stored[start : start + step]
-        sums[start : start + step] = piece.reshape(len(piece), -1, fold).sum(axis=2, dtype=np.float64)
+        piece = np.add.reduceat(stored[start : start + step], starts, axis=1, dtype=np.int64 if fixed else np.float64)
+        if fixed and piece.max() > np.iinfo(np.uint16).max:
+            return folded(as_floats(stored), fold)
+        sums[start : start + step] = piece
     return sums
 
 
-def largest_norm(data: Floats, metric: Metric) -> float:
+def searchable(stored: NDArray[Any], fold: int | tuple[int, ...] = 1) -> NDArray[Any]:
+    """What a block holds of a stored array: float32 or ``uint16``, columns summed in runs."""
+    if fold != 1 and set(np.atleast_1d(fold).tolist()) != {1}:
+        return folded(stored, fold)
+    return np.ascontiguousarray(stored, None if stored.dtype == np.uint16 else np.float32)
+
+
+def largest_norm(data: NDArray[Any], metric: Metric) -> float:
     """The scale that :func:`error_bound` asks for."""
     largest, step = 0.0, max(1, _PIECE // data.shape[1])
     for start in range(0, len(data), step):
-        piece = data[start : start + step]
+        piece = as_floats(data[start : start + step])
         norms = (
             np.abs(piece).sum(axis=1) if metric == "overlap" else np.sqrt(np.einsum("nd,nd->n", piece, piece))
         )
         largest = max(largest, float(norms.max()))
     return largest * 1.001
-
-
-@functools.cache
-def _overlap() -> Callable[[Floats, Rows, Floats, Floats], None]:
-    """Σ min(q, x): numba is imported, and the kernel compiled (or read from its cache), on first use."""
-    import numba as nb
-
-    matrix = nb.types.Array(nb.float32, 2, "C", readonly=True)
-    vector = nb.types.Array(nb.int64, 1, "C", readonly=True)
-    signature = nb.void(matrix, vector, matrix, nb.float32[:, ::1])
-    options: dict[str, Any] = {"nogil": True, "fastmath": True, "boundscheck": False}
-    compiled: Callable[[Floats, Rows, Floats, Floats], None]
-    try:
-        compiled = nb.njit(signature, cache=True, **options)(_overlap_loop)
-    except (RuntimeError, OSError):  # no folder to keep the compiled kernel in
-        compiled = nb.njit(signature, **options)(_overlap_loop)
-    return compiled
-
-
-def _overlap_loop(data: Floats, rows: Rows, queries: Floats, out: Floats) -> None:
-    tile = 32  # rows that stay in the L2 cache while all queries pass over them
-    count, width = queries.shape
-    for start in range(0, len(rows), tile):
-        stop = min(start + tile, len(rows))
-        whole = count - count % 4
-        for q in range(0, whole, 4):
-            for i in range(start, stop):
-                row = rows[i]
-                a = b = c = d = np.float32(0)
-                for j in range(width):
-                    x = data[row, j]
-                    a += min(x, queries[q, j])
-                    b += min(x, queries[q + 1, j])
-                    c += min(x, queries[q + 2, j])
-                    d += min(x, queries[q + 3, j])
-                out[q, i], out[q + 1, i], out[q + 2, i], out[q + 3, i] = a, b, c, d
-        for q in range(whole, count):
-            for i in range(start, stop):
-                row = rows[i]
-                a = np.float32(0)
-                for j in range(width):
-                    a += min(data[row, j], queries[q, j])
-                out[q, i] = a

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from palmette.errors import InputError
 
-__all__ = ["ArraySpec", "Floats", "Found", "Keys", "Metric", "Probe"]
+__all__ = ["ArraySpec", "Floats", "Found", "Keys", "Metric", "Probe", "Shared"]
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
@@ -20,7 +20,10 @@ Metric = Literal["inner_product", "overlap"]
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """One array that a method keeps for every document: its name, shape per document, dtype."""
+    """One array that a method keeps for every document: its name, shape per document, dtype.
+
+    ``uint16`` holds fractions in parts of 2⁻¹⁵ (:mod:`palmette.search.fixed`); other numbers stand for themselves.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -36,20 +39,27 @@ class Probe:
         queries: [Q, d], float32.
         metric: ``inner_product`` is Σ q·x; ``overlap`` is Σ min(q, x), which for distributions is one minus
             their total variation distance (and −nTVD + 1).
-        fold: Columns of the stored array summed in runs of this length before they are compared, so that
-            d = stored columns / fold: a coarser level of a consistent hierarchy.
+        fold: Neighbouring columns of the stored array summed before they are compared, one run a number of the
+            query: a coarser level of a consistent hierarchy. The length of all runs, or of each.
     """
 
     array: str
     queries: Floats
     metric: Metric
-    fold: int = 1
+    fold: int | tuple[int, ...] = 1
 
     def __post_init__(self) -> None:
         if self.queries.ndim != 2 or self.queries.dtype != np.float32:
             raise InputError(
                 f"probe queries must be [Q, d] float32, got {self.queries.shape} {self.queries.dtype}"
             )
+
+    def fits(self, columns: int) -> bool:
+        """Whether the runs cover a stored array of so many columns, and the queries have one number for each."""
+        width = self.queries.shape[1]
+        if isinstance(self.fold, int):
+            return self.fold > 0 and width * self.fold == columns
+        return len(self.fold) == width and min(self.fold) > 0 and sum(self.fold) == columns
 
 
 @dataclass(frozen=True)
@@ -58,10 +68,30 @@ class Found:
 
     Equal scores are ordered by key, so that the same search twice gives the same answer. ``compared`` is how many
     documents each query was compared with, on average: what a search visited. ``evidence`` is what a method wants
-    to remember of each hit for its explanation (the layer that found it, …): arrays [Q, k] by name.
+    to remember of each hit for its explanation (the layer that found it, …): arrays [Q, k] by name. ``refined`` is how
+    many documents were compared number by number, the others being surely worse, and ``read`` the bytes that took,
+    both per query.
     """
 
     keys: Keys
     scores: Floats
     compared: float = 0.0
     evidence: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    refined: float = 0.0
+    read: float = 0.0
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the words of one query add to the scores of some documents, [n, T]: rows add up to the score."""
+
+    words: Sequence[str]
+    parts: Floats
+
+    @property
+    def scores(self) -> Floats:
+        """[n] added in the words' order, as a search does."""
+        sums = np.zeros(len(self.parts), np.float32)
+        for column in self.parts.T:
+            sums += column
+        return sums

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.search.probe import Found, Keys, Probe
+from palmette.search.probe import Found, Keys, Probe, Shared
 from palmette.store.filters import Filter
 from palmette.types import Document
 
-__all__ = ["Backend", "BackendStats", "View", "Writer"]
+__all__ = ["Backend", "BackendStats", "View", "WordView", "Writer"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,25 @@ class View(Protocol):
         ...
 
 
+class WordView(View, Protocol):
+    """A view that can be searched by words too."""
+
+    def within(self, keys: Keys) -> Self:
+        """The same state, of these documents alone (rising keys)."""
+        ...
+
+    def matching(self, texts: Sequence[str], k: int) -> Found:
+        """The ``k`` best documents of every text by the words they share; only such documents.
+
+        A score is the share of a text's weight in words that the document answers, 0 … 1; equal ones go by key.
+        """
+        ...
+
+    def shared(self, text: str, keys: Sequence[int]) -> Shared:
+        """The words of a text, and what each adds to the :meth:`matching` score of these documents."""
+        ...
+
+
 class Writer(Protocol):
     """A change in the making: nothing of it is visible, or survives a crash, until it commits."""
 
@@ -92,7 +111,12 @@ class Backend(Protocol):
         """What scans the arrays: ``exact``, ``faiss``, or a vector database's name."""
         ...
 
-    def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
+    @property
+    def language(self) -> str | None:
+        """Whose word endings are cut off before words are compared; ``None`` for nobody's."""
+        ...
+
+    def read(self, filter: Filter | None = None) -> AbstractContextManager[WordView]:
         """A consistent view, narrowed by a filter that is applied before any ranking."""
         ...
 

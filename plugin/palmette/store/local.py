@@ -2,7 +2,7 @@
 
 manifest.json        what this is: format, model fingerprint, arrays
 index.sqlite3        documents, metadata, and which segments count: the one commit point
-segments/<name>/     keys.npy and one .npy per array, never changed once there
+segments/<name>/     keys.npy, one .npy per array, the documents' words; never changed once there
 .lock, .owner.json   the writer's lock, and who holds it
 """
 
@@ -23,6 +23,7 @@ import numpy as np
 from tqdm import tqdm
 
 from palmette.errors import ReadOnlyError, StoreError
+from palmette.lexical.tokens import LANGUAGE, analyser_of, check_language
 from palmette.search.engine import engine_named
 from palmette.search.probe import ArraySpec
 from palmette.store.backend import BackendStats
@@ -57,6 +58,7 @@ class LocalBackend:
         self.path, self._manifest = path, manifest
         self._lock_timeout, self._durable = lock_timeout, durable
         self.engine, self._engine = engine, engine_named(engine)
+        self._analyser = analyser_of(manifest.language)
         self._pool = Pool(path, durable=durable, busy_timeout=max(lock_timeout, 1.0))
         self._snapshots = Snapshots(path, manifest.arrays)
         self._finish: weakref.finalize[..., LocalBackend] = weakref.finalize(self, self._pool.close)
@@ -71,6 +73,11 @@ class LocalBackend:
         """The arrays stored per document."""
         return self._manifest.arrays
 
+    @property
+    def language(self) -> str | None:
+        """Whose word endings are cut off before words are compared."""
+        return self._manifest.language
+
     @classmethod
     def create(
         cls,
@@ -78,11 +85,12 @@ class LocalBackend:
         arrays: Sequence[ArraySpec],
         *,
         fingerprint: str,
+        language: str | None = LANGUAGE,
         lock_timeout: float = 10.0,
         engine: str = "exact",
     ) -> LocalBackend:
         """Make an empty index in a new or empty folder."""
-        folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays))
+        folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays), check_language(language))
         check_specs(manifest.arrays)
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -121,10 +129,16 @@ class LocalBackend:
 
     @classmethod
     def in_memory(
-        cls, arrays: Sequence[ArraySpec], *, fingerprint: str = "", engine: str = "exact"
+        cls,
+        arrays: Sequence[ArraySpec],
+        *,
+        fingerprint: str = "",
+        language: str | None = LANGUAGE,
+        engine: str = "exact",
     ) -> LocalBackend:
         """An index that lasts as long as the object: in a private temporary folder, never flushed to disk."""
-        folder, manifest = Path(tempfile.mkdtemp(prefix="palmette-")), Manifest(fingerprint, tuple(arrays))
+        manifest = Manifest(fingerprint, tuple(arrays), check_language(language))
+        folder = Path(tempfile.mkdtemp(prefix="palmette-"))
         try:
             check_specs(manifest.arrays)
             with storage_errors(folder):
@@ -146,7 +160,9 @@ class LocalBackend:
         with self._pool.connection() as connection:
             with storage_errors(self.path):
                 snapshot = self._snapshots.begin(connection)
-                view = LocalView(connection, snapshot, filter, self.arrays, self._engine, self.path)
+                view = LocalView(
+                    connection, snapshot, filter, self.arrays, self._engine, self.path, self._analyser
+                )
             try:
                 yield view
             finally:
@@ -166,7 +182,12 @@ class LocalBackend:
                     connection.execute("BEGIN IMMEDIATE")
                     remove_orphans(self.path, None)
                     writer = LocalWriter(
-                        connection, self.path, self.arrays, self._snapshots.segments, durable=self._durable
+                        connection,
+                        self.path,
+                        self.arrays,
+                        self._snapshots.segments,
+                        self._analyser,
+                        durable=self._durable,
                     )
                 try:
                     yield writer

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from palmette.errors import CorruptIndexError, FormatError, InputError, ModelMismatchError, NotFoundError
+from palmette.lexical.tokens import LANGUAGE, check_language
 from palmette.search.probe import ArraySpec
 from palmette.store.database import DATABASE
 
 __all__ = ["FORMAT", "MANIFEST", "Manifest", "check_specs", "fsync_folder"]
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 _KIND = "palmette index"
 
@@ -29,6 +30,8 @@ class Manifest:
 
     fingerprint: str
     arrays: tuple[ArraySpec, ...]
+    language: str | None = LANGUAGE
+    """Of the documents' words; see :class:`palmette.lexical.tokens.Analyser`."""
 
     def write(self, folder: Path, *, durable: bool) -> None:
         """Write atomically."""
@@ -42,6 +45,7 @@ class Manifest:
             "format": FORMAT,
             "fingerprint": self.fingerprint,
             "arrays": arrays,
+            "language": self.language,
             "created_with": version,
         }
         temporary = folder / f"{MANIFEST}.tmp"
@@ -64,12 +68,17 @@ class Manifest:
                 f"{folder} has index format {found}, written by palmette {content.get('created_with')}; this "
                 f"version reads up to format {FORMAT}. Run: pip install --upgrade palmette"
             )
+        if found == 1:
+            raise FormatError(
+                f"{folder} has index format 1, which kept no words to search by; this version needs format {FORMAT}. "
+                "Index the documents anew: Index.build(documents, model, another_folder)"
+            )
         try:
             if found != FORMAT:
                 raise ValueError(f"format is {found!r}, expected {FORMAT}")
             arrays = tuple(ArraySpec(a["name"], tuple(a["shape"]), a["dtype"]) for a in content["arrays"])
             check_specs(arrays)
-            return cls(str(content["fingerprint"]), arrays)
+            return cls(str(content["fingerprint"]), arrays, check_language(content["language"]))
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptIndexError(
                 f"{folder / MANIFEST} is damaged ({error}); restore it from a backup"

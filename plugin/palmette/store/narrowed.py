@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import DuplicateIdError, InputError
-from palmette.store.backend import Backend, BackendStats, View, Writer
+from palmette.store.backend import Backend, BackendStats, WordView, Writer
 from palmette.store.conditions import Narrowed
 from palmette.store.filters import Filter, both, matches, parse_filter
 from palmette.types import Document
@@ -33,6 +33,11 @@ class NarrowedBackend:
         """That of the whole backend."""
         return self.backend.engine
 
+    @property
+    def language(self) -> str | None:
+        """That of the whole backend."""
+        return self.backend.language
+
     def _joined(self, filter: Mapping[str, Any] | Filter | None) -> Filter:
         asked = parse_filter(filter)
         return Narrowed((self.within,) if asked is None else (self.within, asked))
@@ -41,7 +46,7 @@ class NarrowedBackend:
         """Whether a document passes the filter."""
         return matches(self.within, document.metadata, document.key)
 
-    def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
+    def read(self, filter: Filter | None = None) -> AbstractContextManager[WordView]:
         """A view through both filters."""
         return self.backend.read(self._joined(filter))
 

@@ -6,8 +6,6 @@ it. It never changes afterwards, so readers map it, and keep it when a later wri
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 import secrets
 import shutil
@@ -21,79 +19,49 @@ from numpy.typing import NDArray
 
 from palmette.errors import CorruptIndexError
 from palmette.search.block import Block
-from palmette.search.kernels import folded
+from palmette.search.kernels import searchable
+from palmette.lexical.postings import Postings
+from palmette.lexical.tokens import Analyser
 from palmette.search.probe import ArraySpec, Keys
+from palmette.store.column import CHUNK, Column, Files, sha256
 from palmette.store.manifest import fsync_folder
+from palmette.store.words import WordsWriter, file_of, open_words
+from palmette.types import Document
 
-__all__ = ["SEGMENTS", "Files", "Segment", "SegmentWriter", "damaged", "remove_orphans", "sha256"]
+__all__ = ["SEGMENTS", "Segment", "SegmentWriter", "damaged", "remove_orphans"]
 
 SEGMENTS = "segments"
 KEYS = "keys"
 _TEMPORARY = ".tmp"
-_CHUNK = 1 << 24  # bytes copied or hashed at a time
-
-Files = dict[str, dict[str, Any]]
-"""``{file name: {"size": bytes, "sha256": hex}}``."""
-
-
-class _Column:
-    """One ``.npy`` file written row by row; its header is reserved, and filled in when the count is known."""
-
-    _HEADER = 256
-
-    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        self.path, self.dtype, self.shape = path, dtype, shape
-        self.file = path.open("wb")
-        self.file.write(bytes(self._HEADER))
-
-    def append(self, rows: NDArray[Any]) -> None:
-        self.file.write(np.ascontiguousarray(rows, self.dtype).data)
-
-    def finish(self, count: int, *, durable: bool) -> dict[str, Any]:
-        described = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False}
-        text = repr({**described, "shape": (count, *self.shape)}).encode("latin1")
-        body = self._HEADER - 10
-        header = b"\x93NUMPY\x01\x00" + body.to_bytes(2, "little") + text.ljust(body - 1) + b"\n"
-        self.file.seek(0)
-        self.file.write(header)
-        self.file.flush()
-        if durable:
-            os.fsync(self.file.fileno())
-        self.file.close()
-        return {"size": self.path.stat().st_size, "sha256": sha256(self.path)}
-
-
-def sha256(path: Path, advance: Callable[[int], object] = lambda _: None) -> str:
-    """The file's digest; ``advance`` hears how many bytes were read."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            advance(len(chunk))
-    return digest.hexdigest()
-
 
 class SegmentWriter:
     """Builds one segment; nothing of it shows until :meth:`publish`."""
 
-    def __init__(self, folder: Path, arrays: Sequence[ArraySpec], *, durable: bool) -> None:
+    def __init__(
+        self, folder: Path, arrays: Sequence[ArraySpec], analyser: Analyser, *, durable: bool
+    ) -> None:
         self.folder, self.durable, self.count = folder / SEGMENTS, durable, 0
         self.name = secrets.token_hex(8)
         self.path = self.folder / (self.name + _TEMPORARY)
         self.path.mkdir()
-        self._columns: dict[str, _Column] = {}
+        self._words = WordsWriter(self.path, analyser, durable=durable)
+        self._columns: dict[str, Column] = {}
         try:
-            self._columns[KEYS] = _Column(self.path / f"{KEYS}.npy", np.dtype(np.int64), ())
+            self._columns[KEYS] = Column(self.path / f"{KEYS}.npy", np.dtype(np.int64), ())
             for spec in arrays:
-                self._columns[spec.name] = _Column(
+                self._columns[spec.name] = Column(
                     self.path / f"{spec.name}.npy", np.dtype(spec.dtype), spec.shape
                 )
         except OSError:
             self.drop()
             raise
 
-    def append(self, keys: Keys, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Add rows; their keys must rise."""
+    def append(
+        self, keys: Keys, arrays: Mapping[str, NDArray[Any]], documents: Sequence[Document] = ()
+    ) -> None:
+        """Add rows; their keys must rise. ``documents`` gives their words, if nothing else does."""
+        if documents:
+            self._words.add(documents)
         self._columns[KEYS].append(keys)
         for name, column in self._columns.items():
             if name != KEYS:
@@ -105,17 +73,18 @@ class SegmentWriter:
     ) -> None:
         """Copy some rows of another segment, a piece at a time."""
         width = sum(column.dtype.itemsize * int(np.prod(column.shape)) for column in self._columns.values())
-        step = max(1, _CHUNK // width)
+        step = max(1, CHUNK // width)
         for start in range(0, len(rows), step):
             piece = rows[start : start + step]
             self.append(segment.keys[piece], {n: segment.array(n)[piece] for n in self._columns if n != KEYS})
             advance(len(piece))
+        self._words.take(segment.words, rows)
 
     def finish(self) -> Files:
         """Fill in the headers and flush everything to the disk."""
         files = {
-            f"{n}.npy": column.finish(self.count, durable=self.durable) for n, column in self._columns.items()
-        }
+            f"{n}.npy": column.finish(durable=self.durable) for n, column in self._columns.items()
+        } | self._words.finish()
         if self.durable:
             fsync_folder(self.path)
         return files
@@ -145,13 +114,14 @@ class Segment:
         self.name, self.count, self.files = name, count, files
         self.path = folder / SEGMENTS / name
         self._arrays: dict[str, NDArray[Any]] = {}
-        self._blocks: dict[tuple[str, int], Block] = {}
+        self._blocks: dict[tuple[str, int | tuple[int, ...]], Block] = {}
         self._lock = threading.Lock()
         self.keys: Keys = self._map(KEYS, np.dtype(np.int64), ())
         self._first = int(self.keys[0])
         self._dense = int(self.keys[-1]) - self._first + 1 == count
         for spec in arrays:
             self._arrays[spec.name] = self._map(spec.name, np.dtype(spec.dtype), spec.shape)
+        self.words: Postings = open_words(lambda name, dtype: self._open(self.path / file_of(name), dtype))
 
     @property
     def bytes(self) -> int:
@@ -159,7 +129,12 @@ class Segment:
         return sum(int(file["size"]) for file in self.files.values())
 
     def _map(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        path = self.path / f"{name}.npy"
+        mapped, expected = self._open(self.path / f"{name}.npy", dtype), (self.count, *shape)
+        if mapped.shape != expected:
+            raise damaged(self.path / f"{name}.npy", f"the shape {expected}", f"{mapped.shape}")
+        return mapped
+
+    def _open(self, path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
         size, expected = path.stat().st_size, self.files[path.name]["size"]
         if size != expected:
             raise damaged(path, f"{expected} bytes", f"{size} bytes")
@@ -167,9 +142,8 @@ class Segment:
             mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
             raise damaged(path, "a .npy header", str(error)) from error
-        if mapped.dtype != dtype or mapped.shape != (self.count, *shape):
-            found = f"{mapped.dtype} {mapped.shape}"
-            raise damaged(path, f"{dtype} {(self.count, *shape)}", found)
+        if mapped.dtype != dtype:
+            raise damaged(path, f"numbers of {dtype}", f"{mapped.dtype}")
         return mapped.view(np.ndarray)
 
     def array(self, name: str) -> NDArray[Any]:
@@ -185,16 +159,14 @@ class Segment:
         rows = np.searchsorted(self.keys, wanted)
         return rows[self.keys[rows] == wanted] if len(rows) else rows
 
-    def block(self, name: str, fold: int) -> Block:
-        """The array as the kernels want it: float32 [count, d], columns summed in runs of ``fold``.
+    def block(self, name: str, fold: int | tuple[int, ...]) -> Block:
+        """The array as the kernels want it, its columns summed in runs.
 
         What is not stored that way is computed once, and kept in memory as long as the segment is open.
         """
         with self._lock:
             if (name, fold) not in self._blocks:
-                stored = self._arrays[name]
-                ready = stored.dtype == np.float32 and fold == 1
-                self._blocks[name, fold] = Block(stored if ready else folded(stored, fold), self.keys)
+                self._blocks[name, fold] = Block(searchable(self._arrays[name], fold), self.keys)
             return self._blocks[name, fold]
 
     def verify(self, advance: Callable[[int], object]) -> None:

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from palmette.search.block import Block
 from palmette.search.probe import ArraySpec, Keys
 from palmette.store.conditions import Filter, Narrowed
 from palmette.store.database import read_meta
+from palmette.store.matching import Matcher
 from palmette.store.segments import Segment, damaged
 from palmette.store.select import check_names, select_keys
 
@@ -71,7 +73,20 @@ class Snapshot:
                 if len(self.keys):
                     check_names(connection, filter)
 
-    def blocks(self, keys: Keys, name: str, fold: int) -> Iterator[tuple[Block, NDArray[np.int64] | None]]:
+    @cached_property
+    def matcher(self) -> Matcher:
+        """Search by words."""
+        return Matcher(self.segments, self._rows)
+
+    def rows(self, keys: Keys) -> list[NDArray[np.int64] | None]:
+        """Where the keys of a view lie in each segment; ``None`` for all of its rows."""
+        if keys is self.keys:
+            return self._rows
+        return [segment.rows(keys) for segment in self.segments]
+
+    def blocks(
+        self, keys: Keys, name: str, fold: int | tuple[int, ...]
+    ) -> Iterator[tuple[Block, NDArray[np.int64] | None]]:
         """The segments that hold some of these keys, and the rows to look at."""
         for segment, alive in zip(self.segments, self._rows, strict=True):
             rows = alive if keys is self.keys else segment.rows(keys)

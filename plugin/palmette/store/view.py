@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import sqlite3
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import EncodingError, InputError, NotFoundError, StoreError
+from palmette.lexical.bm25 import asked
+from palmette.lexical.tokens import Analyser
 from palmette.search.block import Engine
 from palmette.search.engine import top_k
-from palmette.search.probe import ArraySpec, Found, Keys, Probe
+from palmette.search.probe import ArraySpec, Found, Keys, Probe, Shared
 from palmette.store.database import storage_errors
 from palmette.store.filters import Filter
+from palmette.store.matching import as_found
 from palmette.store.rows import COLUMNS, document_of
 from palmette.store.select import rows_among
 from palmette.store.snapshots import Snapshot
@@ -36,7 +40,9 @@ class LocalView:
         arrays: Sequence[ArraySpec],
         engine: Engine,
         folder: Path,
+        analyser: Analyser,
     ) -> None:
+        self._analyser = analyser
         self._connection, self._snapshot, self._engine, self._folder = connection, snapshot, engine, folder
         self._arrays = {spec.name: spec for spec in arrays}
         self._lock = threading.Lock()
@@ -106,14 +112,31 @@ class LocalView:
             raise InputError(f"this index stores no array {name!r}. Arrays: {', '.join(self._arrays)}")
         return self._arrays[name]
 
+    def within(self, keys: Keys) -> Self:
+        """The same state, of these documents alone (rising keys)."""
+        narrowed = copy.copy(self)
+        narrowed._keys = self._known(keys.tolist())
+        return narrowed
+
+    def matching(self, texts: Sequence[str], k: int) -> Found:
+        """The ``k`` best documents of every text by the words they share."""
+        self._check_open()
+        rows = self._snapshot.rows(self._keys)
+        found = [self._snapshot.matcher.best(asked(self._analyser, text), rows, k) for text in texts]
+        return as_found(found)
+
+    def shared(self, text: str, keys: Sequence[int]) -> Shared:
+        """The words of a text, and what each adds to the score of these documents."""
+        query = asked(self._analyser, text)
+        return Shared(query.words, self._snapshot.matcher.parts(query, self._known(keys)))
+
     def nearest(self, probe: Probe, k: int) -> Found:
         """The ``k`` best documents of every query: [Q, min(k, len(self))]."""
         self._check_open()
         if k < 1:
             raise InputError(f"k must be at least 1, got {k!r}")
         spec = self._spec(probe.array)
-        columns = probe.queries.shape[1] * probe.fold
-        if probe.fold < 1 or spec.shape != (columns,):
+        if len(spec.shape) != 1 or not probe.fits(spec.shape[0]):
             raise InputError(
                 f"array {spec.name!r} holds {spec.shape} numbers per document; a probe of "
                 f"{probe.queries.shape[1]} columns × fold {probe.fold} does not fit"

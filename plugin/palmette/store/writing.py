@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreError
+from palmette.lexical.tokens import Analyser
 from palmette.search.probe import ArraySpec
+from palmette.store.column import Files
 from palmette.store.database import read_meta, storage_errors, write_meta
 from palmette.store.rows import Row, row_of, values_of
-from palmette.store.segments import Files, Segment, SegmentWriter
+from palmette.store.segments import Segment, SegmentWriter
 from palmette.store.select import rows_among
 from palmette.types import Document
 
@@ -35,11 +37,12 @@ class LocalWriter:
         folder: Path,
         arrays: Sequence[ArraySpec],
         load: Callable[[sqlite3.Connection], Sequence[Segment]],
+        analyser: Analyser,
         *,
         durable: bool,
     ) -> None:
         self._db, self._folder, self._arrays = connection, folder, arrays
-        self._load, self._durable = load, durable
+        self._load, self._analyser, self._durable = load, analyser, durable
         self._next = int(read_meta(connection, "next_key"))
         self._segment: SegmentWriter | None = None
         self._put: dict[str, str] = {}
@@ -85,13 +88,17 @@ class LocalWriter:
             places = np.fromiter(fresh.values(), np.int64)
             keys = np.arange(self._next, self._next + len(places))
             if self._segment is None:
-                self._segment = SegmentWriter(self._folder, self._arrays, durable=self._durable)
-            self._segment.append(keys, {spec.name: _pick(arrays[spec.name], places) for spec in self._arrays})
+                self._segment = self._new_segment()
+            picked = {spec.name: _pick(arrays[spec.name], places) for spec in self._arrays}
+            self._segment.append(keys, picked, [documents[place] for place in fresh.values()])
             chosen = [rows[place] for place in places]
             self._insert(keys.tolist(), chosen)
             self._next += len(places)
             self._put.update((row.id, row.digest) for row in chosen)
             self._changed = True
+
+    def _new_segment(self) -> SegmentWriter:
+        return SegmentWriter(self._folder, self._arrays, self._analyser, durable=self._durable)
 
     def _insert(self, keys: list[int], rows: Sequence[Row]) -> None:
         self._db.executemany(
@@ -207,7 +214,7 @@ class LocalWriter:
         return segment.count - int(dead)
 
     def _merge(self, segments: Sequence[Segment], size: int) -> None:
-        merged = SegmentWriter(self._folder, self._arrays, durable=self._durable) if size else None
+        merged = self._new_segment() if size else None
         replaced, self._segment = self._segment, merged
         with tqdm(total=size, desc="merging segments", unit="doc", delay=2, disable=None, leave=False) as bar:
             for segment in segments:

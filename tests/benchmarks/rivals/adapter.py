@@ -19,13 +19,14 @@ from palmette.losses import info_nce
 from palmette.pairs import EncodedPairs
 from palmette.training import Trained, TrainingConfig, train
 
-from .bench import Bench, Measured, Meter, Row, cosines, unit
+from .bench import COLUMNS, Bench, Measured, Meter, Row, cosines, unit
 
 __all__ = ["adapter"]
 
 Start = Literal["identity", "principal", "random"]
-RATES = (1e-4, 3e-4, 1e-3, 3e-3)
-MIDDLE = RATES[1]
+Shape = Literal["plain", "nested", "wide"]
+RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+MIDDLE = 3
 
 
 class Adapter(nn.Module):
@@ -141,19 +142,29 @@ def fitted(
 
 
 def choose(bench: Bench, sizes: tuple[int, ...], starts: tuple[Start, ...]) -> tuple[Start, float]:
-    """First the start, at a middle rate, then the rate: what is best on dev with seed 0."""
+    """What is best on dev with seed 0: the start at a middle rate, then the rate, going up or down while it helps."""
 
-    def dev(start: Start, rate: float) -> float:
-        return fitted(bench, sizes, start, rate, 0)[1].metrics["ndcg@10 over sizes"]
+    def dev(start: Start, at: int) -> float:
+        return fitted(bench, sizes, start, RATES[at], 0)[1].metrics["ndcg@10 over sizes"]
 
     start = max(starts, key=lambda start: dev(start, MIDDLE))
-    return start, max(RATES, key=lambda rate: dev(start, rate))
+    at = MIDDLE
+    for step in (1, -1):
+        while 0 <= at + step < len(RATES) and dev(start, at + step) > dev(start, at):
+            at += step
+    return start, RATES[at]
 
 
-def adapter(
-    bench: Bench, seed: int, *, name: str, sizes: tuple[int, ...], starts: tuple[Start, ...]
-) -> Measured:
-    """Train and measure an adapter of width ``sizes[-1]``."""
+def sizes_of(shape: Shape, width: int) -> tuple[int, ...]:
+    """The nested sizes that are trained, up to the encoder's width or to 1,024 columns."""
+    if shape == "plain":
+        return (width,)
+    return tuple(sorted({width, *(size for size in COLUMNS if size < width or shape == "wide")}))
+
+
+def adapter(bench: Bench, seed: int, *, name: str, shape: Shape, starts: tuple[Start, ...]) -> Measured:
+    """Train and measure an adapter."""
+    sizes = sizes_of(shape, bench.documents.shape[1])
     start, rate = choose(bench, sizes, starts)
     module, trained, meter = fitted(bench, sizes, start, rate, seed)
 

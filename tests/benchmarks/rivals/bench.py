@@ -5,7 +5,9 @@ N documents, Q queries, d the encoder's width, c columns of a representation.
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -71,7 +73,9 @@ class Meter:
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """Time a block, and look at its memory."""
-        with suppress(OSError):
+        gc.collect()
+        with suppress(OSError, AttributeError):  # not everywhere
+            ctypes.CDLL(None).malloc_trim(0)  # what earlier systems freed is not room for this one
             Path("/proc/self/clear_refs").write_text("5")  # forget the highest mark
         base, begun = _memory("VmRSS"), time.process_time()
         yield

@@ -122,7 +122,7 @@ def _building(results: Sequence[Result]) -> str:
 
 # -- the figure -----------------------------------------------------------------------------------------------
 
-PANEL_W, PANEL_H, LEFT, TOP, GAP = 340, 250, 52, 46, 62
+PANEL_W, PANEL_H, LEFT, TOP, GAP, ROW_GAP = 340, 250, 52, 46, 62, 84
 
 
 def figure(results: Sequence[Result], names: Sequence[str] | None = None, split: str = "test") -> str:
@@ -139,7 +139,7 @@ def figure(results: Sequence[Result], names: Sequence[str] | None = None, split:
     columns = min(2, len(sets))
     width = LEFT + columns * (PANEL_W + GAP)
     height = (
-        TOP + math.ceil(len(sets) / columns) * (PANEL_H + GAP) + 20 * math.ceil(len(shown) / columns) + 10
+        TOP + math.ceil(len(sets) / columns) * (PANEL_H + ROW_GAP) + 20 * math.ceil(len(shown) / columns) + 10
     )
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
@@ -149,10 +149,10 @@ def figure(results: Sequence[Result], names: Sequence[str] | None = None, split:
     ]
     for place, data in enumerate(sets):
         x0 = LEFT + place % columns * (PANEL_W + GAP)
-        y0 = TOP + place // columns * (PANEL_H + GAP)
+        y0 = TOP + place // columns * (PANEL_H + ROW_GAP)
         rows = _rows([r for r in results if r["data"] == data], "representation", split)
         parts += _panel(data, {name: rows[name] for name in shown if name in rows}, style, x0, y0)
-    y0 = TOP + math.ceil(len(sets) / columns) * (PANEL_H + GAP) - 8
+    y0 = TOP + math.ceil(len(sets) / columns) * (PANEL_H + ROW_GAP) - 8
     for place, name in enumerate(shown):
         x, y = LEFT + place % columns * (PANEL_W + GAP), y0 + 20 * (place // columns)
         colour, dash = style[name]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from .adapter import adapter
-from .bench import COLUMNS, Bench, Measured
+from .bench import Bench, Measured
 from .clusters import gmm_representation, search
 from .trees import TREES, tree
 from .untrained import bm25, encoder, principal, truncated
@@ -23,26 +23,24 @@ class System(NamedTuple):
     family: str
 
 
-def systems(width: int) -> dict[str, System]:
-    """All there are, for an encoder of this width."""
-    nested = (*(size for size in COLUMNS if size < width), width)
-    wide = (*nested, *(size for size in COLUMNS if size > width))
-    found = {
-        "BM25": System(partial(bm25, name="BM25"), False, "rivals"),
-        "encoder": System(partial(encoder, name="encoder"), False, "rivals"),
-        "encoder, first columns": System(partial(truncated, name="encoder, first columns"), False, "rivals"),
-        "encoder, principal components": System(
-            partial(principal, name="encoder, principal components"), False, "rivals"
-        ),
-    }
-    for name, sizes, starts in (
-        ("linear adapter", (width,), ("identity", "random")),
-        ("linear adapter, random start", (width,), ("random",)),
-        ("Matryoshka adapter", nested, ("principal", "random")),
-        ("Matryoshka adapter, random start", nested, ("random",)),
-        ("Matryoshka adapter, 1024 wide", wide, ("random",)),
+def systems() -> dict[str, System]:
+    """All there are."""
+    found = {}
+    for name, measure in (
+        ("BM25", bm25),
+        ("encoder", encoder),
+        ("encoder, first columns", truncated),
+        ("encoder, principal components", principal),
     ):
-        found[name] = System(partial(adapter, name=name, sizes=sizes, starts=starts), True, "rivals")
+        found[name] = System(partial(measure, name=name), False, "rivals")
+    for name, shape, starts in (
+        ("linear adapter", "plain", ("identity", "random")),
+        ("linear adapter, random start", "plain", ("random",)),
+        ("Matryoshka adapter", "nested", ("principal", "random")),
+        ("Matryoshka adapter, random start", "nested", ("random",)),
+        ("Matryoshka adapter, 1024 wide", "wide", ("random",)),
+    ):
+        found[name] = System(partial(adapter, name=name, shape=shape, starts=starts), True, "rivals")
     found["GMM, leaf probabilities"] = System(
         partial(gmm_representation, name="GMM, leaf probabilities"), True, "rivals"
     )

@@ -12,7 +12,11 @@ def random_dag(size: int, seed: int, parents: int = 2) -> Hierarchy:
     """Every node but the first has up to so many parents among those before it; the order is then shuffled."""
     draw = np.random.default_rng(seed)
     names = [f"n{i}" for i in draw.permutation(size)]
-    edges = [(names[i], names[j]) for i in range(1, size) for j in draw.integers(0, i, draw.integers(0, parents + 1))]
+    edges = [
+        (names[i], names[j])
+        for i in range(1, size)
+        for j in draw.integers(0, i, draw.integers(0, parents + 1))
+    ]
     return Hierarchy.from_edges(edges, names)
 
 
@@ -75,7 +79,11 @@ def test_parents_come_from_metadata() -> None:
     assert [tree.ids[row] for row in tree.ancestors(3)] == ["puppy", "dog", "animal", "pet"]
     assert tree.names == ["animal", "pet", "dog", "Puppy"]
     assert Hierarchy.from_documents(nodes[:2]) is None
-    for bad, words in [(3, "an id or a list of ids, got 3"), ([4], "must hold ids .str., got 4"), ({"a": 1}, "an id or")]:
+    for bad, words in [
+        (3, "an id or a list of ids, got 3"),
+        ([4], "hold ids .str., got 4"),
+        ({"a": 1}, "an id or"),
+    ]:
         with pytest.raises(InputError, match=words):
             Hierarchy.from_documents([*nodes, Document(id="x", text="x", metadata={"parents": bad})])
     with pytest.raises(InputError, match="no document has metadata 'up'"):

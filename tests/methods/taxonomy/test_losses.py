@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from palmette.errors import InputError
-from palmette.methods.taxonomy.losses import column_weights, sampled_softmax
+from palmette.methods.taxonomy.losses import column_weights, matches_softmax, sampled_softmax
 from palmette.methods.taxonomy.matches import Matches
 from palmette.methods.taxonomy.sampling import Sampler
 
@@ -14,7 +14,11 @@ from palmette.methods.taxonomy.sampling import Sampler
 def matches() -> Matches:
     """Three queries over five documents: {0, 1}, {1, 2, 3} and {4}."""
     return Matches.of(
-        np.array([0, 0, 1, 1, 1, 2]), np.array([0, 1, 1, 2, 3, 4]), np.array([0, 1, 0, 1, 3, 0]), count=3, size=5
+        np.array([0, 0, 1, 1, 1, 2]),
+        np.array([0, 1, 1, 2, 3, 4]),
+        np.array([0, 1, 0, 1, 3, 0]),
+        count=3,
+        size=5,
     )
 
 
@@ -27,7 +31,7 @@ def test_without_correction_it_is_the_softmax_over_the_batch() -> None:
     expected = F.cross_entropy(plain.masked_fill(twin, -torch.inf), torch.arange(6))
     columns, target, counts = np.unique(drawn, return_inverse=True, return_counts=True)
     weights = column_weights(torch.from_numpy(counts).float(), torch.full((3,), math.log(0.2)), 6, 0.0)
-    found = sampled_softmax(q @ d[torch.from_numpy(columns)].T, torch.from_numpy(target), weights, None)
+    found = sampled_softmax(q @ d[torch.from_numpy(columns)].T, torch.from_numpy(target), weights)
     torch.testing.assert_close(found, expected)
 
 
@@ -44,27 +48,44 @@ def test_corrected_sums_over_batches_are_the_sum_over_all_documents() -> None:
     np.testing.assert_allclose(sums / 4000, 1.0, atol=0.08)
 
 
-def test_known_matches_are_no_negatives() -> None:
-    logits = torch.tensor([[0.0, 50.0, -1.0]])
-    known = torch.tensor([[True, True, False]])
-    loss = sampled_softmax(logits, torch.tensor([0]), torch.zeros(3), known)
-    torch.testing.assert_close(loss, torch.tensor(math.log(1 + math.exp(-1.0))))
-    assert sampled_softmax(logits, torch.tensor([0]), torch.zeros(3), None) > 49
+def test_every_match_in_the_batch_is_a_target_and_none_a_negative() -> None:
+    logits = torch.tensor([[0.0, 50.0, -1.0], [2.0, 1.0, 0.5]])
+    known = torch.tensor([[True, True, False], [False, False, True]])
+    weights = torch.tensor([0.0, 3.0, 0.7])
+    first = (math.log(1 + math.exp(-0.3)) + math.log(1 + math.exp(-50.3))) / 2
+    second = math.log(1 + math.exp(1.5) + math.exp(3.5))
+    loss = matches_softmax(logits, weights, known)
+    torch.testing.assert_close(loss, torch.tensor((first + second) / 2))
+    assert sampled_softmax(logits[:1], torch.tensor([0]), torch.zeros(3)) > 49, (
+        "here the other match is a negative"
+    )
 
 
-@pytest.mark.parametrize(("kind", "share"), [("regular", 1.0), ("heavy-tail", 0.0), ("rebalanced", 0.25)])
-def test_draws_follow_their_frequencies(kind: str, share: float) -> None:
-    sampler = Sampler(matches(), kind, share)
+RARE = np.array([1, (1 / 6 / (5 / 18)) ** 0.5])
+RARE = RARE / RARE.sum()
+OTHERS = np.array([(5 / 18) ** -0.5, (1 / 9) ** -0.5, (1 / 9) ** -0.5])
+OTHERS = OTHERS / OTHERS.sum()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("regular", [1 / 6, 1 / 6 + 1 / 9, 1 / 9, 1 / 9, 1 / 3]),
+        ("rare", [RARE[0] / 3, RARE[1] / 3 + OTHERS[0] / 3, OTHERS[1] / 3, OTHERS[2] / 3, 1 / 3]),
+        ("heavy-tail", [0, 1 / 2, 1 / 8, 3 / 8, 0]),
+        ("rebalanced", [1 / 24, 7 / 24 + 1 / 36, 1 / 36 + 1 / 16, 1 / 36 + 3 / 16, 1 / 3]),
+    ],
+)
+def test_draws_follow_their_frequencies(kind: str, expected: list[float]) -> None:
+    sampler = Sampler(matches(), kind, 0.25)
     generator, queries = torch.Generator().manual_seed(0), np.tile(np.arange(3), 4000)
     kept, drawn = sampler.draw(queries, generator)
-    seen = np.bincount(drawn, minlength=5) / len(drawn)
-    regular = np.array([1 / 6, 1 / 6 + 1 / 9, 1 / 9, 1 / 9, 1 / 3])
-    far = np.array([0, 1 / 2, 1 / 8, 3 / 8, 0])
-    expected = {"regular": regular, "heavy-tail": far, "rebalanced": 0.25 * regular + 0.75 * far}[kind]
-    if kind != "rebalanced":  # there, a query without far matches draws a near one
-        np.testing.assert_allclose(seen, expected, atol=0.02)
-        assert set(queries[kept]) == ({0, 1, 2} if kind == "regular" else {0, 1})
-    np.testing.assert_allclose(np.exp(sampler.log_frequencies.numpy()), np.maximum(expected, 1 / 6), atol=1e-6)
+    np.testing.assert_allclose(np.bincount(drawn, minlength=5) / len(drawn), expected, atol=0.02)
+    assert set(queries[kept]) == ({0, 1} if kind == "heavy-tail" else {0, 1, 2}), (
+        "nothing is far from query 2"
+    )
+    found = np.exp(sampler.log_frequencies.numpy())
+    np.testing.assert_allclose(found, np.where(np.array(expected) > 0, expected, 1 / 6), atol=1e-6)
     lists = matches().lists
     assert all(d in lists[q] for q, d in zip(queries[kept].tolist(), drawn.tolist(), strict=True))
 

@@ -22,7 +22,7 @@ class TaxonomyOptions(TrainingOptions, total=False):
     hidden: int
     similarity: Literal["inner_product", "cosine"]
     multiplier: float
-    sampling: Literal["regular", "heavy-tail", "rebalanced"]
+    sampling: Literal["regular", "rare", "heavy-tail", "rebalanced"]
     regular_share: float
     correction: float
     negatives: Literal["masked", "all"]
@@ -46,12 +46,13 @@ class TaxonomyConfig(Config):
         hidden: Width of a hidden layer of the heads; 0 for linear ones.
         similarity: ``inner_product``, or ``cosine`` for embeddings of unit length.
         multiplier: T, by which similarities are multiplied.
-        sampling: ``regular`` draws a query, then one of its matches; ``heavy-tail`` draws matches in proportion
-            to their distance; ``rebalanced`` mixes the two.
+        sampling: What match of a query is drawn: any (``regular``), preferably one that few share (``rare``) or one
+            that is far (``heavy-tail``), or a mix of regular and far (``rebalanced``).
         regular_share: Share of regular draws in the mix.
         correction: Strength of the log-frequency correction: 1 makes every document as likely a negative as
             every other, 0 leaves frequent ones, the ancestors, pushed away by everyone.
-        negatives: ``masked`` leaves a query's other known matches out of its negatives, ``all`` does not.
+        negatives: ``masked`` counts whatever in the batch matches a query as a match, ``all`` as a negative but for the
+            one drawn.
         recipe: ``joint``, or ``pretrain-finetune``: the last part of the steps on far matches only.
         finetune_share: Share of the steps that finetune.
         finetune_rate: Their learning rate over that of pretraining.
@@ -68,7 +69,7 @@ class TaxonomyConfig(Config):
     hidden: int = 0
     similarity: Literal["inner_product", "cosine"] = "inner_product"
     multiplier: float = 20.0
-    sampling: Literal["regular", "heavy-tail", "rebalanced"] = "regular"
+    sampling: Literal["regular", "rare", "heavy-tail", "rebalanced"] = "rare"
     regular_share: float = 0.03
     correction: float = 1.0
     negatives: Literal["masked", "all"] = "masked"
@@ -127,7 +128,7 @@ class TaxonomySearch(Config):
     Attributes:
         cut: Leave out what is relevant with a probability below this (calibrated after training), so that the
             number of results is the query's own; ``None`` for ``k`` of them.
-        order: Best first (``score``), or from ``specific`` to general.
+        order: Best first (``score``), or what is likely relevant from ``specific`` to general, then the rest.
         within: Id of a node: only it and what lies below it.
         closed: Only whole chains: with a node come its known ancestors, and one whose ancestors do not fit
             into ``k`` stays out.

@@ -22,7 +22,7 @@ Rows = NDArray[np.int64]
 DEV = 500
 """Queries to validate by, at most."""
 DEV_SHARE = 10
-"""One leaf in this many is kept from training, to validate by."""
+"""Of one node in this many the name is kept from training, to validate by; its text remains."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,6 +109,11 @@ class Asked:
     def __len__(self) -> int:
         return len(self.matches)
 
+    def take(self, queries: Rows) -> Asked:
+        """Some of them."""
+        texts = [self.texts[row] for row in queries] if self.texts else []
+        return Asked(texts, self.rows[queries], self.matches.take(queries))
+
 
 @dataclass(frozen=True)
 class Lessons:
@@ -116,7 +121,7 @@ class Lessons:
 
     Attributes:
         train: The training queries.
-        dev: Queries that training does not see; for lookup tables, which know no others, some that it does.
+        dev: Queries that training does not see; some that it does, where nodes have one text or none (tables).
     """
 
     train: Asked
@@ -141,26 +146,25 @@ def lessons(data: TaxonomyData, *, lookup: bool, max_distance: int | None, seed:
         every, some = np.arange(nodes), np.sort(draw.permutation(nodes)[:DEV])
         return Lessons(Asked([], every, closure), Asked([], some, closure.take(some)))
     train, dev = (_judged(data, closure, split) for split in ("train", "dev"))
-    if closure is None or data.hierarchy is None:
+    if closure is None:
         return Lessons(train, dev)
-    held = np.empty(0, np.int64)
-    if not len(dev):
-        leaves = draw.permutation(data.hierarchy.leaves())
-        held = np.sort(leaves[: min(DEV, len(leaves) // DEV_SHARE)])
-        dev = _own(data, closure, held)
-    return Lessons(_joined(train, _own(data, closure, np.setdiff1d(np.arange(nodes), held))), dev)
+    texts = [list(dict.fromkeys((name_of(node), node.content))) for node in data.corpus]
+    if len(dev):
+        return Lessons(_joined(train, _own(texts, closure)), dev)
+    two = draw.permutation(np.flatnonzero([len(some) == 2 for some in texts]))
+    held = {int(row): texts[row].pop(0) for row in np.sort(two[: min(DEV, len(two) // DEV_SHARE)])}
+    train = _joined(train, _own(texts, closure))
+    if held:
+        rows = np.array(list(held), np.int64)
+        return Lessons(train, Asked(list(held.values()), rows, closure.take(rows)))
+    some = np.sort(draw.permutation(len(train))[:DEV])
+    return Lessons(train, train.take(some))
 
 
-def _own(data: TaxonomyData, closure: Matches, rows: Rows) -> Asked:
-    """Nodes asked for by their names and, where that is more, by their texts."""
-    texts, asking = [], []
-    for row in rows.tolist():
-        document = data.corpus[row]
-        for text in dict.fromkeys((name_of(document), document.content)):
-            texts.append(text)
-            asking.append(row)
-    asked = np.array(asking, np.int64)
-    return Asked(texts, asked, closure.take(asked))
+def _own(texts: list[list[str]], closure: Matches) -> Asked:
+    """Nodes asked for by their texts."""
+    asked = np.repeat(np.arange(len(texts)), [len(some) for some in texts])
+    return Asked([text for some in texts for text in some], asked, closure.take(asked))
 
 
 def _judged(data: TaxonomyData, closure: Matches | None, split: str) -> Asked:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from torch import Tensor
 
-from palmette.methods.taxonomy.calibration import probabilities
+from palmette.methods.taxonomy.calibration import CutOff
 from palmette.methods.taxonomy.nodes import Nodes
 from palmette.search.probe import Floats
 from palmette.types import Explanation, Part
@@ -13,15 +12,12 @@ from palmette.types import Explanation, Part
 __all__ = ["explanation"]
 
 
-def explanation(
-    nodes: Nodes, vectors: Tensor, calibration: Floats, query: Floats, vector: Floats, node: int
-) -> Explanation:
+def explanation(nodes: Nodes, cutoff: CutOff, query: Floats, vector: Floats, node: int) -> Explanation:
     """Of one document [d] for one query [d].
 
     Args:
         nodes: What is known.
-        vectors: [N, d] the nodes' embeddings.
-        calibration: [d + 2].
+        cutoff: The nodes' embeddings, and how probable a score is.
         query: [d], T included.
         vector: [d] of the document.
         node: Its row, or −1.
@@ -30,10 +26,10 @@ def explanation(
     chain, scores = [node], [score]
     if nodes.hierarchy is not None and node >= 0:
         while len(parents := nodes.hierarchy.parents[chain[-1]]):
-            above = vectors[parents].cpu().numpy() @ query  # [parents]: of several, the likeliest way up
+            above = cutoff.nodes[parents].cpu().numpy() @ query  # [parents]: of several, the likeliest way up
             chain.append(int(parents[above.argmax()]))
             scores.append(float(above.max()))
-    chances = probabilities(calibration, query[None], np.array([scores], np.float32))[0].tolist()
+    chances = cutoff.chances(query[None], np.array([scores], np.float32))[0].tolist()
     names = [nodes.names[row] if row >= 0 else "this document" for row in chain]
     ids = [nodes.ids[row] if row >= 0 else None for row in chain]
     steps = [
@@ -41,8 +37,10 @@ def explanation(
         for id, name, value, chance in zip(ids, names, scores, chances, strict=True)
     ]
     parts = [Part(names[-1], scores[-1], steps[-1])]
-    for step in reversed(range(len(chain) - 1)):
-        parts.append(Part(names[step], scores[step] - scores[step + 1], steps[step]))
+    parts += [
+        Part(names[step], scores[step] - scores[step + 1], steps[step])
+        for step in reversed(range(len(chain) - 1))
+    ]
     trail = " ▸ ".join(f"{_short(s['name'])} ({s['probability']:.0%})" for s in steps)
     return Explanation(score, parts, f"score {score:.2f}; {trail}", {"chain": steps})
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-__all__ = ["column_weights", "sampled_softmax"]
+__all__ = ["column_weights", "matches_softmax", "sampled_softmax"]
 
 
 def column_weights(counts: Tensor, log_frequency: Tensor, size: int, strength: float) -> Tensor:
@@ -33,24 +34,39 @@ def column_weights(counts: Tensor, log_frequency: Tensor, size: int, strength: f
     return weights
 
 
-def sampled_softmax(logits: Tensor, target: Tensor, log_weights: Tensor, known: Tensor | None) -> Tensor:
-    """Cross entropy of each query's drawn match against the other documents of the batch.
+def sampled_softmax(logits: Tensor, target: Tensor, log_weights: Tensor) -> Tensor:
+    """Cross entropy of each query's drawn match against all other documents of the batch, as the paper has it.
 
-    The match itself stands in the sum once, uncorrected: its presence is no accident of drawing. Other known
-    matches of the query are no negatives and left out.
+    The match itself stands in the sum once, uncorrected: its presence is no accident of drawing.
 
     Args:
         logits: [B, U] of queries and the distinct documents of the batch.
         target: [B] column of each query's drawn match.
         log_weights: [U] of the columns as negatives, see :func:`column_weights`.
-        known: [B, U] True where a document matches the query; ``None`` where nothing is known but the targets.
 
     Returns:
         Scalar.
     """
     own = logits.gather(1, target[:, None])  # [B, 1]
-    left_out = torch.zeros_like(logits, dtype=torch.bool) if known is None else known
-    others = (logits + log_weights).masked_fill(
-        left_out.scatter(1, target[:, None], True), -torch.inf
-    )  # [B, U]
+    others = (logits + log_weights).scatter(1, target[:, None], -torch.inf)  # [B, U]
     return (torch.cat([own, others], dim=1).logsumexp(1) - own[:, 0]).mean()
+
+
+def matches_softmax(logits: Tensor, log_weights: Tensor, known: Tensor) -> Tensor:
+    """Cross entropy of every match that the batch happens to hold, each against what does not match.
+
+    Matches are no negatives of each other, and none goes unused: an ancestor that one query drew is a target of
+    all queries below it.
+
+    Args:
+        logits: [B, U] of queries and the distinct documents of the batch.
+        log_weights: [U] of the columns as negatives, see :func:`column_weights`.
+        known: [B, U] True where a document matches the query: at least once in each row.
+
+    Returns:
+        Scalar: the mean over the queries of the mean over their matches.
+    """
+    others = (logits + log_weights).masked_fill(known, -torch.inf).logsumexp(1)  # [B]
+    row, column = known.nonzero(as_tuple=True)  # [M], [M]
+    losses = F.softplus(others[row] - logits[row, column])  # [M]: log(e^own + Σ) − own
+    return (losses / known.sum(1)[row]).sum() / len(logits)

@@ -68,7 +68,7 @@ class Matches:
         return RowLists(self.starts, self.documents.astype(np.int64))
 
     def take(self, queries: Rows) -> Matches:
-        """The matches of some queries, which become rows 0, 1, …"""
+        """The matches of some queries, which become rows 0, 1 and so on."""
         places = self.places(queries)
         starts = np.concatenate([[0], np.cumsum(self.counts[queries])])
         return Matches(starts, self.documents[places], self.distances[places], self.size)
@@ -85,19 +85,15 @@ class Matches:
         """[P] the query of each match."""
         return np.repeat(np.arange(len(self)), self.counts)
 
-    def chances(self, far: bool = False) -> NDArray[np.float64]:
-        """[P] P(document | query): all matches alike, or in proportion to their distance (``far``).
-
-        A query none of whose matches is far has no chances there: zeros.
-        """
-        weight = self.distances.astype(np.float64) if far else np.ones(len(self.distances))
-        total = np.bincount(self.owners, weights=weight, minlength=len(self))[self.owners]
-        return np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
+    def chances(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[P] P(document | query) in proportion to weights [P]; zeros for a query whose weights are."""
+        total = np.bincount(self.owners, weights=weights, minlength=len(self))[self.owners]
+        return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
 
     def frequencies(self, chances: NDArray[np.float64]) -> NDArray[np.float64]:
         """[documents] P(document) when queries are drawn alike and documents by ``chances`` [P]."""
-        found: NDArray[np.float64] = np.bincount(self.documents, weights=chances, minlength=self.size)
-        return found / max(1.0, float(found.sum()))
+        found = np.bincount(self.documents, weights=chances, minlength=self.size)
+        return np.asarray(found / max(1.0, float(found.sum())), np.float64)
 
     def mask(self, queries: Rows, documents: Rows) -> NDArray[np.bool_]:
         """Which of some documents (ascending, each once) match which of some queries: [B, U]."""

@@ -50,6 +50,8 @@ def recall_by_distance(queries: Tensor, documents: Tensor, matches: Matches) -> 
     """
     found = found_matches(queries, documents, matches)
     by_distance = slices(found, matches.distances)
-    overall = float((found * matches.chances()).sum() / max(1, int((matches.counts > 0).sum())))
+    overall = float(
+        (found * matches.chances(np.ones(len(found)))).sum() / max(1, int((matches.counts > 0).sum()))
+    )
     named = {f"recall at distance {d}": value for d, value in by_distance.items()}
     return {"recall": overall, "worst recall": min(by_distance.values()), **named}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from palmette.encoder import Encoder, FakeEncoder
 from palmette.errors import ConfigError, InputError
+from palmette.methods.taxonomy.calibration import CutOff
 from palmette.methods.taxonomy.config import (
     TaxonomyConfig,
     TaxonomyOptions,
@@ -199,22 +200,21 @@ class TaxonomyModel(Model):
 
     def check_options(self, options: TaxonomySearch) -> None:
         """A node to search within, and edges to close under, are there."""
-        if options.within is not None or options.closed:
-            asked = f"within={options.within!r}" if options.within is not None else "closed=True"
-            if self.nodes.hierarchy is None:
-                raise ConfigError(f"{asked} needs a hierarchy: this model was trained on pairs alone")
-        if options.within is not None:
-            self.nodes.hierarchy.row(options.within)  # type: ignore[union-attr]
+        hierarchy, within = self.nodes.hierarchy, options.within
+        if hierarchy is None and (options.closed or within is not None):
+            asked = "closed=True" if within is None else f"within={within!r}"
+            raise ConfigError(f"{asked} needs a hierarchy: this model was trained on pairs alone")
+        if hierarchy is not None and within is not None:
+            hierarchy.row(within)
 
     def search(self, view: View, queries: Queries, k: int, options: TaxonomySearch) -> Found:
         """Best inner products; then cut, closed and ordered as asked."""
-        return search(self.nodes, self.calibration, view, queries[VECTOR], k, options)
+        return search(self.nodes, self.cutoff, view, queries[VECTOR], k, options)
 
-    @property
-    def calibration(self) -> Floats:
-        """[d + 2] see :mod:`palmette.methods.taxonomy.calibration`."""
-        found: Floats = self.module.calibration.cpu().numpy()
-        return found
+    @cached_property
+    def cutoff(self) -> CutOff:
+        """What turns scores into probabilities."""
+        return CutOff(self.module.node_vectors, self.module.cut)
 
     def explain(
         self,
@@ -225,14 +225,7 @@ class TaxonomyModel(Model):
     ) -> Explanation:
         """Down the chain of ancestors: what the most general one scores, and what each step adds."""
         asked, vector = query[VECTOR][0], np.asarray(arrays[VECTOR], np.float32).reshape(-1)  # [d], [d]
-        return explanation(
-            self.nodes,
-            self.module.node_vectors,
-            self.calibration,
-            asked,
-            vector,
-            int(np.ravel(arrays[NODE])[0]),
-        )
+        return explanation(self.nodes, self.cutoff, asked, vector, int(np.ravel(arrays[NODE])[0]))
 
     def describe(self) -> dict[str, Any]:
         """Size and shape of the taxonomy, and of the towers."""

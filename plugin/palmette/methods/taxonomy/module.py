@@ -67,7 +67,7 @@ class Towers(nn.Module):
     """
 
     vectors: Tensor
-    calibration: Tensor
+    cut: Tensor
 
     def __init__(self, config: TaxonomyConfig, nodes: Nodes | None = None) -> None:
         super().__init__()
@@ -82,9 +82,7 @@ class Towers(nn.Module):
             self.document_head = self.query_head if config.heads == "shared" else Head(config)
         kept = 0 if config.documents == "lookup" else config.nodes  # the table holds them already
         self.register_buffer("vectors", torch.zeros(kept, config.dimension))  # [N, d]
-        self.register_buffer(
-            "calibration", torch.zeros(config.dimension + 2)
-        )  # [d + 2], see ``calibration.py``
+        self.register_buffer("cut", torch.tensor([1.0, 0.0, 0.0, 1.0]))  # [4], see ``calibration.py``
 
     @torch.no_grad()
     def begin(self, x: Tensor | None, generator: torch.Generator) -> None:

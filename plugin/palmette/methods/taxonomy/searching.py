@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.methods.taxonomy.calibration import probabilities
+from palmette.methods.taxonomy.calibration import CutOff
 from palmette.methods.taxonomy.config import TaxonomySearch
 from palmette.methods.taxonomy.nodes import Nodes
 from palmette.search.arrays import ArrayView
@@ -22,18 +22,26 @@ VECTOR, NODE = "vector", "node"
 
 Rows = NDArray[np.int64]
 
+BEYOND = 64
+"""Results beyond ``k`` among which the specific ones, and whole chains, are looked for."""
+LIKELY = 0.5
+"""What counts as relevant when results are put in order without a ``cut``."""
+
 
 def search(
-    nodes: Nodes, calibration: Floats, view: View, queries: Floats, k: int, options: TaxonomySearch
+    nodes: Nodes, cutoff: CutOff, view: View, queries: Floats, k: int, options: TaxonomySearch
 ) -> Found:
     """The documents of a view for queries [Q, d]."""
-    found = _nearest(nodes, view, queries, k, options.within)
+    specific = options.order == "specific"
+    found = _nearest(nodes, view, queries, k + BEYOND if specific or options.closed else k, options.within)
     if options.cut is not None:
-        chance = probabilities(calibration, queries, found.scores)
-        found = _kept(found, chance >= options.cut)
+        found = _kept(found, cutoff.chances(queries, found.scores) >= options.cut)
     if options.closed:
         found = _closed(nodes, view, queries, k, found, options.within)
-    return _specific_first(nodes, view, found) if options.order == "specific" else found
+    if specific:
+        least = LIKELY if options.cut is None else options.cut
+        found = _specific_first(nodes, view, found, cutoff.chances(queries, found.scores) >= least)
+    return Found(found.keys[:, :k], found.scores[:, :k], found.compared)
 
 
 def _nearest(nodes: Nodes, view: View, queries: Floats, k: int, within: str | None) -> Found:
@@ -108,19 +116,16 @@ def _scored(view: View, queries: Floats, chosen: list[list[int]], compared: floa
     return Found(keys, scores, compared)
 
 
-def _specific_first(nodes: Nodes, view: View, found: Found) -> Found:
-    """The same documents, the most specific first; what is no node is taken for a leaf."""
-    listed = np.unique(found.keys[found.keys >= 0])
-    places = np.full(len(listed), np.inf, np.float32)
-    if len(listed):
-        rows = _nodes(view, listed)
-        places[rows >= 0] = nodes.specificity[rows[rows >= 0]]
-    at = np.minimum(np.searchsorted(listed, found.keys), max(0, len(listed) - 1))
-    level = np.where(found.keys >= 0, places[at] if len(listed) else 0, -np.inf)  # [Q, k]
-    order = np.lexsort((-found.scores, -level), axis=1)
-    order = np.take_along_axis(
-        order, np.argsort(np.take_along_axis(found.keys < 0, order, 1), axis=1, kind="stable"), 1
-    )
+def _specific_first(nodes: Nodes, view: View, found: Found, likely: NDArray[np.bool_]) -> Found:
+    """What is likely relevant, the most specific first, then the rest by score; what is no node is taken for a leaf."""
+    there = found.keys >= 0  # [Q, k]
+    level = np.zeros(found.keys.shape, np.float32)
+    if there.any():
+        rows = _nodes(view, found.keys[there])
+        known = np.append(nodes.specificity, np.float32(np.inf))  # row −1: no node
+        level[there] = known[rows]
+    level = np.where(likely & there, level, -np.inf)
+    order = np.lexsort((-found.scores, -level, ~there), axis=1)  # [Q, k]
     return Found(
         np.take_along_axis(found.keys, order, 1), np.take_along_axis(found.scores, order, 1), found.compared
     )

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from palmette.methods.taxonomy.calibration import fit_calibration, probabilities
+from palmette.methods.taxonomy.calibration import AT_ONCE, FAR, fit_cut, widest_gaps
 from palmette.methods.taxonomy.data import DEV, Asked
 from palmette.methods.taxonomy.sampling import Sampler
 from palmette.methods.taxonomy.task import TaxonomyTask
 from palmette.training import Trained, TrainingConfig, train
 
-__all__ = ["calibrate", "run"]
+__all__ = ["finish", "run"]
 
 JUDGED = 64
 """Results beyond its matches that a query's cut-off is calibrated on."""
@@ -61,30 +61,36 @@ def finish(task: TaxonomyTask) -> dict[str, float]:
     asked, inputs = task.lessons.dev, task.inputs.dev
     if len(asked) < 20:  # too few to calibrate by
         rows = np.linspace(0, task.size() - 1, min(DEV, task.size())).astype(np.int64)
-        train_set = task.lessons.train
-        texts = [train_set.texts[row] for row in rows] if train_set.texts else []
-        asked = Asked(texts, train_set.rows[rows], train_set.matches.take(rows))
+        asked = task.lessons.train.take(rows)
         inputs = task.inputs.train[torch.from_numpy(rows).to(task.inputs.train.device)]
     queries = module.queries(inputs) * module.config.multiplier
-    scores, relevant = _judged(queries, nodes, asked)
+    deep = 2 * int(task.lessons.train.matches.counts.max())
+    gaps, scores, relevant = _judged(queries, nodes, asked, deep)
     odd = torch.arange(len(queries), device=queries.device) % 2 == 1
-    fitted = fit_calibration(queries[~odd], scores[~odd], relevant[~odd])
-    chance = probabilities(fitted.cpu().numpy(), queries[odd].cpu().numpy(), scores[odd].cpu().numpy())
-    kept, truth = chance >= 0.5, relevant[odd].cpu().numpy()
-    counts = asked.matches.counts[odd.cpu().numpy()]
-    right = float((kept & truth).sum())
-    module.calibration.copy_(fit_calibration(queries, scores, relevant))
-    return {"cut precision": right / max(1, int(kept.sum())), "cut recall": right / max(1, int(counts.sum()))}
+    fitted = fit_cut(gaps[~odd], scores[~odd], relevant[~odd])
+    kept = fitted[0] * gaps[odd].clamp(-FAR, FAR) + fitted[1] * scores[odd] + fitted[2] >= 0
+    right = float((kept & relevant[odd]).sum())
+    module.cut[:3] = fit_cut(gaps, scores, relevant)
+    module.cut[3] = deep
+    wanted = int(asked.matches.counts[1::2].sum())
+    return {"cut precision": right / max(1, int(kept.sum())), "cut recall": right / max(1, wanted)}
 
 
-def _judged(queries: torch.Tensor, nodes: torch.Tensor, asked: Asked) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scores of each query's best documents [Q, k], and which of them match it."""
+def _judged(
+    queries: torch.Tensor, nodes: torch.Tensor, asked: Asked, deep: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of each query's best documents [Q, k]: the gaps under them, their scores, and which of them match."""
     k = min(len(nodes), int(asked.matches.counts.max()) + JUDGED)
-    parts = [(part @ nodes.T).topk(k, dim=1) for part in queries.split(64)]
-    scores = torch.cat([part.values for part in parts])  # [Q, k]
-    found = torch.cat([part.indices for part in parts]).cpu().numpy()  # [Q, k]
+    places, gaps, best = [], [], []
+    for part in torch.split(queries, AT_ONCE):
+        scores = part @ nodes.T  # [B, N]
+        top = scores.topk(k, dim=1)
+        places.append(top.indices)
+        best.append(top.values)
+        gaps.append(widest_gaps(top.values, scores, deep))
+    found = torch.cat(places).cpu().numpy()  # [Q, k]
     size = asked.matches.size
     keys = asked.matches.owners * size + asked.matches.documents  # ascending
     wanted = np.arange(len(found))[:, None] * size + found
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return scores, torch.from_numpy(keys[at] == wanted).to(queries.device)
+    return torch.cat(gaps), torch.cat(best), torch.from_numpy(keys[at] == wanted).to(queries.device)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from palmette.methods.taxonomy.config import TaxonomyConfig
 from palmette.methods.taxonomy.data import Asked, Lessons, TaxonomyData, lessons
-from palmette.methods.taxonomy.losses import column_weights, sampled_softmax
+from palmette.methods.taxonomy.losses import column_weights, matches_softmax, sampled_softmax
 from palmette.methods.taxonomy.metrics import recall_by_distance
 from palmette.methods.taxonomy.module import Towers
 from palmette.methods.taxonomy.nodes import Nodes
@@ -129,16 +129,16 @@ class TaxonomyTask:
             len(rows),
             self.module.config.correction,
         )
-        known = None
-        if self.module.config.negatives == "masked":
-            known = torch.from_numpy(self.lessons.train.matches.mask(rows, columns)).to(device)  # [B, U]
         logits = self.multiplier * (queries @ documents.T).float()  # [B, U]
-        return sampled_softmax(logits, torch.from_numpy(target).to(device), weights.to(device), known)
+        if self.module.config.negatives == "all":
+            return sampled_softmax(logits, torch.from_numpy(target).to(device), weights.to(device))
+        known = self.lessons.train.matches.mask(rows, columns)  # [B, U]
+        return matches_softmax(logits, weights.to(device), torch.from_numpy(known).to(device))
 
     def nodes(self) -> Tensor:
         """[N, d] embeddings of all documents."""
         texts, parts = self.inputs.documents, []
-        for rows in torch.arange(self.lessons.train.matches.size).split(16_384):
+        for rows in torch.split(torch.arange(self.lessons.train.matches.size), 16_384):
             at = rows.to(self.inputs.train.device)
             parts.append(self.module.documents(None if texts is None else texts[at], at))
         return torch.cat(parts)

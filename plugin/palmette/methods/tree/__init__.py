@@ -8,11 +8,13 @@ from one checkpoint: few columns for speed, all of them for quality.
 
 ``config.py`` options · ``shape.py`` which nodes there are · ``splits.py`` s_t(x) · ``propagation.py`` from scores to
 probabilities · ``module.py`` the two together · ``start.py`` where training begins · ``task.py`` the loss and the
-schedules · ``search.py`` reranking and leaf search · ``explanation.py`` the shared path · ``topics.py`` what nodes
-speak of · ``model.py`` all of it behind the hooks of a method
+schedules · ``living/`` growing and pruning afterwards · ``search.py`` reranking and leaf search ·
+``explanation.py`` the shared path · ``topics.py`` what nodes speak of, ``branches.py`` over which columns ·
+``inspection/`` the tree as data and as a page · ``model.py`` all of it behind the hooks of a method
 """
 
 from palmette.methods.tree.config import TreeConfig, TreeSearch, TreeTraining
+from palmette.methods.tree.inspection import TreeInspection
 from palmette.methods.tree.model import TreeModel
 
-__all__ = ["TreeConfig", "TreeModel", "TreeSearch", "TreeTraining"]
+__all__ = ["TreeConfig", "TreeInspection", "TreeModel", "TreeSearch", "TreeTraining"]

@@ -27,6 +27,7 @@ class Branches:
         right: [N] place of the right child, −1 for a leaf.
         parent: [N] place of the parent, −1 for the root.
         level: [N] turns from the root.
+        leaves: [C] places of the leaves, left to right.
     """
 
     def __init__(self, leaves: Sequence[str]) -> None:
@@ -46,6 +47,7 @@ class Branches:
             [self.place.get(name[:-1], -1) if name else -1 for name in self.names], np.int64
         )
         self.level = np.array([len(name) for name in self.names], np.int64)
+        self.leaves = np.flatnonzero(self.left < 0)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -56,15 +58,6 @@ class Branches:
         np.cumsum(rows, axis=1, out=sums[:, 1:])
         whole: NDArray[np.float64] = sums[:, self.stop] - sums[:, self.start]
         return whole
-
-    def likeliest(self, masses: NDArray[np.floating]) -> Ints:
-        """The leaf a text falls into when it takes the likelier turn at every split: [n, N] → [n] places."""
-        at, each = np.zeros(len(masses), np.int64), np.arange(len(masses))
-        for _ in range(int(self.level.max())):
-            left, right = self.left[at], self.right[at]  # [n]
-            turn = np.where(masses[each, right] > masses[each, left], right, left)
-            at = np.where(left < 0, at, turn)
-        return at
 
     def ways(self) -> Ints:
         """The nodes from the root to each node, by level, and −1 below it: [N, D + 1] places."""

@@ -87,9 +87,9 @@ class TreeConfig(Config):
     propagation: Propagation = "product"
     schedule: Schedule = "stochastic"
     start: Start = "principal"
-    sharpness: float = 1.0
+    sharpness: float = 0.3
     growth: float = 1.5
-    distill: float = 0.0
+    distill: float = 0.5
     temperature: float = 0.05
     l1: float = 0.0
     dropout: float = 0.0
@@ -149,7 +149,7 @@ class TreeConfig(Config):
 class TreeTraining(TrainingConfig):
     """:class:`palmette.training.TrainingConfig` with the rate that measured best for trees."""
 
-    learning_rate: float = 2e-3
+    learning_rate: float = 5e-4
 
 
 @dataclass(frozen=True)

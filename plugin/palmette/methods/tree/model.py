@@ -15,6 +15,7 @@ from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError
 from palmette.methods.tree.config import TreeConfig, TreeOptions, TreeSearch, TreeTraining
 from palmette.methods.tree.explanation import explain
+from palmette.methods.tree.living import grow, prune
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.search import LEAVES, REACHED, VECTORS, nearest_within, reached, reranked, summed
 from palmette.methods.tree.start import begin, fit_multiplier
@@ -22,6 +23,7 @@ from palmette.methods.tree.task import TreeTask, level_metric
 from palmette.model import DEFAULT_ENCODER, Model, Queries
 from palmette.pairs import EncodedPairs
 from palmette.search.probe import ArraySpec, Floats, Found, Probe
+from palmette.training import TrainingOptions
 from palmette.types import Document, Explanation
 
 if TYPE_CHECKING:
@@ -123,6 +125,68 @@ class TreeModel(Model):
     def module_for(cls, config: TreeConfig, encoder: Encoder) -> Tree:
         """A tree of the config's shape."""
         return Tree(config)
+
+    # -- after training -------------------------------------------------------------------------------------
+
+    def grow(
+        self,
+        data: Any,
+        *,
+        crowded: float | None = None,
+        leaves: Sequence[str] = (),
+        levels: int = 1,
+        cache: EncodingCache | str | Path | None = None,
+        device: str | None = None,
+        progress: bool | None = None,
+        **training: Unpack[TrainingOptions],
+    ) -> Self:
+        """A tree whose crowded leaves are split; all else routes as before, to the bit.
+
+        Give all documents to a tree whose collection has grown, or only those of a new topic: then the leaves that
+        they crowd are split. New nodes learn from the pairs of the documents in those leaves, self-made ones
+        where there are no labels. Without a crowded leaf the model itself comes back. Indexes made before go on
+        with the old model; ``index.copy_to(path, model=grown)`` makes one for the new.
+
+        Args:
+            data: Anything :func:`palmette.load_data` reads.
+            crowded: How many documents may fall into a leaf; ``None`` for twice their even share.
+            leaves: Split these instead, by name (``LRRL``).
+            levels: How often: each time the leaves that are crowded then.
+            cache: Where encodings are kept; ``None`` for the user's cache folder.
+            device: Where to train; ``None`` for the best there is.
+            progress: Progress bars; ``None`` shows them on a terminal.
+            training: Options of :class:`TreeTraining`, with 300 steps unless said otherwise; 0 leaves the new
+                nodes where they begin.
+        """
+        check_keys("grow", training, TreeTraining.choices())
+        loop = TreeTraining.of(**{"steps": 300} | dict(training))
+        asked: dict[str, Any] = {"crowded": crowded, "leaves": leaves, "levels": levels}
+        return grow(self, data, loop, **asked, cache=cache, device=device, progress=progress)
+
+    def prune(
+        self,
+        data: Any,
+        *,
+        tolerance: float = 0.005,
+        columns: int | None = None,
+        seed: int = 0,
+        cache: EncodingCache | str | Path | None = None,
+        progress: bool | None = None,
+    ) -> Self:
+        """A smaller tree, without the splits that least tell a query's likeliest documents apart.
+
+        A cut node becomes a leaf, with the sum of the probabilities that were below it.
+
+        Args:
+            data: Anything :func:`palmette.load_data` reads, for its held-out queries.
+            tolerance: The share of their nDCG@10 that may be lost; the model itself comes back where any cut would.
+            columns: Cut down to so many leaves instead.
+            seed: Of what is held out where the data does not say.
+            cache: Where encodings are kept; ``None`` for the user's cache folder.
+            progress: A progress bar; ``None`` shows it on a terminal.
+        """
+        asked: dict[str, Any] = {"tolerance": tolerance, "columns": columns, "seed": seed}
+        return prune(self, data, **asked, cache=cache, progress=progress)
 
     # -- encoding -------------------------------------------------------------------------------------------
 

@@ -12,14 +12,22 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from palmette.errors import CheckpointError
 from palmette.methods.tree.branches import Branches
+from palmette.methods.tree.search import reached
+from palmette.methods.tree.shape import name_of
 
-__all__ = ["Topics", "topics", "topics_from_json", "topics_to_json"]
+if TYPE_CHECKING:
+    from palmette.methods.tree.module import Tree
+    from palmette.pairs import EncodedPairs
+
+__all__ = ["Topics", "topics", "topics_from_json", "topics_of", "topics_to_json"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -28,7 +36,7 @@ Topics = Mapping[str, Sequence[tuple[str, float]]]
 
 READ = 1500
 """Characters of a text that are read."""
-RARE, COMMON = 3, 0.4
+RARE, COMMON = 3, 0.6
 """Terms of fewer texts, or of a larger share of them, tell nothing."""
 SURE = 2.0
 """Standard errors that a term's log-odds must lie above 0."""
@@ -36,6 +44,8 @@ PRIOR = 10.0
 """Imagined texts, of average words, that are added to both sides."""
 PAIRED = 1.1
 """How much weaker a pair may be and still go before its words."""
+PART = 1024
+"""Texts that are routed at a time."""
 LONGEST = 80
 """Characters of a term that a checkpoint may hold."""
 
@@ -66,7 +76,7 @@ def topics(
 
     Args:
         texts: Texts.
-        leaves: [n] place of the leaf each text falls into, see :meth:`Branches.likeliest`.
+        leaves: [n] place of the leaf each text falls into, by the likelier turn at every split.
         branches: The tree.
         terms: How many per node at most.
     """
@@ -74,9 +84,7 @@ def topics(
     totals, texts_in = np.bincount(term, minlength=len(spelled)), branches.counted(leaves)
     node, count = leaves[text], np.ones(len(term), np.int64)
     found: dict[str, list[tuple[str, float]]] = {}
-    for level in range(
-        int(branches.level.max()), 0, -1
-    ):  # the deepest nodes first, each then joins its parent
+    for level in range(int(branches.level.max()), 0, -1):  # deepest first; each node then joins its parent
         node, term, count = _merged(node, term, count, len(spelled))
         here = branches.level[node] == level
         weight = _weights(count[here], texts_in[node[here]], totals[term[here]], len(leaves))
@@ -86,14 +94,31 @@ def topics(
     return {name: found[name] for name in branches.names if name in found}
 
 
+def topics_of(tree: Tree, pairs: EncodedPairs) -> dict[str, list[tuple[str, float]]]:
+    """The terms of a tree's nodes in the corpus that it was trained on."""
+    shape = tree.config.shape
+    branches = Branches([name_of(node) for node in shape.levels[-1].tolist()])
+    pairs = pairs.to(next(tree.parameters()).device)
+    texts = [document.content for document in pairs.data.corpus]
+    part = PART if pairs.document_tokens is None else PART // 32
+    fallen = [np.empty(0, np.int64)]
+    with torch.inference_mode():
+        for start in range(0, len(texts), part):
+            rows = np.arange(start, min(start + part, len(texts)))
+            leaves = tree(pairs.document_states(rows)).cpu().numpy()  # [part, C]
+            fallen.append(branches.leaves[reached(leaves, shape)[:, 0]])
+    return topics(texts, np.concatenate(fallen), branches)
+
+
 def _occurrences(texts: Iterable[str]) -> tuple[list[str], Ints, Ints]:
     """The telling terms of all texts, and, for every text that has one, the text's and the term's number."""
     words, word, text = _words(texts)
     alone = np.array([_ALONE_WORD.match(w) is not None for w in words], bool)
     telling = np.bincount(word, minlength=len(words)) >= RARE
-    telling &= [
-        w not in _STOP and (len(w) > 1 or a) and not w[0].isdigit() for w, a in zip(words, alone, strict=True)
-    ]
+    worded = (
+        w not in _STOP and not w[0].isdigit() and (len(w) > 1 or a) for w, a in zip(words, alone, strict=True)
+    )
+    telling &= np.fromiter(worded, bool, len(words))
     single = telling[word] & ~alone[word]
     pair = telling[word[:-1]] & telling[word[1:]] & (text[:-1] == text[1:])
     # a word w alone has the key w, the pair v w the key (v + 1)·V + w
@@ -103,7 +128,11 @@ def _occurrences(texts: Iterable[str]) -> tuple[list[str], Ints, Ints]:
     once = np.sort(text * len(terms) + term)  # np.unique, which hashes, takes several times as long
     text, term = np.divmod(once[np.diff(once, prepend=-1) > 0], max(1, len(terms)))
     often = np.bincount(term, minlength=len(terms))
-    kept = (often >= RARE) & (often <= COMMON * (1 + int(text.max(initial=-1))))
+    most = COMMON * (1 + int(text.max(initial=-1)))
+    common = np.zeros(len(words) + 1, bool)  # of words; the last stands for none
+    common[terms[(terms < len(words)) & (often > most)]] = True
+    first, last = np.divmod(terms, max(1, len(words)))
+    kept = (often >= RARE) & (often <= most) & ~common[first - 1] & ~common[last]
     spelled = [_spell(key, words) for key in terms[kept].tolist()]
     held = kept[term]
     return spelled, text[held], (np.cumsum(kept) - 1)[term[held]]
@@ -185,7 +214,7 @@ def _strongest(
             if len(chosen) == most:
                 break
         if chosen:
-            yield int(node[run[0]]), chosen
+            yield int(node[run[0]]), sorted(chosen, key=lambda pair: -pair[1])
 
 
 def _stem(word: str) -> str:
@@ -225,6 +254,6 @@ def _is_term(pair: object) -> bool:
     return (
         isinstance(term, str)
         and 0 < len(term) <= LONGEST
-        and isinstance(weight, int | float)
+        and type(weight) in (int, float)
         and math.isfinite(weight)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,17 @@ from tqdm.auto import tqdm
 
 from palmette.errors import ConfigError, InputError
 from palmette.methods.tree.branches import Branches
-from palmette.methods.tree.congruence import of_nodes, of_texts
-from palmette.methods.tree.inspection import Balance, Listed, Route, TreeNode
-from palmette.methods.tree.search import LEAVES, VECTORS
-from palmette.methods.tree.shape import name_of
+from palmette.methods.tree.inspection.congruence import of_nodes, of_texts
+from palmette.methods.tree.inspection.inspection import Balance, Found, Listed, Route, TreeNode
+from palmette.methods.tree.search import LEAVES, VECTORS, reached
+from palmette.methods.tree.shape import Shape, name_of
 from palmette.methods.tree.topics import topics
 
 if TYPE_CHECKING:
     from palmette.methods.tree.module import Tree
     from palmette.model import Model
     from palmette.store.backend import Backend, View
-    from palmette.types import Document
+    from palmette.types import Document, Hit
 
 __all__ = ["Indexed", "survey"]
 
@@ -35,6 +35,8 @@ COMPARED = 1500
 """Texts whose vectors are compared, each with each."""
 SHOWN = 200
 """Characters of a listed document."""
+FOUND = 5
+"""Documents that are shown for a query."""
 FAINT = 5e-4
 """A query's share of a node that is not shown."""
 
@@ -45,13 +47,19 @@ class Indexed(Protocol):
     model: Model
     backend: Backend
 
+    def search(self, query: Sequence[str], k: int) -> list[list[Hit]]:
+        """The best documents of every query."""
+        ...
+
 
 def survey(index: Indexed, *, listed: int, terms: int, progress: bool | None) -> dict[str, Any]:
-    """The fields of a :class:`~palmette.methods.tree.TreeInspection`."""
+    """The fields of a :class:`TreeInspection`."""
     model = index.model
     if model.method != "tree":
         raise ConfigError(f"only a tree can be inspected so; this index is of method {model.method!r}")
-    module: Tree = model.module  # type: ignore[assignment]
+    module = cast("Tree", model.module)
+    if module.config.propagation == "none":
+        raise ConfigError("a model with propagation='none' has leaves but no tree to inspect")
     shape = module.config.shape
     branches = Branches([name_of(node) for node in shape.levels[-1].tolist()])
     with index.backend.read() as view:
@@ -59,10 +67,12 @@ def survey(index: Indexed, *, listed: int, terms: int, progress: bool | None) ->
             raise InputError("this index holds no documents to inspect the tree with: add some first")
         keys = view.keys()
         hidden = None if progress is None else not progress
-        with tqdm(total=len(keys), desc="Inspecting", unit="document", delay=2, disable=hidden) as bar:
-            seen = _Seen(view, keys, branches, bar)
         sampled = _spread(len(keys), READ)
-        found = topics(_texts(view, keys[sampled]), seen.leaves[sampled], branches, terms=terms)
+        total = len(keys) + len(sampled)
+        with tqdm(total=total, desc="Inspecting", unit="document", delay=2, disable=hidden) as bar:
+            seen = _Seen(view, keys, shape, branches, bar)
+            texts = _texts(view, keys[sampled], bar)
+            found = topics(texts, seen.leaves[sampled], branches, terms=terms)
         counts = branches.counted(seen.leaves)
         compared = _spread(len(keys), COMPARED)
         vectors = np.asarray(view.array(VECTORS, keys[compared].tolist()), np.float32)
@@ -71,7 +81,7 @@ def survey(index: Indexed, *, listed: int, terms: int, progress: bool | None) ->
     normals = _node_vectors(module)
     return {
         "documents": len(keys),
-        "leaves": tuple(branches.names[place] for place in np.flatnonzero(branches.left < 0)),
+        "leaves": tuple(branches.names[place] for place in branches.leaves),
         "nodes": tuple(
             TreeNode(
                 name,
@@ -86,7 +96,7 @@ def survey(index: Indexed, *, listed: int, terms: int, progress: bool | None) ->
         "node_congruence": None if normals is None else of_nodes(normals, splits),
         "text_congruence": of_texts(vectors, seen.leaves[compared], branches),
         "listed": chosen,
-        "router": partial(routes, model, branches),
+        "router": partial(routes, index, shape, branches),
     }
 
 
@@ -101,7 +111,7 @@ class _Seen:
         spread: Mean effective leaves per document.
     """
 
-    def __init__(self, view: View, keys: Ints, branches: Branches, bar: Any) -> None:
+    def __init__(self, view: View, keys: Ints, shape: Shape, branches: Branches, bar: Any) -> None:
         ways = branches.ways()
         self.leaves = np.empty(len(keys), np.int64)
         self.reached = np.empty((len(keys), ways.shape[1] - 1), np.float32)
@@ -112,7 +122,7 @@ class _Seen:
             part = slice(start, start + CHUNK)
             rows = _probabilities(view.array(LEAVES, keys[part].tolist()))
             masses = branches.masses(rows)  # [n, N]
-            here = branches.likeliest(masses)
+            here = branches.leaves[reached(rows, shape)[:, 0]]
             way = ways[here][:, 1:]  # [n, D]
             self.leaves[part] = here
             self.reached[part] = np.where(way >= 0, np.take_along_axis(masses, way.clip(0), axis=1), 0)
@@ -139,9 +149,11 @@ def _spread(n: int, most: int) -> Ints:
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 
 
-def _texts(view: View, keys: Ints) -> Iterator[str]:
+def _texts(view: View, keys: Ints, bar: Any) -> Iterator[str]:
     for start in range(0, len(keys), CHUNK):
-        yield from (document.content for document in view.documents(keys[start : start + CHUNK].tolist()))
+        documents = view.documents(keys[start : start + CHUNK].tolist())
+        yield from (document.content for document in documents)
+        bar.update(len(documents))
 
 
 def _listed(view: View, keys: Ints, seen: _Seen, branches: Branches, most: int) -> tuple[Listed, ...]:
@@ -158,8 +170,7 @@ def _listed(view: View, keys: Ints, seen: _Seen, branches: Branches, most: int) 
     return tuple(
         Listed(
             document.key,
-            _title(document),
-            _short(document.content),
+            *_shown(document),
             branches.names[seen.leaves[at]],
             tuple(round(float(p), 4) for p in seen.reached[at][: branches.level[seen.leaves[at]]]),
         )
@@ -167,9 +178,12 @@ def _listed(view: View, keys: Ints, seen: _Seen, branches: Branches, most: int) 
     )
 
 
-def _title(document: Document) -> str:
-    title = document.metadata.get("title") or document.fields.get("title") or ""
-    return _short(title) if isinstance(title, str) else ""
+def _shown(document: Document) -> tuple[str, str]:
+    """Its title, where it has one, and how its text begins."""
+    title = document.metadata.get("title") or document.fields.get("title")
+    title = _short(title) if isinstance(title, str) else ""
+    text = document.content[: 8 * SHOWN].lstrip()
+    return title, _short(text.removeprefix(title).lstrip() or text)
 
 
 def _short(text: str) -> str:
@@ -178,18 +192,15 @@ def _short(text: str) -> str:
 
 
 def _balance(seen: _Seen, branches: Branches, counts: Ints) -> Balance:
-    leaf = branches.left < 0
-    share = np.sort(seen.share[leaf])  # [C], rising
+    share = np.sort(seen.share[branches.leaves])  # [C], rising
     entropy = -float((share * np.log(share + 1e-300)).sum())
     rank = np.arange(1, len(share) + 1)
     gini = float((2 * rank - len(share) - 1) @ share / (len(share) * share.sum()))
-    return Balance(math.exp(entropy), gini, int((counts[leaf] == 0).sum()), seen.spread)
+    return Balance(math.exp(entropy), gini, int((counts[branches.leaves] == 0).sum()), seen.spread)
 
 
 def _node_vectors(module: Tree) -> NDArray[np.float32] | None:
     """What each split node asks of a text: its embedding, or its hyperplane's normal."""
-    if module.config.propagation == "none":
-        return None
     for part, name in ((module.beyond, "embeddings"), (module.linear, "directions"), (module.beyond, "out")):
         weights = getattr(part, name, None)
         if weights is not None:
@@ -198,15 +209,22 @@ def _node_vectors(module: Tree) -> NDArray[np.float32] | None:
     return None
 
 
-def routes(model: Model, branches: Branches, queries: Sequence[str]) -> tuple[Route, ...]:
-    """The ways of some queries."""
-    leaves = model.encode_queries(list(queries), model.options({}))[LEAVES]
-    masses = branches.masses(_probabilities(leaves))
-    places = branches.likeliest(masses)
-    return tuple(
-        Route(query, branches.names[place], _shares(mass, branches))
-        for query, place, mass in zip(queries, places.tolist(), masses, strict=True)
-    )
+def routes(index: Indexed, shape: Shape, branches: Branches, queries: Sequence[str]) -> tuple[Route, ...]:
+    """The ways of some queries, and where the documents lie that they find."""
+    results = index.search(queries, k=FOUND)
+    asked = _probabilities(index.model.encode_queries(list(queries), index.model.options({}))[LEAVES])
+    made = []
+    with index.backend.read() as view:
+        for query, hits, row in zip(queries, results, asked, strict=True):
+            known = [(hit, key) for hit in hits if (key := view.key_of(hit.id)) is not None]
+            rows = np.stack([row, *_probabilities(view.array(LEAVES, [key for _, key in known]))])
+            ends = [branches.names[place] for place in branches.leaves[reached(rows, shape)[:, 0]]]
+            found = [
+                Found(hit.id, *_shown(hit.document), leaf, hit.score)
+                for (hit, _), leaf in zip(known, ends[1:], strict=True)
+            ]
+            made.append(Route(query, ends[0], _shares(branches.masses(row[None])[0], branches), tuple(found)))
+    return tuple(made)
 
 
 def _shares(mass: NDArray[np.float64], branches: Branches) -> Mapping[str, float]:

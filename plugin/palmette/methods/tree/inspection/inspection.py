@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from palmette.methods.tree.congruence import Congruence
+from palmette.errors import InputError, NotFoundError
+from palmette.methods.tree.inspection.congruence import Congruence
 
 if TYPE_CHECKING:
-    from palmette.methods.tree.survey import Indexed
+    from palmette.methods.tree.inspection.survey import Indexed
 
-__all__ = ["Balance", "Listed", "Route", "TreeInspection", "TreeNode"]
+__all__ = ["Balance", "Found", "Listed", "Route", "TreeInspection", "TreeNode"]
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,31 @@ class Listed:
 
 
 @dataclass(frozen=True)
+class Found:
+    """A document that a query finds, and the leaf it falls into."""
+
+    id: str
+    title: str
+    text: str
+    leaf: str
+    score: float
+
+
+@dataclass(frozen=True)
 class Route:
-    """Where a query goes: the likelier turns, and the probability of each node that it has a share in."""
+    """Where a query goes.
+
+    Attributes:
+        query: The query.
+        path: The likelier turn at every split.
+        reached: Node → its probability, where the query has a share in it.
+        found: The documents a search finds, best first.
+    """
 
     query: str
     path: str
     reached: Mapping[str, float]
+    found: tuple[Found, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,7 +152,7 @@ class TreeInspection:
             terms: How many words and word pairs per node.
             progress: A progress bar; ``None`` shows it on a terminal.
         """
-        from palmette.methods.tree.survey import survey
+        from palmette.methods.tree.inspection.survey import survey
 
         made = cls(**survey(index, listed=listed, terms=terms, progress=progress))
         return made.show(queries) if queries else made
@@ -141,8 +161,6 @@ class TreeInspection:
         """A node by its turns from the root."""
         found = next((node for node in self.nodes if node.name == name), None)
         if found is None:
-            from palmette.errors import NotFoundError
-
             raise NotFoundError(
                 f"this tree has no node {name!r}; nodes are named by their turns, such as 'LRL'"
             )
@@ -156,8 +174,6 @@ class TreeInspection:
 
     def show(self, queries: Sequence[str] | str) -> Self:
         """The same with other queries' ways through the tree; a notebook draws what this returns."""
-        from palmette.errors import InputError
-
         if self.router is None:
             raise InputError("this inspection has lost its model (it was copied or pickled): make it anew")
         return replace(self, routes=self.router([queries] if isinstance(queries, str) else list(queries)))
@@ -181,18 +197,21 @@ class TreeInspection:
 
     def to_html(self) -> str:
         """A page that needs nothing but itself."""
-        from palmette.methods.tree.page import page
+        from palmette.methods.tree.inspection.page import page
 
         return page(self)
 
     def save_html(self, path: str | Path) -> Path:
         """Write :meth:`to_html` to a file."""
         path = Path(path).expanduser()
-        path.write_text(self.to_html(), encoding="utf-8")
+        try:
+            path.write_text(self.to_html(), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path} cannot be written ({error.strerror}); choose another file") from error
         return path
 
     def _repr_html_(self) -> str:
-        from palmette.methods.tree.page import frame
+        from palmette.methods.tree.inspection.page import frame
 
         return frame(self)
 

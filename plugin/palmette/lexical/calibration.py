@@ -1,0 +1,54 @@
+"""How much words should count beside a method: its scale from scores alone, the weight from judged queries.
+
+Measured on four collections (tests/benchmarks/results/hybrid.md): with the method's scale known, one weight serves
+queries of all kinds; weights by query (length, rarity of words, numbers, how clear each side's best document stands
+out), learned on three collections, did worse on the fourth than one weight for all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.lexical.mix import Mix
+from palmette.metrics import Judgements, query_scores
+from palmette.search.probe import Floats
+
+__all__ = ["WEIGHTS", "calibrated", "scale_of"]
+
+LIFT = 2.5
+"""What full agreement in words is worth, in distances of a query's best document from the average one."""
+WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9, 1.0)
+K = 10
+
+
+def scale_of(method: Floats) -> float:
+    """From a method's scores [Q, N] of any queries and documents: how far the best stands above the average."""
+    lift = float(np.mean(method.max(axis=1) - method.mean(axis=1, dtype=np.float64)))
+    return max(round(LIFT * lift, 4), 1e-6)
+
+
+def calibrated(method: Floats, words: Floats, judgements: Judgements | None) -> Mix:
+    """A method's mix, from its scores and the shares of words, [Q, N] each, of the same queries and documents.
+
+    With judgements it takes the best weight by nDCG@10; of those that cannot be told from the best (within one
+    standard error of the difference) the one nearest to a half, so that few queries move it little.
+    """
+    plain = Mix(scale=scale_of(method))
+    if judgements is None:
+        return plain
+    rated = judgements.relevant > 0
+    quality = np.stack([_ndcg(plain.replace(weight=w), method, words, judgements)[rated] for w in WEIGHTS])  # [W, Q]
+    best = quality.mean(axis=1).argmax()
+    behind = quality[best] - quality  # [W, Q]
+    error = behind.std(axis=1, ddof=1) / np.sqrt(rated.sum()) if rated.sum() > 1 else np.full(len(WEIGHTS), np.inf)
+    close = np.flatnonzero(behind.mean(axis=1) <= error)
+    weight = min((WEIGHTS[at] for at in close), key=lambda w: abs(w - plain.weight))
+    return plain.replace(weight=weight)
+
+
+def _ndcg(mix: Mix, method: Floats, words: Floats, judgements: Judgements) -> NDArray[np.float64]:
+    scores = mix.score(method, words)
+    depth = min(K, scores.shape[1])
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
+    return query_scores(best, judgements, ks=(K,))[f"ndcg@{K}"]

@@ -1,0 +1,74 @@
+"""How much words count beside a method's own score."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.config import Config, check_range
+from palmette.errors import ConfigError
+
+__all__ = ["DEFAULT", "Lexical", "Mix", "check_lexical", "options_key"]
+
+Numbers = NDArray[Any]
+
+Lexical = float | Literal["auto"]
+"""The weight of words in a search, 0 … 1, or ``"auto"`` for the model's own."""
+
+DEFAULT: Lexical = 0.0
+"""What a search uses that is not told."""
+
+
+@dataclass(frozen=True)
+class Mix(Config):
+    """A document's score is ``(1 − weight) · method + weight · scale · words^1.5``.
+
+    ``method`` is the method's score and ``words`` the share of the query's weight in words that the document
+    answers, 0 … 1. Neither depends on what else is found, so a score means the same in every search. The power
+    lets words count where they agree as a whole, and little where a few happen to occur.
+
+    Attributes:
+        weight: How much words count, 0 … 1.
+        scale: What full agreement in words is worth in the method's units, so that a weight of one half is a balance.
+    """
+
+    weight: float = 0.5
+    scale: float = 1.0
+
+    def check(self) -> None:
+        """A weight between 0 and 1, and a positive scale."""
+        check_range("words", "weight", self.weight, 0, 1)
+        if not 0 < self.scale < float("inf"):
+            raise ConfigError(f"words: scale must be a positive number, got {self.scale!r}")
+
+
+    def score(self, method: Numbers, words: Numbers) -> Numbers:
+        """The mixed score, in float64."""
+        words = np.asarray(words, np.float64)
+        return (1 - self.weight) * np.asarray(method, np.float64) + self.worth(words) * words
+
+    def worth(self, words: Numbers) -> Numbers:
+        """What each part of the words' share adds: parts of a share times this add up to its part of the score."""
+        worth: Numbers = self.weight * self.scale * np.sqrt(words)
+        return worth
+
+
+def check_lexical(value: object) -> Lexical:
+    """A number between 0 and 1, or ``"auto"``."""
+    if value == "auto":
+        return "auto"
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not number or not 0 <= float(value) <= 1:  # type: ignore[arg-type]
+        raise ConfigError(f"lexical must be a number from 0 (no words) to 1 (words alone), or 'auto'; got {value!r}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def options_key(options: Config) -> str:
+    """A name for search options: empty for the defaults, else what differs from them, as JSON."""
+    plain = type(options)().to_dict()
+    differing = {name: value for name, value in options.to_dict().items() if value != plain[name]}
+    return json.dumps(differing, sort_keys=True) if differing else ""

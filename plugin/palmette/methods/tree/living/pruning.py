@@ -1,0 +1,151 @@
+"""Cut the lower levels that bring nothing (Q queries, N documents, K listed for a query, C leaves)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from palmette.cache import EncodingCache
+from palmette.config import check_range
+from palmette.data import load_data
+from palmette.errors import InputError
+from palmette.losses import ntvd
+from palmette.methods.tree.living.rows import check_living, closed_over, judged, reshaped
+from palmette.methods.tree.shape import Shape
+from palmette.pairs import EncodedPairs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from palmette.methods.tree.model import TreeModel
+
+__all__ = ["prune"]
+
+Nodes = NDArray[np.int64]
+_M = TypeVar("_M", bound="TreeModel")
+
+LISTED = 100
+"""Documents that matter to a query: those most like it."""
+
+
+def prune(
+    model: _M,
+    data: Any,
+    *,
+    tolerance: float,
+    columns: int | None,
+    seed: int,
+    cache: EncodingCache | str | Path | None,
+    progress: bool | None,
+) -> _M:
+    """See :meth:`TreeModel.prune`."""
+    config, tree = model.config, model.module
+    check_living(config, "be pruned")
+    check_range("prune", "tolerance", tolerance, 0, 1)
+    check_range("prune", "columns", columns, 2, config.leaves)
+    loaded = load_data(data, seed=seed)
+    if not loaded.qrels.get("dev"):
+        raise InputError(
+            f"{loaded.name} has no held-out queries to prune by: its splits are {sorted(loaded.qrels)}; give a "
+            "'dev' split, or a 'train' split to take one from"
+        )
+    asked = replace(loaded, qrels={"train": {}, "dev": loaded.qrels["dev"]}, remainders={})
+    store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
+    how: dict[str, Any] = {"seed": seed, "progress": progress, "tokens": config.reads_tokens}
+    pairs = EncodedPairs.encode(asked, model.encoder, store, **how).to(model.encoder.device)
+    with torch.inference_mode():
+        queries, documents = pairs.held_out(tree)  # [Q, C], [N, C]
+        order = _order(config.shape, queries, documents, progress)
+
+        def quality(cut: int) -> float:
+            """nDCG@10 without the first so many nodes of the order."""
+            q, d = (_folded(x, config.shape, order[cut:]) for x in (queries, documents))
+            return pairs.judge(q, d, ntvd)["ndcg@10"]
+
+        most = len(order) - 1  # the root stays
+        cut = config.leaves - columns if columns else _furthest(most, quality, 1 - tolerance)
+    if not cut:
+        return model
+    depth, closed = closed_over(order[cut:])
+    made = reshaped(tree, config.replace(depth=depth, closed=closed)).to(model.encoder.device)
+    change = {
+        "change": "pruned",
+        "data": loaded.name,
+        "leaves before": config.leaves,
+        "leaves": made.config.leaves,
+    }
+    record = model.record.changed(change, *judged(made, pairs))
+    return type(model)(made.config, model.encoder, made, record=record)
+
+
+def _furthest(most: int, quality: Callable[[int], float], share: float) -> int:
+    """How many cuts, at most, keep a share of the uncut tree's quality; by bisection."""
+    floor, good, bad = share * quality(0), 0, most + 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if quality(middle) >= floor else (good, middle)
+    return good
+
+
+def _order(shape: Shape, queries: Tensor, documents: Tensor, progress: bool | None) -> list[int]:
+    """Split nodes in the order in which they are best cut, children before parents.
+
+    To cut node t, whose children are leaves, adds Δ_t(q, d) = min(q_t, d_t) − Σ over children min(q_c, d_c) ≥ 0 to
+    the overlap of a query and a document, whatever else is cut. So a node is worth the overlap that it takes
+    away, on average over queries and the documents most like them. (Orders that ask whether it takes it from
+    the right documents fit the queries they see, and did worse on others.)
+    """
+    many = min(LISTED, len(documents))
+    near = [ntvd(part, documents).topk(many, dim=1).indices for part in torch.split(queries, 64)]
+    listed = torch.cat(near)  # [Q, K]
+    q, d = (torch.nn.functional.pad(x.double().cumsum(1), (1, 0)) for x in (queries, documents))  # [·, C + 1]
+    spans, shared = _spans(shape), dict[int, float]()
+    hidden = None if progress is None else not progress
+    for node, (start, stop) in tqdm(spans.items(), desc="Pruning", unit="node", delay=2, disable=hidden):
+        q_t, d_t = q[:, stop] - q[:, start], d[:, stop] - d[:, start]
+        shared[node] = float(torch.minimum(q_t[:, None], d_t[listed]).mean())
+    splits = shape.splits.tolist()
+    worth = {t: shared[t] - shared[2 * t + 1] - shared[2 * t + 2] for t in splits}
+    whole = {
+        t: sum(child in worth for child in (2 * t + 1, 2 * t + 2)) for t in splits
+    }  # children that split
+    ready = [(worth[t], t) for t in splits if not whole[t]]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, node = heapq.heappop(ready)
+        order.append(node)
+        parent = (node - 1) // 2
+        if node:
+            whole[parent] -= 1
+            if not whole[parent]:
+                heapq.heappush(ready, (worth[parent], parent))
+    return order
+
+
+def _spans(shape: Shape) -> dict[int, tuple[int, int]]:
+    """Every node and its leaves, from – to."""
+    spans: dict[int, tuple[int, int]] = {}
+    for place, leaf in enumerate(shape.levels[-1].tolist()):
+        node = leaf
+        while True:
+            spans[node] = (spans.get(node, (place, 0))[0], place + 1)
+            if not node:
+                break
+            node = (node - 1) // 2
+    return spans
+
+
+def _folded(leaves: Tensor, shape: Shape, splits: list[int]) -> Tensor:
+    """The leaves of the tree that has only these split nodes, as sums: [n, C] → [n, splits + 1]."""
+    spans, smaller = _spans(shape), Shape(*closed_over(splits)).levels[-1].tolist()
+    runs = torch.tensor([spans[node][1] - spans[node][0] for node in smaller], device=leaves.device)
+    return leaves.new_zeros(len(leaves), len(runs)).index_add(1, torch.repeat_interleave(runs), leaves)

@@ -1,0 +1,127 @@
+"""A tree of one shape made into one of another: what both have stays, bit for bit (N split nodes)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from palmette.encoder import States
+from palmette.errors import ConfigError
+from palmette.methods.tree.config import TreeConfig
+from palmette.methods.tree.module import Tree
+from palmette.methods.tree.shape import level_of
+from palmette.methods.tree.task import TreeTask
+from palmette.pairs import EncodedPairs
+
+__all__ = ["NewRows", "check_living", "closed_over", "judged", "reshaped", "rows_of"]
+
+Nodes = NDArray[np.int64]
+
+
+def check_living(config: TreeConfig, verb: str) -> None:
+    """Only the product lets a node be added or dropped without the others noticing."""
+    if config.propagation != "product":
+        raise ConfigError(
+            f"a tree with propagation={config.propagation!r} cannot {verb}: its leaves share one softmax, so that a "
+            "change of one changes all; train with propagation='product'"
+        )
+
+
+def closed_over(splits: Iterable[int]) -> tuple[int, tuple[int, ...]]:
+    """Depth and closed nodes of the tree that has these split nodes."""
+    open_nodes = set(splits) | {0}
+    depth = 1 + max(map(level_of, open_nodes))
+    children = (child for node in open_nodes for child in (2 * node + 1, 2 * node + 2))
+    leaves = (child for child in children if child not in open_nodes)
+    return depth, tuple(sorted(leaf for leaf in leaves if level_of(leaf) < depth))
+
+
+def rows_of(config: TreeConfig) -> tuple[str, ...]:
+    """The parts of a tree's state that hold a row per split node."""
+    named = [
+        "linear.directions",
+        "linear.offsets",
+        "linear.slopes",
+        "refine.inner",
+        "refine.bias",
+        "refine.out",
+    ]
+    if config.split == "mlp":
+        named.append("beyond.out")
+    elif config.split == "cross_attention":
+        named.append("beyond.embeddings")
+        if config.aggregation != "mean_then_linear":
+            named.append("beyond.out")
+    return tuple(named)
+
+
+@torch.no_grad()
+def reshaped(tree: Tree, config: TreeConfig, seed: int = 0) -> Tree:
+    """A tree with the nodes of ``config``: those that ``tree`` has are its own, others as before training."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = Tree(config)
+    _, here, there = np.intersect1d(tree.config.shape.splits, config.shape.splits, return_indices=True)
+    old, state, rows = tree.state_dict(), made.state_dict(), rows_of(config)
+    for name, value in state.items():
+        source = old[name].to(value.device)
+        if name not in rows:
+            value.copy_(source)
+        elif name == "refine.inner":  # [N, D, h]: a node reads itself and its ancestors, then nothing
+            shared = min(source.shape[1], value.shape[1])
+            value[there, shared:] = 0.0
+            value[there, :shared] = source[here, :shared]
+        else:
+            value[there] = source[here]
+    return made.eval()
+
+
+class NewRows(nn.Module):
+    """A tree of which only the rows of some nodes learn.
+
+    Args:
+        tree: The tree; its own parameters are frozen.
+        places: [G] places of those nodes among its splits.
+    """
+
+    places: Tensor
+
+    def __init__(self, tree: Tree, places: Nodes) -> None:
+        super().__init__()
+        self.tree = tree.requires_grad_(False)
+        self.config = tree.config.replace(schedule="constant")  # coarser levels do not depend on new nodes
+        self.register_buffer("places", torch.from_numpy(places))
+        self.names = [name for name in rows_of(tree.config) if name in dict(tree.named_parameters())]
+        self.rows = nn.ParameterList(tree.get_parameter(name)[self.places].clone() for name in self.names)
+
+    @property
+    def multiplier(self) -> Tensor:
+        """The tree's."""
+        return self.tree.multiplier
+
+    def forward(self, states: States, level: int | None = None) -> Tensor:
+        """The tree's probabilities: [B, C_level]."""
+        held = {
+            name: self.tree.get_parameter(name).index_copy(0, self.places, rows)
+            for name, rows in zip(self.names, self.rows, strict=True)
+        }
+        found: Tensor = torch.func.functional_call(self.tree, held, (states, level))
+        return found
+
+    @torch.no_grad()
+    def settle(self) -> Tree:
+        """The tree with what was learned."""
+        for name, rows in zip(self.names, self.rows, strict=True):
+            self.tree.get_parameter(name).index_copy_(0, self.places, rows)
+        return self.tree.eval()
+
+
+def judged(tree: Tree, pairs: EncodedPairs) -> tuple[str, dict[str, float]]:
+    """Validation of all levels."""
+    task = TreeTask(tree, pairs)
+    with torch.inference_mode():
+        return task.metric, task.validate(tree)

@@ -1,0 +1,119 @@
+"""How much words count beside a trained model, learned from its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from palmette.cache import CachedEncoder, EncodingCache
+from palmette.data import RetrievalData
+from palmette.encoder import Encoder
+from palmette.lexical.calibration import calibrated
+from palmette.lexical.mix import Mix, options_key
+from palmette.metrics import Judgements
+from palmette.search.probe import Floats, Found, Keys
+from palmette.store.local import LocalBackend
+
+if TYPE_CHECKING:
+    from palmette.model.model import Model
+
+__all__ = ["learn_mixes"]
+
+QUERIES, DOCUMENTS = 300, 2000
+"""Held-out queries and documents looked at: the relevant ones, and others at random."""
+BATCH = 256
+
+Rows = NDArray[np.int64]
+
+
+class _Sample(NamedTuple):
+    """Some queries, and documents among them those that answer; judgements where they may be trusted."""
+
+    queries: list[str]
+    documents: Rows
+    judgements: Judgements | None
+
+    @classmethod
+    def of(cls, data: RetrievalData, seed: int) -> _Sample:
+        """Held-out queries, or training queries, which teach the scale alone, as self-made ones do.
+
+        Those share words with their documents, so a weight learned from them would trust words too much.
+        """
+        draw, split = np.random.default_rng(seed), "dev" if data.qrels.get("dev") else "train"
+        judged = list(data.split(split).qrels.items())
+        chosen = [judged[at] for at in sorted(draw.permutation(len(judged))[:QUERIES].tolist())]
+        needed = np.unique([data.rows[id] for _, grades in chosen for id in grades]).astype(np.int64)
+        others = np.setdiff1d(np.arange(len(data.corpus)), needed)
+        extra = draw.permutation(others)[: max(0, DOCUMENTS - len(needed))]
+        documents = np.sort(np.concatenate([needed, extra]))
+        flat = [(at, data.rows[id], grade) for at, (_, known) in enumerate(chosen) for id, grade in known.items()]
+        at, row, grade = (np.array(column) for column in zip(*flat, strict=True))
+        known = Judgements.of(len(chosen), len(documents), at, np.searchsorted(documents, row), grade)
+        trusted = data.labelled and split == "dev" and bool((known.relevant > 0).any())
+        return cls([data.queries[id] for id, _ in chosen], documents, known if trusted else None)
+
+
+def learn_mixes(
+    model: Model,
+    data: RetrievalData,
+    frozen: Encoder,
+    cache: EncodingCache,
+    *,
+    seed: int,
+    progress: bool | None,
+) -> dict[str, Mix]:
+    """The mix of words for each of the model's calibrated search options, by their name.
+
+    ``frozen`` is the encoder as it was given: if the model still has it, ``cache`` knows most of the documents.
+    """
+    sample, encoder = _Sample.of(data, seed), model.encoder
+    if encoder is frozen:
+        model.encoder = CachedEncoder(encoder, cache)
+    try:
+        with LocalBackend.in_memory(model.arrays()) as backend:
+            _fill(backend, model, data, sample.documents, progress)
+            return _learn(backend, model, sample)
+    finally:
+        model.encoder = encoder
+
+
+def _fill(
+    backend: LocalBackend, model: Model, data: RetrievalData, rows: Rows, progress: bool | None
+) -> None:
+    hidden = None if progress is None else not progress
+    with (
+        backend.write() as writer,
+        tqdm(total=len(rows), desc="Weighing words", unit="doc", delay=2, disable=hidden, leave=False) as bar,
+    ):
+        for start in range(0, len(rows), BATCH):
+            batch = [data.corpus[row] for row in rows[start : start + BATCH]]
+            writer.put(batch, model.encode_documents(batch))
+            bar.update(len(batch))
+
+
+def _learn(backend: LocalBackend, model: Model, sample: _Sample) -> dict[str, Mix]:
+    mixes = {}
+    with backend.read() as view:
+        keys, count = view.keys(), len(view)
+        words = _matrix(view.matching(sample.queries, count), keys, len(sample.queries), floor=0.0)
+        for options in model.calibrated():
+            queries = model.encode_queries(sample.queries, options)
+            found = model.search(view, queries, count, options)
+            method = _matrix(found, keys, len(sample.queries))
+            mixes[options_key(options)] = calibrated(method, words, sample.judgements)
+    return mixes
+
+
+def _matrix(found: Found, keys: Keys, queries: int, floor: float | None = None) -> Floats:
+    """Scores [Q, N] by document; what was not found scores ``floor``, or as the worst that was."""
+    held = found.keys >= 0
+    lowest = np.where(held, found.scores, np.inf).min(axis=1, initial=np.inf) if floor is None else floor
+    filler = np.where(np.isfinite(lowest), lowest, 0.0)
+    matrix = np.broadcast_to(np.reshape(filler, (-1, 1)), (queries, len(keys))).astype(np.float32)
+    rows, _ = np.nonzero(held)
+    matrix[rows, np.searchsorted(keys, found.keys[held])] = found.scores[held]
+    return matrix

@@ -1,0 +1,366 @@
+"""Taxonomies measured: recall by distance, dimensions, unseen queries, graded judgements, speed.
+
+    python tests/benchmarks/taxonomy.py toy
+    python tests/benchmarks/taxonomy.py dimensions
+    python tests/benchmarks/taxonomy.py wordnet FOLDER --rows default regular --dimensions 16 32 64 --seeds 0 1 2
+    python tests/benchmarks/taxonomy.py strength FOLDER
+    python tests/benchmarks/taxonomy.py hyperbolic FOLDER
+    python tests/benchmarks/taxonomy.py unseen FOLDER --encoder packaged:all-MiniLM-L6-v2
+    python tests/benchmarks/taxonomy.py graded CHORUS_ICECAT --encoder packaged:all-MiniLM-L6-v2
+    python tests/benchmarks/taxonomy.py speed FOLDER
+
+FOLDER is ``wordnet_nouns``. Every measurement is printed as a row of a Markdown table as soon as it is there. Options
+were chosen on validation queries; the test pairs are drawn with a seed of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from palmette import Document, Index, TaxonomyModel, load_data
+from palmette.methods.taxonomy import Hierarchy
+from palmette.methods.taxonomy.construction import dimension_needed
+from palmette.methods.taxonomy.matches import Matches
+from palmette.methods.taxonomy.metrics import found_matches, recall_by_distance, slices
+
+PAIRS = 10_000
+"""Test pairs, as in the paper."""
+PAPER = {"negatives": "all", "correction": 0.0, "sampling": "regular"}
+"""A softmax over the batch as it is."""
+ROWS: dict[str, dict[str, Any]] = {
+    "regular": PAPER,
+    "rebalanced": PAPER | {"sampling": "rebalanced"},
+    "pretrain-finetune": PAPER | {"recipe": "pretrain-finetune"},
+    "corrected only": PAPER | {"correction": 1.0},
+    "corrected, all matches": {"sampling": "regular"},
+    "default": {},
+}
+
+
+def perfect(height: int, width: int) -> Hierarchy:
+    """The toy of the paper: a perfect tree without its root."""
+    level = [str(child) for child in range(width)]
+    nodes, edges = list(level), []
+    for _ in range(height - 2):
+        level = [f"{parent}.{child}" for parent in level for child in range(width)]
+        nodes += level
+        edges += [(id, id.rpartition(".")[0]) for id in level]
+    return Hierarchy.from_edges(edges, nodes)
+
+
+def tables(hierarchy: Hierarchy, **options: Any) -> TaxonomyModel:
+    """A trained lookup model."""
+    return TaxonomyModel.fit(hierarchy, queries="lookup", documents="lookup", **options)
+
+
+@torch.no_grad()
+def vectors(model: TaxonomyModel, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    """Query embeddings of some nodes, document embeddings of all."""
+    return model.module.queries(torch.from_numpy(rows)), model.module.node_vectors
+
+
+def pairs_recall(
+    queries: torch.Tensor, documents: torch.Tensor, matches: Matches, seed: int = 2024
+) -> dict[int, float]:
+    """Recall of drawn pairs by distance, and overall (under −1): one drawn match per query."""
+    draw = np.random.default_rng(seed)
+    found = found_matches(queries, documents, matches)
+    places = matches.starts[:-1] + (draw.random(len(matches)) * matches.counts).astype(np.int64)
+    return {**slices(found[places], matches.distances[places]), -1: float(found[places].mean())}
+
+
+def test_queries(nodes: int) -> np.ndarray:
+    """Queries of the test pairs: with a seed that nothing else uses."""
+    return np.random.default_rng(2024).integers(0, nodes, PAIRS)
+
+
+def show(name: str, values: dict[int, float], seconds: float, *more: str) -> None:
+    """One row."""
+    near = [values[d] for d in sorted(values) if d >= 0]
+    cells = [f"{100 * value:.1f}" for value in (*near, min(near), values[-1])]
+    print(f"| {name} | {' | '.join(cells)} | {seconds:.0f} s |{''.join(f' {m} |' for m in more)}", flush=True)
+
+
+def heading(distances: int, *more: str) -> None:
+    """Of a table by distance."""
+    columns = [*map(str, range(distances)), "min", "overall", "training", *more]
+    print(f"| | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}", flush=True)
+
+
+def toy(args: argparse.Namespace) -> None:
+    """H = 4, W = 5, three dimensions: recall by distance over all pairs."""
+    tree = perfect(4, 5)
+    every = np.arange(len(tree))
+    heading(3)
+    for name in args.rows or ROWS:
+        for seed in args.seeds:
+            begun = time.perf_counter()
+            model = tables(
+                tree, dimension=3, steps=args.steps or 4000, learning_rate=args.rate, seed=seed, **ROWS[name]
+            )
+            scores = recall_by_distance(*vectors(model, every), tree.matches())
+            by = {d: scores[f"recall at distance {d}"] for d in range(3)}
+            show(f"{name}, seed {seed}", by | {-1: scores["recall"]}, time.perf_counter() - begun)
+
+
+def dimensions(args: argparse.Namespace) -> None:
+    """The smallest dimension with recall above .95, learned and constructed, by height and by width."""
+    print("| height | width | nodes | learned | constructed |\n|---:|---:|---:|---:|---:|", flush=True)
+    for height, width in [(h, 2) for h in range(3, 11)] + [(4, w) for w in (2, 4, 8, 12, 16, 20)]:
+        tree = perfect(height, width)
+        every, matches, learned = np.arange(len(tree)), tree.matches(), 1
+        while True:
+            model = tables(
+                tree, dimension=learned, steps=args.steps or 1500, learning_rate=args.rate, progress=False
+            )
+            if recall_by_distance(*vectors(model, every), matches)["recall"] > 0.95:
+                break
+            learned += 1
+        print(f"| {height} | {width} | {len(tree)} | {learned} | {dimension_needed(tree)} |", flush=True)
+
+
+def wordnet(folder: str) -> tuple[list[dict[str, Any]], Hierarchy]:
+    """The synsets, and how they hang together."""
+    with gzip.open(Path(folder) / "synsets.jsonl.gz", "rt", encoding="utf-8") as lines:
+        synsets = [json.loads(line) for line in lines]
+    with gzip.open(Path(folder) / "edges.tsv.gz", "rt", encoding="utf-8") as lines:
+        edges = [tuple(line.split("\t")[:2]) for line in lines][1:]
+    return synsets, Hierarchy.from_edges(edges, [synset["_id"] for synset in synsets])
+
+
+def table(args: argparse.Namespace) -> None:
+    """Table 1 of the paper: lookup tables over WordNet's nouns."""
+    _, tree = wordnet(args.folder)
+    rows = test_queries(len(tree))
+    matches = tree.matches(8).take(rows)
+    heading(9, "cut precision", "cut recall")
+    for dimension in args.dimensions:
+        for name in args.rows or ROWS:
+            for seed in args.seeds:
+                options = ROWS[name] | ({} if args.strength is None else {"correction": args.strength})
+                model = tables(
+                    tree,
+                    dimension=dimension,
+                    max_distance=8,
+                    steps=args.steps or 4000,
+                    evaluate_every=max(1, (args.steps or 4000) // 4),
+                    batch_size=args.batch_size,
+                    learning_rate=args.rate,
+                    seed=seed,
+                    **options,
+                )
+                metrics = model.record.metrics
+                cut = [f"{100 * metrics[f'cut {what}']:.1f}" for what in ("precision", "recall")]
+                scores = pairs_recall(*vectors(model, rows), matches)
+                show(f"{dimension}, {name}, seed {seed}", scores, model.record.seconds, *cut)
+
+
+def strength(args: argparse.Namespace) -> None:
+    """Recall over the strength of the correction."""
+    for value in (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1):
+        args.strength, args.rows = value, ["default"]
+        print(f"\nstrength {value}")
+        table(args)
+
+
+def hyperbolic(args: argparse.Namespace) -> None:
+    """Poincaré embeddings, direction and norm apart, in a softmax over −distance: the paper's comparison."""
+    _, tree = wordnet(args.folder)
+    every, rows = tree.matches(8), test_queries(len(tree))
+    generator = torch.Generator().manual_seed(args.seeds[0])
+    draw = np.random.default_rng(args.seeds[0])
+    size, width = len(tree), args.dimensions[0]
+    free = [torch.randn(size, width + 1, generator=generator).mul_(0.1).requires_grad_() for _ in range(2)]
+    solver = torch.optim.Adam(free, lr=0.01)
+
+    def ball(x: torch.Tensor) -> torch.Tensor:
+        direction = torch.nn.functional.normalize(x[:, :-1], dim=1)
+        return direction * torch.sigmoid(x[:, -1:]).clamp(max=1 - 1e-5)
+
+    def distance(q: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
+        apart = (q.square().sum(1, keepdim=True) + d.square().sum(1) - 2 * q @ d.T).clamp(min=0)
+        room = (1 - q.square().sum(1, keepdim=True)) * (1 - d.square().sum(1))
+        return torch.acosh(1 + 2 * apart / room + 1e-7)
+
+    steps, batch = args.steps or 4000, args.batch_size
+    begun = time.perf_counter()
+    for step in range(steps):
+        asked = draw.integers(0, size, batch)
+        drawn = every.documents[every.starts[asked] + (draw.random(batch) * every.counts[asked]).astype(int)]
+        logits = -5 * distance(ball(free[0][torch.from_numpy(asked)]), ball(free[1][torch.from_numpy(drawn)]))
+        loss = torch.nn.functional.cross_entropy(logits, torch.arange(batch))
+        for group in solver.param_groups:
+            group["lr"] = 0.01 * (1 - step / steps)
+        solver.zero_grad()
+        torch.autograd.backward(loss)
+        solver.step()
+    with torch.no_grad():
+        documents, found = ball(free[1]), []
+        matches = every.take(rows)
+        for part in np.array_split(np.arange(len(rows)), 100):
+            some = matches.take(part)
+            scores = -distance(ball(free[0][torch.from_numpy(rows[part])]), documents)  # [B, N]
+            counts = torch.from_numpy(some.counts)
+            last = scores.topk(int(counts.max()), dim=1).values.gather(1, counts[:, None] - 1)[:, 0]
+            owner = torch.repeat_interleave(torch.arange(len(part)), counts)
+            found.append((scores[owner, torch.from_numpy(some.documents).long()] >= last[owner]).numpy())
+    places = matches.starts[:-1] + (draw.random(len(rows)) * matches.counts).astype(int)
+    hits = np.concatenate(found)[places]
+    heading(9)
+    values = slices(hits, matches.distances[places]) | {-1: float(hits.mean())}
+    show(f"{width}, hyperbolic", values, time.perf_counter() - begun)
+
+
+def unseen(args: argparse.Namespace) -> None:
+    """Text towers asked for synsets that training never saw: a tenth of the leaves."""
+    synsets, tree = wordnet(args.folder)
+    draw = np.random.default_rng(2024)
+    leaves = draw.permutation(tree.leaves())
+    held = np.sort(leaves[: len(leaves) // 10])
+    kept = np.setdiff1d(np.arange(len(tree)), held)
+    ids = {synsets[row]["_id"] for row in kept}
+    documents = [document(synset) for synset in synsets]
+    edges = [(tree.ids[c], tree.ids[p]) for c in kept.tolist() for p in tree.parents[c].tolist()]
+    known = [documents[row] for row in kept.tolist()]
+    asked = np.sort(draw.choice(held, min(args.queries, len(held)), replace=False))
+    above = tree.matches(8).take(asked)
+    place = np.full(len(tree), -1)
+    place[kept] = np.arange(len(kept))
+    far = above.distances > 0  # the synset itself is no document of the index
+    owner, target = above.owners[far], place[above.documents[far]]
+    matches = Matches.of(owner, target, above.distances[far].astype(np.int64), len(asked), len(kept))
+    assert ids.isdisjoint(synsets[row]["_id"] for row in held)
+    heading(8, "cut precision", "cut recall")
+    for name, options in UNSEEN.items():
+        for seed in args.seeds:
+            model = TaxonomyModel.fit(
+                known,
+                edges=edges,
+                encoder=args.encoder,
+                cache=args.cache,
+                max_distance=8,
+                batch_size=args.batch_size,
+                seed=seed,
+                **({"dimension": 64, "steps": args.steps or 3000} | options),
+            )
+            for what, texts in (
+                ("name and definition", [documents[row].text for row in asked]),
+                ("name", [synsets[row]["title"] for row in asked]),
+            ):
+                queries = torch.from_numpy(model.encoder.encode(texts, kind="query"))
+                with torch.inference_mode():
+                    queries = model.module.queries(queries)
+                scores = pairs_recall(queries, model.module.node_vectors, matches)
+                metrics = model.record.metrics
+                cut = [f"{100 * metrics[f'cut {which}']:.1f}" for which in ("precision", "recall")]
+                show(f"{name}, seed {seed}, by {what}", scores, model.record.seconds, *cut)
+
+
+UNSEEN: dict[str, dict[str, Any]] = {
+    "untrained": {"steps": 0, "documents": "text", "dimension": 384},
+    "both": {},
+    "text": {"documents": "text"},
+    "lookup": {"documents": "lookup"},
+    "both, hidden layer": {"hidden": 512},
+    "both, plain softmax": PAPER,
+}
+
+
+def document(synset: dict[str, Any]) -> Document:
+    """A synset as a user would write it down."""
+    return Document(synset["_id"], f"{synset['title']}: {synset['text']}", {"name": synset["title"]})
+
+
+def graded(args: argparse.Namespace) -> None:
+    """Exact (grade 3) and substitute (1, 2) products: joint training, finetuning, either way of weighing."""
+    data = load_data(args.folder)
+    judged = data.qrels["test"]
+    print("| | exact R@100 | R@1000 | substitute R@100 | R@1000 |\n|---|---:|---:|---:|---:|", flush=True)
+    for name, options in {"untrained": {"steps": 0, "documents": "text", "dimension": 384}, **ROWS}.items():
+        scores = []
+        for seed in args.seeds:
+            given = {"dimension": 128, "steps": args.steps or 400, "batch_size": 512} | options
+            model = TaxonomyModel.fit(data, encoder=args.encoder, cache=args.cache, seed=seed, **given)
+            index = Index.build(data.corpus, model)
+            ranked = dict(zip(judged, index.rank([data.queries[id] for id in judged], 1000).ids, strict=True))
+            scores.append(
+                [_share(judged, ranked, grades, k) for grades in ((3,), (1, 2)) for k in (100, 1000)]
+            )
+        means, spread = np.mean(scores, 0), np.std(scores, 0)
+        print(
+            f"| {name} | {' | '.join(f'{m:.3f} ± {s:.3f}' for m, s in zip(means, spread, strict=True))} |",
+            flush=True,
+        )
+
+
+def _share(judged: Any, ranked: dict[str, list[str]], grades: tuple[int, ...], k: int) -> float:
+    hits = [
+        id in set(ranked[q][:k])
+        for q, docs in judged.items()
+        for id, grade in docs.items()
+        if grade in grades
+    ]
+    return float(np.mean(hits))
+
+
+def speed(args: argparse.Namespace) -> None:
+    """1,000 steps of batch 4,096 at 64 dimensions; and searches in an index of all nodes."""
+    synsets, tree = wordnet(args.folder)
+    begun = time.perf_counter()
+    model = tables(tree, dimension=64, max_distance=8, steps=1000, batch_size=4096, evaluate_every=1000)
+    print(f"fit: {time.perf_counter() - begun:.0f} s, of them training {model.record.seconds:.0f} s")
+    index = Index.build([document(synset) for synset in synsets], model)
+    asked = [synset["_id"] for synset in synsets[:2000:20]]
+    for options in ({}, {"cut": 0.5}, {"order": "specific"}, {"closed": True}):
+        times = []
+        for text in asked:
+            begun = time.perf_counter()
+            index.search(text, 10, **options)
+            times.append(1000 * (time.perf_counter() - begun))
+        print(f"search {options}: median {np.median(times):.1f} ms")
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "toy": toy,
+    "dimensions": dimensions,
+    "wordnet": table,
+    "strength": strength,
+    "hyperbolic": hyperbolic,
+    "unseen": unseen,
+    "graded": graded,
+    "speed": speed,
+}
+
+
+def main() -> None:
+    """One part."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("folder", nargs="?", default="")
+    parser.add_argument("--rows", nargs="*", choices=list(ROWS), help="which; all by default")
+    parser.add_argument("--dimensions", nargs="*", type=int, default=[16])
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0])
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--batch-size", type=int, default=2048)
+    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--strength", type=float)
+    parser.add_argument("--queries", type=int, default=2000)
+    parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--cache")
+    args = parser.parse_args()
+    PARTS[args.part](args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""``palmette inspect --html`` and ``--serve``, as a user runs them."""
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from palmette import Index
+from palmette.cli import main
+from support.tiny import documents, tree
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a checkpoint and an index."""
+    folder = tmp_path_factory.mktemp("inspect")
+    tree().save_pretrained(folder / "ckpt")
+    Index.build(documents(), tree(), folder / "index").close()
+    return folder
+
+
+def test_a_page_with_its_queries(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["inspect", str(place / "index"), "--html", str(tmp_path / "tree.html")]
+    assert main([*words, "--query", "red owl", "--query", "golden bee"]) == 0
+    assert "48 documents on 32 leaves" in capsys.readouterr().out
+    page = (tmp_path / "tree.html").read_text("utf-8")
+    assert page.count('"query":') == 2
+    assert main([*words, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["html"] == str(tmp_path / "tree.html")
+    assert facts["index"]["documents"] == 48
+
+
+def test_what_cannot_be_drawn(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(place / "ckpt"), "--html", str(tmp_path / "tree.html")]) == 1
+    assert "`palmette index`" in capsys.readouterr().err
+    assert main(["inspect", str(place / "index"), "--html", str(tmp_path / "no" / "tree.html")]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_serving_until_interrupted(place: Path) -> None:
+    environment = {
+        "PYTHONPATH": ":".join(path for path in sys.path if path),
+        "HOME": str(place),
+        "PATH": "/usr/bin:/bin",
+    }
+    command = [sys.executable, "-m", "palmette", "inspect", str(place / "index"), "--serve"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as serving:
+        assert serving.stdout is not None
+        assert serving.stderr is not None
+        url = serving.stdout.readline().split(" ")[0]
+        with urllib.request.urlopen(f"{url}route?q=red%20owl", timeout=30) as answer:
+            assert json.load(answer)["query"] == "red owl"
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(timeout=60) == 0
+        assert serving.stderr.read() == ""

@@ -1,0 +1,235 @@
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from palmette import Document, FakeEncoder, Index, TaxonomyModel, load_data, load_model
+from palmette.errors import ConfigError, InputError, NotFoundError
+from palmette.methods.taxonomy import Hierarchy
+from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomyOptions
+from palmette.training import TrainingConfig
+from support.tiny import documents, pairs
+
+KINDS = ("dog", "cat", "owl", "bee")
+
+
+def zoo() -> list[Document]:
+    """A tree of three levels, 45 nodes, as documents that name their parents."""
+    nodes = [Document(id="animal", text="animal")]
+    for kind in KINDS:
+        nodes.append(Document(id=kind, text=kind, metadata={"parents": ["animal"]}))
+        for i in range(10):
+            meta = {"parents": [kind], "name": f"{kind} {i}.", "number": i}
+            nodes.append(Document(id=f"{kind} {i}", text=f"{kind} {i} of the zoo", metadata=meta))
+    return nodes
+
+
+def train_zoo(**options: Any) -> TaxonomyModel:
+    steps = options.get("steps", 300)
+    settings: dict[str, Any] = {"dimension": 16, "steps": steps, "evaluate_every": max(1, steps)}
+    settings |= {"learning_rate": 0.01, "progress": False} | options
+    return TaxonomyModel.fit(zoo(), encoder=FakeEncoder(48), **settings)
+
+
+@cache
+def texts() -> TaxonomyModel:
+    return train_zoo()
+
+
+@cache
+def tables() -> TaxonomyModel:
+    return train_zoo(queries="lookup", documents="lookup", learning_rate=2e-3)
+
+
+@pytest.fixture(scope="module", params=[texts, tables], ids=["texts", "tables"])
+def index(request: pytest.FixtureRequest) -> Index:
+    return Index.build(zoo(), request.param())
+
+
+def chain(node: str) -> list[str]:
+    return [node, node.split()[0], "animal"]
+
+
+def test_a_node_finds_itself_and_all_above_it(index: Index) -> None:
+    for node in ("owl 3", "dog 7", "bee 0"):
+        assert {hit.id for hit in index.search(node, k=3)} == set(chain(node))
+        assert [hit.id for hit in index.search(node, k=3, order="specific")] == chain(node)
+    assert {hit.id for hit in index.search("cat", k=2)} == {"cat", "animal"}
+
+
+def test_tables_know_ids_and_names_of_any_case() -> None:
+    index = Index.build(zoo(), tables())
+    for text in ("owl 3", "owl 3.", "OWL 3.", " Owl 3. "):
+        assert [hit.id for hit in index.search(text, k=3, order="specific")] == chain("owl 3")
+
+
+def test_the_cut_leaves_as_many_as_there_are(index: Index) -> None:
+    found = index.search([d.id for d in zoo()], k=45, cut=0.5)
+    kept = {d.id: {hit.id for hit in hits} for d, hits in zip(zoo(), found, strict=True)}
+    right = sum(len(kept[d.id] & set(chain(d.id))) for d in zoo())
+    assert right / sum(len(ids) for ids in kept.values()) > 0.8
+    assert right / sum(len(set(chain(d.id))) for d in zoo()) > 0.8
+    sizes = [sum(map(len, index.search(list(KINDS), k=45, cut=cut))) for cut in (0.0, 0.2, 0.8, 1.0)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == 4 * 45
+
+
+def test_within_a_subtree(index: Index) -> None:
+    below = {"cat", *(f"cat {i}" for i in range(10))}
+    everything = [hit.id for hit in index.search("owl 3", k=45)]
+    inside = index.search("owl 3", k=45, within="cat")
+    assert [hit.id for hit in inside] == [id for id in everything if id in below]
+    assert [hit.id for hit in index.search("owl 3", k=2, within="cat")] == [hit.id for hit in inside][:2]
+    assert {h.id for h in index.search("owl 3", k=9, within="cat", filter={"number": {"$lt": 2}})} == {
+        "cat 0",
+        "cat 1",
+    }
+    assert index.search("owl 3", within="dog", filter={"parents": {"$all": ["cat"]}}) == []
+    with pytest.raises(NotFoundError, match="no node 'wolf'"):
+        index.search("owl", within="wolf")
+
+
+def test_closed_results_have_no_gaps(index: Index) -> None:
+    for k in (1, 2, 3, 5, 12):
+        for hits in index.search(["owl 3", "bee 7", "animal"], k=k, closed=True):
+            ids = {hit.id for hit in hits}
+            assert 1 <= len(ids) == len(hits) <= k
+            assert all(set(chain(id)) <= ids for id in ids)
+            assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    index_without = index.narrowed({"$id": ["owl 3", "animal"]})
+    assert {hit.id for hit in index_without.search("owl 3", closed=True)} == {"owl 3", "animal"}
+
+
+def test_an_explanation_is_the_chain_of_ancestors(index: Index) -> None:
+    scores = {hit.id: hit.score for hit in index.search("owl 3", k=45)}
+    explanation = index.explain("owl 3", "owl 3")
+    assert [step["id"] for step in explanation.detail["chain"]] == chain("owl 3")
+    for step in explanation.detail["chain"]:
+        assert step["score"] == pytest.approx(scores[step["id"]], abs=1e-3)
+        assert step["probability"] > 0.5
+    assert [part.name for part in explanation.parts] == ["animal", "owl", "owl 3."]
+    assert explanation.text.endswith(")")
+    assert "▸ owl (" in explanation.text
+
+
+def test_documents_that_are_no_nodes() -> None:
+    made = Index.build([*zoo(), Document(id="new", text="owl 3 of the zoo at night")], texts())
+    hit = next(hit for hit in made.search("owl 3 at night", k=46) if hit.id == "new")
+    assert [step["id"] for step in hit.explain().detail["chain"]] == [None]
+    assert [h.id for h in made.search("owl 3", k=46, within="owl") if h.id == "new"] == []
+    with pytest.raises(InputError, match="'new' is no node"):
+        Index.build([Document(id="new", text="new")], tables())
+    with pytest.raises(NotFoundError, match="no node is called 'wolf'"):
+        tables().encode_queries(["wolf"], None)
+    with pytest.raises(ConfigError, match="knows no embeddings"):
+        tables().encode_embeddings(np.zeros((1, 1), np.float32))
+
+
+def test_a_changed_text_is_no_longer_the_known_one() -> None:
+    same, changed = zoo()[1], Document(id="dog", text="a submarine", metadata={"parents": ["animal"]})
+    model = texts()
+    arrays = model.encode_documents([same, changed, Document(id="other", text="dog")])
+    head = model.module.document_head(torch.from_numpy(model.encoder.encode(["dog", "a submarine"])))
+    np.testing.assert_allclose(arrays["vector"][1], head[1].numpy(), atol=1e-5)
+    assert np.abs(arrays["vector"][0] - head[0].numpy()).max() > 1e-3, "a known node has its own row as well"
+    np.testing.assert_allclose(arrays["vector"][0], arrays["vector"][2], atol=1e-5)
+    assert arrays["node"].tolist() == [1, 1, -1]
+
+
+def test_checkpoint_round_trip(tmp_path) -> None:
+    for name, model in (("texts", texts()), ("tables", tables())):
+        model.save_pretrained(tmp_path / name)
+        loaded = load_model(tmp_path / name)
+        assert loaded.fingerprint == model.fingerprint
+        made, again = Index.build(zoo(), model), Index.build(zoo(), loaded)
+        for options in ({}, {"cut": 0.5, "order": "specific"}, {"within": "owl"}, {"closed": True}):
+            assert again.search("owl 3", k=5, **options) == made.search("owl 3", k=5, **options)
+        assert again.explain("owl 3", "owl 3") == made.explain("owl 3", "owl 3")
+        assert loaded.describe() == {"nodes": 45, "edges": 44, "depth": 2, "leaves": 40, "dimension": 16}
+
+
+def test_edges_parents_paths_and_hierarchies_are_one() -> None:
+    bare = [Document(id=d.id, text=d.text, metadata={"up": d.metadata.get("parents", [])}) for d in zoo()]
+    edges = [(d.id, parent) for d in zoo() for parent in d.metadata.get("parents", [])]
+    options: dict[str, Any] = {"encoder": FakeEncoder(8), "steps": 1, "dimension": 4, "progress": False}
+    for made in (
+        TaxonomyModel.fit(bare, edges=edges, **options),
+        TaxonomyModel.fit(bare, parents="up", **options),
+        TaxonomyModel.fit(Hierarchy.from_edges(edges), **options),
+    ):
+        found = made.nodes.hierarchy
+        assert {(found.ids[c], found.ids[p]) for c in range(45) for p in found.parents[c]} == set(edges)
+    with pytest.raises(InputError, match="no document has metadata 'down'"):
+        TaxonomyModel.fit(bare, parents="down", **options)
+
+
+def test_judged_queries_match_what_lies_above_their_answers() -> None:
+    leaves = [node for node in zoo() if "number" in node.metadata]
+    asked = [(f"which {leaf.key.split()[0]} is number {leaf.metadata['number']}", leaf) for leaf in leaves]
+    data = load_data([*asked, *((d.text, d) for d in zoo())], dev_fraction=0)
+    model = TaxonomyModel.fit(
+        data, encoder=FakeEncoder(64), dimension=16, steps=200, learning_rate=0.01, progress=False
+    )
+    hits = Index.build(zoo(), model).search("which owl is number 4", k=3, order="specific")
+    assert [hit.id for hit in hits] == chain("owl 4")
+
+
+def test_without_a_hierarchy_grades_are_distances() -> None:
+    model = TaxonomyModel.fit(pairs(), encoder=FakeEncoder(32), steps=2, batch_size=8, progress=False)
+    assert model.nodes.hierarchy is None
+    made = Index.build(documents(), model)
+    assert len(made.search("red owl", k=5, order="specific")) == 5
+    for options, words in (({"within": "red-owl"}, "within='red-owl'"), ({"closed": True}, "closed=True")):
+        with pytest.raises(ConfigError, match=f"{words} needs a hierarchy"):
+            made.search("red owl", **options)
+    with pytest.raises(InputError, match="needs a hierarchy"):
+        TaxonomyModel.fit(pairs(), queries="lookup", documents="lookup")
+
+
+def test_the_recipe_finetunes_on_far_matches_only(tmp_path) -> None:
+    model = train_zoo(recipe="pretrain-finetune", steps=20, output_dir=tmp_path)
+    assert model.record.steps == 20
+    assert (tmp_path / "finetune" / "training.jsonl").exists()
+    assert {"cut precision", "cut recall"} <= model.record.metrics.keys()
+    again = train_zoo(recipe="pretrain-finetune", steps=20, output_dir=tmp_path, resume=True)
+    assert again.fingerprint == model.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"queries": "lookup"}, "goes with documents='lookup'"),
+        ({"documents": "lookup", "heads": "shared"}, "heads='shared' needs"),
+        ({"multiplier": 0.0}, "multiplier must be above 0"),
+        ({"correction": 3.0}, "correction must be between 0 and 2"),
+        ({"max_distance": -1}, "max_distance must be"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        TaxonomyConfig(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"heads": "shared"},
+        {"documents": "text", "hidden": 8},
+        {"documents": "lookup"},
+        {"similarity": "cosine"},
+        {"sampling": "rebalanced", "negatives": "all", "correction": 0.0},
+    ],
+    ids=str,
+)
+def test_every_shape_trains_and_searches(options: dict, tmp_path) -> None:
+    model = train_zoo(steps=30, **options)
+    assert len(Index.build(zoo(), model).search("owl 3", k=3)) == 3
+    model.save_pretrained(tmp_path / "c")
+    assert load_model(tmp_path / "c").fingerprint == model.fingerprint
+
+
+def test_typed_options_are_those_of_the_configs() -> None:
+    listed = set(TaxonomyOptions.__annotations__)
+    assert listed == {*TaxonomyConfig.choices(), *TrainingConfig.choices()}

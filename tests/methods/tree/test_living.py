@@ -1,0 +1,251 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palmette import FakeEncoder, Index, RetrievalData, TreeModel, load_model
+from palmette.encoder import States
+from palmette.errors import ConfigError, InputError
+from palmette.methods.tree.config import TreeConfig
+from palmette.methods.tree.living.pruning import _folded, _order
+from palmette.methods.tree.living.rows import closed_over, reshaped, rows_of
+from palmette.methods.tree.living.starting import unused_directions
+from palmette.methods.tree.module import Tree
+from palmette.methods.tree.propagation import coarsen
+from palmette.methods.tree.shape import Shape, level_of, node_of
+from support.tiny import documents, pairs, train_tree, tree
+
+SPLITS = [
+    {},
+    {"start": "random"},
+    {"split": "mlp", "hidden": 8},
+    {"split": "cross_attention", "heads": 2, "head_width": 4},
+    {"split": "cross_attention", "heads": 2, "head_width": 4, "aggregation": "linear_then_mean"},
+    {"split": "cross_attention", "heads": 2, "head_width": 4, "aggregation": "mean_then_linear"},
+]
+
+
+def questions() -> RetrievalData:
+    """All questions to learn from, and the same held out."""
+    queries = {f"q{i}": query for i, (query, _) in enumerate(pairs())}
+    judged = {f"q{i}": {document.id: 1} for i, document in enumerate(documents())}
+    return RetrievalData("questions", documents(), queries, {"train": judged, "dev": judged})
+
+
+def states(model: TreeModel) -> States:
+    """What the tree reads of the documents."""
+    texts = [document.text for document in documents()]
+    return model.encoder.states(texts, outputs=("pooled", "tokens"))
+
+
+@pytest.mark.parametrize("options", SPLITS, ids=str)
+def test_growing_leaves_every_old_decision_as_it_was(options: dict) -> None:
+    old = train_tree(depth=3, steps=2, **options)
+    before = {name: value.clone() for name, value in old.module.state_dict().items()}
+    new = old.grow(pairs(), leaves=["LLR", "RRR"], levels=2, steps=4, batch_size=8, progress=False)
+    shape = new.config.shape
+    assert [len(nodes) for nodes in shape.levels] == [1, 2, 4, 8, 10, 14]
+    _, here, there = np.intersect1d(old.config.shape.splits, shape.splits, return_indices=True)
+    assert len(here) == len(old.config.shape.splits) == 7
+    for name, value in old.module.state_dict().items():
+        assert torch.equal(value, before[name]), "the old model is untouched"
+        after = new.module.state_dict()[name]
+        if name not in rows_of(old.config):
+            assert torch.equal(after, value)
+        elif name == "refine.inner":
+            assert torch.equal(after[there, :3], value[here])
+        else:
+            assert torch.equal(after[there], value[here])
+    with torch.no_grad():
+        read = states(old)
+        np.testing.assert_allclose(
+            new.module.scores(read, 5)[:, there], old.module.scores(read, 3)[:, here], atol=1e-6
+        )
+        leaves, grown = old.module(read), new.module(read)
+        torch.testing.assert_close(coarsen(grown, shape, 3), leaves, atol=1e-6, rtol=1e-5)
+        assert float(grown.min()) > 0
+    assert new.fingerprint != old.fingerprint
+
+
+@pytest.mark.parametrize("options", SPLITS[:4], ids=str)
+def test_new_nodes_learn_and_nothing_else_does(options: dict) -> None:
+    old = train_tree(depth=3, steps=2, **options)
+    asked = {"leaves": ["LLL", "RLR"], "batch_size": 16, "progress": False}
+    start, learned = (
+        old.grow(pairs(), steps=steps, learning_rate=0.01, weight_decay=0.1, **asked) for steps in (0, 5)
+    )
+    places = [start.config.shape.splits.tolist().index(node_of(name)) for name in asked["leaves"]]
+    moved = set()
+    for name, value in start.module.state_dict().items():
+        difference = (learned.module.state_dict()[name] - value).abs()
+        if float(difference.max()) > 0:
+            moved.add(name)
+            rest = np.setdiff1d(np.arange(len(value)), places)
+            assert float(difference[rest].max()) == 0
+    assert moved
+    assert moved <= set(rows_of(old.config))
+
+
+def test_a_leaf_is_crowded_when_it_holds_twice_its_share() -> None:
+    old = train_tree(depth=3)
+    fallen = Index.build(documents(), old).model.encode_documents(documents())["reached"][:, 0]
+    counts = np.bincount(fallen, minlength=8)
+    for crowded, limit in ((None, 12), (1, 1), (9, 9)):
+        grown = old.grow(documents(), crowded=crowded, steps=0, progress=False)
+        split = set(grown.config.shape.splits.tolist()) - set(old.config.shape.splits.tolist())
+        assert split == {7 + leaf for leaf in np.flatnonzero(counts > limit)}
+    assert old.grow(documents(), crowded=48, progress=False) is old
+
+
+def test_growing_is_recorded_and_survives_a_checkpoint(tmp_path) -> None:
+    old = train_tree(depth=3)
+    new = old.grow(questions(), leaves=["LLL"], steps=3, batch_size=8, progress=False)
+    again = new.prune(questions(), columns=5, progress=False)
+    assert again.record.data == old.record.data
+    assert [(c["change"], c["leaves before"], c["leaves"]) for c in again.record.changes] == [
+        ("grown", 8, 9),
+        ("pruned", 9, 5),
+    ]
+    assert new.record.changes[0]["steps"] == 3
+    assert new.record.metrics["ndcg@10 at level 4"] == new.record.metrics["ndcg@10"]
+    again.save_pretrained(tmp_path / "ckpt")
+    loaded = load_model(tmp_path / "ckpt")
+    assert (loaded.config, loaded.record, loaded.fingerprint) == (
+        again.config,
+        again.record,
+        again.fingerprint,
+    )
+    index = Index.build(documents(), loaded)
+    hit = index.search("where does the red owl live?", k=1, level="auto")[0]
+    assert sum(part.value for part in hit.explain().parts) == pytest.approx(hit.score, abs=1e-5)
+
+
+def test_growing_refuses_what_it_cannot_split() -> None:
+    with pytest.raises(ConfigError, match=r"'LL' is no leaf of this tree: its leaves are 'LLLLL'"):
+        tree().grow(pairs(), leaves=["LL"])
+    with pytest.raises(ConfigError, match=r"write \['LLLLL'\]"):
+        tree().grow(pairs(), leaves="LLLLL")
+    with pytest.raises(ConfigError, match="crowded must be at least 1, got 0"):
+        tree().grow(pairs(), crowded=0)
+    with pytest.raises(ConfigError, match="'step'.*Did you mean 'steps'"):
+        tree().grow(pairs(), step=3)
+    for propagation, options in (("learned", {}), ("none", {"schedule": "constant"})):
+        model = train_tree(steps=0, depth=2, propagation=propagation, **options)
+        for change in (model.grow, model.prune):
+            with pytest.raises(ConfigError, match=f"'{propagation}'.*propagation='product'"):
+                change(pairs())
+    deepest = Tree(TreeConfig(depth=14, width=4, closed=closed_over(range(0, 2**13, 1))[1]))
+    assert deepest.config.depth == 14
+
+
+def test_a_leaf_on_the_deepest_level_stays() -> None:
+    way = [node_of("L" * turns) for turns in range(14)]
+    depth, closed = closed_over(way)
+    config = TreeConfig(depth=depth, closed=closed, width=48)
+    deep = TreeModel(config, FakeEncoder(48), Tree(config))
+    with pytest.raises(ConfigError, match="level 14, the deepest"):
+        deep.grow(pairs(), leaves=["L" * 14])
+    grown = deep.grow(documents(), crowded=1, steps=0, progress=False)
+    assert grown.config.depth == 14
+
+
+def test_new_directions_are_the_widest_unused_ones() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scale = torch.tensor([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0])
+    x = torch.randn(500, 8, generator=generator) * scale
+    used = torch.eye(8)[[0, 2, 2]] * 3
+    found = unused_directions(used, x, 12, generator)
+    assert found.shape == (12, 8)
+    torch.testing.assert_close(found.norm(dim=1), torch.ones(12))
+    assert float((found[:6] @ used.T).abs().max()) < 1e-5, "six are left"
+    assert [int(row.abs().argmax()) for row in found[:3]] == [1, 3, 4]
+    torch.testing.assert_close(found[:6] @ found[:6].T, torch.eye(6), atol=1e-5, rtol=0)
+    assert unused_directions(torch.eye(8), x, 3, generator).shape == (3, 8)
+
+
+RAGGED = st.builds(
+    lambda picks: closed_over({a for pick in picks for a in ancestors(pick)}),
+    st.lists(st.integers(0, 62), min_size=1, max_size=12),
+)
+
+
+def ancestors(node: int) -> list[int]:
+    """The node and those above it."""
+    return [(node + 1 >> up) - 1 for up in range(level_of(node) + 1)]
+
+
+@settings(deadline=None)
+@given(RAGGED, st.integers(0, 1000), st.data())
+def test_pruning_sums_columns(made: tuple, seed: int, data: st.DataObject) -> None:
+    shape = Shape(*made)
+    draw = torch.Generator().manual_seed(seed)
+    q, d = (torch.rand(n, shape.leaves, generator=draw).softmax(1) for n in (3, 9))
+    order = _order(shape, q, d, False)
+    assert sorted(order) == shape.splits.tolist()
+    assert all(order.index(node) < order.index((node - 1) // 2) for node in order if node)
+    kept = order[data.draw(st.integers(0, len(order) - 1)) :]
+    config = TreeConfig(depth=shape.depth, closed=shape.closed, width=4)
+    smaller = config.replace(**dict(zip(("depth", "closed"), closed_over(kept), strict=True)))
+    whole = Tree(config)
+    torch.nn.init.normal_(whole.linear.directions, generator=draw)
+    states = States(torch.randn(5, 4, generator=draw))
+    with torch.no_grad():
+        expected = _folded(whole(states), shape, kept)
+        torch.testing.assert_close(reshaped(whole, smaller)(states), expected)
+
+
+def test_a_split_that_tells_nothing_apart_is_cut_first() -> None:
+    shape = Shape(3)
+    draw = torch.Generator().manual_seed(0)
+    q, d = (torch.rand(n, 8, generator=draw) + 0.01 for n in (4, 30))
+    q[:, 5], d[:, 5] = 0.0, 0.0  # everything goes left at RL
+    q, d = q / q.sum(1, keepdim=True), d / d.sum(1, keepdim=True)
+    assert _order(shape, q, d, False)[0] == node_of("RL")
+
+
+def test_pruning_keeps_the_quality_it_is_told_to() -> None:
+    model = train_tree(depth=5, steps=60)
+    before = model.record.metrics
+    assert model.prune(questions(), tolerance=0.0, progress=False).record.metrics.get("ndcg@10", 0) >= 0
+    sizes = []
+    for tolerance in (0.0, 0.05, 0.3, 1.0):
+        pruned = model.prune(questions(), tolerance=tolerance, progress=False)
+        sizes.append(pruned.config.leaves)
+        quality = {
+            m: m.prune(questions(), columns=m.config.leaves, progress=False) is m for m in (model, pruned)
+        }
+        assert all(quality.values()), "nothing to cut is the same model"
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == 2
+    assert before == model.record.metrics
+    with pytest.raises(ConfigError, match="columns must be between 2 and 32, got 33"):
+        model.prune(questions(), columns=33)
+
+
+def test_data_without_queries_is_refused() -> None:
+    bare = RetrievalData("bare", documents(), {}, {})
+    with pytest.raises(InputError, match=r"bare has no held-out queries"):
+        tree().prune(bare)
+    with pytest.raises(InputError, match=r"bare has no training pairs"):
+        tree().grow(bare)
+
+
+def test_an_index_is_copied_for_the_grown_model(tmp_path) -> None:
+    index = Index.build(documents(), tree())
+    grown = tree().grow(documents(), crowded=1, steps=0, progress=False)
+    copy = index.copy_to(tmp_path / "copy", model=grown, progress=False)
+    fresh = Index.build(documents(), grown)
+    asked = [query for query, _ in pairs()[:5]]
+    assert copy.search(asked, k=48) == fresh.search(asked, k=48)
+    assert Index.open(tmp_path / "copy").model.fingerprint == grown.fingerprint
+    assert index.model is tree(), "the index itself stays as it is"
+
+    class Broken(TreeModel):
+        def encode_documents(self, documents):
+            raise InputError("no")
+
+    broken = Broken(grown.config, grown.encoder, grown.module)
+    with pytest.raises(InputError, match="no"):
+        index.copy_to(tmp_path / "other", model=broken)
+    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
