@@ -76,7 +76,7 @@ def test_every_family_is_measured_and_only_what_is_missing(
     pytest.importorskip("bm25s")
     out = tmp_path / "quality.md"
     first = run(folder, out, "BM25", "encoder*", "tree", "GMM, leaf probabilities", "k-means*")
-    assert len(first) == 6
+    assert len(first) == 7
     assert run(folder, out, "encoder*", "tree") == first
     assert run(folder, out, "tree", seeds=2) == [*first, ("tree", 1)]
     out.write_text("Read this first.\n" + out.read_text())

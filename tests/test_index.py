@@ -568,7 +568,7 @@ def mixed_by_hand(index: Index, model: Model, query: str, lexical: float) -> lis
         keys = [view.key_of(id) for id in pure.ids[0]]
         words = view.shared(query, keys).scores
     rows = [
-        (-((1 - lexical) * own + lexical * scale * float(word)), -own, key, id)
+        (-((1 - lexical) * own + lexical * scale * float(word) ** 1.5), -own, key, id)
         for own, word, key, id in zip(pure.scores[0], words, keys, pure.ids[0], strict=True)
     ]
     return [(id, -score) for score, _, _, id in sorted(rows)]
@@ -646,7 +646,8 @@ def test_a_weight_that_cannot_be_is_refused(index: Index, model: Model) -> None:
 
 
 def test_the_language_of_words_is_kept(model: Model, tmp_path) -> None:
-    index = Index.build(["Das Haus steht.", "Viele Häuser stehen.", "Ein Boot."], model, tmp_path / "i", language="german")
+    texts = ["Das Haus steht.", "Viele Häuser stehen.", "Ein Boot."]
+    index = Index.build(texts, model, tmp_path / "i", language="german")
     assert len(index.search("haus", k=3, lexical=1, threshold=1e-6)) == 2
     index.close()
     for opened in (Index.open(tmp_path / "i"), Index.open_or_create(tmp_path / "i", model)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PalmetteRetriever"]
 
-CALL = ("k", "filter", "score_threshold", "explain")
+CALL = ("k", "filter", "score_threshold", "lexical", "explain")
 
 
 class PalmetteRetriever(Batching, Writing, Loading):
@@ -79,7 +79,9 @@ class PalmetteRetriever(Batching, Writing, Loading):
         k: How many documents; all of them when fewer match.
         filter: Conditions on metadata, applied before ranking. Those of a call narrow it and cannot widen it,
             so that it keeps tenants apart.
-        score_threshold: Leave out documents that score less.
+        score_threshold: Leave out documents that score less, by the score that ``lexical`` makes.
+        lexical: How much words count beside the method: 0 (not at all) … 1 (words alone), ``"auto"`` for what the
+            checkpoint has learned; ``None`` for palmette's default.
         score_key: Metadata key for the score; ``None`` for none (a document is then equal under all queries).
         explain: Say of every document why it was found.
         search_options: Options of the checkpoint's method, such as ``{"level": 6}``.
@@ -98,6 +100,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
     k: int = Field(default=4, ge=1)
     filter: dict[str, JsonValue] | None = None
     score_threshold: float | None = None
+    lexical: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] | None = None
     score_key: str | None = "score"
     explain: bool = False
     search_options: dict[str, JsonValue] = Field(default_factory=dict)
@@ -234,6 +237,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
         k: int | None = None,
         filter: dict[str, Any] | None = None,
         score_threshold: float | None = None,
+        lexical: float | Literal["auto"] | None = None,
         explain: bool = False,
         **options: Any,
     ) -> list[list[Hit]]:
@@ -247,6 +251,9 @@ class PalmetteRetriever(Batching, Writing, Loading):
         }
         threshold = self.score_threshold if score_threshold is None else score_threshold
         k = self.k if k is None else k
+        words = self.lexical if lexical is None else lexical
+        if words is not None:
+            how["lexical"] = words
         return index.search(queries, k, filter=filter, threshold=threshold, explain=explain, **how)
 
     def _found(self, queries: list[str], *, explain: bool | None = None, **call: Any) -> list[list[Document]]:

@@ -13,6 +13,7 @@ from palmette.baselines import BM25, EncoderBaseline
 from palmette.data import RetrievalData, Split, load_data
 from palmette.errors import InputError
 from palmette.index import Index
+from palmette.lexical import Lexical
 from palmette.metrics import score_run
 from palmette.model import Model
 from palmette.report import Report, Row
@@ -34,6 +35,7 @@ def evaluate(
     data: Any,
     *,
     split: str = "test",
+    lexical: Lexical = 0.0,
     baselines: bool = False,
     progress: bool | None = None,
     **options: Any,
@@ -44,6 +46,7 @@ def evaluate(
         model: What to measure.
         data: Anything :func:`palmette.load_data` reads, with judgements.
         split: Which of them.
+        lexical: How much words count beside the method; by default the method is measured alone.
         baselines: Put the untrained encoder (exact search) and BM25 beside it.
         progress: Progress bars; ``None`` shows them on a terminal.
         options: Search options of the method, such as ``level=``.
@@ -52,7 +55,10 @@ def evaluate(
     loaded = load_data(data)
     judged = _judged(loaded, split)
     systems: list[tuple[str, Callable[[], Search]]] = [
-        (_label(model, options), lambda: _model_search(model, loaded, progress, options))
+        (
+            _label(model, {**_named(lexical), **options}),
+            lambda: _model_search(model, loaded, progress, lexical, options),
+        )
     ]
     if baselines:
         systems.append((f"encoder {model.encoder.name}", lambda: _encoder_search(model, loaded, progress)))
@@ -71,16 +77,19 @@ def evaluate_index(
     qrels: Mapping[str, Mapping[str, int]],
     *,
     filter: Filter | None = None,
+    lexical: Lexical = 0.0,
     **options: Any,
 ) -> Row:
-    """Measure an index as it stands, on queries and judgements by document id."""
+    """Measure an index as it stands, on queries and judgements by document id; see :func:`evaluate`."""
     asked = {id: text for id, text in queries.items() if id in qrels}
     if not asked:
         raise InputError(f"none of the {len(queries)} queries is judged: qrels name {list(qrels)[:3]}")
 
     judged = Split("queries", asked, {id: dict(qrels[id]) for id in asked})
     return _measure(
-        _label(index.model, options), lambda: _ranker(index, {"filter": filter, **options}), judged
+        _label(index.model, {**_named(lexical), **options}),
+        lambda: _ranker(index, {"filter": filter, "lexical": lexical, **options}),
+        judged,
     )
 
 
@@ -96,12 +105,17 @@ def _label(model: Model, options: Mapping[str, Any]) -> str:
     return f"{model.method} ({chosen})" if chosen else model.method
 
 
+def _named(lexical: Lexical) -> dict[str, Any]:
+    """For the label: nothing where the method is alone."""
+    return {} if lexical == 0 else {"lexical": lexical}
+
+
 def _model_search(
-    model: Model, data: RetrievalData, progress: bool | None, options: Mapping[str, Any]
+    model: Model, data: RetrievalData, progress: bool | None, lexical: Lexical, options: Mapping[str, Any]
 ) -> Search:
     index = Index.in_memory(model)
     index.add(data.corpus, progress=progress)
-    return _ranker(index, options)
+    return _ranker(index, {"lexical": lexical, **options})
 
 
 def _ranker(index: Index, options: Mapping[str, Any]) -> Search:

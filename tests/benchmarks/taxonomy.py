@@ -3,7 +3,7 @@
     python tests/benchmarks/taxonomy.py toy
     python tests/benchmarks/taxonomy.py dimensions
     python tests/benchmarks/taxonomy.py wordnet FOLDER --rows default regular --dimensions 16 32 64 --seeds 0 1 2
-    python tests/benchmarks/taxonomy.py strength FOLDER
+    python tests/benchmarks/taxonomy.py strength [FOLDER]
     python tests/benchmarks/taxonomy.py hyperbolic FOLDER
     python tests/benchmarks/taxonomy.py unseen FOLDER --encoder packaged:all-MiniLM-L6-v2
     python tests/benchmarks/taxonomy.py graded CHORUS_ICECAT --encoder packaged:all-MiniLM-L6-v2
@@ -146,7 +146,6 @@ def table(args: argparse.Namespace) -> None:
     for dimension in args.dimensions:
         for name in args.rows or ROWS:
             for seed in args.seeds:
-                options = ROWS[name] | ({} if args.strength is None else {"correction": args.strength})
                 model = tables(
                     tree,
                     dimension=dimension,
@@ -156,7 +155,7 @@ def table(args: argparse.Namespace) -> None:
                     batch_size=args.batch_size,
                     learning_rate=args.rate,
                     seed=seed,
-                    **options,
+                    **ROWS[name],
                 )
                 metrics = model.record.metrics
                 cut = [f"{100 * metrics[f'cut {what}']:.1f}" for what in ("precision", "recall")]
@@ -165,11 +164,12 @@ def table(args: argparse.Namespace) -> None:
 
 
 def strength(args: argparse.Namespace) -> None:
-    """Recall over the strength of the correction."""
+    """Recall over the strength of the correction: on WordNet, or on the toy where no folder is given."""
     for value in (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1):
-        args.strength, args.rows = value, ["default"]
+        ROWS["curve"] = ROWS["corrected only"] | {"correction": value}
+        args.rows = ["curve"]
         print(f"\nstrength {value}")
-        table(args)
+        (table if args.folder else toy)(args)
 
 
 def hyperbolic(args: argparse.Namespace) -> None:
@@ -285,7 +285,15 @@ def graded(args: argparse.Namespace) -> None:
     data = load_data(args.folder)
     judged = data.qrels["test"]
     print("| | exact R@100 | R@1000 | substitute R@100 | R@1000 |\n|---|---:|---:|---:|---:|", flush=True)
-    for name, options in {"untrained": {"steps": 0, "documents": "text", "dimension": 384}, **ROWS}.items():
+    rows = {
+        "untrained": {"steps": 0, "documents": "text", "dimension": 384},
+        "joint, plain softmax": PAPER,
+        "pretrain-finetune": ROWS["pretrain-finetune"],
+        "pretrain-finetune, same rate and T": ROWS["pretrain-finetune"]
+        | {"finetune_rate": 1.0, "finetune_multiplier": 1.0},
+        "joint, corrected": {},
+    }
+    for name, options in rows.items():
         scores = []
         for seed in args.seeds:
             given = {"dimension": 128, "steps": args.steps or 400, "batch_size": 512} | options
@@ -354,7 +362,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--batch-size", type=int, default=2048)
     parser.add_argument("--rate", type=float, default=1e-3)
-    parser.add_argument("--strength", type=float)
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--cache")

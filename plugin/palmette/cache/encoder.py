@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["CachedEncoder"]
 
 Floats = NDArray[np.float32]
+
+_BATCH = 1024  # vectors handed on at a time
 
 
 class CachedEncoder(Encoder):
@@ -47,6 +49,30 @@ class CachedEncoder(Encoder):
     ) -> Floats:
         """Pooled vectors [N, d], from the cache where they are known."""
         return self.cache.encode(self.encoder, texts, kind=kind, batch_size=batch_size, progress=progress)
+
+    def iter_states(
+        self,
+        texts: Sequence[str],
+        *,
+        kind: Kind = "document",
+        outputs: Sequence[Output] = ("pooled",),
+        batch_size: int | None = None,
+        progress: bool | None = False,
+        positions: Sequence[int] | None = None,
+    ) -> Iterator[tuple[NDArray[np.int64], States]]:
+        """Pooled vectors of documents from the cache; all else from the encoder."""
+        if tuple(outputs) != ("pooled",) or kind == "query":
+            how: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "positions": positions}
+            yield from self.encoder.iter_states(texts, kind=kind, outputs=outputs, **how)
+            return
+        import torch
+
+        from palmette.encoder import States
+
+        vectors = self.encode(texts, kind=kind, batch_size=batch_size, progress=progress)
+        for start in range(0, len(texts), _BATCH):
+            rows = np.arange(start, min(start + _BATCH, len(texts)))
+            yield rows, States(torch.from_numpy(vectors[rows]).to(self.device))
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Queries are asked once: they bypass the cache."""

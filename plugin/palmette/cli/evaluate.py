@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from palmette.cli.parser import example, options_of
+from palmette.cli.parser import example, options_of, read_lexical
 from palmette.errors import ConfigError
 
 TAKES_OPTIONS = True
@@ -20,6 +20,12 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("--split", default="test", help="which judgements")
     command.add_argument(
         "--baselines", action="store_true", help="measure the untrained encoder and BM25 beside it"
+    )
+    command.add_argument(
+        "--lexical",
+        default=0.0,
+        type=read_lexical,
+        help="how much words count: 0 (the method alone) … 1, or auto",
     )
     command.add_argument(
         "--card", action="store_true", help="write the table into the checkpoint's README.md"
@@ -49,6 +55,7 @@ def run(args: argparse.Namespace) -> None:
         load_data(args.data, titles=not args.no_titles),
         split=args.split,
         baselines=args.baselines,
+        lexical=args.lexical,
         progress=False if args.quiet else None,
         **options_of(args.extra),
     )

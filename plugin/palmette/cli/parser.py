@@ -11,7 +11,7 @@ from typing import Any
 from palmette import __version__
 from palmette.errors import ConfigError
 
-__all__ = ["build_parser", "example", "options_of", "parse", "read_filter"]
+__all__ = ["build_parser", "example", "options_of", "parse", "read_filter", "read_lexical"]
 
 COMMANDS = {
     "train": "train a model on your documents or pairs",
@@ -120,6 +120,14 @@ def read_filter(text: str | None) -> dict[str, Any] | None:
     if not isinstance(loaded, dict):
         raise ConfigError(f"--filter must be a JSON object, got {text!r}")
     return loaded
+
+
+def read_lexical(text: str) -> float | str:
+    """A weight of words, or ``auto``; the search checks its range."""
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError as error:
+        raise ConfigError(f"--lexical must be a number from 0 to 1, or auto, got {text!r}") from error
 
 
 def example(command: argparse.ArgumentParser, text: str) -> None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from palmette.cli.parser import example, options_of, read_filter
+from palmette.cli.parser import example, options_of, read_filter, read_lexical
 from palmette.types import Hit
 
 TAKES_OPTIONS = True
@@ -20,6 +20,9 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("-k", type=int, default=5, help="how many documents")
     command.add_argument("--filter", help="conditions on metadata, as JSON")
     command.add_argument("--threshold", type=float, help="leave out documents that score less")
+    command.add_argument(
+        "--lexical", default=None, help="how much words count: 0 … 1, or auto", type=read_lexical
+    )
     command.add_argument("--explain", action="store_true", help="say why each document matched")
     command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
     command.add_argument("--json", action="store_true", help="print JSON")
@@ -28,6 +31,7 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
         'palmette search my-index "how do I copy a folder?" -k 5 --explain\n'
         'palmette search my-index "copy a folder" --level 6            a coarser level of the tree\n'
         """palmette search my-index "copy" --filter '{"module": "shutil"}'\n"""
+        'palmette search my-index "error 0x80070005" --lexical 0.8      words count more\n'
         'palmette search my-index "first question" "second question" --json\n\n'
         "Options of the method, such as --level for a tree, are passed on.",
     )
@@ -38,6 +42,8 @@ def run(args: argparse.Namespace) -> None:
     from palmette.index import Index
 
     options = options_of(args.extra)
+    if args.lexical is not None:
+        options["lexical"] = args.lexical
     with Index.open(args.index, device=args.device) as index:
         results = index.search(
             args.query, args.k, filter=read_filter(args.filter), threshold=args.threshold, **options

@@ -97,7 +97,7 @@ def _facts(
     config: Mapping[str, Any], encoder: Mapping[str, Any], record: Mapping[str, Any], data: str
 ) -> Iterable[tuple[str, str]]:
     """The rows of the table at the top."""
-    yield "Options", ", ".join(f"`{name}={value!r}`" for name, value in config.items()) or "none"
+    yield "Options", ", ".join(f"`{name}={_brief(value)}`" for name, value in config.items()) or "none"
     revision = f" at `{encoder['revision']}`" if encoder.get("revision") else ""
     yield "Encoder, frozen", f"`{encoder.get('name', 'not recorded')}`{revision}"
     sizes = [f"{record[name]:,} {name}" for name in ("documents", "pairs") if record.get(name)]
@@ -105,6 +105,13 @@ def _facts(
     yield "Training data", ", ".join([data, *sizes, *labels])
     if record.get("steps"):
         yield "Training", f"{record['steps']:,} steps, {record.get('seconds', 0):,.0f} s"
+    for change in record.get("changes", ()):
+        yield "Changed since", ", ".join(f"{name}: {value}" for name, value in change.items())
+
+
+def _brief(value: object) -> str:
+    """A value for a table; of a long list only how many."""
+    return f"[{len(value)} values]" if isinstance(value, list) and len(value) > 16 else repr(value)
 
 
 def _by_level(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:

@@ -45,7 +45,9 @@ class _Question:
         weight, chosen = check_lexical(lexical), model.options(options)
         if isinstance(asked, np.ndarray):
             if weight not in ("auto", 0):
-                raise ConfigError(f"lexical={weight!r} needs the words of a query: search with its text, or lexical=0")
+                raise ConfigError(
+                    f"lexical={weight!r} needs the words of a query: search with its text, or lexical=0"
+                )
             vectors = check_embeddings(asked, model.encoder.dimension)
             return cls(model, model.encode_embeddings(vectors), chosen)
         texts, mix = check_queries(asked), model.mix(chosen, weight)

@@ -18,7 +18,27 @@ __all__ = ["WEIGHTS", "calibrated", "scale_of"]
 
 LIFT = 2.5
 """What full agreement in words is worth, in distances of a query's best document from the average one."""
-WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9, 1.0)
+WEIGHTS = (
+    0.0,
+    0.05,
+    0.1,
+    0.15,
+    0.2,
+    0.25,
+    0.3,
+    0.35,
+    0.4,
+    0.45,
+    0.5,
+    0.55,
+    0.6,
+    0.65,
+    0.7,
+    0.75,
+    0.8,
+    0.9,
+    1.0,
+)
 K = 10
 
 
@@ -38,10 +58,16 @@ def calibrated(method: Floats, words: Floats, judgements: Judgements | None) -> 
     if judgements is None:
         return plain
     rated = judgements.relevant > 0
-    quality = np.stack([_ndcg(plain.replace(weight=w), method, words, judgements)[rated] for w in WEIGHTS])  # [W, Q]
+    quality = np.stack(
+        [_ndcg(plain.replace(weight=w), method, words, judgements)[rated] for w in WEIGHTS]
+    )  # [W, Q]
     best = quality.mean(axis=1).argmax()
     behind = quality[best] - quality  # [W, Q]
-    error = behind.std(axis=1, ddof=1) / np.sqrt(rated.sum()) if rated.sum() > 1 else np.full(len(WEIGHTS), np.inf)
+    error = (
+        behind.std(axis=1, ddof=1) / np.sqrt(rated.sum())
+        if rated.sum() > 1
+        else np.full(len(WEIGHTS), np.inf)
+    )
     close = np.flatnonzero(behind.mean(axis=1) <= error)
     weight = min((WEIGHTS[at] for at in close), key=lambda w: abs(w - plain.weight))
     return plain.replace(weight=weight)

@@ -23,7 +23,9 @@ def mixed(own: Explanation, words: Sequence[str], shares: Sequence[float], mix: 
     parts += [Part(f"word {word!r}", value, {"word": word}) for word, value in added.items()]
     score = (1 - mix.weight) * own.score + sum(added.values())
     best = sorted(added, key=lambda word: -added[word])[:SHOWN]
-    listed = ", ".join(f"{word} (+{added[word]:.3f})" for word in best) + (", …" if len(added) > SHOWN else "")
+    listed = ", ".join(f"{word} (+{added[word]:.3f})" for word in best) + (
+        ", …" if len(added) > SHOWN else ""
+    )
     text = f"score {score:.3f}: words in common: {listed or 'none'}; {1 - mix.weight:.0%} of: {own.text}"
     found = {"weight": mix.weight, "scale": mix.scale, "words": added}
     return Explanation(score, parts, text, {**own.detail, "lexical": found})

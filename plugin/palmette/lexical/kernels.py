@@ -25,7 +25,7 @@ def add_word(
 def best_rows(scores: Floats, rows: Rows, k: int) -> Rows:
     """The ``k`` of ``rows`` (rising) with the highest positive scores, best first, the lower row among equals."""
     kept: Rows = _compiled()[1](scores, rows, min(k, len(rows)))
-    return kept[np.lexsort((kept, -scores[kept]))]
+    return kept
 
 
 @functools.cache
@@ -55,38 +55,13 @@ def _add(rows: Any, counts: Any, norms: Any, weight: Any, scores: Any) -> None:
 
 
 def _best(scores: Any, rows: Any, k: Any) -> Any:
-    heap = np.empty(k, np.int64)  # rows; at the top the one that goes first
-    size = 0
+    held = np.empty(2 * k, np.int64)  # when it is full, the better half stays
+    size, floor = 0, np.float32(0)
     for row in rows:
-        score = scores[row]
-        if score <= 0:
-            continue
-        if size < k:
-            at, size = size, size + 1
-            heap[at] = row
-            while at > 0:  # up: a later row among equals counts as worse, and comes later anyway
-                above = (at - 1) // 2
-                if scores[heap[above]] < score or (scores[heap[above]] == score and heap[above] > row):
-                    break
-                heap[at] = heap[above]
-                heap[above] = row
-                at = above
-        elif score > scores[heap[0]]:
-            at = 0
-            while True:
-                below = 2 * at + 1
-                if below >= size:
-                    break
-                other = below + 1
-                if other < size:
-                    a, b = heap[below], heap[other]
-                    if scores[b] < scores[a] or (scores[b] == scores[a] and b > a):
-                        below = other
-                child = heap[below]
-                if scores[child] < score or (scores[child] == score and child > row):
-                    heap[at] = child
-                    at = below
-                else:
-                    break
-            heap[at] = row
-    return heap[:size].copy()
+        if scores[row] > floor:
+            held[size] = row
+            size += 1
+            if size == 2 * k:
+                held[:k] = held[np.argsort(-scores[held], kind="mergesort")[:k]]  # earlier ones among equals
+                size, floor = k, scores[held[k - 1]]
+    return held[np.argsort(-scores[held[:size]], kind="mergesort")[:k]]

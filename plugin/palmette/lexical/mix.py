@@ -45,11 +45,11 @@ class Mix(Config):
         if not 0 < self.scale < float("inf"):
             raise ConfigError(f"words: scale must be a positive number, got {self.scale!r}")
 
-
     def score(self, method: Numbers, words: Numbers) -> Numbers:
         """The mixed score, in float64."""
         words = np.asarray(words, np.float64)
-        return (1 - self.weight) * np.asarray(method, np.float64) + self.worth(words) * words
+        mixed: Numbers = (1 - self.weight) * np.asarray(method, np.float64) + self.worth(words) * words
+        return mixed
 
     def worth(self, words: Numbers) -> Numbers:
         """What each part of the words' share adds: parts of a share times this add up to its part of the score."""
@@ -63,7 +63,9 @@ def check_lexical(value: object) -> Lexical:
         return "auto"
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not number or not 0 <= float(value) <= 1:  # type: ignore[arg-type]
-        raise ConfigError(f"lexical must be a number from 0 (no words) to 1 (words alone), or 'auto'; got {value!r}")
+        raise ConfigError(
+            f"lexical must be a number from 0 (no words) to 1 (words alone), or 'auto'; got {value!r}"
+        )
     return float(value)  # type: ignore[arg-type]
 
 

@@ -144,7 +144,9 @@ def _piece(parts: Sequence[tuple[Postings, Rows]], terms: NDArray[np.uint64]) ->
         span = slice(int(part.starts[first]), int(part.starts[last]))
         row = new[part.rows[span]]
         kept = row >= 0
-        word = np.repeat(np.searchsorted(terms, part.terms[first:last]), np.diff(part.starts[first : last + 1]))
+        word = np.repeat(
+            np.searchsorted(terms, part.terms[first:last]), np.diff(part.starts[first : last + 1])
+        )
         words.append(word[kept])
         rows.append(row[kept].astype(np.int32))
         counts.append(part.counts[span][kept])

@@ -51,7 +51,8 @@ class Analyser:
 
     def words(self, text: str) -> list[Word]:
         """The words of a text in their order, repeated as they are."""
-        known, found = self._known, []
+        known = self._known
+        found: list[Word] = []
         for chunk in _CHUNK.findall(text if text.isascii() else unicodedata.normalize("NFKC", text)):
             words = known.get(chunk)
             if words is None:

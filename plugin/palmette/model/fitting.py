@@ -52,5 +52,6 @@ def fit(
     run: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume, "progress": progress}
     trained = cls.run(task, training, label=f"Training the {cls.method} model", **run)
     model = cls(config, coder, task.module, record=Record.after(loaded, training, task, trained))
+    model.learned(task)
     model.mixes = learn_mixes(model, loaded, coder, store, seed=training.seed, progress=progress)
     return model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -50,7 +49,9 @@ class _Sample(NamedTuple):
         others = np.setdiff1d(np.arange(len(data.corpus)), needed)
         extra = draw.permutation(others)[: max(0, DOCUMENTS - len(needed))]
         documents = np.sort(np.concatenate([needed, extra]))
-        flat = [(at, data.rows[id], grade) for at, (_, known) in enumerate(chosen) for id, grade in known.items()]
+        flat = [
+            (at, data.rows[id], grade) for at, (_, known) in enumerate(chosen) for id, grade in known.items()
+        ]
         at, row, grade = (np.array(column) for column in zip(*flat, strict=True))
         known = Judgements.of(len(chosen), len(documents), at, np.searchsorted(documents, row), grade)
         trusted = data.labelled and split == "dev" and bool((known.relevant > 0).any())
@@ -70,6 +71,10 @@ def learn_mixes(
 
     ``frozen`` is the encoder as it was given: if the model still has it, ``cache`` knows most of the documents.
     """
+    if not model.calibrated() or not (data.qrels.get("dev") or data.qrels.get("train")):
+        return {"": Mix(weight=0.0)}  # words have no say, or there is nothing to learn their weight from
+    if not model.calibrated():
+        return {}
     sample, encoder = _Sample.of(data, seed), model.encoder
     if encoder is frozen:
         model.encoder = CachedEncoder(encoder, cache)

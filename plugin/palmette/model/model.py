@@ -14,6 +14,7 @@ A method (``methods/<name>/``) subclasses :class:`Model` once and says
 ``encode_queries``    texts → query arrays (and ``encode_embeddings``, where an encoder's vector is enough)
 ``search``            query arrays + a view of the index → keys and scores
 ``explain``           one query, one document → parts that add up to the score ``search`` gave
+``learned``           what is kept of a training besides weights, where a method needs it
 ``files``/``restore``  what a checkpoint keeps besides config and weights, where a method needs it
 ====================  =========================================================================================
 
@@ -44,8 +45,8 @@ from palmette.hub import (
     render_card,
     save_checkpoint,
 )
-from palmette.model.fitting import fit
 from palmette.lexical.mix import Lexical, Mix, options_key
+from palmette.model.fitting import fit
 from palmette.model.loading import load
 from palmette.record import Record
 from palmette.report import SHOWN, Report
@@ -170,8 +171,11 @@ class Model(ABC):
         return options
 
     def calibrated(self) -> Sequence[Any]:
-        """The options of which :attr:`mixes` are learned in training: the defaults first."""
+        """The options of which :attr:`mixes` are learned in training; empty where words are no help."""
         return [self.search_class()]
+
+    def learned(self, task: Any) -> None:  # noqa: B027 (most methods keep nothing more)
+        """Keep what a training has shown besides the weights, such as topics (``files`` then writes it)."""
 
     def files(self) -> dict[str, bytes]:
         """What a checkpoint keeps besides config and weights (a vocabulary, an edge list): JSON or text by name."""
@@ -339,9 +343,10 @@ class Model(ABC):
             )
         if lexical == 0 or not self.additive(options):
             return None
-        known = self.mixes.get(options_key(self.scored_alike(options))) or self.mixes.get("") or Mix()
-        chosen = known if lexical == "auto" else known.replace(weight=lexical)
-        return chosen if chosen.weight else None
+        learned = self.mixes.get(options_key(self.scored_alike(options))) or self.mixes.get("")
+        own = learned.weight if learned else 0.0
+        weight = own if lexical == "auto" else lexical
+        return (learned or Mix()).replace(weight=weight) if weight else None
 
     def score(self, query: str, documents: Sequence[Document], **options: Any) -> list[float]:
         """The score of each document for a query, in the order given: reranking without an index.

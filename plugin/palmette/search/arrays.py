@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +25,24 @@ class ArrayView:
     def __init__(self, arrays: Mapping[str, NDArray[np.generic]], documents: Sequence[Document] = ()) -> None:
         self.arrays = arrays
         self.given = documents
-        self.count = len(next(iter(arrays.values())))
+        self._keys: Keys = np.arange(len(next(iter(arrays.values()))), dtype=np.int64)
 
     def __len__(self) -> int:
-        return self.count
+        return len(self._keys)
+
+    def within(self, keys: Keys) -> Self:
+        """The same arrays, of these rows alone (rising)."""
+        narrowed = copy.copy(self)
+        narrowed._keys = keys
+        return narrowed
 
     def nearest(self, probe: Probe, k: int) -> Found:
         """The ``k`` best rows of every query."""
         data = searchable(self.arrays[probe.array], probe.fold)  # [N, d]
-        return top_k([(Block(data, self.keys()), None)], probe.queries, probe.metric, k, ExactEngine())
+        rows = None if len(self) == len(data) else self._keys
+        return top_k(
+            [(Block(data, np.arange(len(data))), rows)], probe.queries, probe.metric, k, ExactEngine()
+        )
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """The documents of these rows."""
@@ -48,8 +59,8 @@ class ArrayView:
 
     def key_of(self, id: str) -> int | None:
         """The row of a document."""
-        return next((row for row, document in enumerate(self.given) if document.key == id), None)
+        return next((row for row in self._keys.tolist() if self.given[row].key == id), None)
 
     def keys(self) -> Keys:
-        """All rows."""
-        return np.arange(self.count, dtype=np.int64)
+        """All rows, rising."""
+        return self._keys.copy()

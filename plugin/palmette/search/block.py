@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from palmette.search import kernels

@@ -21,7 +21,10 @@ __all__ = ["ExactEngine", "rank_within"]
 
 _TILE = 8192  # rows scored between two looks at the running threshold
 _MANY, _WIDE = 4096, 64  # rows and columns from which on columns are worth having
-_SHARE, _PER_HIT = 0.15, 50  # of the rows that must be wanted, and rows per hit: else comparing them is as fast
+_SHARE, _PER_HIT = (
+    0.15,
+    50,
+)  # of the rows that must be wanted, and rows per hit: else comparing them is as fast
 _ASKED = 16  # queries that are answered by comparing all rows first: a single search need not wait
 _WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
 
@@ -31,7 +34,9 @@ class ExactEngine:
 
     def propose(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Proposals:
         """Search ``rows`` (rising; ``None`` for all of them)."""
-        return self._narrowed(block, rows, queries, metric, k) or self._scanned(block, rows, queries, metric, k)
+        return self._narrowed(block, rows, queries, metric, k) or self._scanned(
+            block, rows, queries, metric, k
+        )
 
     def _narrowed(
         self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int

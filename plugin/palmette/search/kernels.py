@@ -91,7 +91,9 @@ def folded(stored: NDArray[Any], fold: int | tuple[int, ...]) -> NDArray[Any]:
     sums = np.empty((count, len(starts)), np.uint16 if fixed else np.float32)
     step = max(1, _PIECE // columns)
     for start in range(0, count, step):
-        piece = np.add.reduceat(stored[start : start + step], starts, axis=1, dtype=np.int64 if fixed else np.float64)
+        piece = np.add.reduceat(
+            stored[start : start + step], starts, axis=1, dtype=np.int64 if fixed else np.float64
+        )
         if fixed and piece.max() > np.iinfo(np.uint16).max:
             return folded(as_floats(stored), fold)
         sums[start : start + step] = piece

@@ -11,14 +11,9 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-from palmette.search.fixed import ONE
+__all__ = ["compare", "encode", "glance", "overlaps", "promising", "search"]
 
-__all__ = ["encode", "overlaps", "ranges", "search"]
-
-_ONE = float(ONE)
 _CHUNK = 32  # columns read between two looks at how many rows are left
-_SEEN = 0.55  # share of a query's mass after which the best rows of a first tile are compared
-_SPARE = 16  # rows compared then beyond the k that are asked for
 
 
 def _fast(loop: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,6 +53,12 @@ def overlaps(data: Any, rows: Any, queries: Any, out: Any) -> None:
 
 
 @_fast
+def _less(q: Any, x: Any) -> Any:
+    """(q − x)⁺ of bytes."""
+    return np.uint8(max(q, x) - x)
+
+
+@_fast
 def _shared(x: Any, query: Any) -> Any:
     kind = query.dtype.type
     total = kind(0)
@@ -67,20 +68,8 @@ def _shared(x: Any, query: Any) -> Any:
 
 
 @_fast
-def ranges(data: Any) -> Any:
-    """The lowest number of all, and the highest of each column [C]."""
-    low = data[0, 0]
-    high = data[0].copy()
-    for i in range(len(data)):
-        for j in range(data.shape[1]):
-            low = min(low, data[i, j])
-            high[j] = max(high[j], data[i, j])
-    return low, high
-
-
-@_fast
-def encode(data: Any, scale: Any, steps: Any, codes: Any) -> None:
-    """Rows of a tile [n, C] → codes [C, R]: the least with ``code · step`` not below the scaled number."""
+def encode(data: Any, scale: Any, codes: Any) -> None:
+    """Rows of a tile [n, C] → codes [C, R]: scaled numbers rounded up; 255 for whatever is above 254."""
     count, width = data.shape
     span = 64  # rows and columns turned over together, in a corner of the L1 cache
     corner = np.empty((span, span), np.uint8)
@@ -90,9 +79,8 @@ def encode(data: Any, scale: Any, steps: Any, codes: Any) -> None:
             right = min(left + span, width)
             for i in range(first, last):
                 for j in range(left, right):
-                    whole = np.int32(np.ceil(data[i, j] * scale))
-                    step = np.int32(steps[j])
-                    corner[j - left, i - first] = np.uint8((whole + step - 1) // step)
+                    up = np.ceil(np.float32(data[i, j]) * scale)
+                    corner[j - left, i - first] = np.uint8(min(up, np.float32(255)))
             for j in range(left, right):
                 codes[j, first:last] = corner[j - left, : last - first]
 
@@ -115,149 +103,152 @@ def _push(heap: Any, score: Any) -> None:
 
 
 @_fast
-def _add(codes: Any, steps: Any, columns: Any, asked: Any, lacked: Any) -> None:
-    """Add what each row surely lacks of some columns: lacked [n] += Σ (asked − code · step)⁺."""
+def _add(codes: Any, columns: Any, asked: Any, lacked: Any) -> None:
+    """Add what each row surely lacks of some columns: lacked [n] += Σ (asked − code)⁺."""
     n, c = len(lacked), 0
-    while c + 4 <= len(columns):
+    while c + 8 <= len(columns):  # eight streams keep the memory busy
         q0, q1, q2, q3 = asked[c], asked[c + 1], asked[c + 2], asked[c + 3]
-        j0, j1, j2, j3 = columns[c], columns[c + 1], columns[c + 2], columns[c + 3]
-        s0, s1, s2, s3 = steps[j0], steps[j1], steps[j2], steps[j3]
-        x0, x1, x2, x3 = codes[j0], codes[j1], codes[j2], codes[j3]
+        q4, q5, q6, q7 = asked[c + 4], asked[c + 5], asked[c + 6], asked[c + 7]
+        x0, x1, x2, x3 = (
+            codes[columns[c]],
+            codes[columns[c + 1]],
+            codes[columns[c + 2]],
+            codes[columns[c + 3]],
+        )
+        x4, x5, x6, x7 = (
+            codes[columns[c + 4]],
+            codes[columns[c + 5]],
+            codes[columns[c + 6]],
+            codes[columns[c + 7]],
+        )
         for i in range(n):
-            a0 = np.uint16(x0[i] * s0)
-            a1 = np.uint16(x1[i] * s1)
-            a2 = np.uint16(x2[i] * s2)
-            a3 = np.uint16(x3[i] * s3)
-            d01 = np.uint16(np.uint16(max(q0, a0) - a0) + np.uint16(max(q1, a1) - a1))
-            d23 = np.uint16(np.uint16(max(q2, a2) - a2) + np.uint16(max(q3, a3) - a3))
-            lacked[i] = np.uint16(lacked[i] + np.uint16(d01 + d23))
-        c += 4
+            a = np.uint16(np.uint16(_less(q0, x0[i])) + np.uint16(_less(q1, x1[i])))
+            b = np.uint16(np.uint16(_less(q2, x2[i])) + np.uint16(_less(q3, x3[i])))
+            d = np.uint16(np.uint16(_less(q4, x4[i])) + np.uint16(_less(q5, x5[i])))
+            e = np.uint16(np.uint16(_less(q6, x6[i])) + np.uint16(_less(q7, x7[i])))
+            lacked[i] = np.uint16(lacked[i] + np.uint16(np.uint16(a + b) + np.uint16(d + e)))
+        c += 8
     while c < len(columns):
-        q0, s0, x0 = asked[c], steps[columns[c]], codes[columns[c]]
+        q0, x0 = asked[c], codes[columns[c]]
         for i in range(n):
-            a0 = np.uint16(x0[i] * s0)
-            lacked[i] = np.uint16(lacked[i] + np.uint16(max(q0, a0) - a0))
+            lacked[i] = np.uint16(lacked[i] + np.uint16(_less(q0, x0[i])))
         c += 1
 
 
 @_fast
-def _promising(lacked: Any, done: Any, many: Any) -> Any:
-    """A number that at least ``many`` open rows lack no more than."""
-    bins = np.zeros(513, np.int64)
-    for i in range(len(lacked)):
-        bins[lacked[i] >> 7] += not done[i]
-    top, seen = 0, bins[0]
-    while seen < many and top < 512:
-        top += 1
-        seen += bins[top]
-    return min(((top + 1) << 7) - 1, 65535)
-
-
-@_fast
-def _compare(data: Any, begin: Any, lacked: Any, done: Any, query: Any, terms: Any, heap: Any, found: Any) -> Any:
-    """Score the open rows of a tile that may be among the best; returns how many, and how many of them are."""
-    most, margin, unit, limit = terms
-    rows, scores = found
-    compared = kept = 0
-    limit = min(limit, most - (heap[0] - margin) * _ONE)
-    for i in range(len(lacked)):
-        if lacked[i] <= limit and not done[i]:
-            done[i] = 1
-            compared += 1
-            score = _shared(data[begin + i], query) * unit
-            if score >= heap[0] - margin:
-                rows[kept], scores[kept] = begin + i, score
-                kept += 1
-                if score > heap[0]:
-                    _push(heap, score)
-                    limit = min(limit, most - (heap[0] - margin) * _ONE)
-    return compared, kept
-
-
-@_fast
-def _narrow(codes: Any, steps: Any, order: Any, asked: Any, start: Any, goal: Any, lacked: Any) -> Any:
-    """Read columns from ``start`` on, until ``goal`` is met; returns where it stopped.
-
-    The goal is (mass, limit, rows): so much of the query read, or so few rows that lack no more than the limit.
-    """
-    mass, limit, few = goal
+def _narrow(
+    codes: Any, order: Any, asked: Any, start: Any, stop: Any, limit: Any, few: Any, lacked: Any
+) -> Any:
+    """Read columns from ``start`` to ``stop``, until ``few`` rows lack no more than ``limit``; returns how far."""
     bar = np.uint16(min(max(np.floor(limit), 0), 65535))
-    c, seen = start, np.int64(0)
-    for j in range(start):
-        seen += asked[j]
-    while c < len(order) and asked[c] > 0:
-        stop = min(c + _CHUNK, len(order))
-        _add(codes, steps, order[c:stop], asked[c:stop], lacked)
-        for j in range(c, stop):
-            seen += asked[j]
-        c = stop
-        left = 0
+    c = start
+    while c < stop:
+        end = min(c + _CHUNK, stop)
+        _add(codes, order[c:end], asked[c:end], lacked)
+        c, left = end, 0
         for i in range(len(lacked)):
             left += lacked[i] <= bar
-        if left <= few or seen >= mass:
+        if left <= few:
             break
     return c
 
 
 @_fast
+def glance(codes: Any, order: Any, asked: Any, stops: Any, lacked: Any) -> None:
+    """Begin with each query's heaviest columns, over some tiles: lacked [Q, rows]."""
+    size = codes.shape[2]
+    for t in range(len(codes)):
+        begin, end = t * size, min((t + 1) * size, lacked.shape[1])
+        for q in range(len(order)):
+            _narrow(codes[t], order[q], asked[q], 0, stops[q], 0.0, -1, lacked[q, begin:end])
+
+
+@_fast
+def promising(lacked: Any, done: Any, many: Any) -> Any:
+    """The least number, to within a few, that ``many`` open rows lack no more than."""
+    bins = np.zeros(4097, np.int64)
+    for i in range(len(lacked)):
+        bins[lacked[i] >> 4] += not done[i]
+    top, seen = 0, bins[0]
+    while seen < many and top < 4096:
+        top += 1
+        seen += bins[top]
+    return min(((top + 1) << 4) - 1, 65535)
+
+
+@_fast
+def compare(
+    data: Any, lacked: Any, done: Any, query: Any, terms: Any, heap: Any, rows: Any, scores: Any
+) -> Any:
+    """Score the open rows that may be among the best; returns how many, and how many of them are kept."""
+    most, margin, unit, parts, limit = terms
+    compared = kept = 0
+    limit = min(limit, most - (heap[0] - margin) * parts)
+    for i in range(len(lacked)):
+        if lacked[i] <= limit and not done[i]:
+            done[i] = 1
+            compared += 1
+            score = _shared(data[i], query) * unit
+            if score >= heap[0] - margin:
+                rows[kept], scores[kept] = i, score
+                kept += 1
+                if score > heap[0]:
+                    _push(heap, score)
+                    limit = min(limit, most - (heap[0] - margin) * parts)
+    return compared, kept
+
+
+@_fast
 def search(
-    table: Any,  # codes [T, C, R], steps [C], data [N, C]
-    wanted: Any,  # rows to search, rising; whether these are all rows
-    asking: Any,  # queries [Q, C]; order, asked [Q, C]: columns by weight, parts rounded down; most, margins [Q]
-    unit: Any,  # what a score of 1 in the data's numbers stands for
+    codes: Any,  # [T, C, R]
+    data: Any,  # [n, C] the rows of these tiles
+    asking: Any,  # queries [Q, C]; order, asked [Q, C]: columns by weight and their codes; most, margins [Q]
+    units: Any,  # score of 1 in the data's numbers; codes a score of 1 is
+    stops: Any,  # [Q] columns already read, columns worth reading
     few: Any,  # rows left in a tile that are compared rather than narrowed down further
+    lacked: Any,  # [Q, n] so far
+    done: Any,  # [Q, n] rows not to compare
     place: Any,  # [2] tile and query to go on with
-    last: Any,  # tile to stop before
     heaps: Any,  # [Q, k] best scores, the lowest first
     out: Any,  # (query, row, score), as much as there is room for
     work: Any,  # [2] rows compared, bytes read
 ) -> Any:
-    """Find the rows that may be among the k best; returns how many lie in ``out``. Call until ``place`` is ``last``."""
-    codes, steps, data = table
-    rows, whole = wanted
+    """Find the rows that may be among the k best; returns how many lie in ``out``. Call until all tiles are done."""
     queries, order, asked, most, margins = asking
-    size, k, filled = codes.shape[2], heaps.shape[1], 0
-    every, closed = np.zeros(size, np.uint16), np.zeros(size, np.uint8)
-    while place[0] < last:
-        t = place[0]
-        begin = t * size
-        n = min(size, len(data) - begin)
-        low, high = 0, n
-        if not whole:
-            low, high = np.searchsorted(rows, begin), np.searchsorted(rows, begin + n)
-        while place[1] < len(queries) and low < high:
-            if filled + n > len(out[0]):
-                return filled
+    size, filled = codes.shape[2], 0
+    while place[0] < len(codes):
+        begin, end = place[0] * size, min((place[0] + 1) * size, len(data))
+        while place[1] < len(queries):
             q = place[1]
-            heap, lacked, done = heaps[q], every[:n], closed[:n]
-            lacked[:] = 0
-            done[:] = 0
-            if not whole:
-                done[:] = 1
-                for at in range(low, high):
-                    done[rows[at] - begin] = 0
-            c = 0
-            if heap[0] == -np.inf:  # nothing to measure by yet: the most promising rows say what a good score is
-                c = _narrow(codes[t], steps, order[q], asked[q], 0, (_SEEN * most[q], 65535.0, -1), lacked)
-                first = min(65535.0, float(_promising(lacked, done, k + _SPARE)))
-                terms = (most[q], margins[q], unit, first)
-                compared, kept = _compare(
-                    data, begin, lacked, done, queries[q], terms, heap, (out[1][filled:], out[2][filled:])
-                )
-                out[0][filled : filled + kept] = q
-                filled += kept
-                work[0] += compared
-            limit = most[q] - (heap[0] - margins[q]) * _ONE
-            goal = (np.inf, limit, few * n / (high - low))
-            c = _narrow(codes[t], steps, order[q], asked[q], c, goal, lacked)
-            terms = (most[q], margins[q], unit, 65535.0)
-            compared, kept = _compare(
-                data, begin, lacked, done, queries[q], terms, heap, (out[1][filled:], out[2][filled:])
+            if filled + end - begin > len(out[0]):
+                return filled
+            limit = most[q] - (heaps[q, 0] - margins[q]) * units[1]
+            c = _narrow(
+                codes[place[0]],
+                order[q],
+                asked[q],
+                stops[0][q],
+                stops[1][q],
+                limit,
+                few,
+                lacked[q, begin:end],
             )
-            out[0][filled : filled + kept] = q
+            compared, kept = compare(
+                data[begin:end],
+                lacked[q, begin:end],
+                done[q, begin:end],
+                queries[q],
+                (most[q], margins[q], units[0], units[1], 65535.0),
+                heaps[q],
+                out[1][filled:],
+                out[2][filled:],
+            )
+            for i in range(filled, filled + kept):
+                out[0][i] = q
+                out[1][i] += begin
             filled += kept
             work[0] += compared
-            work[1] += c * n + compared * data.shape[1] * data.itemsize
+            work[1] += c * (end - begin) + compared * data.shape[1] * data.itemsize
             place[1] += 1
         place[0] += 1
         place[1] = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from palmette.errors import InputError
 
-__all__ = ["ArraySpec", "Floats", "Found", "Keys", "Metric", "Probe", "Shared"]
+__all__ = ["ArraySpec", "Floats", "Found", "Keys", "Metric", "Probe", "Shared", "joined", "row_of"]
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
@@ -79,6 +79,27 @@ class Found:
     evidence: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
     refined: float = 0.0
     read: float = 0.0
+
+
+def row_of(found: Found, row: int) -> Found:
+    """What was found for one query."""
+    evidence = {name: array[row : row + 1] for name, array in found.evidence.items()}
+    return replace(
+        found, keys=found.keys[row : row + 1], scores=found.scores[row : row + 1], evidence=evidence
+    )
+
+
+def joined(rows: Sequence[tuple[Keys, Floats, Mapping[str, NDArray[np.generic]]]], like: Found) -> Found:
+    """Keys, scores and evidence of several queries as one result; ``like`` lends what is known of the effort."""
+    width = max((len(keys) for keys, _, _ in rows), default=0)
+    keys = np.full((len(rows), width), -1, np.int64)
+    scores = np.full((len(rows), width), -np.inf, np.float32)
+    evidence = {n: np.zeros((len(rows), width, *a.shape[2:]), a.dtype) for n, a in like.evidence.items()}
+    for row, (found, scored, remembered) in enumerate(rows):
+        keys[row, : len(found)], scores[row, : len(found)] = found, scored
+        for name, array in remembered.items():
+            evidence[name][row, : len(found)] = array
+    return replace(like, keys=keys, scores=scores, evidence=evidence)
 
 
 @dataclass(frozen=True)

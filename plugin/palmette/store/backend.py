@@ -43,6 +43,10 @@ class View(Protocol):
         """How many documents pass the filter."""
         ...
 
+    def within(self, keys: Keys) -> Self:
+        """The same state, of these documents alone (rising keys)."""
+        ...
+
     def nearest(self, probe: Probe, k: int) -> Found:
         """The ``k`` best documents of every query row (all of them when fewer exist)."""
         ...
@@ -70,10 +74,6 @@ class View(Protocol):
 
 class WordView(View, Protocol):
     """A view that can be searched by words too."""
-
-    def within(self, keys: Keys) -> Self:
-        """The same state, of these documents alone (rising keys)."""
-        ...
 
     def matching(self, texts: Sequence[str], k: int) -> Found:
         """The ``k`` best documents of every text by the words they share; only such documents.

@@ -41,7 +41,9 @@ class Matcher:
 
     def weights(self, asked: Asked) -> Floats:
         """[T] what each word of a query weighs."""
-        holding = [sum(self._holding(segment, term) for segment in range(len(self.segments))) for term in asked.terms]
+        holding = [
+            sum(self._holding(segment, term) for segment in range(len(self.segments))) for term in asked.terms
+        ]
         return weights(asked.times, holding, self.documents)
 
     def _holding(self, segment: int, term: int) -> int:
@@ -91,7 +93,9 @@ class Matcher:
 def as_found(lists: Sequence[tuple[Keys, Floats]]) -> Found:
     """Several queries' documents in one rectangle."""
     width = max(1, *(len(keys) for keys, _ in lists)) if lists else 1
-    found = Found(np.full((len(lists), width), -1, np.int64), np.full((len(lists), width), -np.inf, np.float32))
+    found = Found(
+        np.full((len(lists), width), -1, np.int64), np.full((len(lists), width), -np.inf, np.float32)
+    )
     for row, (keys, scores) in enumerate(lists):
         found.keys[row, : len(keys)], found.scores[row, : len(keys)] = keys, scores
     return found

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import CorruptIndexError
-from palmette.search.block import Block
-from palmette.search.kernels import searchable
 from palmette.lexical.postings import Postings
 from palmette.lexical.tokens import Analyser
+from palmette.search.block import Block
+from palmette.search.kernels import searchable
 from palmette.search.probe import ArraySpec, Keys
 from palmette.store.column import CHUNK, Column, Files, sha256
 from palmette.store.manifest import fsync_folder
@@ -33,6 +33,7 @@ __all__ = ["SEGMENTS", "Segment", "SegmentWriter", "damaged", "remove_orphans"]
 SEGMENTS = "segments"
 KEYS = "keys"
 _TEMPORARY = ".tmp"
+
 
 class SegmentWriter:
     """Builds one segment; nothing of it shows until :meth:`publish`."""

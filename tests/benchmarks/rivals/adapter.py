@@ -142,17 +142,20 @@ def fitted(
 
 
 def choose(bench: Bench, sizes: tuple[int, ...], starts: tuple[Start, ...]) -> tuple[Start, float]:
-    """What is best on dev with seed 0: the start at a middle rate, then the rate, going up or down while it helps."""
+    """The start and rate that are best on dev with seed 0; each start's rate goes up or down while it helps."""
 
     def dev(start: Start, at: int) -> float:
         return fitted(bench, sizes, start, RATES[at], 0)[1].metrics["ndcg@10 over sizes"]
 
-    start = max(starts, key=lambda start: dev(start, MIDDLE))
-    at = MIDDLE
-    for step in (1, -1):
-        while 0 <= at + step < len(RATES) and dev(start, at + step) > dev(start, at):
-            at += step
-    return start, RATES[at]
+    found: list[tuple[float, Start, float]] = []
+    for start in starts:
+        at = MIDDLE
+        for step in (1, -1):
+            while 0 <= at + step < len(RATES) and dev(start, at + step) > dev(start, at):
+                at += step
+        found.append((dev(start, at), start, RATES[at]))
+    _, start, rate = max(found, key=lambda one: one[0])
+    return start, rate
 
 
 def sizes_of(shape: Shape, width: int) -> tuple[int, ...]:

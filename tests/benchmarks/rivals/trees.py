@@ -27,8 +27,19 @@ TREES: dict[str, dict[str, Any]] = {
     "tree, linear schedule": {"schedule": "linear"},
     "tree, exponential schedule": {"schedule": "exponential"},
     "tree, matryoshka schedule": {"schedule": "matryoshka"},
+    "tree, labels alone": {"distill": 0.0},
+    "tree, distillation alone": {"distill": 1.0},
+    "tree, sharpness 1": {"sharpness": 1.0},
+    "tree, sharpness 3": {"sharpness": 3.0},
+    "tree, sharpness 10": {"sharpness": 10.0},
     "tree, mlp": {"split": "mlp"},
-    "tree, cross-attention": {"split": "cross_attention"},
+    "tree, cross-attention": {"split": "cross_attention", "steps": 200, "batch_size": 64},
+    "tree, cross-attention, random start": {
+        "split": "cross_attention",
+        "start": "random",
+        "steps": 200,
+        "batch_size": 64,
+    },
     "tree, learned propagation": {"propagation": "learned"},
     "no tree": {"propagation": "none", "schedule": "constant"},
 }
@@ -81,7 +92,10 @@ def tree(bench: Bench, seed: int, *, name: str, options: Mapping[str, Any]) -> M
             index.add(bench.data.corpus, progress=False)
         for level in {levels[-1], levels[len(levels) // 2]}:
             _check(index, level, bench, queries["test"], documents)
-    notes = {"options": dict(options), "best_step": model.record.to_dict().get("best_step")}
+    notes = {
+        "options": dict(options),
+        f"dev {model.record.metric}": model.record.metrics.get(model.record.metric),
+    }
     return Measured({name: Row(scores)}, meter.seconds, meter.peak_mib, notes)
 
 

@@ -10,20 +10,8 @@ from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomyOptions
 from palmette.training import TrainingConfig
+from support.taxonomies import KINDS, chain, zoo
 from support.tiny import documents, pairs
-
-KINDS = ("dog", "cat", "owl", "bee")
-
-
-def zoo() -> list[Document]:
-    """A tree of three levels, 45 nodes, as documents that name their parents."""
-    nodes = [Document(id="animal", text="animal")]
-    for kind in KINDS:
-        nodes.append(Document(id=kind, text=kind, metadata={"parents": ["animal"]}))
-        for i in range(10):
-            meta = {"parents": [kind], "name": f"{kind} {i}.", "number": i}
-            nodes.append(Document(id=f"{kind} {i}", text=f"{kind} {i} of the zoo", metadata=meta))
-    return nodes
 
 
 def train_zoo(**options: Any) -> TaxonomyModel:
@@ -46,10 +34,6 @@ def tables() -> TaxonomyModel:
 @pytest.fixture(scope="module", params=[texts, tables], ids=["texts", "tables"])
 def index(request: pytest.FixtureRequest) -> Index:
     return Index.build(zoo(), request.param())
-
-
-def chain(node: str) -> list[str]:
-    return [node, node.split()[0], "animal"]
 
 
 def test_a_node_finds_itself_and_all_above_it(index: Index) -> None:
@@ -161,6 +145,7 @@ def test_edges_parents_paths_and_hierarchies_are_one() -> None:
     ):
         found = made.nodes.hierarchy
         assert {(found.ids[c], found.ids[p]) for c in range(45) for p in found.parents[c]} == set(edges)
+    assert TaxonomyModel.fit([("a", zoo()[1]), ("b", zoo()[2])], parents="", **options).nodes.hierarchy is None
     with pytest.raises(InputError, match="no document has metadata 'down'"):
         TaxonomyModel.fit(bare, parents="down", **options)
 

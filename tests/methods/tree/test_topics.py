@@ -2,13 +2,17 @@
 
 import json
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from palmette import Index, TreeModel
 from palmette.errors import CheckpointError
 from palmette.methods.tree.branches import Branches
 from palmette.methods.tree.topics import topics, topics_from_json, topics_to_json
+from palmette.model.loading import _LOADED
+from support.tiny import documents, train_tree, tree
 
 PERFECT = ["".join(turns) for turns in product("LR", repeat=3)]
 RAGGED = ["L", "RLL", "RLR", "RR"]
@@ -79,6 +83,11 @@ def test_a_term_counts_once_per_text() -> None:
     assert weights["sun"] > weights["moon"]
 
 
+def test_a_word_is_no_pair_with_itself() -> None:
+    found = topics(*spread(LLL=["class Decimal: Decimal numbers"] * 9, RRR=["plain"] * 20))
+    assert "decimal decimal" not in {word for word, _ in found["L"]}
+
+
 def test_other_scripts_are_read_too() -> None:
     found = topics(
         *spread(
@@ -126,3 +135,53 @@ def test_json_round_trip_and_refusals() -> None:
         topics_from_json(b"{")
     with pytest.raises(CheckpointError, match="no JSON"):
         topics_from_json(b"\xff\xfe{}")
+
+
+def test_a_trained_tree_keeps_its_topics(tmp_path: Path) -> None:
+    model = tree()
+    words = {word for terms in model.topics.values() for word, _ in terms}
+    assert words & {"ant", "bee", "cow", "hen", "red", "black"}
+    assert not words & {"lives", "house", "sings", "night"}, "words of every document tell nothing"
+    model.save_pretrained(tmp_path / "ckpt")
+    _LOADED.clear()
+    again = TreeModel.from_pretrained(tmp_path / "ckpt", encoder=model.encoder)
+    assert again is not model
+    assert again.topics == {node: list(terms) for node, terms in model.topics.items()}
+    assert again.fingerprint == model.fingerprint
+
+
+def test_topics_are_no_part_of_the_fingerprint(tmp_path: Path) -> None:
+    one, other = train_tree(), train_tree()
+    other.topics = {}
+    other.save_pretrained(tmp_path / "ckpt")
+    assert other.fingerprint == one.fingerprint
+    assert "topics.json" not in {path.name for path in (tmp_path / "ckpt").iterdir()}
+    _LOADED.clear()
+    assert TreeModel.from_pretrained(tmp_path / "ckpt", encoder=one.encoder).topics == {}
+
+
+def test_damaged_topics_are_refused(tmp_path: Path) -> None:
+    model = train_tree()
+    model.topics = {"L": [("", 1.0)]}
+    model.save_pretrained(tmp_path / "ckpt")
+    _LOADED.clear()
+    with pytest.raises(CheckpointError, match=r"topics\.json.*'L'"):
+        TreeModel.from_pretrained(tmp_path / "ckpt", encoder=model.encoder)
+
+
+def test_an_explanation_names_topics() -> None:
+    model = tree()
+    index = Index.build(documents(), model)
+    named = 0
+    for question in ("where does the red cow live?", "the black ant", "the golden hen"):
+        explanation = index.search(question, k=1)[0].explain()
+        steps = explanation.detail["nodes"]
+        for step in steps:
+            assert step["topic"] == [word for word, _ in model.topics.get(step["node"], ())]
+        spoken = [step for step in steps if step["topic"] and min(step["query"], step["document"]) >= 0.1]
+        if spoken:
+            named += 1
+            assert explanation.text.endswith(
+                f"{spoken[-1]['node']} is about {', '.join(spoken[-1]['topic'][:3])}"
+            )
+    assert named

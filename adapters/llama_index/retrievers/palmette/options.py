@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
 
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import IndexNode, TransformComponent
@@ -21,6 +21,7 @@ class Options(TypedDict, total=False):
     similarity_top_k: int
     filters: Filters
     score_threshold: float | None
+    lexical: float | Literal["auto"] | None
     explain: bool
     transformations: Sequence[TransformComponent] | None
     callback_manager: CallbackManager | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from llama_index.core.schema import QueryBundle
 
@@ -26,6 +26,7 @@ class PalmetteQuery(QueryBundle):
         top_k: How many nodes, instead of the retriever's ``similarity_top_k``.
         filters: Narrow the retriever's own filters; they cannot widen them.
         score_threshold: Leave out nodes that score less.
+        lexical: How much words count beside the method: 0 … 1, or ``"auto"``.
         explain: Return :class:`ExplainedNode`, or not.
         options: Search options of the method, also taken as keywords (``level=6``).
     """
@@ -33,6 +34,7 @@ class PalmetteQuery(QueryBundle):
     top_k: int | None = None
     filters: Filters = None
     score_threshold: float | None = None
+    lexical: float | Literal["auto"] | None = None
     explain: bool | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -46,6 +48,7 @@ class PalmetteQuery(QueryBundle):
         top_k: int | None = None,
         filters: Filters = None,
         score_threshold: float | None = None,
+        lexical: float | Literal["auto"] | None = None,
         explain: bool | None = None,
         options: Mapping[str, Any] | None = None,
         **more: Any,
@@ -54,5 +57,6 @@ class PalmetteQuery(QueryBundle):
         self.top_k = top_k
         self.filters = filters
         self.score_threshold = score_threshold
+        self.lexical = lexical
         self.explain = explain
         self.options = {**(options or {}), **more}

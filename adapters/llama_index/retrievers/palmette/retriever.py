@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -60,7 +60,9 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         filters: LlamaIndex's MetadataFilters or palmette's mapping, applied before ranking. A query can only
             narrow them.
             They bound reading, not writing: to keep tenants apart give ``from_index(index.narrowed(…))``.
-        score_threshold: Leave out nodes that score less.
+        score_threshold: Leave out nodes that score less, by the score that ``lexical`` makes.
+        lexical: How much words count beside the method: 0 (not at all) … 1 (words alone), ``"auto"`` for what the
+            checkpoint has learned; ``None`` for palmette's default. An embedding has no words: the method ranks alone.
         explain: Return :class:`ExplainedNode`, which carries why it was found.
         transformations: What documents (not nodes) go through before they are indexed, such as a splitter.
         callback_manager: LlamaIndex's callbacks; not pickled.
@@ -80,6 +82,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         similarity_top_k: int = DEFAULT_SIMILARITY_TOP_K,
         filters: Filters = None,
         score_threshold: float | None = None,
+        lexical: float | Literal["auto"] | None = None,
         explain: bool = False,
         transformations: Sequence[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
@@ -94,6 +97,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         self.similarity_top_k = similarity_top_k
         self.filters = filters
         self.score_threshold = score_threshold
+        self.lexical = lexical
         self.explain_results = explain
         self.transformations = list(transformations or ())
         self.search_options = search_options
@@ -241,7 +245,13 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         """Why a node scores what it does for a query, whether or not it would be retrieved."""
         bundle = QueryBundle(query) if isinstance(query, str) else query
         options = {**self.search_options, **getattr(bundle, "options", {})}
-        return self._visible().explain(self._text_or_vector(bundle), node_id, **given(options))
+        asked, words = self._text_or_vector(bundle), getattr(bundle, "lexical", None)
+        options["lexical"] = self._weight(asked, words)
+        return self._visible().explain(asked, node_id, **given(options))
+
+    def _weight(self, asked: str | Vector, own: float | Literal["auto"] | None) -> float | str | None:
+        """How much words count for one query: its own wish, else the retriever's; an embedding has none."""
+        return (self.lexical if own is None else own) if isinstance(asked, str) else 0
 
     def _search(self, bundles: Sequence[QueryBundle]) -> list[list[NodeWithScore]]:
         """Search those that ask for the same settings together."""
@@ -265,14 +275,15 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
     def _call(self, bundle: QueryBundle) -> tuple[str | Vector, dict[str, Any]]:
         """One query as the index takes it, and how to search for it."""
         own = bundle if isinstance(bundle, PalmetteQuery) else PalmetteQuery(bundle.query_str)
+        asked = self._text_or_vector(bundle)
         settings = {
             "k": self.similarity_top_k if own.top_k is None else own.top_k,
             "filter": palmette_filter(own.filters),
             "threshold": self.score_threshold if own.score_threshold is None else own.score_threshold,
             "explain": self.explain_results if own.explain is None else own.explain,
-            **given({**self.search_options, **own.options}),
+            **given({**self.search_options, **own.options, "lexical": self._weight(asked, own.lexical)}),
         }
-        return self._text_or_vector(bundle), settings
+        return asked, settings
 
     def _text_or_vector(self, bundle: QueryBundle) -> str | Vector:
         """The bundle's embedding, else its text; several texts (HyDE) are averaged as LlamaIndex does."""
@@ -290,6 +301,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             "similarity_top_k": self.similarity_top_k,
             "filters": palmette_filter(self.filters),
             "score_threshold": self.score_threshold,
+            "lexical": self.lexical,
             "explain": self.explain_results,
             **given(self.search_options),
         }

@@ -70,12 +70,12 @@ def fit_cut(gaps: Tensor, scores: Tensor, relevant: Tensor, steps: int = 100) ->
     free = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64, device=x.device, requires_grad=True)
     solver: torch.optim.Optimizer = torch.optim.LBFGS([free], max_iter=steps, line_search_fn="strong_wolfe")
 
-    def closure() -> Tensor:
+    def closure() -> float:
         solver.zero_grad()
         logits = torch.tensordot(free[:2].square() / spread, x, 1) + free[2]  # [Q, k]
         loss = F.binary_cross_entropy_with_logits(logits, truth) + 1e-4 * free.square().sum()
         torch.autograd.backward(loss)
-        return loss
+        return float(loss.detach())
 
     with torch.inference_mode(False), torch.enable_grad():
         solver.step(closure)

@@ -93,7 +93,7 @@ def _asks(value: Any) -> bool:
 
 def _hierarchy(documents: Any, edges: Any, parents: str | None) -> Hierarchy | None:
     if edges is None:
-        return Hierarchy.from_documents(documents, parents)
+        return None if parents == "" else Hierarchy.from_documents(documents, parents)
     made = Hierarchy.from_edges(edges, [document.key for document in documents])
     return Hierarchy(made.ids, [name_of(document) for document in documents], made.parents)
 

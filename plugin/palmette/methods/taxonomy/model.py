@@ -88,7 +88,8 @@ class TaxonomyModel(Model):
                 Judged queries match their documents and what lies above them; without a hierarchy they match
                 what they are judged to, and lower grades count as farther.
             edges: (child id, parent id), where metadata does not say.
-            parents: Metadata key of a document's parents: an id or a list; by default "parents" or "parent".
+            parents: Metadata key of a document's parents: an id or a list; by default "parents" or "parent", and
+                "" for no hierarchy.
             encoder: A sentence-transformers model, by name or folder, or an :class:`palmette.Encoder`; stays frozen.
             device: Where to train; ``None`` for the best there is.
             output_dir: Keeps the log and the state to ``resume`` from.
@@ -197,6 +198,18 @@ class TaxonomyModel(Model):
 
     def _tensor(self, array: NDArray[np.generic]) -> torch.Tensor:
         return torch.from_numpy(array).to(self.encoder.device)
+
+    def additive(self, options: TaxonomySearch) -> bool:
+        """What is cut, closed or put in order is chosen by more than the score."""
+        return options.cut is None and options.order == "score" and not options.closed
+
+    def scored_alike(self, options: TaxonomySearch) -> TaxonomySearch:
+        """All searches score alike."""
+        return TaxonomySearch()
+
+    def calibrated(self) -> list[TaxonomySearch]:
+        """Words speak for exact matches: they count where those are all there is, not where a chain is wanted."""
+        return [] if self.nodes.hierarchy is not None else [TaxonomySearch()]
 
     def check_options(self, options: TaxonomySearch) -> None:
         """A node to search within, and edges to close under, are there."""

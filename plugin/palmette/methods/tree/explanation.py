@@ -10,13 +10,16 @@ from numpy.typing import NDArray
 
 from palmette.methods.tree.search import LEAVES, VECTORS, cosines, summed
 from palmette.methods.tree.shape import Shape, name_of
+from palmette.methods.tree.topics import Topics
 from palmette.search.probe import Floats
 from palmette.types import Explanation, Part
 
 __all__ = ["explain"]
 
 SHOWN = 3
-"""Steps of the path that the sentence names."""
+"""Steps of the path, and terms of a topic, that the sentence names."""
+SPOKEN = 0.1
+"""Share of both texts that a node must hold for its topic to be named: the deepest such node's is."""
 
 
 def explain(
@@ -26,7 +29,7 @@ def explain(
     level: int,
     *,
     cosine: bool,
-    topics: Mapping[str, Sequence[str]] | None = None,
+    topics: Topics,
 ) -> Explanation:
     """Follow the larger share of the overlap from the root: what turns off at each node adds its part.
 
@@ -47,7 +50,7 @@ def explain(
         parts.append(Part(f"subtree {off}", min(left, right), {"node": off}))
         node = 2 * node + turn
         step = {"node": name_of(node), "query": mass[node][0], "document": mass[node][1]}
-        steps.append({**step, "topic": list((topics or {}).get(name_of(node), ()))})
+        steps.append({**step, "topic": [term for term, _ in topics.get(name_of(node), ())]})
     path = name_of(node)
     parts.append(Part(f"{'leaf' if level == shape.depth else 'node'} {path}", mass[node][2], {"node": path}))
     score, words = mass[0][2], _words(mass[0][2], path, steps)
@@ -79,4 +82,7 @@ def _words(score: float, path: str, steps: Sequence[Mapping[str, Any]]) -> str:
         f"{s['node']} ({s['query']:.0%} of the question, {s['document']:.0%} of the document)"
         for s in steps[:SHOWN]
     )
-    return f"overlap {score:.3f}; both lean down {path}: {trail}{', …' if len(steps) > SHOWN else ''}"
+    trail += ", …" if len(steps) > SHOWN else ""
+    spoken = [s for s in steps if s["topic"] and min(s["query"], s["document"]) >= SPOKEN]
+    about = f"; {spoken[-1]['node']} is about {', '.join(spoken[-1]['topic'][:SHOWN])}" if spoken else ""
+    return f"overlap {score:.3f}; both lean down {path}: {trail}{about}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -20,6 +21,7 @@ from palmette.methods.tree.module import Tree
 from palmette.methods.tree.search import LEAVES, REACHED, VECTORS, nearest_within, reached, reranked, summed
 from palmette.methods.tree.start import begin, fit_multiplier
 from palmette.methods.tree.task import TreeTask, level_metric
+from palmette.methods.tree.topics import Topics, topics_from_json, topics_of, topics_to_json
 from palmette.model import DEFAULT_ENCODER, Model, Queries
 from palmette.pairs import EncodedPairs
 from palmette.search.probe import ArraySpec, Floats, Found, Probe
@@ -29,10 +31,12 @@ from palmette.types import Document, Explanation
 if TYPE_CHECKING:
     from palmette.cache import EncodingCache
     from palmette.data import RetrievalData
+    from palmette.hub import Checkpoint
     from palmette.store.backend import View
 
 __all__ = ["TreeModel"]
 
+TOPICS = "topics.json"
 PASS = 1 << 25
 """Numbers a routing pass may hold; more texts than that go in parts."""
 
@@ -60,6 +64,8 @@ class TreeModel(Model):
     search_class = TreeSearch
     config: TreeConfig
     module: Tree
+    topics: Topics = MappingProxyType({})
+    """Node, by its turns (``LRL``) → the terms of the training's documents that fall into it, with weights."""
 
     @classmethod
     def fit(
@@ -125,6 +131,19 @@ class TreeModel(Model):
     def module_for(cls, config: TreeConfig, encoder: Encoder) -> Tree:
         """A tree of the config's shape."""
         return Tree(config)
+
+    def learned(self, task: TreeTask) -> None:
+        """What the training's documents under every node speak of."""
+        self.topics = topics_of(self.module, task.pairs)
+
+    def files(self) -> dict[str, bytes]:
+        """The topics."""
+        return {TOPICS: topics_to_json(self.topics)} if self.topics else {}
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Read them back; checkpoints of other making may lack them."""
+        if TOPICS in checkpoint.files:
+            self.topics = topics_from_json(checkpoint.file(TOPICS), f"{checkpoint.path}: {TOPICS}")
 
     # -- after training -------------------------------------------------------------------------------------
 
@@ -313,7 +332,12 @@ class TreeModel(Model):
     ) -> Explanation:
         """The path both texts share, and what turns off at each node; see :func:`explanation.explain`."""
         return explain(
-            query, arrays, self.config.shape, self.level(options), cosine=options.rerank is not None
+            query,
+            arrays,
+            self.config.shape,
+            self.level(options),
+            cosine=options.rerank is not None,
+            topics=self.topics,
         )
 
     def describe(self) -> dict[str, Any]:

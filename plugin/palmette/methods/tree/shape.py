@@ -65,6 +65,8 @@ class Shape:
             self.opened.append(len(splits) - sum(self.opened))
             self.levels.append(np.array(below, np.int64))
         self.splits: Nodes = np.array(splits, np.int64)
+        self._runs: dict[int, int | tuple[int, ...]] = {}
+        self._moves: dict[int, tuple[Nodes, Nodes]] = {}
         idle = [node for node in self.closed if not (0 < node < inner and node in self.levels[-1])]
         if idle or list(self.closed) != sorted(shut):
             raise ConfigError(
@@ -89,6 +91,8 @@ class Shape:
         """How many leaves each node of a level holds: one number when all hold the same."""
         if self.perfect:
             return 1 << (self.depth - level)
+        if level in self._runs:  # every search asks
+            return self._runs[level]
         at = {node: place for place, node in enumerate(self.levels[level].tolist())}
         counts = [0] * len(at)
         for leaf in self.levels[-1].tolist():
@@ -96,7 +100,8 @@ class Shape:
             while node not in at:
                 node = (node - 1) // 2
             counts[at[node]] += 1
-        return counts[0] if len(set(counts)) == 1 else tuple(counts)
+        self._runs[level] = counts[0] if len(set(counts)) == 1 else tuple(counts)
+        return self._runs[level]
 
     def moves(self, level: int) -> tuple[Nodes, Nodes]:
         """How the nodes of ``level + 1`` come from those of ``level``.
@@ -105,6 +110,8 @@ class Shape:
             For each of them, the place of the node it comes from, and what its probability is multiplied by:
             entry j of [left of every split, right of every split, 1].
         """
+        if level in self._moves:
+            return self._moves[level]
         here, opened = self.levels[level].tolist(), self.opened[level]
         split = {
             node: place
@@ -118,7 +125,8 @@ class Shape:
             else:
                 source.append(place)
                 factor.append(2 * opened)
-        return np.array(source, np.int64), np.array(factor, np.int64)
+        self._moves[level] = np.array(source, np.int64), np.array(factor, np.int64)
+        return self._moves[level]
 
     def ancestors(self) -> tuple[Nodes, NDArray[np.float32]]:
         """For every leaf the splits on its way, as places in ``splits``, and the turns there.

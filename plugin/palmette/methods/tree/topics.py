@@ -44,8 +44,8 @@ PRIOR = 10.0
 """Imagined texts, of average words, that are added to both sides."""
 PAIRED = 1.1
 """How much weaker a pair may be and still go before its words."""
-PART = 1024
-"""Texts that are routed at a time."""
+SAMPLE, PART = 50_000, 1024
+"""Texts of a training whose words are read, and how many are routed at a time."""
 LONGEST = 80
 """Characters of a term that a checkpoint may hold."""
 
@@ -95,17 +95,20 @@ def topics(
 
 
 def topics_of(tree: Tree, pairs: EncodedPairs) -> dict[str, list[tuple[str, float]]]:
-    """The terms of a tree's nodes in the corpus that it was trained on."""
+    """The terms of a tree's nodes in the corpus that it was trained on (an even sample of a large one)."""
     shape = tree.config.shape
+    if tree.config.propagation == "none":
+        return {}  # leaves, but no tree
     branches = Branches([name_of(node) for node in shape.levels[-1].tolist()])
     pairs = pairs.to(next(tree.parameters()).device)
-    texts = [document.content for document in pairs.data.corpus]
+    corpus = pairs.data.corpus
+    chosen = np.unique(np.linspace(0, len(corpus) - 1, min(len(corpus), SAMPLE)).astype(np.int64))
+    texts = [corpus[row].content for row in chosen.tolist()]
     part = PART if pairs.document_tokens is None else PART // 32
-    fallen = [np.empty(0, np.int64)]
+    fallen = []
     with torch.inference_mode():
-        for start in range(0, len(texts), part):
-            rows = np.arange(start, min(start + part, len(texts)))
-            leaves = tree(pairs.document_states(rows)).cpu().numpy()  # [part, C]
+        for start in range(0, len(chosen), part):
+            leaves = tree(pairs.document_states(chosen[start : start + part])).cpu().numpy()  # [part, C]
             fallen.append(branches.leaves[reached(leaves, shape)[:, 0]])
     return topics(texts, np.concatenate(fallen), branches)
 
@@ -120,7 +123,7 @@ def _occurrences(texts: Iterable[str]) -> tuple[list[str], Ints, Ints]:
     )
     telling &= np.fromiter(worded, bool, len(words))
     single = telling[word] & ~alone[word]
-    pair = telling[word[:-1]] & telling[word[1:]] & (text[:-1] == text[1:])
+    pair = telling[word[:-1]] & telling[word[1:]] & (text[:-1] == text[1:]) & (word[:-1] != word[1:])
     # a word w alone has the key w, the pair v w the key (v + 1)·V + w
     keys = np.concatenate([word[single], (word[:-1][pair] + 1) * len(words) + word[1:][pair]])
     text = np.concatenate([text[single], text[:-1][pair]])

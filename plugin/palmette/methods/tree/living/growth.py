@@ -10,18 +10,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from palmette.cache import EncodingCache
 from palmette.config import check_range
 from palmette.data import load_data
 from palmette.errors import ConfigError, InputError
 from palmette.losses import ntvd
-from palmette.methods.tree.living.rows import NewRows, check_living, closed_over, judged, reshaped, rows_of
+from palmette.methods.tree.living.rows import NewRows, changed, check_living, closed_over, reshaped, rows_of
 from palmette.methods.tree.living.starting import unused_directions
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.search import reached
 from palmette.methods.tree.shape import level_of, name_of, node_of
 from palmette.methods.tree.task import TreeTask
+from palmette.methods.tree.topics import topics_of
 from palmette.pairs import EncodedPairs
 from palmette.training import TrainingConfig, train
 
@@ -72,7 +74,7 @@ def grow(
     pairs = EncodedPairs.encode(loaded, encoder, store, **how).to(encoder.device)
     tree, steps = model.module, 0
     for _ in range(levels):
-        fallen = _falls(tree, pairs)
+        fallen = _falls(tree, pairs, progress)
         chosen = named if leaves else _crowded(tree, fallen[: len(loaded.corpus)], crowded)
         if not chosen:
             break
@@ -90,16 +92,11 @@ def grow(
             pairs = task.pairs.to(encoder.device)
     if tree is model.module:
         return model
-    change = {
-        "change": "grown",
-        "data": loaded.name,
-        "documents": len(loaded.corpus),
-        "labelled": loaded.labelled,
-        "leaves before": config.leaves,
-        "leaves": tree.config.leaves,
-        "steps": steps,
-    }
-    return type(model)(tree.config, encoder, tree, record=model.record.changed(change, *judged(tree, pairs)))
+    change = {"change": "grown", "documents": len(loaded.corpus), "labelled": loaded.labelled, "steps": steps}
+    made = changed(model, tree, pairs, change)
+    if model.topics:
+        made.topics = {**topics_of(tree, pairs), **made.topics}  # new nodes have those of the new documents
+    return made
 
 
 def _named(tree: Tree, leaves: Sequence[str]) -> list[int]:
@@ -132,11 +129,15 @@ def _routed(tree: Tree, pairs: EncodedPairs, rows: Rows) -> Tensor:
     return torch.cat([tree(pairs.document_states(rows[at : at + size])) for at in range(0, len(rows), size)])
 
 
-def _falls(tree: Tree, pairs: EncodedPairs) -> Rows:
+def _falls(tree: Tree, pairs: EncodedPairs, progress: bool | None) -> Rows:
     """The leaf that each text falls into by the likelier turns: [texts] places."""
-    size, every = max(1, PART // tree.config.leaves), np.arange(len(pairs.documents))
-    parts = (_routed(tree, pairs, every[at : at + size]).cpu().numpy() for at in range(0, len(every), size))
-    return np.concatenate([reached(part, tree.config.shape)[:, 0] for part in parts]).astype(np.int64)
+    size, found = max(1, PART // tree.config.leaves), []
+    hidden = None if progress is None else not progress
+    with tqdm(total=len(pairs.documents), desc="Routing", unit="text", delay=2, disable=hidden) as bar:
+        for rows in np.split(np.arange(bar.total), range(size, bar.total, size)):
+            found.append(reached(_routed(tree, pairs, rows).cpu().numpy(), tree.config.shape)[:, 0])
+            bar.update(len(rows))
+    return np.concatenate(found).astype(np.int64)
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from palmette.config import check_range
 from palmette.data import load_data
 from palmette.errors import InputError
 from palmette.losses import ntvd
-from palmette.methods.tree.living.rows import check_living, closed_over, judged, reshaped
+from palmette.methods.tree.living.rows import changed, check_living, closed_over, reshaped
 from palmette.methods.tree.shape import Shape
 from palmette.pairs import EncodedPairs
 
@@ -61,29 +61,23 @@ def prune(
     store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
     how: dict[str, Any] = {"seed": seed, "progress": progress, "tokens": config.reads_tokens}
     pairs = EncodedPairs.encode(asked, model.encoder, store, **how).to(model.encoder.device)
-    with torch.inference_mode():
+    hidden, most = None if progress is None else not progress, len(config.shape.splits) - 1  # the root stays
+    with torch.inference_mode(), tqdm(total=most.bit_length() + 1, desc="Pruning", disable=hidden) as bar:
         queries, documents = pairs.held_out(tree)  # [Q, C], [N, C]
-        order = _order(config.shape, queries, documents, progress)
+        order = _order(config.shape, queries, documents)
 
         def quality(cut: int) -> float:
             """nDCG@10 without the first so many nodes of the order."""
+            bar.update(1)
             q, d = (_folded(x, config.shape, order[cut:]) for x in (queries, documents))
             return pairs.judge(q, d, ntvd)["ndcg@10"]
 
-        most = len(order) - 1  # the root stays
         cut = config.leaves - columns if columns else _furthest(most, quality, 1 - tolerance)
     if not cut:
         return model
     depth, closed = closed_over(order[cut:])
     made = reshaped(tree, config.replace(depth=depth, closed=closed)).to(model.encoder.device)
-    change = {
-        "change": "pruned",
-        "data": loaded.name,
-        "leaves before": config.leaves,
-        "leaves": made.config.leaves,
-    }
-    record = model.record.changed(change, *judged(made, pairs))
-    return type(model)(made.config, model.encoder, made, record=record)
+    return changed(model, made, pairs, {"change": "pruned"})
 
 
 def _furthest(most: int, quality: Callable[[int], float], share: float) -> int:
@@ -95,7 +89,7 @@ def _furthest(most: int, quality: Callable[[int], float], share: float) -> int:
     return good
 
 
-def _order(shape: Shape, queries: Tensor, documents: Tensor, progress: bool | None) -> list[int]:
+def _order(shape: Shape, queries: Tensor, documents: Tensor) -> list[int]:
     """Split nodes in the order in which they are best cut, children before parents.
 
     To cut node t, whose children are leaves, adds Δ_t(q, d) = min(q_t, d_t) − Σ over children min(q_c, d_c) ≥ 0 to
@@ -108,8 +102,7 @@ def _order(shape: Shape, queries: Tensor, documents: Tensor, progress: bool | No
     listed = torch.cat(near)  # [Q, K]
     q, d = (torch.nn.functional.pad(x.double().cumsum(1), (1, 0)) for x in (queries, documents))  # [·, C + 1]
     spans, shared = _spans(shape), dict[int, float]()
-    hidden = None if progress is None else not progress
-    for node, (start, stop) in tqdm(spans.items(), desc="Pruning", unit="node", delay=2, disable=hidden):
+    for node, (start, stop) in spans.items():
         q_t, d_t = q[:, stop] - q[:, start], d[:, stop] - d[:, start]
         shared[node] = float(torch.minimum(q_t[:, None], d_t[listed]).mean())
     splits = shape.splits.tolist()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,12 +14,16 @@ from palmette.encoder import States
 from palmette.errors import ConfigError
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.module import Tree
-from palmette.methods.tree.shape import level_of
+from palmette.methods.tree.shape import level_of, name_of
 from palmette.methods.tree.task import TreeTask
 from palmette.pairs import EncodedPairs
 
-__all__ = ["NewRows", "check_living", "closed_over", "judged", "reshaped", "rows_of"]
+if TYPE_CHECKING:
+    from palmette.methods.tree.model import TreeModel
 
+__all__ = ["NewRows", "changed", "check_living", "closed_over", "judged", "reshaped", "rows_of"]
+
+_M = TypeVar("_M", bound="TreeModel")
 Nodes = NDArray[np.int64]
 
 
@@ -118,6 +123,18 @@ class NewRows(nn.Module):
         for name, rows in zip(self.names, self.rows, strict=True):
             self.tree.get_parameter(name).index_copy_(0, self.places, rows)
         return self.tree.eval()
+
+
+def changed(model: _M, tree: Tree, pairs: EncodedPairs, change: Mapping[str, Any]) -> _M:
+    """The model of a changed tree: validated anew, with the topics of the nodes that it kept."""
+    metric, metrics = judged(tree, pairs)
+    sizes = {"leaves before": model.config.leaves, "leaves": tree.config.leaves}
+    record = model.record.changed({**change, "data": pairs.data.name, **sizes}, metric, metrics)
+    made = type(model)(tree.config, model.encoder, tree, record=record)
+    inner = map(name_of, tree.config.shape.splits.tolist())
+    kept = {*inner, *map(name_of, tree.config.shape.levels[-1].tolist())}
+    made.topics = {name: terms for name, terms in model.topics.items() if name in kept}
+    return made
 
 
 def judged(tree: Tree, pairs: EncodedPairs) -> tuple[str, dict[str, float]]:

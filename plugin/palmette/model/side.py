@@ -1,0 +1,84 @@
+"""A method as one of several rankings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.search.probe import Floats, Found, Keys
+
+if TYPE_CHECKING:
+    from palmette.model.model import Model, Queries
+    from palmette.store.backend import View
+
+__all__ = ["MethodSide"]
+
+
+class MethodSide:
+    """What a model finds for one query (arrays of one row); ``first`` is what a search of ``depth`` has found.
+
+    A document that the model would not return (outside the leaves it visits, below its cut-off) is not found.
+    """
+
+    rest = None
+
+    def __init__(
+        self, model: Model, view: View, query: Queries, options: Any, first: Found, depth: int
+    ) -> None:
+        self.model, self.view, self.query, self.options = model, view, query, options
+        self._shown = _Shown.of(first)
+        self._depth = depth
+
+    def best(self, depth: int) -> tuple[Keys, Floats]:
+        """By another search, when the first one is not deep enough."""
+        if depth > self._depth:
+            found = self.model.search(self.view, self.query, depth, self.options)
+            self._shown, self._depth = _Shown.of(found), depth
+        return self._shown.keys, self._shown.scores
+
+    def scores(self, keys: Keys) -> Floats:
+        """What was not found is searched for by itself."""
+        missing = np.setdiff1d(keys, self._shown.keys)
+        if len(missing):
+            found = self.model.search(self.view.within(missing), self.query, len(missing), self.options)
+            self._every = self._shown.joined(_Shown.of(found)).sorted()
+        else:
+            self._every = self._shown.sorted()
+        scores = np.full(len(keys), np.nan, np.float32)
+        there = np.isin(keys, self._every.keys)
+        scores[there] = self._every.scores[np.searchsorted(self._every.keys, keys[there])]
+        return scores
+
+    def evidence(self, keys: Keys) -> dict[str, NDArray[np.generic]]:
+        """What the search remembers of documents it has scored."""
+        at = np.searchsorted(self._every.keys, keys)
+        return {name: array[at] for name, array in self._every.evidence.items()}
+
+
+class _Shown:
+    """Documents that a search has scored."""
+
+    def __init__(self, keys: Keys, scores: Floats, evidence: dict[str, NDArray[np.generic]]) -> None:
+        self.keys, self.scores, self.evidence = keys, scores, evidence
+
+    @classmethod
+    def of(cls, found: Found) -> _Shown:
+        """Of one query."""
+        held = found.keys[0] >= 0
+        evidence = {name: array[0][held] for name, array in found.evidence.items()}
+        return cls(found.keys[0][held], found.scores[0][held], evidence)
+
+    def joined(self, other: _Shown) -> _Shown:
+        evidence = {n: np.concatenate([a, other.evidence[n]]) for n, a in self.evidence.items()}
+        return _Shown(
+            np.concatenate([self.keys, other.keys]), np.concatenate([self.scores, other.scores]), evidence
+        )
+
+    def sorted(self) -> _Shown:
+        """By rising keys."""
+        order = np.argsort(self.keys)
+        return _Shown(
+            self.keys[order], self.scores[order], {name: a[order] for name, a in self.evidence.items()}
+        )

@@ -1,0 +1,48 @@
+import numpy as np
+import torch
+
+from palmette.methods.taxonomy import Hierarchy
+from palmette.methods.taxonomy.construction import constructed, dimension_needed
+from palmette.methods.taxonomy.matches import Matches
+from palmette.methods.taxonomy.metrics import found_matches, recall_by_distance
+
+
+def tree(height: int, width: int) -> Hierarchy:
+    level, edges = [""], []
+    for _ in range(height):
+        edges += [(f"{parent}{child}", parent or "top") for parent in level for child in range(width)]
+        level = [f"{parent}{child}" for parent in level for child in range(width)]
+    return Hierarchy.from_edges(edges)
+
+
+def test_random_directions_solve_a_hierarchy_when_there_are_enough() -> None:
+    matches = tree(4, 3).matches()
+    recalls = []
+    for dimension in (4, 32, 512):
+        queries, documents = constructed(matches, dimension, torch.Generator().manual_seed(0))
+        torch.testing.assert_close(queries.norm(dim=1), torch.ones(len(matches)))
+        torch.testing.assert_close(documents.norm(dim=1), torch.ones(matches.size))
+        recalls.append(found_matches(queries, documents, matches).mean())
+    assert recalls == sorted(recalls)
+    assert recalls[-1] == 1.0
+    sums = documents[matches.documents[matches.starts[5] : matches.starts[6]].astype(int)].sum(0)
+    torch.testing.assert_close(queries[5], sums / sums.norm())
+
+
+def test_deeper_trees_need_more_dimensions() -> None:
+    needed = [dimension_needed(tree(height, 2)) for height in (2, 4, 6)]
+    assert needed == sorted(needed)
+    assert needed[0] < needed[-1] < 200
+    assert dimension_needed(tree(6, 2), recall=0.5) < needed[-1]
+    assert dimension_needed(tree(6, 2), max_distance=0) < needed[-1]
+
+
+def test_recall_counts_the_matches_among_as_many_best() -> None:
+    matches = Matches.of(np.array([0, 0, 1]), np.array([0, 2, 1]), np.array([0, 3, 0]), 2, 4)
+    documents = torch.eye(4)
+    queries = torch.tensor([[3.0, 2.0, 1.0, 0.0], [1.0, 9.0, 0.0, 0.0]])
+    assert found_matches(queries, documents, matches).tolist() == [True, False, True]
+    scores = recall_by_distance(queries, documents, matches)
+    assert scores["recall"] == 0.75, "half of the first query's, all of the second's"
+    assert (scores["recall at distance 0"], scores["recall at distance 3"]) == (1.0, 0.0)
+    assert scores["worst recall"] == 0.0
