@@ -75,8 +75,10 @@ def test_every_family_is_measured_and_only_what_is_missing(
 ) -> None:
     pytest.importorskip("bm25s")
     out = tmp_path / "quality.md"
-    first = run(folder, out, "BM25", "encoder*", "tree", "GMM, leaf probabilities", "k-means*")
-    assert len(first) == 7
+    first = run(
+        folder, out, "BM25", "encoder*", "linear adapter", "tree", "GMM, leaf probabilities", "k-means*"
+    )
+    assert len(first) == 8
     assert run(folder, out, "encoder*", "tree") == first
     assert run(folder, out, "tree", seeds=2) == [*first, ("tree", 1)]
     out.write_text("Read this first.\n" + out.read_text())
@@ -90,6 +92,7 @@ def test_every_family_is_measured_and_only_what_is_missing(
         "tree",
         "k-means, greedy leaf",
         "k-means, best leaf",
+        "linear adapter",
         "GMM, leaf probabilities",
     ):
         assert f"\n| {row} |" in table

@@ -19,14 +19,14 @@ from palmette.errors import (
     NotFoundError,
     PalmetteError,
 )
-from palmette.registry import names
-from support.tiny import ANIMALS, COLOURS, documents, taxonomy, tree
+from palmette.registry import FUSION, names
+from support.tiny import ANIMALS, COLOURS, documents, fusion, taxonomy, tree
 
-METHODS: dict[str, Callable[[], Model]] = {"taxonomy": taxonomy, "tree": tree}
+METHODS: dict[str, Callable[[], Model]] = {"fusion": fusion, "taxonomy": taxonomy, "tree": tree}
 
 
 def test_every_method_is_under_contract() -> None:
-    assert sorted(METHODS) == names()
+    assert sorted(METHODS) == sorted([*names(), *FUSION])
 
 
 @pytest.fixture(params=sorted(METHODS))
@@ -557,7 +557,9 @@ def test_a_hybrid_search_is_exact(index: Index, model: Model) -> None:
         for query, hits in zip(QUERIES, found, strict=True):
             expected = mixed_by_hand(index, model, query, lexical)
             assert [hit.id for hit in hits] == [id for id, _ in expected[:5]]
-            assert [hit.score for hit in hits] == pytest.approx([score for _, score in expected[:5]], abs=1e-6)
+            assert [hit.score for hit in hits] == pytest.approx(
+                [score for _, score in expected[:5]], abs=1e-6
+            )
             assert [hit.id for hit in index.search(query, k=5, lexical=lexical)] == [hit.id for hit in hits]
 
 

@@ -19,12 +19,14 @@ from palmette.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from langchain_palmette.embeddings import PalmetteEmbeddings
+    from langchain_palmette.fusion import FusionRetriever
     from langchain_palmette.reranker import PalmetteReranker
     from langchain_palmette.retriever import PalmetteRetriever
     from langchain_palmette.taxonomy import TaxonomyRetriever
     from langchain_palmette.tree import TreeRetriever
 
 __all__ = [
+    "FusionRetriever",
     "PalmetteEmbeddings",
     "PalmetteReranker",
     "PalmetteRetriever",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "FusionRetriever": "fusion",
     "PalmetteEmbeddings": "embeddings",
     "PalmetteReranker": "reranker",
     "PalmetteRetriever": "retriever",

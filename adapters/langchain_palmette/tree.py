@@ -14,7 +14,7 @@ __all__ = ["TreeRetriever"]
 class TreeRetriever(PalmetteRetriever):
     """Retriever of a trained tree: a coarse level is fast, the leaves are exact. Scores are 0 … 1.
 
-    Reranked by the encoder, scores are its cosines.
+    Reranked, they are cosines.
 
     Setup:
         .. code-block:: bash
@@ -41,7 +41,8 @@ class TreeRetriever(PalmetteRetriever):
     Attributes:
         level: Level of the tree to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the
             best; ``None`` for the leaves.
-        rerank: ``encoder`` ranks the best anew by the encoder's cosine.
+        rerank: ranks the best anew by a cosine: the ``encoder``'s, or that of the space which the tree has
+            ``adapted``.
         shortlist: How many.
     """
 
@@ -49,5 +50,5 @@ class TreeRetriever(PalmetteRetriever):
     typed_options: ClassVar[tuple[str, ...]] = ("level", "rerank", "shortlist")
 
     level: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
-    rerank: Literal["encoder"] | None = None
+    rerank: Literal["encoder", "adapted"] | None = None
     shortlist: int = Field(default=100, ge=1)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from palmette.encoder import Encoder, FakeEncoder, load_encoder
     from palmette.errors import PalmetteError
     from palmette.evaluation import evaluate
+    from palmette.fusion import FusionModel
     from palmette.index import Index
     from palmette.methods.taxonomy import TaxonomyModel
     from palmette.methods.tree import TreeModel
@@ -36,6 +37,7 @@ _HOME = {
     "Encoder": "encoder",
     "Explanation": "types",
     "FakeEncoder": "encoder",
+    "FusionModel": "fusion",
     "Hit": "types",
     "Index": "index",
     "Model": "model",
@@ -57,6 +59,7 @@ __all__ = [
     "Encoder",
     "Explanation",
     "FakeEncoder",
+    "FusionModel",
     "Hit",
     "Index",
     "Model",

@@ -18,6 +18,9 @@ METHODS: dict[str, str] = {
     "tree": "palmette.methods.tree:TreeModel",
 }
 """Method name → where its class is; imported when first asked for."""
+FUSION = {"fusion": "palmette.fusion:FusionModel"}
+"""What is made of trained models, not trained itself."""
+_EVERY = METHODS | FUSION
 
 
 def names() -> list[str]:
@@ -27,9 +30,9 @@ def names() -> list[str]:
 
 def model_class(method: str) -> type[Model]:
     """The class of a method."""
-    if method not in METHODS:
+    if method not in _EVERY:
         raise ConfigError(f"there is no method {method!r}; there are: {', '.join(names())}")
-    module, _, name = METHODS[method].partition(":")
+    module, _, name = _EVERY[method].partition(":")
     loaded: type[Model] = getattr(import_module(module), name)
     return loaded
 
@@ -46,7 +49,7 @@ def load_model(repo_or_dir: str | Path, *, revision: str | None = None, **option
     hub = {name: options[name] for name in ("token", "cache_dir", "local_files_only") if name in options}
     checkpoint = open_checkpoint(repo_or_dir, revision=revision, **hub)
     method = checkpoint.config.get("method")
-    if method not in METHODS:
+    if method not in _EVERY:
         raise CheckpointError(
             f"{repo_or_dir} holds a model of method {method!r}, which this version does not have "
             f"(it has {', '.join(names())}): upgrade palmette"

@@ -134,7 +134,7 @@ def main() -> None:
     queries = [f"where does the {text} live?" for text in texts(args.queries)]
     print(f"{args.documents:,} documents, {args.queries} queries, k=5; median milliseconds per query\n")
     print(f"{'':<18}" + "".join(f"{part:>10}" for part in ("encoding", "search", "adapter", "total")))
-    report("Index.search", measure(lambda query: index.search(query, k=5), queries, clock))
+    report("Index.search", measure(lambda query: index.search(query, k=5, lexical=0), queries, clock))
     for name, (ask, aask) in retrievers(index).items():
         measure(ask, queries[:20], clock)
         report(name, measure(ask, queries, clock))

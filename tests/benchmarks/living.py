@@ -6,7 +6,7 @@ A tree is trained on old documents; then others arrive. With ``--topics FIELD`` 
 "test" and the old ones those where it is "train" (SQuAD: whole articles, which the tree has never seen); without it,
 a random half of all documents (a control: nothing new in kind). Old queries that no training has seen and new ones
 are then ranked against all documents. Half of the new queries serve as labels where a row says so. Every finished
-tree and seed is a line of the ``.jsonl`` beside ``--out``; what is there is not measured again. What stands above the first
+tree and seed is a line of the ``.jsonl`` beside ``--out``, and is not measured again; what stands above the first
 table in ``--out`` stays.
 """
 
@@ -282,15 +282,16 @@ def main() -> None:
             data = load_data(folder)
             scene = Scene.of(data, args.topics, seed, encoder, cache)
             for tree in args.trees:
-                key = {"data": data.name, "tree": tree, "seed": seed}
+                name = data.name if args.topics else f"{data.name}, a random half"
+                key = {"data": name, "tree": tree, "seed": seed}
                 if any(all(r[k] == v for k, v in key.items()) for r in results):
                     continue
-                print(f"{data.name}, {tree}, seed {seed}", flush=True)
+                print(f"{name}, {tree}, seed {seed}", flush=True)
                 options, middle = TREES[tree], TREES[tree]["depth"] - 2
                 facts = {
                     "old": len(scene.old.corpus),
                     "new": len(scene.arrivals),
-                    "which": "topics that training has not seen" if args.topics else "a random half",
+                    "which": "topics that training has not seen" if args.topics else "drawn at random",
                     "steps": args.steps,
                     "middle": middle,
                 }

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from palmette import Document, Index, TaxonomyModel, load_data
+from palmette.cache import EncodingCache
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.construction import dimension_needed
 from palmette.methods.taxonomy.matches import Matches
@@ -256,13 +257,18 @@ def unseen(args: argparse.Namespace) -> None:
                 ("name and definition", [documents[row].text for row in asked]),
                 ("name", [synsets[row]["title"] for row in asked]),
             ):
-                queries = torch.from_numpy(model.encoder.encode(texts, kind="query"))
-                with torch.inference_mode():
-                    queries = model.module.queries(queries)
+                queries = asked_in_words(model, texts, args.cache)
                 scores = pairs_recall(queries, model.module.node_vectors, matches)
                 metrics = model.record.metrics
                 cut = [f"{100 * metrics[f'cut {which}']:.1f}" for which in ("precision", "recall")]
                 show(f"{name}, seed {seed}, by {what}", scores, model.record.seconds, *cut)
+
+
+def asked_in_words(model: TaxonomyModel, texts: list[str], cache: str | None) -> torch.Tensor:
+    """Query embeddings of texts, each encoded once for all models."""
+    inputs = EncodingCache(cache).encode(model.encoder, texts, kind="query")
+    with torch.inference_mode():
+        return model.module.queries(torch.from_numpy(inputs))
 
 
 UNSEEN: dict[str, dict[str, Any]] = {
@@ -298,8 +304,11 @@ def graded(args: argparse.Namespace) -> None:
         for seed in args.seeds:
             given = {"dimension": 128, "steps": args.steps or 400, "batch_size": 512} | options
             model = TaxonomyModel.fit(data, encoder=args.encoder, cache=args.cache, seed=seed, **given)
-            index = Index.build(data.corpus, model)
-            ranked = dict(zip(judged, index.rank([data.queries[id] for id in judged], 1000).ids, strict=True))
+            queries = asked_in_words(model, [data.queries[id] for id in judged], args.cache)
+            best = (queries @ model.module.node_vectors.T).topk(1000, dim=1).indices.tolist()
+            ranked = {
+                id: [data.corpus[row].key for row in rows] for id, rows in zip(judged, best, strict=True)
+            }
             scores.append(
                 [_share(judged, ranked, grades, k) for grades in ((3,), (1, 2)) for k in (100, 1000)]
             )
@@ -332,7 +341,7 @@ def speed(args: argparse.Namespace) -> None:
         times = []
         for text in asked:
             begun = time.perf_counter()
-            index.search(text, 10, **options)
+            index.search(text, 10, lexical=0, **options)
             times.append(1000 * (time.perf_counter() - begun))
         print(f"search {options}: median {np.median(times):.1f} ms")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 from langchain_core.documents import Document
+from pydantic import ValidationError
 
 from langchain_palmette import PalmetteRetriever, TreeRetriever
 from palmette import TreeModel

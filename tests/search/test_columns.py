@@ -66,7 +66,7 @@ def same(found: Found, expected: Found) -> bool:
     return np.array_equal(found.keys, expected.keys) and np.array_equal(found.scores, expected.scores)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10**6),
     kind=st.sampled_from(["soft", "sharp", "few different", "sparse", "any"]),
@@ -165,7 +165,9 @@ def test_rounding_keeps_every_sum() -> None:
     fractions = rng.dirichlet(np.full(1000, 0.2), size=50).astype(np.float32) * np.float32(0.9999)
     parts = to_fixed(fractions)
     assert (parts.sum(axis=1) == ONE).all()
-    assert np.abs(parts / ONE - fractions / fractions.sum(axis=1, keepdims=True)).max() < 1 / ONE
+    fractions /= fractions.sum(axis=1, keepdims=True)
+    for run in (1, 10, 500):
+        assert np.abs(as_floats(folded(parts, run)) - folded(fractions, run)).max() < 1.01 / ONE
     assert np.array_equal(to_fixed(as_floats(parts)), parts)
     assert np.array_equal(as_parts(as_floats(parts)), parts)
     assert as_parts(fractions) is None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette.errors import ConfigError, MissingExtraError
+from palmette.errors import ConfigError, InputError, MissingExtraError
 from palmette.search import exact as engines
 from palmette.search import get_threads, kernels, set_threads
 from palmette.search.block import Block, Engine
@@ -187,10 +187,18 @@ def test_engines_agree_in_an_index_with_filters_and_folds() -> None:
         queries = arrays_of([doc("q"), doc("r")])["leaves"]
         for given in (None, {"n": {"$lt": 3}}, {"n": 1}):
             for metric in METRICS:
-                for fold in (1, 4):
-                    probe = Probe("leaves", queries.reshape(2, -1, fold).sum(axis=2), metric, fold)
+                for fold in (1, 4, (1, 2, 5)):
+                    probe = Probe("leaves", kernels.folded(queries, fold), metric, fold)
                     with exact.read(parse_filter(given)) as a, other.read(parse_filter(given)) as b:
                         assert same(a.nearest(probe, 12), b.nearest(probe, 12))
+
+
+@pytest.mark.parametrize("fold", [0, 3, (4, 4, 0), (4, 5), (2, 2, 4)])
+def test_runs_that_do_not_cover_the_array_are_refused(fold: int | tuple[int, ...]) -> None:
+    with LocalBackend.in_memory(SPECS) as backend:
+        put(backend, doc("a"))
+        with backend.read() as view, pytest.raises(InputError, match="does not fit"):
+            view.nearest(Probe("leaves", np.ones((1, 2), np.float32), "overlap", fold), 1)
 
 
 @pytest.mark.parametrize("metric", METRICS)

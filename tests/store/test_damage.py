@@ -128,7 +128,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], type[PalmetteError], list[str
     "newer format": (
         lambda f: edit_manifest(f, format=99),
         FormatError,
-        ["99", "1", "pip install --upgrade"],
+        ["99", "2", "pip install --upgrade"],
     ),
     "impossible format": (lambda f: edit_manifest(f, format="new"), CorruptIndexError, ["'new'"]),
     "foreign manifest": (lambda f: edit_manifest(f, kind="npm"), NotFoundError, ["not a palmette index"]),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from palmette.search.probe import ArraySpec
+from palmette.store.backend import WordView
 from palmette.store.local import LocalBackend
 from palmette.types import Document
 
@@ -65,8 +66,19 @@ def state_of(backend: LocalBackend) -> State:
         keys = view.keys().tolist()
         documents = view.documents(keys)
         leaves, tokens = view.array("leaves", keys), view.array("tokens", keys)
+        check_words(view, keys, documents)
     rows = [leaf.tobytes() + token.tobytes() for leaf, token in zip(leaves, tokens, strict=True)]
     return {document.key: (document, row) for document, row in zip(documents, rows, strict=True)}
+
+
+def check_words(view: WordView, keys: Sequence[int], documents: Sequence[Document]) -> None:
+    """Every document is found by its own words, and nothing else is."""
+    found = view.matching([document.text for document in documents], len(keys) + 1) if keys else None
+    for row, (key, document) in enumerate(zip(keys, documents, strict=True)):
+        assert found is not None
+        assert set(found.keys[row].tolist()) - {-1} <= set(keys)
+        if words := view.shared(document.text, [key]).scores[0]:
+            assert found.scores[row][found.keys[row] == key] == [words]
 
 
 def fast_place() -> str | None:

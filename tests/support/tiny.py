@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from palmette import Document, FakeEncoder, TaxonomyModel, TreeModel
+from palmette import Document, FakeEncoder, FusionModel, TaxonomyModel, TreeModel
 
 COLOURS = ("red", "green", "blue", "white", "black", "golden")
 ANIMALS = ("cat", "dog", "owl", "fox", "ant", "bee", "cow", "hen")
@@ -52,3 +52,9 @@ def train_taxonomy(**options: Any) -> TaxonomyModel:
 def taxonomy() -> TaxonomyModel:
     """One such model."""
     return train_taxonomy()
+
+
+@cache
+def fusion() -> FusionModel:
+    """A tree and a taxonomy as one."""
+    return FusionModel.of([tree(), taxonomy()], weights=[2, 1])

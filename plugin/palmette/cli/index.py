@@ -24,6 +24,9 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
     command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
     command.add_argument("--batch-size", type=int, default=256, help="documents encoded at a time")
+    command.add_argument(
+        "--language", default="english", help="whose word endings are cut off, in a new index; none for nobody's"
+    )
     command.add_argument("--no-titles", action="store_true", help="leave titles out of the texts")
     command.add_argument("--quiet", action="store_true", help="no progress bars")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -41,9 +44,10 @@ def run(args: argparse.Namespace) -> None:
     from palmette.index import Index
     from palmette.registry import load_model
 
+    language = None if args.language == "none" else args.language
     documents = list(iter_documents(args.documents, titles=not args.no_titles))
     model = load_model(args.checkpoint, revision=args.revision, device=args.device)
-    with Index.open_or_create(args.out, model) as index:
+    with Index.open_or_create(args.out, model, language=language) as index:
         given = {document.key for document in documents}
         absent = [document.key for document in index.documents() if document.key not in given]
         changes = index.upsert(

@@ -19,7 +19,7 @@ from palmette.index.checks import (
     unique,
 )
 from palmette.index.folder import is_used
-from palmette.index.opening import MODEL, Engine, as_model, copy_folder, make_folder, open_folder
+from palmette.index.opening import MODEL, Engine, Modelled, as_model, copy_folder, make_folder, open_folder
 from palmette.index.results import Changes, IndexStats, Ranking
 from palmette.index.searching import FilterLike, explain, searched
 from palmette.index.writing import write
@@ -58,7 +58,7 @@ class Index:
     def create(
         cls,
         path: str | Path,
-        model: Model | str | Path,
+        model: Modelled,
         *,
         language: str | None = LANGUAGE,
         engine: Engine = "exact",
@@ -68,7 +68,8 @@ class Index:
 
         Args:
             path: A new or empty folder.
-            model: A model, or the folder or repository of its checkpoint.
+            model: A model, or the folder or repository of its checkpoint; or a list of those, to be fused
+                (:class:`palmette.FusionModel`).
             language: Whose word endings are cut off, so that "searches" finds "search"; ``None`` for none.
             engine: ``exact`` kernels, or ``faiss``.
             lock_timeout: Seconds a write waits for another writer.
@@ -106,7 +107,7 @@ class Index:
     def open_or_create(
         cls,
         path: str | Path,
-        model: Model | str | Path,
+        model: Modelled,
         *,
         language: str | None = LANGUAGE,
         verify: bool = True,
@@ -120,9 +121,7 @@ class Index:
         return cls.create(folder, model, language=language, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
-    def in_memory(
-        cls, model: Model | str | Path, *, language: str | None = LANGUAGE, engine: Engine = "exact"
-    ) -> Self:
+    def in_memory(cls, model: Modelled, *, language: str | None = LANGUAGE, engine: Engine = "exact") -> Self:
         """An index that lives as long as the object."""
         model = as_model(model)
         arrays, fingerprint = model.arrays(), model.fingerprint
@@ -133,7 +132,7 @@ class Index:
     def build(
         cls,
         documents: Documents,
-        model: Model | str | Path,
+        model: Modelled,
         path: str | Path | None = None,
         *,
         language: str | None = LANGUAGE,
@@ -145,7 +144,8 @@ class Index:
         Args:
             documents: Documents, dicts with a ``text``, texts, the frameworks' documents; or a path to read them
                 from, as :func:`palmette.load_data` does.
-            model: A model, or the folder or repository of its checkpoint.
+            model: A model, or the folder or repository of its checkpoint; or a list of those, to be fused
+                (:class:`palmette.FusionModel`).
             path: The folder; ``None`` for memory.
             language: As for :meth:`create`.
             engine: ``exact`` kernels, or ``faiss``.

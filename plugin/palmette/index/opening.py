@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,16 +15,22 @@ from palmette.registry import load_model
 from palmette.store.backend import Backend
 from palmette.store.local import LocalBackend
 
-__all__ = ["MODEL", "Engine", "as_model", "copy_folder", "make_folder", "open_folder"]
+__all__ = ["MODEL", "Engine", "Modelled", "as_model", "copy_folder", "make_folder", "open_folder"]
 
 MODEL = "model"
 """Folder of the checkpoint inside an index folder."""
 
 Engine = Literal["exact", "faiss"]
+Modelled = Model | str | Path | Sequence[Model | str | Path]
+"""A model, where its checkpoint lies, or several of either to fuse."""
 
 
-def as_model(model: Model | str | Path) -> Model:
-    """A model, or the one in that folder or repository."""
+def as_model(model: Modelled) -> Model:
+    """A model, or the one in that folder or repository, or several of them fused."""
+    if isinstance(model, list | tuple):
+        from palmette.fusion import FusionModel
+
+        return FusionModel.of(model)
     if isinstance(model, Model):
         return model
     if isinstance(model, str | Path):

@@ -7,6 +7,8 @@ out), learned on three collections, did worse on the fourth than one weight for 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +16,7 @@ from palmette.lexical.mix import Mix
 from palmette.metrics import Judgements, query_scores
 from palmette.search.probe import Floats
 
-__all__ = ["WEIGHTS", "calibrated", "scale_of"]
+__all__ = ["WEIGHTS", "best_weights", "calibrated", "scale_of"]
 
 LIFT = 2.5
 """What full agreement in words is worth, in distances of a query's best document from the average one."""
@@ -59,7 +61,7 @@ def calibrated(method: Floats, words: Floats, judgements: Judgements | None) -> 
         return plain
     rated = judgements.relevant > 0
     quality = np.stack(
-        [_ndcg(plain.replace(weight=w), method, words, judgements)[rated] for w in WEIGHTS]
+        [_ndcg(plain.replace(weight=w).score(method, words), judgements)[rated] for w in WEIGHTS]
     )  # [W, Q]
     best = quality.mean(axis=1).argmax()
     behind = quality[best] - quality  # [W, Q]
@@ -73,8 +75,32 @@ def calibrated(method: Floats, words: Floats, judgements: Judgements | None) -> 
     return plain.replace(weight=weight)
 
 
-def _ndcg(mix: Mix, method: Floats, words: Floats, judgements: Judgements) -> NDArray[np.float64]:
-    scores = mix.score(method, words)
+def _ndcg(scores: NDArray[np.floating[Any]], judgements: Judgements) -> NDArray[np.float64]:
     depth = min(K, scores.shape[1])
     best = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
     return query_scores(best, judgements, ks=(K,))[f"ndcg@{K}"]
+
+
+def best_weights(tables: Floats, judgements: Judgements | None) -> tuple[float, ...]:
+    """Weights of several rankings' scores [M, Q, N]: equal ones, moved where held-out judgements clearly gain by it."""
+    count = len(tables)
+    weights = np.full(count, 1 / count)
+    if judgements is None:
+        return tuple(weights.tolist())
+    rated = judgements.relevant > 0
+
+    def quality(given: NDArray[np.float64]) -> NDArray[np.float64]:
+        return _ndcg(np.tensordot(given, tables, 1), judgements)[rated]
+
+    held = quality(weights)
+    for place in (*range(count), *range(count)):
+        for factor in (0.0, 0.5, 2.0, 4.0):
+            tried = weights.copy()
+            tried[place] *= factor
+            if tried.sum() == 0:
+                continue
+            tried /= tried.sum()
+            gain = quality(tried) - held
+            if gain.mean() > gain.std() / np.sqrt(max(1, rated.sum())):
+                weights, held = tried, held + gain
+    return tuple(weights.tolist())

@@ -87,7 +87,8 @@ class Analyser:
                 yield from run
                 yield from (run[at : at + 2] for at in range(len(run) - 1))
             elif run:
-                yield _fold(self._stem(run.casefold()))
+                plain = run.casefold() if self.language not in (None, LANGUAGE) else _fold(run)  # loan words
+                yield _fold(self._stem(plain))
 
 
 @cache

@@ -22,18 +22,16 @@ _ROWS = 4096  # rounded at a time
 
 
 def to_fixed(fractions: Floats) -> NDArray[np.uint16]:
-    """Distributions [N, c] in parts of 2⁻¹⁵, each row summing to exactly one: the largest remainders go up."""
+    """Distributions [N, c] in parts of 2⁻¹⁵, each row summing to exactly one.
+
+    Running sums are rounded, and their steps taken: any run of columns is off by less than one part, so that every
+    level of a tree is as exact as its leaves.
+    """
     parts = np.empty(fractions.shape, np.uint16)
-    columns = np.arange(fractions.shape[1])
     for start in range(0, len(fractions), _ROWS):
-        exact = fractions[start : start + _ROWS].astype(np.float64)  # [n, c]
-        exact *= ONE / exact.sum(axis=1, keepdims=True)
-        whole = np.floor(exact)
-        missing = (ONE - whole.sum(axis=1)).astype(np.int64)  # [n]
-        order = np.argsort(whole - exact, axis=1, kind="stable")  # largest remainder first
-        rank = np.empty_like(order)
-        np.put_along_axis(rank, order, columns[None, :], axis=1)
-        parts[start : start + _ROWS] = whole + (rank < missing[:, None])
+        sums = np.cumsum(fractions[start : start + _ROWS], axis=1, dtype=np.float64)  # [n, c]
+        sums *= ONE / sums[:, -1:]
+        parts[start : start + _ROWS] = np.diff(np.floor(sums + 0.5), axis=1, prepend=0)
     return parts
 
 

@@ -145,9 +145,9 @@ def _narrow(
     while c < stop:
         end = min(c + _CHUNK, stop)
         _add(codes, order[c:end], asked[c:end], lacked)
-        c, left = end, 0
+        c, left = end, np.uint16(0)
         for i in range(len(lacked)):
-            left += lacked[i] <= bar
+            left = np.uint16(left + np.uint16(lacked[i] <= bar))
         if left <= few:
             break
     return c

@@ -22,6 +22,7 @@ TREES: dict[str, dict[str, Any]] = {
     "tree": {},
     "tree, not trained": {"steps": 0},
     "tree, random start": {"start": "random"},
+    "tree, in the encoder's space": {"space": "encoder"},
     "tree, without labels": {"labels": False},
     "tree, constant schedule": {"schedule": "constant"},
     "tree, linear schedule": {"schedule": "linear"},
@@ -115,7 +116,7 @@ def _check(index: Index, level: int, bench: Bench, queries: Floats, documents: F
     """The index must rank as plain arithmetic does: the same scores place by place, whatever the order of ties."""
     size = 2**level
     scores = overlaps(fold(queries[:CHECKED], size), fold(documents, size))
-    ranked = index.rank(bench.texts("test")[:CHECKED], 10, level=level)
+    ranked = index.rank(bench.texts("test")[:CHECKED], 10, lexical=0, level=level)
     for expected, ids, given in zip(scores, ranked.ids, ranked.scores, strict=True):
         rows = [bench.data.rows[id] for id in ids]
         np.testing.assert_allclose(given, expected[rows], atol=CLOSE)

@@ -1,6 +1,9 @@
 import numpy as np
+import pytest
 import torch
 
+from palmette import Index, TaxonomyModel
+from palmette.errors import InputError
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.construction import constructed, dimension_needed
 from palmette.methods.taxonomy.matches import Matches
@@ -35,6 +38,19 @@ def test_deeper_trees_need_more_dimensions() -> None:
     assert needed[0] < needed[-1] < 200
     assert dimension_needed(tree(6, 2), recall=0.5) < needed[-1]
     assert dimension_needed(tree(6, 2), max_distance=0) < needed[-1]
+
+
+def test_a_model_without_training_is_searched_as_any_other() -> None:
+    hierarchy = tree(3, 3)
+    model = TaxonomyModel.construct(hierarchy, dimension=256)
+    assert model.record.steps == 0
+    assert model.record.metrics["cut precision"] > 0.9
+    index = Index.build(hierarchy.documents(), model)
+    for leaf in ("012", "220"):
+        assert {hit.id for hit in index.search(leaf, k=4)} == {leaf, leaf[:2], leaf[0], "top"}
+    assert TaxonomyModel.construct(hierarchy).config.dimension == dimension_needed(hierarchy)
+    with pytest.raises(InputError, match="needs a hierarchy"):
+        TaxonomyModel.construct([("a query", "a document")])
 
 
 def test_recall_counts_the_matches_among_as_many_best() -> None:

@@ -101,6 +101,24 @@ def test_rerank_by_the_encoder(index: Index) -> None:
         assert explanation.score == found[0].score == sum(part.value for part in explanation.parts)
 
 
+def test_rerank_in_the_adapted_space(index: Index) -> None:
+    model, asked = tree(), "where is the red owl?"
+    embedded = [
+        model.module.embed(torch.from_numpy(x)).numpy()
+        for x in (model.encoder.encode_queries([asked]), model.encoder.encode([d.text for d in documents()]))
+    ]
+    assert not torch.equal(model.module.adapter.weight, torch.eye(48)), "the identity would show nothing"
+    cosine = {d.id: score for d, score in zip(documents(), (embedded[0] @ embedded[1].T)[0], strict=True)}
+    hits = index.search(asked, k=48, rerank="adapted")
+    assert {hit.id: hit.score for hit in hits} == pytest.approx(cosine, abs=2e-3)  # stored in half precision
+    assert (
+        hits[0].explain().score == hits[0].score == index.explain(asked, hits[0].id, rerank="adapted").score
+    )
+    plain = Index.in_memory(train_tree(steps=1, space="encoder"))
+    with pytest.raises(ConfigError, match="space='adapted'.*rerank='encoder'"):
+        plain.search("cat", rerank="adapted")
+
+
 @pytest.mark.parametrize("within", ["greedy", "global"])
 def test_leaf_search_looks_into_the_querys_own_leaves(index: Index, within: str) -> None:
     model, asked = tree(), [f"where is the {d.metadata['colour']} owl?" for d in documents()[:48:8]]
@@ -164,6 +182,7 @@ def test_documents_without_labels_train_too() -> None:
         {"split": "cross_attention", "heads": 2, "head_width": 4, "depth": 3},
         {"propagation": "learned"},
         {"propagation": "none", "schedule": "constant"},
+        {"space": "encoder", "schedule": "linear"},
         {"start": "random", "distill": 0.5, "l1": 0.01, "schedule": "matryoshka"},
     ],
     ids=str,

@@ -1,20 +1,25 @@
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palmette.data import load_data
 from palmette.encoder import States
 from palmette.errors import ConfigError
 from palmette.losses import info_nce, ntvd
 from palmette.methods.tree import TreeConfig
+from palmette.methods.tree.adapter import Adapter, learn_adapter
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.propagation import coarsen, propagate
 from palmette.methods.tree.shape import Shape
 from palmette.methods.tree.splits import Linear
 from palmette.methods.tree.start import PART, begin, fit_multiplier
 from palmette.methods.tree.task import levels_of_step
+from palmette.pairs import EncodedPairs, _Dev
 
 WIDTH, TOKENS = 6, 5
 
@@ -207,7 +212,7 @@ def test_a_principal_start_has_the_directions_of_the_decomposition_then_orthonor
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(PART + 9, 5, generator=generator) * torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]) + 7
     _, _, axes = torch.linalg.svd((x - x.mean(0)).double(), full_matrices=False)
-    tree = Tree(TreeConfig(depth=4, width=5))
+    tree = Tree(TreeConfig(depth=4, width=5, space="encoder"))
     begin(tree, x, generator)
     found = torch.nn.functional.normalize(hyperplanes(tree).directions.detach(), dim=1)
     torch.testing.assert_close((found[:5] * axes.float()).sum(1).abs(), torch.ones(5), atol=1e-4, rtol=0)
@@ -216,10 +221,33 @@ def test_a_principal_start_has_the_directions_of_the_decomposition_then_orthonor
 
 def test_the_average_document_goes_either_way() -> None:
     x = torch.randn(50, 6, generator=torch.Generator().manual_seed(1)) + 3
-    tree = Tree(TreeConfig(depth=4, width=6)).eval()
+    tree = Tree(TreeConfig(depth=4, width=6, space="encoder")).eval()
     begin(tree, x, torch.Generator().manual_seed(0))
     with torch.no_grad():
         torch.testing.assert_close(tree(States(x.mean(0, keepdim=True))), torch.full((1, 16), 1 / 16))
+
+
+def test_the_space_is_learned_from_pairs_and_kept_where_it_helps_the_held_out() -> None:
+    """Of every text's coordinates only the first half tells which pair it belongs to."""
+    generator = torch.Generator().manual_seed(0)
+    rows = np.arange(200, dtype=np.int64)
+    signal = torch.randn(200, 6, generator=generator)
+    queries, documents = (
+        torch.cat([signal, 2 * torch.randn(200, 6, generator=generator)], dim=1) for _ in range(2)
+    )
+    data = load_data([(f"question {row}", f"answer {row}") for row in rows])
+    asked, right = data.pairs("train")
+    pairs = EncodedPairs(data, queries, documents, asked, right, _Dev.of(data, 0))
+    before = pairs.validate(torch.nn.functional.normalize, lambda q, d: q @ d.T)["ndcg@10"]
+    adapter = Adapter(12)
+    learn_adapter(adapter, pairs, seed=0, progress=False)
+    after = pairs.validate(adapter, lambda q, d: q @ d.T)["ndcg@10"]
+    assert after > before + 0.1
+    gain = adapter.weight.abs().sum(0)
+    assert gain[:6].min() > gain[6:].max()
+    kept = Adapter(12)
+    learn_adapter(kept, replace(pairs, dev=None), seed=0, progress=False)
+    assert torch.equal(kept.weight, torch.eye(12)), "nothing held out: nothing to choose by"
 
 
 def test_the_multiplier_starts_where_the_loss_is_lowest() -> None:

@@ -20,6 +20,7 @@ from palmette.errors import MissingExtraError
 if TYPE_CHECKING:
     from llama_index.retrievers.palmette.embedding import PalmetteEmbedding
     from llama_index.retrievers.palmette.filters import palmette_filter
+    from llama_index.retrievers.palmette.fusion import FusionRetriever
     from llama_index.retrievers.palmette.nodes import ExplainedNode
     from llama_index.retrievers.palmette.query import PalmetteQuery
     from llama_index.retrievers.palmette.rerank import PalmetteRerank
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExplainedNode",
+    "FusionRetriever",
     "PalmetteEmbedding",
     "PalmetteQuery",
     "PalmetteRerank",
@@ -40,6 +42,7 @@ __all__ = [
 
 _HOME = {
     "ExplainedNode": "nodes",
+    "FusionRetriever": "fusion",
     "PalmetteEmbedding": "embedding",
     "PalmetteQuery": "query",
     "PalmetteRerank": "rerank",

@@ -20,14 +20,15 @@ class TreeRetriever(PalmetteRetriever):
         index: An index of a :class:`palmette.TreeModel`.
         level: Level to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best; ``None``
             for the leaves.
-        rerank: ``encoder`` ranks the best anew by the encoder's cosine, which is then the score.
+        rerank: ranks the best anew by a cosine, which is then the score: the ``encoder``'s, or that of the
+            space which the tree has ``adapted``.
         shortlist: How many.
         options: Those of :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "tree"
     level = SearchOption[int | Literal["auto"]]()
-    rerank = SearchOption[Literal["encoder"]]()
+    rerank = SearchOption[Literal["encoder", "adapted"]]()
     shortlist = SearchOption[int]()
 
     def __init__(
@@ -35,7 +36,7 @@ class TreeRetriever(PalmetteRetriever):
         index: Index,
         *,
         level: int | Literal["auto"] | None = None,
-        rerank: Literal["encoder"] | None = None,
+        rerank: Literal["encoder", "adapted"] | None = None,
         shortlist: int | None = None,
         **options: Unpack[Options],
     ) -> None:

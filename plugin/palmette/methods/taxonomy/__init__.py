@@ -13,7 +13,15 @@ training · ``construction.py`` embeddings without training · ``calibration.py`
 """
 
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch, TaxonomyTraining
+from palmette.methods.taxonomy.construction import dimension_needed
 from palmette.methods.taxonomy.hierarchy import Hierarchy
 from palmette.methods.taxonomy.model import TaxonomyModel
 
-__all__ = ["Hierarchy", "TaxonomyConfig", "TaxonomyModel", "TaxonomySearch", "TaxonomyTraining"]
+__all__ = [
+    "Hierarchy",
+    "TaxonomyConfig",
+    "TaxonomyModel",
+    "TaxonomySearch",
+    "TaxonomyTraining",
+    "dimension_needed",
+]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from palmette.cache import EncodingCache
 from palmette.encoder import Encoder, FakeEncoder
 from palmette.errors import ConfigError, InputError
 from palmette.methods.taxonomy.calibration import CutOff
@@ -20,20 +21,21 @@ from palmette.methods.taxonomy.config import (
     TaxonomySearch,
     TaxonomyTraining,
 )
+from palmette.methods.taxonomy.construction import constructed, dimension_needed
 from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.explanation import explanation
 from palmette.methods.taxonomy.module import Towers
 from palmette.methods.taxonomy.nodes import Nodes
 from palmette.methods.taxonomy.searching import NODE, VECTOR, search
-from palmette.methods.taxonomy.stages import run
+from palmette.methods.taxonomy.stages import finish, run
 from palmette.methods.taxonomy.task import TaxonomyTask
 from palmette.model import DEFAULT_ENCODER, Model, Queries
+from palmette.record import Record
 from palmette.search.probe import ArraySpec, Floats, Found
 from palmette.training import Trained, TrainingConfig
 from palmette.types import Document, Explanation
 
 if TYPE_CHECKING:
-    from palmette.cache import EncodingCache
     from palmette.data import RetrievalData
     from palmette.hub import Checkpoint
     from palmette.store.backend import View
@@ -106,6 +108,45 @@ class TaxonomyModel(Model):
             "progress": progress,
         }
         return cls._fit(loaded, dict(options), encoder=encoder, cache=cache, **how)
+
+    @classmethod
+    def construct(
+        cls,
+        data: Any,
+        *,
+        dimension: int | None = None,
+        edges: Iterable[tuple[str, str]] | None = None,
+        parents: str | None = None,
+        max_distance: int | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """Lookup tables without training: random directions, and queries as their sums (the paper's algorithm 1).
+
+        Args:
+            data: As for :meth:`fit`, with a hierarchy.
+            dimension: Width of the embeddings; by default what :func:`dimension_needed` finds, many times what
+                training takes.
+            edges: As for :meth:`fit`.
+            parents: As for :meth:`fit`.
+            max_distance: Farther ancestors do not match.
+            seed: Of the directions.
+        """
+        loaded = TaxonomyData.load(data, edges, parents, seed)
+        if loaded.hierarchy is None:
+            raise InputError(
+                "a construction needs a hierarchy: give edges, parents in metadata, or a Hierarchy"
+            )
+        width = dimension or dimension_needed(loaded.hierarchy, max_distance=max_distance, seed=seed)
+        config = TaxonomyConfig(
+            dimension=width, queries="lookup", documents="lookup", max_distance=max_distance
+        ).replace(width=1, nodes=len(loaded.corpus))
+        coder = FakeEncoder(1)
+        task = TaxonomyTask.of(config, loaded, coder, EncodingCache(), seed=seed, progress=False)
+        every = task.lessons.train.matches
+        task.module.fill(*constructed(every, width, torch.Generator().manual_seed(seed)))
+        metrics = finish(task)
+        record = Record(data=loaded.name, documents=len(loaded.corpus), pairs=task.size(), metrics=metrics)
+        return cls(config, coder, task.module, record=record)
 
     @classmethod
     def _fit(

@@ -99,6 +99,13 @@ class Towers(nn.Module):
             if table is not None and config.documents == "lookup":
                 table.rows.copy_(torch.randn(table.rows.shape, generator=generator) * SMALL / PACE)
 
+    @torch.no_grad()
+    def fill(self, queries: Tensor, documents: Tensor) -> None:
+        """Set the rows of both tables [N, d]."""
+        for table, rows in ((self.query_rows, queries), (self.document_rows, documents)):
+            assert table is not None
+            table.rows.copy_(rows / PACE)
+
     @property
     def node_vectors(self) -> Tensor:
         """[N, d] embeddings of the known nodes."""

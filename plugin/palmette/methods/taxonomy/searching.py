@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from palmette.methods.taxonomy.calibration import CutOff
 from palmette.methods.taxonomy.config import TaxonomySearch
 from palmette.methods.taxonomy.nodes import Nodes
-from palmette.search.arrays import ArrayView
 from palmette.search.probe import Floats, Found, Probe
 
 if TYPE_CHECKING:
@@ -32,36 +31,28 @@ def search(
     nodes: Nodes, cutoff: CutOff, view: View, queries: Floats, k: int, options: TaxonomySearch
 ) -> Found:
     """The documents of a view for queries [Q, d]."""
+    if options.within is not None:
+        view = _below(nodes, view, options.within)
     specific = options.order == "specific"
-    found = _nearest(nodes, view, queries, k + BEYOND if specific or options.closed else k, options.within)
+    found = view.nearest(
+        Probe(VECTOR, queries, "inner_product"), k + BEYOND if specific or options.closed else k
+    )
     if options.cut is not None:
         found = _kept(found, cutoff.chances(queries, found.scores) >= options.cut)
     if options.closed:
-        found = _closed(nodes, view, queries, k, found, options.within)
+        found = _closed(nodes, view, queries, k, found)
     if specific:
         least = LIKELY if options.cut is None else options.cut
         found = _specific_first(nodes, view, found, cutoff.chances(queries, found.scores) >= least)
     return Found(found.keys[:, :k], found.scores[:, :k], found.compared)
 
 
-def _nearest(nodes: Nodes, view: View, queries: Floats, k: int, within: str | None) -> Found:
-    if within is None:
-        return view.nearest(Probe(VECTOR, queries, "inner_product"), k)
-    keys = view.keys()
-    keys = keys[np.isin(_nodes(view, keys), _below(nodes, within))]
-    if not len(keys):
-        return Found(
-            np.full((len(queries), 1), -1, np.int64), np.full((len(queries), 1), -np.inf, np.float32)
-        )
-    vectors = np.asarray(view.array(VECTOR, keys.tolist()), np.float32)
-    found = ArrayView({VECTOR: vectors}).nearest(Probe(VECTOR, queries, "inner_product"), k)
-    return Found(np.where(found.keys >= 0, keys[found.keys], -1), found.scores, found.compared)
-
-
-def _below(nodes: Nodes, within: str) -> Rows:
+def _below(nodes: Nodes, view: View, within: str) -> View:
+    """A view of what lies below a node, and of the node."""
     hierarchy = nodes.hierarchy
     assert hierarchy is not None
-    return hierarchy.descendants(hierarchy.row(within))
+    keys = view.keys()
+    return view.within(keys[np.isin(_nodes(view, keys), hierarchy.descendants(hierarchy.row(within)))])
 
 
 def _nodes(view: View, keys: Rows) -> Rows:
@@ -79,13 +70,12 @@ def _kept(found: Found, keep: NDArray[np.bool_]) -> Found:
     )
 
 
-def _closed(nodes: Nodes, view: View, queries: Floats, k: int, found: Found, within: str | None) -> Found:
+def _closed(nodes: Nodes, view: View, queries: Floats, k: int, found: Found) -> Found:
     """Whole chains only, best first: a hit comes with its ancestors in the view, or not at all."""
     hierarchy = nodes.hierarchy
     assert hierarchy is not None
     keys = view.keys()
     key_of = {int(node): int(key) for node, key in zip(_nodes(view, keys), keys, strict=True) if node >= 0}
-    inside = None if within is None else set(_below(nodes, within).tolist())
     node_of = {key: node for node, key in key_of.items()}
     chosen: list[list[int]] = []
     for row in found.keys.tolist():
@@ -94,7 +84,7 @@ def _closed(nodes: Nodes, view: View, queries: Floats, k: int, found: Found, wit
             if key < 0 or len(taken) == k:
                 break
             above = hierarchy.ancestors(node_of[key]).tolist() if key in node_of else []
-            chain = [key, *(key_of[n] for n in above if n in key_of and (inside is None or n in inside))]
+            chain = [key, *(key_of[n] for n in above if n in key_of)]
             fresh = [step for step in dict.fromkeys(chain) if step not in taken]
             if len(taken) + len(fresh) <= k:
                 taken |= dict.fromkeys(fresh)
@@ -109,10 +99,9 @@ def _scored(view: View, queries: Floats, chosen: list[list[int]], compared: floa
     scores = np.full((len(chosen), width), -np.inf, np.float32)
     for place, row in enumerate(chosen):
         if row:
-            vectors = ArrayView({VECTOR: np.asarray(view.array(VECTOR, row), np.float32)})
-            found = vectors.nearest(Probe(VECTOR, queries[place : place + 1], "inner_product"), len(row))
-            keys[place, : len(row)] = np.array(row, np.int64)[found.keys[0]]
-            scores[place, : len(row)] = found.scores[0]
+            few = view.within(np.sort(np.array(row, np.int64)))
+            found = few.nearest(Probe(VECTOR, queries[place : place + 1], "inner_product"), len(row))
+            keys[place, : len(row)], scores[place, : len(row)] = found.keys[0], found.scores[0]
     return Found(keys, scores, compared)
 
 

@@ -129,7 +129,7 @@ class TaxonomyTask:
             len(rows),
             self.module.config.correction,
         )
-        logits = self.multiplier * (queries @ documents.T).float()  # [B, U]
+        logits = ((self.multiplier * queries) @ documents.T).float()  # [B, U]
         if self.module.config.negatives == "all":
             return sampled_softmax(logits, torch.from_numpy(target).to(device), weights.to(device))
         known = self.lessons.train.matches.mask(rows, columns)  # [B, U]

@@ -20,6 +20,7 @@ Schedule = Literal[
     "constant", "stochastic", "stochastic_linear", "uniform", "linear", "exponential", "matryoshka"
 ]
 Start = Literal["principal", "random"]
+Space = Literal["adapted", "encoder"]
 
 
 class TreeOptions(TrainingOptions, total=False):
@@ -31,6 +32,7 @@ class TreeOptions(TrainingOptions, total=False):
     propagation: Propagation
     schedule: Schedule
     start: Start
+    space: Space
     sharpness: float
     growth: float
     distill: float
@@ -63,11 +65,13 @@ class TreeConfig(Config):
             ``matryoshka``: all at once.
         start: ``principal`` begins from the corpus's principal directions, so that the untrained tree already
             keeps the encoder's geometry (other splits than linear then add to that); ``random`` as in the paper.
+        space: What the splits measure: the encoder's embeddings (``encoder``), or those after a linear map that is
+            learned from the pairs before the tree begins (``adapted``).
         sharpness: Steepness of the root's split at the start. Gentle trees keep the encoder's distances; sharp
             ones put a text into few leaves, which makes topics crisper and search faster.
         growth: Factor by which slopes grow from level to level at the start.
-        distill: Share of the loss that teaches the frozen encoder's own similarities; the rest teaches the pairs.
-        temperature: Of the encoder's similarities in that share.
+        distill: Share of the loss that teaches the cosines of that space; the rest teaches the pairs.
+        temperature: Of the cosines in that share.
         l1: Weight of the L1 norm of the representation's square roots, which is least when a text sits in one
             leaf. (The probabilities' own L1 norm is always 1.)
         dropout: Probability of dropping a node's score in training.
@@ -87,6 +91,7 @@ class TreeConfig(Config):
     propagation: Propagation = "product"
     schedule: Schedule = "stochastic"
     start: Start = "principal"
+    space: Space = "adapted"
     sharpness: float = 0.3
     growth: float = 1.5
     distill: float = 0.5
@@ -164,7 +169,8 @@ class TreeSearch(Config):
             the query's ``probe`` most probable ones (``global``) or is reached from the root by always taking the
             likelier turn (``greedy``), as cluster trees search. Approximate, and here for comparison.
         probe: Leaves that ``within="global"`` looks into.
-        rerank: ``encoder`` scores the ``shortlist`` best anew by the encoder's cosine, and ranks by that.
+        rerank: Scores the ``shortlist`` best anew, and ranks by that: by the encoder's cosine (``encoder``), or by
+            that of the space which the tree has adapted (``adapted``).
         shortlist: How many.
     """
 
@@ -172,7 +178,7 @@ class TreeSearch(Config):
     tolerance: float = 0.01
     within: Literal["all", "global", "greedy"] = "all"
     probe: int = 1
-    rerank: Literal["encoder"] | None = None
+    rerank: Literal["encoder", "adapted"] | None = None
     shortlist: int = 100
 
     def check(self) -> None:

@@ -28,12 +28,13 @@ def explain(
     shape: Shape,
     level: int,
     *,
-    cosine: bool,
+    rerank: str | None,
+    space: NDArray[np.float64] | None,
     topics: Topics,
 ) -> Explanation:
     """Follow the larger share of the overlap from the root: what turns off at each node adds its part.
 
-    With ``cosine`` the score is the encoder's, which the path illustrates but does not make up.
+    After a ``rerank`` the score is the cosine in its space, which the path illustrates but does not make up.
     """
     q, d = (np.asarray(a[LEAVES], np.float32).reshape(1, -1) for a in (query, arrays))
     at_level = [summed(x, shape.runs(level)) for x in (q, d)]
@@ -54,12 +55,10 @@ def explain(
     path = name_of(node)
     parts.append(Part(f"{'leaf' if level == shape.depth else 'node'} {path}", mass[node][2], {"node": path}))
     score, words = mass[0][2], _words(mass[0][2], path, steps)
-    if cosine:
-        score = float(
-            cosines(np.asarray(arrays[VECTORS], np.float32).reshape(1, -1), query[VECTORS].reshape(-1))[0]
-        )
-        parts = [Part("encoder similarity", score, {})]
-        words = f"encoder similarity {score:.3f}; in the tree, {words}"
+    if rerank is not None:
+        score = float(cosines(arrays[VECTORS].reshape(1, -1), query[VECTORS].reshape(-1), space)[0])
+        parts = [Part(f"cosine ({rerank})", score, {})]
+        words = f"cosine ({rerank}) {score:.3f}; in the tree, {words}"
     return Explanation(score, parts, words, {"path": path, "nodes": steps})
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError
+from palmette.methods.tree.adapter import learn_adapter
 from palmette.methods.tree.config import TreeConfig, TreeOptions, TreeSearch, TreeTraining
 from palmette.methods.tree.explanation import explain
 from palmette.methods.tree.living import grow, prune
@@ -119,6 +120,8 @@ class TreeModel(Model):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             tree = Tree(config)
+        if tree.adapter is not None:
+            learn_adapter(tree.adapter, pairs, seed, progress)
         begin(tree, pairs.documents, generator)
         rows = pairs.sample(64 if tokens else 256, generator)
         with torch.no_grad():
@@ -288,6 +291,11 @@ class TreeModel(Model):
 
     def check_options(self, options: TreeSearch) -> None:
         """A level of this tree."""
+        if options.rerank == "adapted" and self.config.space != "adapted":
+            raise ConfigError(
+                "rerank='adapted' needs a tree trained with space='adapted', and this one has "
+                f"space={self.config.space!r}: use rerank='encoder'"
+            )
         if isinstance(options.level, int):
             check_range("tree search", "level", options.level, 1, self.config.depth)
         self.level(options)
@@ -311,6 +319,18 @@ class TreeModel(Model):
         """Leaves per node of the level."""
         return self.config.shape.runs(self.level(options))
 
+    def scored_alike(self, options: TreeSearch) -> TreeSearch:
+        """Scores are cosines where hits are ranked anew, and sums over a level's nodes elsewhere."""
+        if options.rerank is not None:
+            return TreeSearch(rerank=options.rerank)
+        level = self.level(options)
+        return TreeSearch() if level == self.config.depth else TreeSearch(level=level)
+
+    def calibrated(self) -> list[TreeSearch]:
+        """Every level, and ranking anew."""
+        levels = [TreeSearch(level=level) for level in range(1, self.config.depth)]
+        return [TreeSearch(), TreeSearch(rerank="encoder"), *levels]
+
     def search(self, view: View, queries: Queries, k: int, options: TreeSearch) -> Found:
         """Nearest by nTVD at the level, exactly; then by the encoder, where asked for."""
         runs = self._runs(options)
@@ -321,7 +341,14 @@ class TreeModel(Model):
         else:
             asked = reached(queries[LEAVES], self.config.shape)
             found = nearest_within(view, probe, many, queries[LEAVES], asked, options)
-        return found if options.rerank is None else reranked(view, found, queries[VECTORS], k)
+        if options.rerank is None:
+            return found
+        return reranked(view, found, queries[VECTORS], k, self._space(options))
+
+    def _space(self, options: TreeSearch) -> NDArray[np.float64] | None:
+        """The map W [d, d] of the space that a rerank measures in; ``None`` for the encoder's."""
+        adapter = self.module.adapter
+        return adapter.weight.double().cpu().numpy() if options.rerank == "adapted" and adapter else None
 
     def explain(
         self,
@@ -336,7 +363,8 @@ class TreeModel(Model):
             arrays,
             self.config.shape,
             self.level(options),
-            cosine=options.rerank is not None,
+            rerank=options.rerank,
+            space=self._space(options),
             topics=self.topics,
         )
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palmette.encoder import States
+from palmette.methods.tree.adapter import Adapter
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.propagation import LearnedPropagation, coarsen, propagate
-from palmette.methods.tree.splits import CrossAttention, Linear, Mlp, Refine
+from palmette.methods.tree.splits import CrossAttention, Linear, Mlp, Refine, pooled
 
 __all__ = ["Tree"]
 
@@ -24,6 +27,7 @@ class Tree(nn.Module):
     f starts at zero, so that any tree can begin from the encoder's geometry.
 
     Attributes:
+        adapter: The map into the space of the splits; ``None`` where that is the encoder's.
         linear: θ and b; ``None`` where a split stands alone, as in the paper.
         beyond: f; ``None`` for linear trees.
         refine: The ``tree`` aggregation.
@@ -34,6 +38,7 @@ class Tree(nn.Module):
         super().__init__()
         self.config = config
         alone = config.split != "linear" and config.start == "random"
+        self.adapter = Adapter(config.width) if config.space == "adapted" else None
         self.linear = None if alone else Linear(config.scored, config.width)
         self.beyond: nn.Module | None = None
         if config.split == "mlp":
@@ -49,6 +54,11 @@ class Tree(nn.Module):
         self.learned = LearnedPropagation(config) if config.propagation == "learned" else None
         self.log_multiplier = nn.Parameter(torch.zeros(()))
 
+    def embed(self, x: Tensor) -> Tensor:
+        """Embeddings in the space of the splits: [B, d] → [B, d]."""
+        embedded: Tensor = x if self.adapter is None else self.adapter(x)
+        return embedded
+
     @property
     def multiplier(self) -> Tensor:
         """What nTVD is multiplied by in the loss."""
@@ -57,6 +67,7 @@ class Tree(nn.Module):
     def scores(self, states: States, level: int) -> Tensor:
         """Scores of the nodes that a level needs: [B, n]."""
         config = self.config
+        states = replace(states, pooled=self.embed(pooled(states)))
         n = config.shape.needed(level) if config.propagation == "product" else config.scored
         parts = [part(states, n) for part in (self.linear, self.beyond) if part is not None]
         scores: Tensor = sum(parts[1:], start=parts[0])

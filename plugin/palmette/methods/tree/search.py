@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from palmette.methods.tree.shape import Shape
     from palmette.store.backend import View
 
-__all__ = ["LEAVES", "REACHED", "VECTORS", "nearest_within", "reached", "reranked", "summed"]
+__all__ = ["LEAVES", "REACHED", "VECTORS", "cosines", "nearest_within", "reached", "reranked", "summed"]
+
+Doubles = NDArray[np.float64]
 
 LEAVES, VECTORS, REACHED = "leaves", "vectors", "reached"
 """The stored arrays: leaf probabilities, the encoder's unit vectors, the leaf a text falls into (see `reached`)."""
@@ -67,24 +69,29 @@ def nearest_within(
     return Found(found.keys, found.scores, compared / max(1, len(asked)))
 
 
-def reranked(view: View, found: Found, queries: Floats, k: int) -> Found:
-    """The ``k`` best of a shortlist by the cosine with the encoder's vectors [Q, d]."""
+def reranked(view: View, found: Found, queries: Floats, k: int, space: Doubles | None) -> Found:
+    """The ``k`` best of a shortlist by :func:`cosines` with the encoder's vectors of the queries [Q, d]."""
     wanted = np.unique(found.keys[found.keys >= 0])
-    vectors = np.asarray(view.array(VECTORS, wanted.tolist()), np.float32)  # [n, d]
+    vectors = view.array(VECTORS, wanted.tolist())  # [n, d]
     width = min(k, found.keys.shape[1])
     keys = np.full((len(queries), width), -1, np.int64)
     scores = np.full((len(queries), width), -np.inf, np.float32)
     for row, query in enumerate(queries):
         listed = np.sort(found.keys[row][found.keys[row] >= 0])
-        near = vectors[np.searchsorted(wanted, listed)]
-        cosine = cosines(near, query)
+        cosine = cosines(vectors[np.searchsorted(wanted, listed)], query, space)
         order = np.argsort(-cosine, kind="stable")[:width]
         keys[row, : len(order)], scores[row, : len(order)] = listed[order], cosine[order]
     return Found(keys, scores, found.compared)
 
 
-def cosines(vectors: Floats, query: Floats) -> Floats:
-    """Inner products in one fixed order, so that a document's score does not depend on its company: [n, d]·[d]."""
-    terms = vectors.astype(np.float64) * query
-    sums: Floats = terms.sum(axis=1).astype(np.float32)
-    return sums
+def cosines(vectors: NDArray[np.generic], query: Floats, space: Doubles | None) -> Floats:
+    """Cosines of unit vectors [n, d] and a query [d], in the encoder's space or in that of a map W [d, d].
+
+    In double precision, rounded once: a document's score does not depend on its company.
+    """
+    x, q = vectors.astype(np.float64), query.astype(np.float64)
+    if space is not None:
+        x, q = x @ space.T, space @ q
+    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(q)
+    cosine: Floats = (np.einsum("nd,d->n", x, q) / np.maximum(norms, 1e-12)).astype(np.float32)
+    return cosine

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from palmette.encoder import States
 from palmette.methods.tree.config import TreeConfig
 
-__all__ = ["CrossAttention", "Linear", "Mlp", "Refine"]
+__all__ = ["CrossAttention", "Linear", "Mlp", "Refine", "pooled"]
 
 PART = 1 << 25
 """Numbers that one pass of attention may hold; more nodes than that go in parts."""

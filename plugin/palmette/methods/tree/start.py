@@ -62,10 +62,13 @@ def _slopes(config: TreeConfig) -> Tensor:
 
 @torch.no_grad()
 def begin(tree: Tree, x: Tensor, generator: torch.Generator) -> None:
-    """Set the hyperplanes from the embeddings of all documents [n, d]; what a tree has beyond them starts at zero."""
+    """Set the hyperplanes from the embeddings of all documents [n, d].
+
+    What a tree has beyond hyperplanes starts at zero.
+    """
     config = tree.config
     if tree.linear is not None:
-        x = x.float().cpu()
+        x = torch.cat([tree.embed(part.float().cpu()) for part in torch.split(x, PART)])
         directions = _directions(config, x, generator)  # [N, d]
         tree.linear.slopes.copy_(_slopes(config))
         tree.linear.directions.copy_(directions)

@@ -1,4 +1,4 @@
-"""What a tree learns from: pairs routed alike, other texts elsewhere, and the encoder's own similarities."""
+"""What a tree learns from: pairs routed alike, other texts elsewhere, and the similarities of the space under it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from palmette.losses import distillation, info_nce, ntvd
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.propagation import coarsen
+from palmette.methods.tree.splits import pooled
 from palmette.pairs import EncodedPairs
 
 __all__ = ["TreeTask", "chances", "level_metric", "levels_of_step"]
@@ -94,13 +95,20 @@ class TreeTask:
                 loss = info_nce(similarity, known, extra, hard.known if hard else None)
                 total = total + (1 - config.distill) * loss
             if config.distill:
-                taught = distillation(similarity, _cosine(queries, documents) / config.temperature)
+                taught = distillation(similarity, self._cosine(queries, documents) / config.temperature)
                 total = total + config.distill * taught
             if config.l1:
                 total = total + config.l1 * torch.cat([q, d]).clamp_min(1e-12).sqrt().sum(1).mean()
         # Under a level's loss the deeper splits take no part: an empty sum keeps their gradients defined (and zero).
         idle = sum(parameter.sum() for parameter in self.module.parameters()) * 0.0
-        return total / len(levels) + idle
+        return torch.add(total / len(levels), idle)
+
+    def _cosine(self, queries: States, documents: States) -> Tensor:
+        """The similarities that the tree is to keep: those of the space its splits live in, [B, B]."""
+        with torch.no_grad():
+            q, d = (nn.functional.normalize(self.module.embed(pooled(x))) for x in (queries, documents))
+            similarity: Tensor = q @ d.T
+        return similarity
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Retrieval quality on held-out queries: at the leaves, at every level, and over the levels."""
@@ -117,11 +125,3 @@ class TreeTask:
         named = {level_metric(level): value for level, value in enumerate(levels, 1)}
         average = float(chances(config) @ torch.tensor(levels))
         return {**scores, "ndcg@10 over levels": average, **named}
-
-
-def _cosine(queries: States, documents: States) -> Tensor:
-    """The encoder's own similarities [B, B]."""
-    assert queries.pooled is not None
-    assert documents.pooled is not None
-    similarity: Tensor = nn.functional.normalize(queries.pooled) @ nn.functional.normalize(documents.pooled).T
-    return similarity

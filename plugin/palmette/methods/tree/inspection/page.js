@@ -268,7 +268,7 @@
       bars(c.steps.map(([step, cosine]) => [step, cosine, decimals(cosine)]), Math.max(0.05, ...c.steps.map((step) => step[1])), "steps"),
       make("p", { class: "note" }, `Mean cosine by ${c.by}; of any two: ${decimals(c.average)}.`),
     ]);
-    return [make("h3", {}, "This tree"), make("table", {}, make("tbody", {}, facts.map(([name, value]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", { class: "fact" }, value))))), ...charts.flat()];
+    return [make("h3", {}, "This tree"), make("table", {}, make("tbody", {}, facts.map(([name, value]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, value))))), ...charts.flat()];
   };
   const describe = () => {
     const node = state.selected, share = state.route ? state.route.reached[node.name] || 0 : null;
@@ -318,7 +318,8 @@
       reveal(end);
       while (end.level > 1 && (route.reached[end.name] || 0) < 0.1) end = parent(end);
       state.selected = state.focus = end;
-      say(`The likelier turns lead to ${route.path}, which holds ${percent(route.reached[route.path] || 0)} of the query; ${plural(Object.keys(route.reached).filter((name) => nodes.has(name) && !children(nodes.get(name)).length).length, "leaf").replace("leafs", "leaves")} hold some of it. ★ marks the documents found.`);
+      const holding = Object.keys(route.reached).filter((name) => !children(nodes.get(name)).length).length;
+      say(`The likelier turns lead to ${route.path}, which holds ${percent(route.reached[route.path] || 0)} of the query; ${number(holding)} of ${number(data.leaves)} leaves hold some of it. ★ marks the documents found.`);
     }
     render();
     describe();

@@ -47,7 +47,7 @@ class Indexed(Protocol):
     model: Model
     backend: Backend
 
-    def search(self, query: Sequence[str], k: int) -> list[list[Hit]]:
+    def search(self, query: Sequence[str], k: int, *, lexical: float) -> list[list[Hit]]:
         """The best documents of every query."""
         ...
 
@@ -211,7 +211,7 @@ def _node_vectors(module: Tree) -> NDArray[np.float32] | None:
 
 def routes(index: Indexed, shape: Shape, branches: Branches, queries: Sequence[str]) -> tuple[Route, ...]:
     """The ways of some queries, and where the documents lie that they find."""
-    results = index.search(queries, k=FOUND)
+    results = index.search(queries, k=FOUND, lexical=0)
     asked = _probabilities(index.model.encode_queries(list(queries), index.model.options({}))[LEAVES])
     made = []
     with index.backend.read() as view:

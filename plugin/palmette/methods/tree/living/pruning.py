@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["prune"]
 
-Nodes = NDArray[np.int64]
 _M = TypeVar("_M", bound="TreeModel")
 
 LISTED = 100

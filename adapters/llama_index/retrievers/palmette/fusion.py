@@ -1,0 +1,46 @@
+"""FusionRetriever: several trained models as one LlamaIndex retriever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from llama_index.core.schema import BaseNode
+
+from llama_index.retrievers.palmette.retriever import PalmetteRetriever
+
+if TYPE_CHECKING:
+    from palmette.model import Model
+
+__all__ = ["FusionRetriever"]
+
+
+class FusionRetriever(PalmetteRetriever):
+    """Retrieves with several trained models over one set of nodes, each node stored once.
+
+        retriever = FusionRetriever.from_documents(documents, model=["me/tree", "me/fields"])
+
+    How much each model counts is learned by ``palmette.FusionModel.of(models, data)``, which may be given as the model;
+    given as a list, all count the same.
+
+    Args:
+        index: An index of a :class:`palmette.FusionModel`.
+        options: Those of :class:`PalmetteRetriever`.
+    """
+
+    method: ClassVar[str | None] = "fusion"
+
+    @classmethod
+    def from_documents(
+        cls,
+        documents: Sequence[BaseNode],
+        model: Model | str | Path | Sequence[Model | str | Path],
+        **options: Any,
+    ) -> Self:
+        """Index documents with several models, or with a fusion of some; see :class:`PalmetteRetriever`."""
+        if isinstance(model, str | Path) or not isinstance(model, Sequence):
+            return super().from_documents(documents, model, **options)
+        from palmette.fusion import FusionModel
+
+        return super().from_documents(documents, FusionModel.of(model), **options)

@@ -1,0 +1,212 @@
+"""Exact tree search beside FAISS: milliseconds, bytes and documents touched, on the same trained vectors.
+
+    palmette train tree squad --sharpness 1 --out soft      # and other trees
+    python tests/benchmarks/speed.py squad soft [TREE …] [--sizes 10000 100000 1000000] [--hnsw 10000]
+
+Few collections have a million documents, so the corpus is grown: embeddings are drawn again and again, moved by a
+share of the difference of two others (which keeps the spectrum), renormalised, and routed through the tree. Every
+result is compared with FAISS's L1 search or a plain scan of all rows: keys and scores have to be the same.
+
+One thread is timed by its CPU time, which busy neighbours do not stretch; several threads by the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import faiss
+import numpy as np
+import torch
+
+from palmette import TreeModel, load_data
+from palmette.cache import CachedEncoder
+from palmette.encoder import States
+from palmette.search import set_threads
+from palmette.search.block import Block
+from palmette.search.columns import Columns
+from palmette.search.engine import top_k
+from palmette.search.exact import ExactEngine
+from palmette.search.fixed import as_floats, to_fixed
+from palmette.search.kernels import fast_scores
+from palmette.search.probe import Found
+
+K, BATCH = 10, 64
+_PART = 10_000
+
+
+@dataclass
+class Corpus:
+    """Fixed-point leaves of grown documents, and of real questions."""
+
+    rows: np.ndarray  # [N, C] uint16 or float32
+    queries: np.ndarray  # [BATCH, C] float32
+    effective: float  # leaves a document effectively lies in: exp of the entropy
+
+    @cached_property
+    def expected(self) -> Found:
+        """By comparing all rows."""
+        block = Block(self.rows, np.arange(len(self.rows)))
+        block.asked = -(10**6)  # no columns
+        return top_k([(block, None)], self.queries, "overlap", K, ExactEngine())
+
+
+def grown(vectors: np.ndarray, count: int, amount: float, seed: int) -> Iterator[np.ndarray]:
+    """The given embeddings, then more like them, some at a time."""
+    draw = np.random.default_rng(seed)
+    for start in range(0, count, _PART):
+        some = min(_PART, count - start)
+        a, b, c = draw.integers(0, len(vectors), (3, some))
+        moved = vectors[a] + amount * (vectors[b] - vectors[c])
+        real = vectors[start : start + some]
+        moved[: len(real)] = real
+        yield (moved / np.linalg.norm(moved, axis=1, keepdims=True)).astype(np.float32)
+
+
+def corpus(
+    model: TreeModel, vectors: np.ndarray, asked: np.ndarray, count: int, amount: float, dtype: str
+) -> Corpus:
+    """Route grown documents and real questions."""
+
+    def leaves(some: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            given = model.module(States(torch.from_numpy(some))).numpy()
+        return to_fixed(given) if dtype == "uint16" else given
+
+    rows = np.empty((count, model.config.leaves), dtype)
+    for start, some in zip(range(0, count, _PART), grown(vectors, count, amount, 0), strict=True):
+        rows[start : start + len(some)] = leaves(some)
+    sample = as_floats(rows[:: max(1, count // 1000)]).astype(np.float64)
+    entropy = -(sample * np.log(sample + 1e-30)).sum(axis=1)
+    return Corpus(rows, as_floats(leaves(asked)), float(np.exp(entropy).mean()))
+
+
+def timed(
+    ask: Callable[[np.ndarray], Any], queries: np.ndarray, threads: int, repeats: int
+) -> tuple[float, float]:
+    """Milliseconds of one question (median over 24, each the best of some), and per question in a batch."""
+    clock = time.thread_time if threads == 1 else time.perf_counter
+
+    def best(some: np.ndarray, times: int) -> float:
+        spent = []
+        for _ in range(times):
+            begun = clock()
+            ask(some)
+            spent.append(clock() - begun)
+        return min(spent) * 1e3
+
+    ask(queries[:1])
+    single = float(np.median([best(queries[q : q + 1], repeats) for q in range(24)]))
+    return single, best(queries, 2) / len(queries)
+
+
+class Way(NamedTuple):
+    """A way to search, the bytes it holds, and what it touches per document and question."""
+
+    label: str
+    ask: Callable[[np.ndarray], Any]
+    size: int
+    touched: str
+
+
+def ours(data: Corpus) -> Iterator[Way]:
+    """By columns, and all rows."""
+    count, block, engine = len(data.rows), Block(data.rows, np.arange(len(data.rows))), ExactEngine()
+    block.asked = 10**6  # columns are built now rather than after some searches
+    begun = time.perf_counter()
+    columns = block.keep("columns", lambda: Columns.build(block.data))
+    label = f"palmette (columns built in {time.perf_counter() - begun:.1f} s)"
+
+    def ask(queries: np.ndarray) -> Found:
+        return top_k([(block, None)], queries, "overlap", K, engine)
+
+    found, expected = ask(data.queries), data.expected
+    assert np.array_equal(found.keys, expected.keys)
+    assert np.array_equal(found.scores, expected.scores)
+    size = data.rows.nbytes + columns.codes.nbytes
+    yield Way(label, ask, size, f"{found.read / count:.0f} B | {found.refined / count:.2%}")
+
+    def scan(queries: np.ndarray) -> None:
+        fast_scores(data.rows, np.arange(count), queries, "overlap")
+
+    yield Way("palmette, all rows", scan, data.rows.nbytes, f"{data.rows[0].nbytes} B | 100%")
+
+
+def theirs(data: Corpus, hnsw: int) -> Iterator[Way]:
+    """FAISS on the same numbers."""
+    count, width = data.rows.shape
+
+    def filled(index: Any) -> Any:
+        for start in range(0, count, _PART):
+            index.add(as_floats(data.rows[start : start + _PART]))
+        return index
+
+    whole = f"{width * 4} B | 100%"
+    index = filled(faiss.IndexFlatIP(width))
+    yield Way("FAISS flat IP", lambda queries: index.search(queries, K), count * width * 4, whole)
+    index = filled(faiss.IndexFlat(width, faiss.METRIC_L1))
+    scores = 1 - index.search(data.queries, K)[0] / 2
+    assert np.abs(scores - data.expected.scores).max() < 1e-4
+    yield Way("FAISS flat L1", lambda queries: index.search(queries, K), count * width * 4, whole)
+    if count <= hnsw:
+        index = filled(faiss.IndexHNSWFlat(width, 32, faiss.METRIC_L1))
+        index.hnsw.efSearch = 64
+        near = index.search(data.queries, K)[1]
+        right = np.mean([len(set(a) & set(b)) / K for a, b in zip(near, data.expected.keys, strict=True)])
+        label = f"FAISS HNSW32 L1, ef 64: recall {right:.3f}"
+        yield Way(label, lambda queries: index.search(queries, K), count * (width * 4 + 260), "some")
+
+
+def measure(name: str, data: Corpus, threads: list[int], hnsw: int) -> None:
+    """Print one table."""
+    print(f"\n**{name}, {len(data.rows):,} documents** ({data.effective:.0f} effective leaves)\n")
+    cells = "".join(f" {n} thread{'s' * (n > 1)}: ms | in a batch |" for n in threads)
+    print(f"| search |{cells} GB | read a document | compared |")
+    print("|---|" + "---:|---:|" * len(threads) + "---:|---:|---:|")
+    for way in chain(ours(data), theirs(data, hnsw)):
+        cells = ""
+        for n in threads:
+            set_threads(n)
+            faiss.omp_set_num_threads(n)
+            single, many = timed(way.ask, data.queries, n, 3 if len(data.rows) > 200_000 else 5)
+            cells += f" {single:.2f} | {many:.2f} |"
+        print(f"| {way.label} |{cells} {way.size / 1e9:.2f} | {way.touched} |", flush=True)
+
+
+def main() -> None:
+    """Measure every tree at every size."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", help="BEIR folder")
+    parser.add_argument("trees", nargs="+", help="checkpoints")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1])
+    parser.add_argument("--amount", type=float, default=0.6, help="how far grown documents are moved")
+    parser.add_argument(
+        "--dtype", choices=["uint16", "float32"], default="uint16", help="how rows are stored"
+    )
+    parser.add_argument("--hnsw", type=int, default=10_000, help="largest size to build a graph for")
+    parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
+    parser.add_argument("--cache", type=Path, help="where encodings are kept")
+    args = parser.parse_args()
+    data = load_data(args.data)
+    for tree in args.trees:
+        model = TreeModel.from_pretrained(tree)
+        encoder = CachedEncoder(model.encoder, args.cache)
+        vectors = encoder.encode([document.content for document in data.corpus])
+        asked = encoder.encode_queries(list(data.split("dev").queries.values())[::10][:BATCH])
+        for size in args.sizes:
+            grew = corpus(model, vectors, asked, size, args.amount, args.dtype)
+            measure(Path(tree).name, grew, args.threads, args.hnsw)
+            del grew
+
+
+if __name__ == "__main__":
+    main()

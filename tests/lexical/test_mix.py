@@ -1,0 +1,84 @@
+"""What words are worth beside a method, and how that is learned."""
+
+import numpy as np
+import pytest
+
+from palmette.errors import ConfigError
+from palmette.lexical.calibration import best_weights, calibrated, scale_of
+from palmette.lexical.explanation import mixed
+from palmette.lexical.mix import Mix, check_lexical, options_key
+from palmette.methods.tree.config import TreeSearch
+from palmette.metrics import Judgements
+from palmette.types import Explanation, Part
+
+
+def test_a_mix_is_the_method_at_one_end_and_words_at_the_other() -> None:
+    method, words = np.array([0.2, 0.9], np.float32), np.array([1.0, 0.25], np.float32)
+    assert Mix(0.0, 3.0).score(method, words) == pytest.approx([0.2, 0.9])
+    assert Mix(1.0, 3.0).score(method, words) == pytest.approx([3.0, 3 * 0.25**1.5])
+    assert Mix(0.5, 2.0).score(method, words) == pytest.approx([0.1 + 1, 0.45 + 0.125])
+    for wrong in ({"weight": -0.1}, {"weight": 1.1}, {"scale": 0.0}, {"scale": float("nan")}):
+        with pytest.raises(ConfigError):
+            Mix(**wrong)
+
+
+def test_parts_of_an_explanation_add_up() -> None:
+    own = Explanation(0.8, [Part("leaf", 0.5), Part("rest", 0.3)], "as it is")
+    shares = [0.3, 0.0, 0.2]
+    found = mixed(own, ["red", "the", "owl"], shares, Mix(0.25, 2.0))
+    assert [part.name for part in found.parts] == ["leaf", "rest", "word 'red'", "word 'owl'"]
+    assert sum(part.value for part in found.parts) == pytest.approx(found.score)
+    assert found.score == pytest.approx(float(Mix(0.25, 2.0).score(np.array(0.8), np.array(0.5))))
+    assert "red (+" in found.text
+
+
+def sides(queries: int = 200, documents: int = 50) -> tuple[np.ndarray, np.ndarray, Judgements]:
+    """Query i wants document i % N: a ranking that knows it, one that knows nothing, and who is right."""
+    draw = np.random.default_rng(0)
+    right, noise = draw.random((2, queries, documents)).astype(np.float32)
+    rows = np.arange(queries)
+    right[rows, rows % documents] += 2
+    return right / 3, noise, Judgements.of(queries, documents, rows, rows % documents, np.ones(queries))
+
+
+def test_the_weight_goes_to_whoever_is_right() -> None:
+    right, noise, judged = sides()
+    assert calibrated(noise, right, judged).weight >= 0.5
+    assert calibrated(right, noise, judged).weight <= 0.3, "words that mislead"
+    both = calibrated(right, right, judged)
+    assert both.weight == 0.5, "where nothing is to be gained it stays in the middle"
+
+
+def test_few_queries_or_none_leave_the_balance() -> None:
+    right, noise, _ = sides()
+    assert calibrated(right, noise, None) == Mix(0.5, scale_of(right))
+    one = Judgements.of(1, 50, [0], [0], [1])
+    assert calibrated(right[:1], noise[:1], one).weight == 0.5
+
+
+def test_the_scale_follows_the_method() -> None:
+    right, *_ = sides()
+    assert scale_of(right * 100) == pytest.approx(100 * scale_of(right), rel=1e-3)
+    assert scale_of(right + 5) == pytest.approx(scale_of(right), abs=1e-3)
+    assert scale_of(np.ones((3, 4), np.float32)) > 0
+
+
+def test_weights_of_several_rankings() -> None:
+    right, noise, judged = sides()
+    good, bad = best_weights(np.stack([right, noise * 3]), judged)
+    assert good > 0.8
+    assert good + bad == pytest.approx(1)
+    assert best_weights(np.stack([right, noise]), None) == (0.5, 0.5)
+
+
+def test_options_have_names() -> None:
+    assert options_key(TreeSearch()) == ""
+    assert options_key(TreeSearch(level=3)) == '{"level": 3}'
+
+
+def test_weights_that_users_give() -> None:
+    assert check_lexical("auto") == "auto"
+    assert check_lexical(np.float32(0.5)) == 0.5
+    for wrong in ("0.5", None, True, 2, -1):
+        with pytest.raises(ConfigError, match="lexical"):
+            check_lexical(wrong)

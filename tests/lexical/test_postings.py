@@ -1,0 +1,118 @@
+"""Postings against a dictionary of counters, however they are collected, merged and cut."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from palmette.lexical.bm25 import asked, norms, shares, weights
+from palmette.lexical.kernels import add_word, best_rows
+from palmette.lexical.postings import Collector, Postings, merged
+from palmette.lexical.tokens import analyser_of
+
+ANALYSER = analyser_of(None)
+
+
+def texts(count: int, seed: int = 0) -> list[str]:
+    draw = np.random.default_rng(seed)
+    return [" ".join(f"w{n}" for n in draw.zipf(1.5, draw.integers(0, 12)) if n < 60) for _ in range(count)]
+
+
+def collected(given: list[str]) -> Postings:
+    collector = Collector(ANALYSER)
+    for start in range(0, len(given), 7):
+        collector.add([(text,) for text in given[start : start + 7]])
+    return collector.postings()
+
+
+def content(postings: Postings) -> list[Counter[int]]:
+    documents: list[Counter[int]] = [Counter() for _ in range(len(postings))]
+    for term in postings.terms.tolist():
+        rows, counts = postings.find(term)
+        assert (np.diff(rows) > 0).all()
+        for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
+            documents[row][term] = count
+    return documents
+
+
+def expected(given: list[str]) -> list[Counter[int]]:
+    return [Counter(word.term for word in ANALYSER.words(text)) for text in given]
+
+
+def assembled(parts: list[tuple[Postings, np.ndarray]], most: int) -> Postings:
+    pieces = list(merged(parts, most))
+    sizes = np.concatenate([piece.sizes for piece in pieces])
+    lengths = np.concatenate([part.lengths[new >= 0] for part, new in parts])
+    return Postings(
+        np.concatenate([piece.terms for piece in pieces]),
+        np.concatenate([[0], np.cumsum(sizes)]),
+        np.concatenate([piece.rows for piece in pieces]),
+        np.concatenate([piece.counts for piece in pieces]),
+        lengths,
+    )
+
+
+def test_what_is_collected_is_what_stands_there() -> None:
+    given = texts(40)
+    postings = collected(given)
+    assert content(postings) == expected(given)
+    assert postings.lengths.tolist() == [len(text.split()) for text in given]
+    assert postings.total == sum(len(text.split()) for text in given)
+    assert len(postings.find(12345)[0]) == 0
+    assert len(collected(["", ""])) == 2
+
+
+@pytest.mark.parametrize("most", [1, 20, 10_000])
+def test_merging_keeps_the_living_in_order(most: int) -> None:
+    given = [texts(count, seed) for seed, count in enumerate((30, 11, 23))]
+    draw, parts, alive, count = np.random.default_rng(1), [], [], 0
+    for some in given:
+        kept = np.flatnonzero(draw.random(len(some)) < 0.7)
+        new = np.full(len(some), -1, np.int64)
+        new[kept] = np.arange(count, count + len(kept))
+        count += len(kept)
+        parts.append((collected(some), new))
+        alive += [some[row] for row in kept]
+    postings = assembled(parts, most)
+    assert content(postings) == expected(alive)
+    assert (np.diff(postings.terms.astype(np.float64)) > 0).all()
+    assert postings.lengths.tolist() == [len(text.split()) for text in alive]
+
+
+def test_fields_add_only_what_the_text_lacks() -> None:
+    collector = Collector(ANALYSER)
+    collector.add([("red owl owl", "red fox", "fox")])
+    counted = content(collector.postings())[0]
+    assert counted == Counter(w.term for w in ANALYSER.words("red owl owl fox fox"))
+
+
+def test_counts_end_at_255() -> None:
+    assert list(content(collected(["w1 " * 300]))[0].values()) == [255]
+
+
+def test_the_kernel_and_the_parts_agree_bit_for_bit() -> None:
+    given = texts(300, seed=3)
+    postings = collected(given)
+    query = asked(ANALYSER, "w1 w2 w2 w3 w9 unknown")
+    assert query.times == [1, 2, 1, 1, 1]
+    found = [postings.find(term) for term in query.terms]
+    weight = weights(query.times, [len(rows) for rows, _ in found], len(given))
+    assert float(weight.sum()) == pytest.approx(1)
+    assert weight[-1] > weight[0], "rare words weigh more, unknown ones most"
+    norm = norms(postings.lengths, postings.total / len(given))
+    fast, slow = np.zeros(len(given), np.float32), np.zeros(len(given), np.float32)
+    for (rows, counts), share in zip(found, weight, strict=True):
+        add_word(rows, counts, norm, share, fast)
+        slow[rows] += shares(counts, norm[rows], share)
+    assert np.array_equal(fast, slow)
+    assert 0 < fast.max() < 1
+
+
+@pytest.mark.parametrize("k", [1, 5, 60, 400])
+def test_the_best_rows_are_those_of_a_sort(k: int) -> None:
+    draw = np.random.default_rng(k)
+    scores = np.maximum(draw.integers(-4, 9, 300), 0).astype(np.float32)
+    rows = np.flatnonzero(draw.random(300) < 0.8)
+    ranked = rows[np.lexsort((rows, -scores[rows]))]
+    assert best_rows(scores, rows, k).tolist() == ranked[scores[ranked] > 0][:k].tolist()
+    assert best_rows(scores, rows[:0], k).tolist() == []

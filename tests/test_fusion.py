@@ -1,0 +1,63 @@
+"""Several models as one: weights, checkpoints, and an index given a list of models."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from palmette import FusionModel, Index, load_model
+from palmette.errors import ConfigError
+from support.tiny import documents, fusion, pairs, taxonomy, tree
+
+QUESTION = "where does the red owl live?"
+
+
+def test_a_fused_score_is_the_weighted_sum() -> None:
+    fused = fusion()
+    index = Index.build(documents(), fused)
+    alone = [{h.id: h.score for h in Index.build(documents(), m).search(QUESTION, 48)} for m in fused.members]
+    (a, b), (x, y) = fused.config.weights, fused.config.scales
+    assert (a, b) == pytest.approx((2 / 3, 1 / 3))
+    for hit in index.search(QUESTION, 48):
+        assert hit.score == pytest.approx(a * alone[0][hit.id] / x + b * alone[1][hit.id] / y, rel=1e-5)
+        assert {part.name.split(" ")[0] for part in hit.explain().parts} == {"0:tree", "1:taxonomy"}
+
+
+def test_a_checkpoint_holds_its_members(tmp_path: Path) -> None:
+    fused = fusion()
+    fused.save_pretrained(tmp_path / "c")
+    again = load_model(tmp_path / "c")
+    assert isinstance(again, FusionModel)
+    assert again.fingerprint == fused.fingerprint
+    assert again.mixes == fused.mixes
+    assert [m.fingerprint for m in again.members] == [m.fingerprint for m in fused.members]
+    assert again.members[0].encoder is again.members[1].encoder
+    given = documents()[:5]
+    assert again.score(QUESTION, given) == fused.score(QUESTION, given)
+    again.save_pretrained(tmp_path / "d")
+    assert load_model(tmp_path / "d").fingerprint == fused.fingerprint
+
+
+def test_an_index_takes_a_list_of_models(tmp_path: Path) -> None:
+    tree().save_pretrained(tmp_path / "tree")
+    index = Index.build(documents(), [tmp_path / "tree", taxonomy()], tmp_path / "i")
+    assert index.model.method == "fusion"
+    assert len(index) == 48
+    assert Index.open(tmp_path / "i").search(QUESTION, 5) == index.search(QUESTION, 5)
+
+
+def test_weights_are_learned_or_given(tmp_path: Path) -> None:
+    learned = FusionModel.of([tree(), taxonomy()], pairs(), cache=tmp_path, progress=False)
+    assert sum(learned.config.weights) == pytest.approx(1)
+    assert set(learned.mixes) == {""}
+    equal = FusionModel.of([tree(), taxonomy()])
+    assert equal.config.weights == (0.5, 0.5)
+    assert np.isfinite(equal.score(QUESTION, documents()[:2])).all()
+
+
+def test_what_cannot_be_fused_is_refused() -> None:
+    for models, weights in (([tree()], None), ([tree(), taxonomy()], [1]), ([tree(), taxonomy()], [2, -1])):
+        with pytest.raises(ConfigError, match="weight"):
+            FusionModel.of(models, weights=weights)
+    with pytest.raises(ConfigError, match=r"FusionModel\.of"):
+        FusionModel.task()
