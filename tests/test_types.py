@@ -82,3 +82,10 @@ def test_a_pickled_hit_keeps_everything_but_its_index() -> None:
     assert copy == hit
     with pytest.raises(PalmetteError, match=r"index\.explain"):
         copy.explain()
+
+
+def test_an_explanation_in_a_notebook_is_a_table_and_nothing_of_it_is_markup() -> None:
+    html = Explanation(0.5, [Part("word <b>", 0.3), Part("b", 0.2)], "because <script>")._repr_html_()
+    assert "<td>word &lt;b&gt;</td><td>0.3000</td>" in html
+    assert "<th>0.5000</th>" in html
+    assert "<script>" not in html

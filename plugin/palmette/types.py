@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from palmette.errors import InputError, PalmetteError
@@ -146,6 +147,11 @@ class Explanation:
             for p in self.parts
         ]
         return {"score": self.score, "text": self.text, "parts": parts, "detail": dict(self.detail)}
+
+    def _repr_html_(self) -> str:
+        """The parts as a table, for notebooks."""
+        rows = "".join(f"<tr><td>{escape(p.name)}</td><td>{p.value:.4f}</td></tr>" for p in self.parts)
+        return f"<p>{escape(self.text)}</p><table>{rows}<tr><th>score</th><th>{self.score:.4f}</th></tr></table>"
 
     def __str__(self) -> str:
         return self.text

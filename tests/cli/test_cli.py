@@ -162,6 +162,13 @@ def test_search_json_filter_level_and_explanation(place: Path, capsys: pytest.Ca
     assert sum(part["value"] for part in hits[0]["explanation"]["parts"]) == pytest.approx(
         hits[0]["score"], abs=1e-5
     )
+    assert main([*words, "--lexical", "0.5"]) == 0
+    hits = json.loads(capsys.readouterr().out)
+    assert hits[0]["id"] == "red-owl"
+    assert "word 'owl'" in {part["name"] for part in hits[0]["explanation"]["parts"]}
+    with pytest.raises(SystemExit):
+        main(["search", str(place / "index"), "owl", "--lexical", "much"])
+    assert "argument --lexical: must be a number" in capsys.readouterr().err
     assert main(["search", str(place / "index"), "red owl", "white hen", "--json"]) == 0
     assert [len(found) for found in json.loads(capsys.readouterr().out)] == [5, 5]
 
@@ -188,6 +195,10 @@ def test_evaluate_beside_baselines(place: Path, capsys: pytest.CaptureFixture[st
     assert main([*words, "--quiet", "--json", "--level", "2"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["rows"][0]["name"] == "tree (level=2)"
+    assert main([*words, "--quiet", "--json", "--lexical", "0.9"]) == 0
+    mixed = json.loads(capsys.readouterr().out)["rows"][0]
+    assert mixed["name"] == "tree (lexical=0.9)"
+    assert mixed["metrics"]["ndcg@10"] > report["rows"][0]["metrics"]["ndcg@10"]
     assert report["rows"][2]["metrics"]["ndcg@10"] > 0.9, "BM25 finds documents by their own words"
     assert set(report["rows"][0]["latency_ms"]) == {"p50", "p95", "p99"}
 

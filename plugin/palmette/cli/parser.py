@@ -127,7 +127,7 @@ def read_lexical(text: str) -> float | str:
     try:
         return text if text == "auto" else float(text)
     except ValueError as error:
-        raise ConfigError(f"--lexical must be a number from 0 to 1, or auto, got {text!r}") from error
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, or auto, got {text!r}") from error
 
 
 def example(command: argparse.ArgumentParser, text: str) -> None:

@@ -26,6 +26,6 @@ def mixed(own: Explanation, words: Sequence[str], shares: Sequence[float], mix: 
     listed = ", ".join(f"{word} (+{added[word]:.3f})" for word in best) + (
         ", …" if len(added) > SHOWN else ""
     )
-    text = f"score {score:.3f}: words in common: {listed or 'none'}; {1 - mix.weight:.0%} of: {own.text}"
+    text = f"{own.text}; of that {1 - mix.weight:.0%}, and words in common: {listed or 'none'}"
     found = {"weight": mix.weight, "scale": mix.scale, "words": added}
     return Explanation(score, parts, text, {**own.detail, "lexical": found})

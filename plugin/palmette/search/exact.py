@@ -25,7 +25,7 @@ _SHARE, _PER_HIT = (
     0.15,
     50,
 )  # of the rows that must be wanted, and rows per hit: else comparing them is as fast
-_ASKED = 256  # queries answered by comparing all rows first: what it costs to build columns, and single searches do not wait
+_ASKED = 128  # queries answered by comparing all rows before columns are built: as long as that takes, about
 _WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
 
 

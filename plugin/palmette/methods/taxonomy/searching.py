@@ -75,19 +75,21 @@ def _closed(nodes: Nodes, view: View, queries: Floats, k: int, found: Found) -> 
     hierarchy = nodes.hierarchy
     assert hierarchy is not None
     keys = view.keys()
-    key_of = {int(node): int(key) for node, key in zip(_nodes(view, keys), keys, strict=True) if node >= 0}
-    node_of = {key: node for node, key in key_of.items()}
+    rows = _nodes(view, keys)
+    key_of = np.full(len(nodes) + 1, -1, np.int64)  # the last is for documents that are no nodes (row −1)
+    key_of[rows] = keys
+    key_of[-1] = -1
     chosen: list[list[int]] = []
-    for row in found.keys.tolist():
+    for best in found.keys:
         taken: dict[int, None] = {}
-        for key in row:
-            if key < 0 or len(taken) == k:
-                break
-            above = hierarchy.ancestors(node_of[key]).tolist() if key in node_of else []
-            chain = [key, *(key_of[n] for n in above if n in key_of)]
-            fresh = [step for step in dict.fromkeys(chain) if step not in taken]
+        for key in best[best >= 0].tolist():
+            node = int(rows[np.searchsorted(keys, key)])
+            above = key_of[hierarchy.ancestors(node)] if node >= 0 else np.empty(0, np.int64)
+            fresh = [step for step in dict.fromkeys((key, *above[above >= 0].tolist())) if step not in taken]
             if len(taken) + len(fresh) <= k:
                 taken |= dict.fromkeys(fresh)
+            if len(taken) == k:
+                break
         chosen.append(list(taken))
     return _scored(view, queries, chosen, found.compared)
 
