@@ -390,7 +390,7 @@ def test_embeddings_can_be_searched_with(index: Index, model: Model) -> None:
     except ConfigError:
         pytest.skip(f"{model.method} needs the text itself")
     assert [[h.id for h in hits] for hits in found] == [
-        [h.id for h in hits] for hits in index.search(QUERIES, k=3)
+        [h.id for h in hits] for hits in index.search(QUERIES, k=3, lexical=0)
     ]
     with pytest.raises(InputError, match=r"\[Q, 48\]"):
         index.search(vectors[:, :7])
@@ -537,7 +537,7 @@ async def test_async_searches_run_side_by_side(index: Index) -> None:
 
 def test_reranking_without_an_index_scores_the_same(index: Index, model: Model) -> None:
     given = documents()[5:15]
-    by_id = {hit.id: hit.score for hit in index.search("white owl", k=48)}
+    by_id = {hit.id: hit.score for hit in index.search("white owl", k=48, lexical=0)}
     assert model.score("white owl", given) == pytest.approx([by_id[d.id] for d in given], abs=1e-5)
     assert model.score("white owl", []) == []
 

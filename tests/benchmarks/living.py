@@ -40,10 +40,11 @@ from palmette.types import Document
 JUDGED = 300
 """Queries of each kind."""
 TREES: dict[str, dict[str, Any]] = {
-    "depth 8": {"depth": 8},
-    "depth 6": {"depth": 6},
-    "depth 8, sharpness 3": {"depth": 8, "sharpness": 3.0},
-    "depth 10": {"depth": 10},
+    "depth 8": {"depth": 8, "space": "encoder"},
+    "depth 6": {"depth": 6, "space": "encoder"},
+    "depth 8, sharpness 3": {"depth": 8, "space": "encoder", "sharpness": 3.0},
+    "depth 8, adapted space": {"depth": 8, "space": "adapted"},
+    "depth 6, adapted space": {"depth": 6, "space": "adapted"},
 }
 
 

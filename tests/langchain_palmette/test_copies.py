@@ -28,6 +28,7 @@ FIELDS: dict[str, Any] = {
     "score_key": None,
     "explain": True,
     "score_threshold": 0.0,
+    "lexical": 0.5,
     "search_options": {},
     "device": "cpu",
     "tags": ["t"],

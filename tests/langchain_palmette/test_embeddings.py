@@ -44,7 +44,7 @@ def test_levels_are_distributions_that_sum_up(model: TreeModel, level: int | Non
 
 def test_overlap_of_probabilities_is_the_score(model: TreeModel, retriever: TreeRetriever) -> None:
     embeddings = PalmetteEmbeddings(model=model, representation="probabilities", level=4)
-    [(document, score)] = retriever.similarity_search_with_score("green owl", k=1, level=4)
+    [(document, score)] = retriever.similarity_search_with_score("green owl", k=1, level=4, lexical=0)
     q, [d] = embeddings.embed_query("green owl"), embeddings.embed_documents([document.page_content])
     assert np.minimum(q, d).sum() == pytest.approx(score, abs=1e-5)
 
@@ -54,7 +54,7 @@ def test_inner_products_of_roots_bound_the_score(model: TreeModel, retriever: Tr
     query = np.array(embeddings.embed_query("where does the black hen live?"))
     assert np.linalg.norm(query) == pytest.approx(1, abs=1e-5)
     for document, score in retriever.similarity_search_with_score(
-        "where does the black hen live?", 48, level=4
+        "where does the black hen live?", 48, level=4, lexical=0
     ):
         assert query @ np.array(embeddings.embed_documents([document.page_content])[0]) >= score - 1e-6
 

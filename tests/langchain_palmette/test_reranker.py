@@ -20,9 +20,8 @@ def test_the_order_and_scores_are_the_trees(
     found = PalmetteReranker(model=model, search_options={"level": 4}).compress_documents(
         documents[::-1], QUESTION
     )
-    expected = {
-        one.id: score for one, score in retriever.similarity_search_with_score(QUESTION, k=48, level=4)
-    }
+    hits = retriever.similarity_search_with_score(QUESTION, k=48, level=4, lexical=0)
+    expected = {one.id: score for one, score in hits}
     assert isinstance(PalmetteReranker(model=model), BaseDocumentCompressor)
     assert len(found) == 48
     scores = [one.metadata["relevance_score"] for one in found]

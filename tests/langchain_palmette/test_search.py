@@ -113,12 +113,13 @@ def test_filters_that_cannot_be_understood(retriever: TreeRetriever) -> None:
 
 
 def test_level(retriever: TreeRetriever) -> None:
+    retriever = TreeRetriever.from_index(retriever.index, lexical=0)
     leaves, root = retriever.invoke("owl", k=1)[0], retriever.invoke("owl", k=1, level=1)[0]
     assert root.metadata["score"] > leaves.metadata["score"]
-    coarse = TreeRetriever.from_index(retriever.index, level=1)
+    coarse = TreeRetriever.from_index(retriever.index, level=1, lexical=0)
     assert coarse.invoke("owl", k=1) == [root]
     assert coarse.invoke("owl", k=1, level=None) == [leaves]
-    generic = PalmetteRetriever.from_index(retriever.index, search_options={"level": 1})
+    generic = PalmetteRetriever.from_index(retriever.index, search_options={"level": 1}, lexical=0)
     assert generic.invoke("owl", k=1) == [root]
     assert generic.invoke("owl", k=1, level=5) == [leaves]
     with pytest.raises(ConfigError, match="level must be between 1 and 5, got 6"):

@@ -35,7 +35,7 @@ async def test_query_engine(retriever, llm):
 
 def test_query_engine_passes_settings_and_explanations_through(shared_index, model, llm):
     engine = query_engine(
-        TreeRetriever(shared_index, explain=True),
+        TreeRetriever(shared_index, explain=True, lexical=0),
         llm,
         node_postprocessors=[SimilarityPostprocessor(similarity_cutoff=0.0), PalmetteRerank(model, top_n=3)],
     )

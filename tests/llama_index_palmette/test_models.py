@@ -38,7 +38,7 @@ def test_level_probabilities(model, retriever, level):
     )
     assert query.shape == (2**level,)
     np.testing.assert_allclose([query.sum(), *(d.sum() for d in documents)], 1, atol=1e-5)
-    retriever.level = level  # their overlap is the retriever's score
+    retriever.lexical, retriever.level = 0, level  # their overlap is the retriever's score
     found = {result.text: result.score for result in retriever.retrieve(QUESTION)}
     for text, score in found.items():
         assert np.minimum(query, embedding.get_text_embedding(text)).sum() == pytest.approx(score, abs=1e-5)
@@ -105,7 +105,7 @@ async def test_rerank_is_the_retrievers_order(model, shared_index, candidates):
     rerank = PalmetteRerank(model, top_n=4)
     assert isinstance(rerank, BaseNodePostprocessor)
     kept = rerank.postprocess_nodes(candidates, QueryBundle(QUESTION))
-    hits = shared_index.search(QUESTION, k=4)
+    hits = shared_index.search(QUESTION, k=4, lexical=0)
     assert [result.node_id for result in kept] == [hit.id for hit in hits]
     assert [result.score for result in kept] == pytest.approx([hit.score for hit in hits], abs=1e-6)
     assert {type(result.score) for result in kept} == {float}

@@ -105,7 +105,7 @@ def test_embedding_of_the_bundle_is_used(retriever, model):
     [vector] = model.encoder.encode_queries([QUESTION])
     with_vector = retriever.retrieve(QueryBundle("something else", embedding=vector.tolist()))
     assert [(r.node_id, r.score) for r in with_vector] == [
-        (r.node_id, r.score) for r in retriever.retrieve(QUESTION)
+        (r.node_id, r.score) for r in retriever.retrieve(PalmetteQuery(QUESTION, lexical=0))
     ]
     with pytest.raises(InputError, match="32"):
         retriever.retrieve(QueryBundle(QUESTION, embedding=[0.5, 0.5]))

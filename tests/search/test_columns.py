@@ -21,7 +21,14 @@ from palmette.search.probe import Found
 
 @pytest.fixture(autouse=True)
 def small_blocks_have_columns(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in {"_MANY": 1, "_WIDE": 1, "_SHARE": 0.0, "_PER_HIT": 0, "_ASKED": 0}.items():
+    for name, value in {
+        "_MANY": 1,
+        "_MANY_IN_BATCH": 1,
+        "_WIDE": 1,
+        "_SHARE": 0.0,
+        "_PER_HIT": 0,
+        "_ASKED": 0,
+    }.items():
         monkeypatch.setattr(exact, name, value)
     monkeypatch.setattr(columns, "_TILE", 128)
     yield

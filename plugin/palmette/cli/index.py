@@ -25,7 +25,9 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
     command.add_argument("--batch-size", type=int, default=256, help="documents encoded at a time")
     command.add_argument(
-        "--language", default="english", help="whose word endings are cut off, in a new index; none for nobody's"
+        "--language",
+        default="english",
+        help="whose word endings are cut off, in a new index; none for nobody's",
     )
     command.add_argument("--no-titles", action="store_true", help="leave titles out of the texts")
     command.add_argument("--quiet", action="store_true", help="no progress bars")

@@ -19,8 +19,8 @@ Numbers = NDArray[Any]
 Lexical = float | Literal["auto"]
 """The weight of words in a search, 0 … 1, or ``"auto"`` for the model's own."""
 
-DEFAULT: Lexical = 0.0
-"""What a search uses that is not told."""
+DEFAULT: Lexical = "auto"
+"""What a search uses that is not told; ``palmette.evaluate`` measures methods alone."""
 
 
 @dataclass(frozen=True)

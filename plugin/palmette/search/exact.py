@@ -21,6 +21,7 @@ __all__ = ["ExactEngine", "rank_within"]
 
 _TILE = 8192  # rows scored between two looks at the running threshold
 _MANY, _WIDE = 4096, 64  # rows and columns from which on columns are worth having
+_BATCH, _MANY_IN_BATCH = 4, 1 << 15  # rows, for queries that share the reading of each row
 _SHARE, _PER_HIT = (
     0.15,
     50,
@@ -44,7 +45,8 @@ class ExactEngine:
         """By columns, where that is possible and worth it."""
         count = len(block.keys) if rows is None else len(rows)
         block.asked += len(queries)
-        worth = count >= max(_MANY, _SHARE * len(block.keys), _PER_HIT * k) and block.asked > _ASKED
+        many = _MANY if len(queries) < _BATCH else _MANY_IN_BATCH
+        worth = count >= max(many, _SHARE * len(block.keys), _PER_HIT * k) and block.asked > _ASKED
         if metric != "overlap" or not worth or block.data.shape[1] < _WIDE:
             return None
         columns = block.keep("columns", lambda: Columns.build(block.data))

@@ -20,7 +20,7 @@ from support.tiny import documents, pairs, train_tree, tree
 
 SPLITS = [
     {},
-    {"start": "random"},
+    {"start": "random", "space": "encoder"},
     {"split": "mlp", "hidden": 8},
     {"split": "cross_attention", "heads": 2, "head_width": 4},
     {"split": "cross_attention", "heads": 2, "head_width": 4, "aggregation": "linear_then_mean"},

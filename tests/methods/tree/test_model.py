@@ -5,6 +5,7 @@ import torch
 from palmette import FakeEncoder, Index, TreeModel, load_model
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError
 from palmette.methods.tree.config import TreeConfig, TreeOptions
+from palmette.search.fixed import as_floats
 from palmette.training import TrainingConfig
 from support.tiny import documents, pairs, train_tree, tree
 
@@ -22,7 +23,7 @@ def test_search_is_the_full_scan_at_every_level(index: Index, level: int | None)
     found = index.search(asked, k=48, level=level)
     h = level or 5
     q = model.encode_queries(asked, model.options({}))["leaves"].reshape(2, 2**h, -1).sum(-1)
-    d = model.encode_documents(documents())["leaves"].reshape(48, 2**h, -1).sum(-1)
+    d = as_floats(model.encode_documents(documents())["leaves"]).reshape(48, 2**h, -1).sum(-1)
     expected = np.minimum(q[:, None], d[None]).sum(-1)  # [2, 48]
     for row, hits in enumerate(found):
         by_id = {document.id: score for document, score in zip(documents(), expected[row], strict=True)}
@@ -122,7 +123,7 @@ def test_rerank_in_the_adapted_space(index: Index) -> None:
 @pytest.mark.parametrize("within", ["greedy", "global"])
 def test_leaf_search_looks_into_the_querys_own_leaves(index: Index, within: str) -> None:
     model, asked = tree(), [f"where is the {d.metadata['colour']} owl?" for d in documents()[:48:8]]
-    leaves = model.encode_documents(documents())["leaves"]
+    leaves = as_floats(model.encode_documents(documents())["leaves"])
     queries = model.encode_queries(asked, None)["leaves"]
 
     def fallen(p: np.ndarray) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from palmette.methods.tree.search import LEAVES, VECTORS, cosines, summed
 from palmette.methods.tree.shape import Shape, name_of
 from palmette.methods.tree.topics import Topics
+from palmette.search.fixed import as_floats
 from palmette.search.probe import Floats
 from palmette.types import Explanation, Part
 
@@ -36,7 +37,7 @@ def explain(
 
     After a ``rerank`` the score is the cosine in its space, which the path illustrates but does not make up.
     """
-    q, d = (np.asarray(a[LEAVES], np.float32).reshape(1, -1) for a in (query, arrays))
+    q, d = (as_floats(a[LEAVES]).reshape(1, -1) for a in (query, arrays))
     at_level = [summed(x, shape.runs(level)) for x in (q, d)]
     shared = np.minimum(*at_level)  # [1, C_level]
     mass = {}  # node → probability of the query, of the document, and their overlap under it

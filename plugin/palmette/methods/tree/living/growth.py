@@ -154,7 +154,7 @@ def _split(tree: Tree, leaves: Sequence[int], pairs: EncodedPairs, rows: Rows, s
     places = torch.from_numpy(np.searchsorted(config.shape.splits, nodes))
     if made.linear is not None and tree.linear is not None:
         rows = rows[:: 1 + len(rows) // SAMPLE] if len(rows) else np.arange(len(pairs.documents))[:SAMPLE]
-        x = pairs.documents[torch.from_numpy(rows)].float().cpu()  # [n, d]
+        x = tree.embed(pairs.documents[torch.from_numpy(rows)].float()).cpu()  # [n, d]
         order = {node: column for column, node in enumerate(before.shape.levels[-1].tolist())}
         columns = [order[node] for node in nodes.tolist()]
         weights = _routed(tree, pairs, rows)[:, columns].cpu()  # [n, G]

@@ -108,6 +108,10 @@ class NewRows(nn.Module):
         """The tree's."""
         return self.tree.multiplier
 
+    def embed(self, x: Tensor) -> Tensor:
+        """The tree's."""
+        return self.tree.embed(x)
+
     def forward(self, states: States, level: int | None = None) -> Tensor:
         """The tree's probabilities: [B, C_level]."""
         held = {
