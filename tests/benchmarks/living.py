@@ -301,9 +301,9 @@ def main() -> None:
                     file.write(json.dumps(results[-1]) + "\n")
     print(text := table(results))
     notes = (
-        args.out.read_text("utf-8").partition("## ")[0] if args.out.exists() else ""
+        args.out.read_text("utf-8").partition("\n## ")[0] if args.out.exists() else ""
     )  # what stands above stays
-    args.out.write_text(notes + text, encoding="utf-8")
+    args.out.write_text(f"{notes}\n{text}" if notes else text, encoding="utf-8")
 
 
 if __name__ == "__main__":

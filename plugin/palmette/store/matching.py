@@ -16,12 +16,15 @@ __all__ = ["Matcher"]
 
 Rows = NDArray[np.int64]
 
+_KEPT = 1024  # queries whose weights are remembered
+
 
 class Matcher:
     """BM25 over the segments of one snapshot; its statistics are those of the documents that are alive."""
 
     def __init__(self, segments: Sequence[Segment], alive: Sequence[Rows | None]) -> None:
         self.segments = segments
+        self._weights: dict[tuple[int, ...], Floats] = {}  # one query asks for them several times
         self._alive: list[NDArray[np.bool_] | None] = []  # per segment [N]; None where all are
         total = self.documents = 0
         for segment, rows in zip(segments, alive, strict=True):
@@ -39,12 +42,23 @@ class Matcher:
     def _norms(self) -> list[Floats]:
         return [norms(segment.words.lengths, self.mean) for segment in self.segments]
 
+    @cached_property
+    def _every(self) -> list[Rows]:
+        return [np.arange(segment.count) for segment in self.segments]
+
     def weights(self, asked: Asked) -> Floats:
         """[T] what each word of a query weighs."""
+        key = (*asked.terms, *asked.times)
+        known = self._weights.get(key)
+        if known is not None:
+            return known
         holding = [
             sum(self._holding(segment, term) for segment in range(len(self.segments))) for term in asked.terms
         ]
-        return weights(asked.times, holding, self.documents)
+        if len(self._weights) >= _KEPT:
+            self._weights.clear()
+        found = self._weights[key] = weights(asked.times, holding, self.documents)
+        return found
 
     def _holding(self, segment: int, term: int) -> int:
         rows, alive = self.segments[segment].words.find(term)[0], self._alive[segment]
@@ -63,7 +77,7 @@ class Matcher:
             sums = np.zeros(segment.count, np.float32)
             for (found, counts), share in zip(lists, weight, strict=True):
                 add_word(found, counts, self._norms[place], share, sums)
-            best = best_rows(sums, np.arange(segment.count) if rows is None else rows, k)
+            best = best_rows(sums, self._every[place] if rows is None else rows, k)
             keys.append(segment.keys[best])
             scores.append(sums[best])
         found_keys, found_scores = np.concatenate(keys), np.concatenate(scores)

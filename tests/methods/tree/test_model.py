@@ -20,7 +20,7 @@ def index() -> Index:
 @pytest.mark.parametrize("level", [None, 1, 2, 3, 4, 5])
 def test_search_is_the_full_scan_at_every_level(index: Index, level: int | None) -> None:
     model, asked = tree(), ["where is the red owl?", "a golden hen"]
-    found = index.search(asked, k=48, level=level)
+    found = index.search(asked, lexical=0, k=48, level=level)
     h = level or 5
     q = model.encode_queries(asked, model.options({}))["leaves"].reshape(2, 2**h, -1).sum(-1)
     d = as_floats(model.encode_documents(documents())["leaves"]).reshape(48, 2**h, -1).sum(-1)
@@ -32,7 +32,7 @@ def test_search_is_the_full_scan_at_every_level(index: Index, level: int | None)
 
 
 def test_a_path_is_explained_from_the_root_down(index: Index) -> None:
-    hit = index.search("where does the blue fox live?", k=1)[0]
+    hit = index.search("where does the blue fox live?", lexical=0, k=1)[0]
     explanation = hit.explain()
     path = explanation.detail["path"]
     assert len(path) == 5
@@ -45,7 +45,7 @@ def test_a_path_is_explained_from_the_root_down(index: Index) -> None:
         )
     assert len(explanation.parts) == 6
     assert path in explanation.text
-    assert len(index.explain("where does the blue fox live?", hit.id, level=3).detail["path"]) == 3
+    assert len(index.explain("where does the blue fox live?", hit.id, lexical=0, level=3).detail["path"]) == 3
 
 
 def test_vectors_of_a_level_and_their_roots() -> None:
@@ -70,9 +70,9 @@ def test_auto_is_the_smallest_level_that_is_good_enough(index: Index) -> None:
         chosen = index.model.options({"level": "auto", "tolerance": tolerance})
         assert index.model.level(chosen) == wanted
         for asked in ("red owl", "a bee"):
-            auto = index.search(asked, k=48, level="auto", tolerance=tolerance)
+            auto = index.search(asked, lexical=0, k=48, level="auto", tolerance=tolerance)
             assert [(h.id, h.score) for h in auto] == [
-                (h.id, h.score) for h in index.search(asked, k=48, level=wanted)
+                (h.id, h.score) for h in index.search(asked, lexical=0, k=48, level=wanted)
             ]
             assert len(auto[0].explain().detail["path"]) == wanted
 
@@ -89,13 +89,13 @@ def test_rerank_by_the_encoder(index: Index) -> None:
     q = model.encoder.encode_queries(asked)
     d = model.encoder.encode([document.text for document in documents()])
     cosine = (q / np.linalg.norm(q, axis=1, keepdims=True)) @ (d / np.linalg.norm(d, axis=1, keepdims=True)).T
-    for row, hits in enumerate(index.search(asked, k=48, rerank="encoder", shortlist=1)):
+    for row, hits in enumerate(index.search(asked, lexical=0, k=48, rerank="encoder", shortlist=1)):
         by_id = {document.id: score for document, score in zip(documents(), cosine[row], strict=True)}
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
         assert {hit.id: hit.score for hit in hits} == pytest.approx(by_id, abs=2e-3)  # half precision
     for k, shortlist in ((3, 7), (5, 2)):
-        listed = {hit.id for hit in index.search(asked[0], k=max(k, shortlist), level=2)}
-        found = index.search(asked[0], k=k, level=2, rerank="encoder", shortlist=shortlist)
+        listed = {hit.id for hit in index.search(asked[0], lexical=0, k=max(k, shortlist), level=2)}
+        found = index.search(asked[0], lexical=0, k=k, level=2, rerank="encoder", shortlist=shortlist)
         best = sorted(listed, key=lambda id: -cosine[0][[d.id for d in documents()].index(id)])[:k]
         assert [hit.id for hit in found] == best
         explanation = found[0].explain()
@@ -110,10 +110,12 @@ def test_rerank_in_the_adapted_space(index: Index) -> None:
     ]
     assert not torch.equal(model.module.adapter.weight, torch.eye(48)), "the identity would show nothing"
     cosine = {d.id: score for d, score in zip(documents(), (embedded[0] @ embedded[1].T)[0], strict=True)}
-    hits = index.search(asked, k=48, rerank="adapted")
+    hits = index.search(asked, lexical=0, k=48, rerank="adapted")
     assert {hit.id: hit.score for hit in hits} == pytest.approx(cosine, abs=2e-3)  # stored in half precision
     assert (
-        hits[0].explain().score == hits[0].score == index.explain(asked, hits[0].id, rerank="adapted").score
+        hits[0].explain().score
+        == hits[0].score
+        == index.explain(asked, hits[0].id, lexical=0, rerank="adapted").score
     )
     plain = Index.in_memory(train_tree(steps=1, space="encoder"))
     with pytest.raises(ConfigError, match="space='adapted'.*rerank='encoder'"):
@@ -136,12 +138,12 @@ def test_leaf_search_looks_into_the_querys_own_leaves(index: Index, within: str)
         return low
 
     at, asked_at = [fallen(p) for p in leaves], [fallen(q) for q in queries]
-    everything = index.search(asked, k=48)
-    for row, hits in enumerate(index.search(asked, k=48, within=within)):
+    everything = index.search(asked, lexical=0, k=48)
+    for row, hits in enumerate(index.search(asked, lexical=0, k=48, within=within)):
         inside = {d.id for d, leaf in zip(documents(), at, strict=True) if leaf == asked_at[row]}
         assert [(h.id, h.score) for h in hits] == [(h.id, h.score) for h in everything[row] if h.id in inside]
     if within == "global":
-        assert [len(h) for h in index.search(asked, k=48, within=within, probe=32)] == [48] * 6
+        assert [len(h) for h in index.search(asked, lexical=0, k=48, within=within, probe=32)] == [48] * 6
 
 
 def test_a_level_the_tree_lacks_is_refused(index: Index) -> None:

@@ -331,7 +331,7 @@ class TreeModel(Model):
     def scored_alike(self, options: TreeSearch) -> TreeSearch:
         """Scores are cosines where hits are ranked anew, and sums over a level's nodes elsewhere."""
         if options.rerank is not None:
-            return TreeSearch(rerank=options.rerank)
+            return TreeSearch(rerank="encoder")
         level = self.level(options)
         return TreeSearch() if level == self.config.depth else TreeSearch(level=level)
 

@@ -135,6 +135,7 @@ def changed(model: _M, tree: Tree, pairs: EncodedPairs, change: Mapping[str, Any
     sizes = {"leaves before": model.config.leaves, "leaves": tree.config.leaves}
     record = model.record.changed({**change, "data": pairs.data.name, **sizes}, metric, metrics)
     made = type(model)(tree.config, model.encoder, tree, record=record)
+    made.mixes = dict(model.mixes)  # scores keep their range
     inner = map(name_of, tree.config.shape.splits.tolist())
     kept = {*inner, *map(name_of, tree.config.shape.levels[-1].tolist())}
     made.topics = {name: terms for name, terms in model.topics.items() if name in kept}
