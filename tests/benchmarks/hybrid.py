@@ -82,10 +82,12 @@ def latency(args: argparse.Namespace) -> list[str]:
             texts = [" ".join(pool[a : a + 50] + pool[b : b + 50]) for a, b in places]
             documents = [Document(id=str(start + place), text=text) for place, text in enumerate(texts)]
             leaves = draw.dirichlet(np.full(model.config.leaves, 0.05), len(documents)).astype(np.float32)
-            sized = {
+            arrays = {
                 spec.name: np.zeros((len(documents), *spec.shape), spec.dtype) for spec in model.arrays()
             }
-            writer.put(documents, {**sized, "leaves": leaves})
+            kept = arrays["leaves"].dtype
+            arrays["leaves"] = (leaves * (1 if kept.kind == "f" else np.iinfo(kept).max)).astype(kept)
+            writer.put(documents, arrays)
     asked = list(corpus.split("test").queries.values())[:40]
     times: dict[float, list[float]] = {0: [], 0.5: []}
     for query in asked[:3] + asked:
