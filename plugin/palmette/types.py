@@ -151,7 +151,9 @@ class Explanation:
     def _repr_html_(self) -> str:
         """The parts as a table, for notebooks."""
         rows = "".join(f"<tr><td>{escape(p.name)}</td><td>{p.value:.4f}</td></tr>" for p in self.parts)
-        return f"<p>{escape(self.text)}</p><table>{rows}<tr><th>score</th><th>{self.score:.4f}</th></tr></table>"
+        return (
+            f"<p>{escape(self.text)}</p><table>{rows}<tr><th>score</th><th>{self.score:.4f}</th></tr></table>"
+        )
 
     def __str__(self) -> str:
         return self.text

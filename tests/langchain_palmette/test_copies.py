@@ -24,6 +24,7 @@ QUESTION = "The green owl lives in house 10 and sings at night."
 FIELDS: dict[str, Any] = {
     "k": 2,
     "level": 3,
+    "shortlist": 50,
     "filter": {"$not": {"colour": "red"}},
     "score_key": None,
     "explain": True,

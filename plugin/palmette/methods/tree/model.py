@@ -14,13 +14,21 @@ from numpy.typing import NDArray
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError
-from palmette.methods.tree.adapter import learn_adapter
 from palmette.methods.tree.config import TreeConfig, TreeOptions, TreeSearch, TreeTraining
 from palmette.methods.tree.explanation import explain
 from palmette.methods.tree.living import grow, prune
 from palmette.methods.tree.module import Tree
-from palmette.methods.tree.search import LEAVES, REACHED, VECTORS, nearest_within, reached, reranked, summed
-from palmette.methods.tree.start import begin, fit_multiplier
+from palmette.methods.tree.search import (
+    LEAVES,
+    REACHED,
+    VECTORS,
+    nearest_within,
+    reached,
+    reranked,
+    summed,
+    unit,
+)
+from palmette.methods.tree.start import started
 from palmette.methods.tree.task import TreeTask, level_metric
 from palmette.methods.tree.topics import Topics, topics_from_json, topics_of, topics_to_json
 from palmette.model import DEFAULT_ENCODER, Model, Queries
@@ -119,19 +127,7 @@ class TreeModel(Model):
         tokens = config.reads_tokens
         config = config.replace(width=encoder.dimension, token_width=encoder.hidden_size if tokens else 0)
         pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress, tokens=tokens)
-        generator = torch.Generator().manual_seed(seed)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            tree = Tree(config)
-        if tree.adapter is not None:
-            learn_adapter(tree.adapter, pairs, seed, progress)
-        begin(tree, pairs.documents, generator)
-        rows = pairs.sample(64 if tokens else 256, generator)
-        with torch.no_grad():
-            queries = tree.eval()(pairs.query_states(pairs.query_rows[rows]))
-            documents = tree(pairs.document_states(pairs.document_rows[rows]))
-        fit_multiplier(tree, queries, documents, pairs.known(rows))
-        return config, TreeTask(tree, pairs)
+        return config, TreeTask(started(config, pairs, seed, progress), pairs)
 
     @classmethod
     def module_for(cls, config: TreeConfig, encoder: Encoder) -> Tree:
@@ -252,7 +248,7 @@ class TreeModel(Model):
         for rows, states in self._states(texts, kind):
             assert states.pooled is not None
             leaves[rows], vectors[rows] = self._route(states), states.pooled.cpu().numpy()
-        return {LEAVES: leaves, VECTORS: _unit(vectors)}
+        return {LEAVES: leaves, VECTORS: unit(vectors)}
 
     def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
         """The three arrays."""
@@ -274,7 +270,7 @@ class TreeModel(Model):
         if self.config.reads_tokens:
             return super().encode_embeddings(vectors)
         pooled = torch.from_numpy(vectors).to(self.encoder.device)
-        return {LEAVES: self._route(States(pooled)), VECTORS: _unit(vectors)}
+        return {LEAVES: self._route(States(pooled)), VECTORS: unit(vectors)}
 
     def vectors(
         self,
@@ -331,14 +327,15 @@ class TreeModel(Model):
     def scored_alike(self, options: TreeSearch) -> TreeSearch:
         """Scores are cosines where hits are ranked anew, and sums over a level's nodes elsewhere."""
         if options.rerank is not None:
-            return TreeSearch(rerank="encoder")
+            return TreeSearch(rerank=options.rerank)
         level = self.level(options)
         return TreeSearch() if level == self.config.depth else TreeSearch(level=level)
 
     def calibrated(self) -> list[TreeSearch]:
-        """Every level, and ranking anew."""
+        """Every level, and every way of ranking anew."""
         levels = [TreeSearch(level=level) for level in range(1, self.config.depth)]
-        return [TreeSearch(), TreeSearch(rerank="encoder"), *levels]
+        adapted = [TreeSearch(rerank="adapted")] if self.config.space == "adapted" else []
+        return [TreeSearch(), TreeSearch(rerank="encoder"), *adapted, *levels]
 
     def search(self, view: View, queries: Queries, k: int, options: TreeSearch) -> Found:
         """Nearest by nTVD at the level, exactly; then by the encoder, where asked for."""
@@ -392,9 +389,3 @@ class TreeModel(Model):
             norms = torch.split(linear.slopes * linear.directions.norm(dim=1), config.shape.opened)
             facts["mean slope per level"] = [round(float(level.mean()), 3) for level in norms]
         return {**facts, "multiplier": round(float(self.module.multiplier), 3)}
-
-
-def _unit(vectors: Floats) -> Floats:
-    """Rows of length 1 (zero rows stay)."""
-    unit: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return unit.astype(np.float32, copy=False)

@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from palmette.methods.tree.shape import Shape
     from palmette.store.backend import View
 
-__all__ = ["LEAVES", "REACHED", "VECTORS", "cosines", "nearest_within", "reached", "reranked", "summed"]
+__all__ = [
+    "LEAVES",
+    "REACHED",
+    "VECTORS",
+    "cosines",
+    "nearest_within",
+    "reached",
+    "reranked",
+    "summed",
+    "unit",
+]
 
 Doubles = NDArray[np.float64]
 
@@ -95,3 +105,9 @@ def cosines(vectors: NDArray[np.generic], query: Floats, space: Doubles | None) 
     norms = np.linalg.norm(x, axis=1) * np.linalg.norm(q)
     cosine: Floats = (np.einsum("nd,d->n", x, q) / np.maximum(norms, 1e-12)).astype(np.float32)
     return cosine
+
+
+def unit(vectors: Floats) -> Floats:
+    """Rows of length 1 (zero rows stay)."""
+    unit: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return unit.astype(np.float32, copy=False)

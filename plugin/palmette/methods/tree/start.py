@@ -11,14 +11,33 @@ import torch
 from torch import Tensor, nn
 
 from palmette.losses import info_nce, ntvd
+from palmette.methods.tree.adapter import learn_adapter
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.shape import level_of
+from palmette.pairs import EncodedPairs
 
-__all__ = ["begin", "fit_multiplier"]
+__all__ = ["begin", "fit_multiplier", "started"]
 
 PART = 16_384
 """Rows that are held in double precision at a time."""
+
+
+def started(config: TreeConfig, pairs: EncodedPairs, seed: int, progress: bool | None) -> Tree:
+    """A tree as training begins with it: the space first, then the hyperplanes, then the multiplier."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        tree = Tree(config)
+    if tree.adapter is not None:
+        learn_adapter(tree.adapter, pairs, seed, progress)
+    begin(tree, pairs.documents, generator)
+    rows = pairs.sample(64 if config.reads_tokens else 256, generator)
+    with torch.no_grad():
+        queries = tree.eval()(pairs.query_states(pairs.query_rows[rows]))
+        documents = tree(pairs.document_states(pairs.document_rows[rows]))
+    fit_multiplier(tree, queries, documents, pairs.known(rows))
+    return tree
 
 
 def _directions(config: TreeConfig, x: Tensor, generator: torch.Generator) -> Tensor:
