@@ -15,10 +15,13 @@ QUESTION = "where does the red owl live?"
 def test_a_fused_score_is_the_weighted_sum() -> None:
     fused = fusion()
     index = Index.build(documents(), fused)
-    alone = [{h.id: h.score for h in Index.build(documents(), m).search(QUESTION, 48)} for m in fused.members]
+    alone = [
+        {h.id: h.score for h in Index.build(documents(), m).search(QUESTION, 48, lexical=0)}
+        for m in fused.members
+    ]
     (a, b), (x, y) = fused.config.weights, fused.config.scales
     assert (a, b) == pytest.approx((2 / 3, 1 / 3))
-    for hit in index.search(QUESTION, 48):
+    for hit in index.search(QUESTION, 48, lexical=0):
         assert hit.score == pytest.approx(a * alone[0][hit.id] / x + b * alone[1][hit.id] / y, rel=1e-5)
         assert {part.name.split(" ")[0] for part in hit.explain().parts} == {"0:tree", "1:taxonomy"}
 

@@ -29,7 +29,7 @@ def encoded(folder: Path, negatives: list[str]) -> EncodedPairs:
 
 
 def task_on(pairs: EncodedPairs) -> TreeTask:
-    tree = Tree(TreeConfig(depth=3, width=16))
+    tree = Tree(TreeConfig(depth=3, width=16, distill=0.0))
     begin(tree, torch.from_numpy(FakeEncoder(16).encode([text for _, text in PAIRS])), draw(0))
     return TreeTask(tree, pairs)
 

@@ -174,7 +174,7 @@ def test_an_explanation_names_topics() -> None:
     index = Index.build(documents(), model)
     named = 0
     for question in ("where does the red cow live?", "the black ant", "the golden hen"):
-        explanation = index.search(question, k=1)[0].explain()
+        explanation = index.search(question, k=1, lexical=0)[0].explain()
         steps = explanation.detail["nodes"]
         for step in steps:
             assert step["topic"] == [word for word, _ in model.topics.get(step["node"], ())]

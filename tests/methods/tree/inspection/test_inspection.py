@@ -82,7 +82,7 @@ def test_routes_follow_the_query(index: Index, inspection: TreeInspection) -> No
         node = route.path[:level]
         other = node + ("R" if route.path[level] == "L" else "L")
         assert route.reached[route.path[: level + 1]] >= route.reached.get(other, 0) - 1e-4
-    hits = index.search(route.query, k=5)
+    hits = index.search(route.query, k=5, lexical=0)
     assert [(d.id, d.score) for d in route.found] == [(hit.id, hit.score) for hit in hits]
     leaves = {d.id: d.leaf for d in inspection.listed}
     assert all(d.leaf == leaves[d.id] for d in route.found)
