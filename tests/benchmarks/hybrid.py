@@ -22,6 +22,7 @@ from palmette.baselines import BM25, EncoderBaseline
 from palmette.cache import CachedEncoder
 from palmette.metrics import score_run
 from palmette.registry import model_class
+from palmette.search.fixed import to_fixed
 
 WEIGHTS: tuple[Any, ...] = (0, 0.3, 0.5, 0.7, "auto")
 
@@ -85,8 +86,7 @@ def latency(args: argparse.Namespace) -> list[str]:
             arrays = {
                 spec.name: np.zeros((len(documents), *spec.shape), spec.dtype) for spec in model.arrays()
             }
-            kept = arrays["leaves"].dtype
-            arrays["leaves"] = (leaves * (1 if kept.kind == "f" else np.iinfo(kept).max)).astype(kept)
+            arrays["leaves"] = to_fixed(leaves)
             writer.put(documents, arrays)
     asked = list(corpus.split("test").queries.values())[:40]
     times: dict[float, list[float]] = {0: [], 0.5: []}
