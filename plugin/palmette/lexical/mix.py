@@ -61,12 +61,13 @@ def check_lexical(value: object) -> Lexical:
     """A number between 0 and 1, or ``"auto"``."""
     if value == "auto":
         return "auto"
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not number or not 0 <= float(value) <= 1:  # type: ignore[arg-type]
-        raise ConfigError(
-            f"lexical must be a number from 0 (no words) to 1 (words alone), or 'auto'; got {value!r}"
-        )
-    return float(value)  # type: ignore[arg-type]
+    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+        weight = float(value)
+        if 0 <= weight <= 1:
+            return weight
+    raise ConfigError(
+        f"lexical must be a number from 0 (no words) to 1 (words alone), or 'auto'; got {value!r}"
+    )
 
 
 def options_key(options: Config) -> str:

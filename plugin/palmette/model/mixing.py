@@ -76,8 +76,6 @@ def learn_mixes(
     """
     if not model.calibrated() or not (data.qrels.get("dev") or data.qrels.get("train")):
         return {"": Mix(weight=0.0)}  # words have no say, or there is nothing to learn their weight from
-    if not model.calibrated():
-        return {}
     sample = _Sample.of(data, seed)
     with _cached(model, frozen, cache), LocalBackend.in_memory(model.arrays()) as backend:
         _fill(backend, model, data, sample.documents, progress)

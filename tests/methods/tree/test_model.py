@@ -102,6 +102,18 @@ def test_rerank_by_the_encoder(index: Index) -> None:
         assert explanation.score == found[0].score == sum(part.value for part in explanation.parts)
 
 
+def test_leaf_search_finds_nothing_where_nobody_fell_and_reranks_what_it_finds() -> None:
+    few = Index.in_memory(tree())
+    few.add(documents()[:1])
+    asked = [document.text for document in documents()]  # the first falls where it lies itself
+    plain = few.search(asked, k=3, within="greedy", lexical=0)
+    again = few.search(asked, k=3, within="greedy", rerank="encoder", lexical=0)
+    assert {len(hits) for hits in plain} == {0, 1}
+    assert [[hit.id for hit in hits] for hits in again] == [[hit.id for hit in hits] for hits in plain]
+    lost = next(question for question, hits in zip(asked, plain, strict=True) if not hits)
+    assert few.search(lost, k=3, within="greedy", rerank="encoder", lexical=0) == []
+
+
 def test_rerank_in_the_adapted_space(index: Index) -> None:
     model, asked = tree(), "where is the red owl?"
     embedded = [

@@ -61,7 +61,7 @@ def nearest_within(
     """The best of the documents that fall into the query's leaf (``greedy``) or ``probe`` likeliest leaves."""
     keys = view.keys()
     column = 0 if options.within == "greedy" else 1
-    fallen = np.asarray(view.array("reached", keys.tolist()))[:, column]  # [N]
+    fallen = np.asarray(view.array(REACHED, keys.tolist()))[:, column]  # [N]
     found = Found(
         np.full((len(asked), k), -1, np.int64), np.full((len(asked), k), -np.inf, np.float32), compared=0.0
     )
