@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from langchain_core.documents import Document
 
@@ -39,7 +39,8 @@ class FusionRetriever(PalmetteRetriever):
             retriever.invoke("a question", lexical=0.5)  # and their words
 
     How much each model counts is learned by ``palmette.FusionModel.of(models, data)``, which may be given as the model;
-    given as a list, all count the same. Everything else is as in :class:`PalmetteRetriever`.
+    given as a list, all count the same, or as ``weights`` says. ``weights="rrf"`` fuses ranks instead of scores
+    (reciprocal-rank fusion). Everything else is as in :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "fusion"
@@ -49,11 +50,14 @@ class FusionRetriever(PalmetteRetriever):
         cls,
         documents: Iterable[Document],
         model: str | Path | Model | Sequence[str | Path | Model],
+        *,
+        weights: Sequence[float] | Literal["rrf"] | None = None,
         **fields: Any,
     ) -> Self:
         """Index documents with several models, or with a fusion of some; see :class:`PalmetteRetriever`."""
-        if isinstance(model, str | Path) or not isinstance(model, Sequence):
+        if weights is None and (isinstance(model, str | Path) or not isinstance(model, Sequence)):
             return super().from_documents(documents, model, **fields)
         from palmette.fusion import FusionModel
 
-        return super().from_documents(documents, FusionModel.of(model), **fields)
+        models = [model] if isinstance(model, str | Path) or not isinstance(model, Sequence) else model
+        return super().from_documents(documents, FusionModel.of(models, weights=weights), **fields)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from palmette.evaluation import evaluate
     from palmette.fusion import FusionModel
     from palmette.index import Index
+    from palmette.methods.paths import PathsModel
     from palmette.methods.taxonomy import TaxonomyModel
     from palmette.methods.tree import TreeModel
     from palmette.model import Model
@@ -43,6 +44,7 @@ _HOME = {
     "Model": "model",
     "Pair": "types",
     "PalmetteError": "errors",
+    "PathsModel": "methods.paths",
     "Part": "types",
     "RetrievalData": "data",
     "TaxonomyModel": "methods.taxonomy",
@@ -66,6 +68,7 @@ __all__ = [
     "Pair",
     "PalmetteError",
     "Part",
+    "PathsModel",
     "RetrievalData",
     "TaxonomyModel",
     "TreeModel",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from palmette.data import RetrievalData
     from palmette.encoder import Encoder
 
-__all__ = ["EncodedPairs", "HardNegatives"]
+__all__ = ["EncodedPairs", "HardNegatives", "HeldOut"]
 
 Rows = NDArray[np.int64]
 
@@ -28,7 +28,7 @@ DEV_QUERIES, DEV_DOCUMENTS = 500, 5_000
 
 
 @dataclass(frozen=True)
-class _Dev:
+class HeldOut:
     """The held-out queries, the documents they are ranked against, and the judgements among those."""
 
     queries: Rows
@@ -36,13 +36,15 @@ class _Dev:
     judgements: Judgements
 
     @classmethod
-    def of(cls, data: RetrievalData, seed: int) -> _Dev | None:
+    def of(
+        cls, data: RetrievalData, seed: int, *, queries: int = DEV_QUERIES, documents: int = DEV_DOCUMENTS
+    ) -> Self | None:
         """Sample the dev split; ``None`` where there is none."""
         if not data.qrels.get("dev"):
             return None
         draw = np.random.default_rng(seed)
         rows, _ = data.judgements("dev")
-        chosen = np.sort(draw.permutation(len(rows))[:DEV_QUERIES])
+        chosen = np.sort(draw.permutation(len(rows))[:queries])
         qrels = list(data.split("dev").qrels.values())
         judged = [
             (at, data.rows[id], grade) for at, row in enumerate(chosen) for id, grade in qrels[row].items()
@@ -51,11 +53,16 @@ class _Dev:
             return None
         needed = np.unique([document for _, document, _ in judged])
         others = np.setdiff1d(np.arange(len(data.corpus)), needed)
-        extra = draw.permutation(others)[: max(0, DEV_DOCUMENTS - len(needed))]
-        documents = np.sort(np.concatenate([needed, extra])).astype(np.int64)
+        extra = draw.permutation(others)[: max(0, documents - len(needed))]
+        ranked = np.sort(np.concatenate([needed, extra])).astype(np.int64)
         at, document, grade = (np.array(column) for column in zip(*judged, strict=True))
-        local = np.searchsorted(documents, document)
-        return cls(rows[chosen], documents, Judgements.of(len(chosen), len(documents), at, local, grade))
+        local = np.searchsorted(ranked, document)
+        return cls(rows[chosen], ranked, Judgements.of(len(chosen), len(ranked), at, local, grade))
+
+    def judge(self, ranks: Rows) -> dict[str, float]:
+        """nDCG@10, Recall@10 and MRR@10 of the best places among ``documents`` for each query [Q, ≤ 10]."""
+        scores = score_ranks(ranks, self.judgements, ks=(10,))
+        return {name: scores[name] for name in ("ndcg@10", "recall@10", "mrr@10")}
 
 
 class HardNegatives(NamedTuple):
@@ -118,7 +125,7 @@ class EncodedPairs:
     documents: Tensor
     query_rows: Rows
     document_rows: Rows
-    dev: _Dev | None
+    dev: HeldOut | None
     query_tokens: TokenRows | None = None
     document_tokens: TokenRows | None = None
 
@@ -137,7 +144,7 @@ class EncodedPairs:
 
         With ``tokens`` the token states too, which stay on disk.
         """
-        train, dev = data.pairs("train"), _Dev.of(data, seed)
+        train, dev = data.pairs("train"), HeldOut.of(data, seed)
         wanted = np.unique(np.concatenate([train.queries, dev.queries if dev else train.queries]))
         texts = data.query_texts
         queries = np.zeros((len(texts), encoder.dimension), np.float32)
@@ -226,8 +233,7 @@ class EncodedPairs:
                 similarity(part, documents).topk(depth, dim=1).indices for part in torch.split(queries, 64)
             ]  # [64, N] at a time
         )
-        scores = score_ranks(ranks.cpu().numpy(), self.dev.judgements, ks=(10,))
-        return {name: scores[name] for name in ("ndcg@10", "recall@10", "mrr@10")}
+        return self.dev.judge(ranks.cpu().numpy())
 
     def validate(
         self, represent: Callable[[Tensor], Tensor], similarity: Callable[[Tensor, Tensor], Tensor]

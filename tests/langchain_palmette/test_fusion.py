@@ -34,3 +34,16 @@ def test_fusion_is_made_of_models_and_opened_again(documents: list[Document], tm
     assert [d.id for d in again.invoke("where does the red owl live?")] == [d.id for d in found]
     with pytest.raises(PalmetteError, match="FusionRetriever"):
         TreeRetriever.from_index(tmp_path / "i")
+
+
+def test_fusion_of_ranks(documents: list[Document]) -> None:
+    models = [tiny.tree(), tiny.taxonomy()]
+    retriever = FusionRetriever.from_documents(documents, models, weights="rrf", k=3)
+    best = retriever.invoke("where does the red owl live?", explain=True)[0]
+    parts = best.metadata["explanation"]["parts"]
+    assert {part["name"] for part in parts} <= {"0:tree rank", "1:taxonomy rank"}
+    assert sum(part["value"] for part in parts) == pytest.approx(best.metadata["score"])
+    weighted = FusionRetriever.from_documents(documents, models, weights=[3, 1])
+    assert weighted.index.model.config.weights == (0.75, 0.25)
+    with pytest.raises(PalmetteError, match="two models"):
+        FusionRetriever.from_documents(documents, tiny.tree(), weights="rrf")

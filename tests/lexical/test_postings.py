@@ -5,8 +5,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from palmette.lexical.bm25 import asked, norms, shares, weights
-from palmette.lexical.kernels import add_word, best_rows
 from palmette.lexical.postings import Collector, Postings, merged
 from palmette.lexical.tokens import analyser_of
 
@@ -88,31 +86,3 @@ def test_fields_add_only_what_the_text_lacks() -> None:
 
 def test_counts_end_at_255() -> None:
     assert list(content(collected(["w1 " * 300]))[0].values()) == [255]
-
-
-def test_the_kernel_and_the_parts_agree_bit_for_bit() -> None:
-    given = texts(300, seed=3)
-    postings = collected(given)
-    query = asked(ANALYSER, "w1 w2 w2 w3 w9 unknown")
-    assert query.times == [1, 2, 1, 1, 1]
-    found = [postings.find(term) for term in query.terms]
-    weight = weights(query.times, [len(rows) for rows, _ in found], len(given))
-    assert float(weight.sum()) == pytest.approx(1)
-    assert weight[-1] > weight[0], "rare words weigh more, unknown ones most"
-    norm = norms(postings.lengths, postings.total / len(given))
-    fast, slow = np.zeros(len(given), np.float32), np.zeros(len(given), np.float32)
-    for (rows, counts), share in zip(found, weight, strict=True):
-        add_word(rows, counts, norm, share, fast)
-        slow[rows] += shares(counts, norm[rows], share)
-    assert np.array_equal(fast, slow)
-    assert 0 < fast.max() < 1
-
-
-@pytest.mark.parametrize("k", [1, 5, 60, 400])
-def test_the_best_rows_are_those_of_a_sort(k: int) -> None:
-    draw = np.random.default_rng(k)
-    scores = np.maximum(draw.integers(-4, 9, 300), 0).astype(np.float32)
-    rows = np.flatnonzero(draw.random(300) < 0.8)
-    ranked = rows[np.lexsort((rows, -scores[rows]))]
-    assert best_rows(scores, rows, k).tolist() == ranked[scores[ranked] > 0][:k].tolist()
-    assert best_rows(scores, rows[:0], k).tolist() == []

@@ -33,3 +33,13 @@ def test_fusion_is_made_of_models() -> None:
     assert set(best.explanation.detail["members"]) == {"0:tree", "1:taxonomy"}
     with pytest.raises(PalmetteError, match="fusion"):
         FusionRetriever.from_documents(nodes(), tiny.tree())
+
+
+def test_fusion_of_ranks() -> None:
+    models = [tiny.tree(), tiny.taxonomy()]
+    retriever = FusionRetriever.from_documents(nodes(), models, weights="rrf", explain=True)
+    [best, _] = retriever.retrieve("where does the red owl live?")
+    assert {part.name for part in best.explanation.parts} <= {"0:tree rank", "1:taxonomy rank"}
+    assert sum(part.value for part in best.explanation.parts) == pytest.approx(best.score)
+    weighted = FusionRetriever.from_documents(nodes(), models, weights=[3, 1])
+    assert weighted.index.model.config.weights == (0.75, 0.25)

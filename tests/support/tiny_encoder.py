@@ -8,45 +8,69 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 WORDS = "a the cat dog bird sat ran on under mat roof query passage : . how do i open file ##s ##ing".split()
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def save_tiny_encoder(
-    folder: Path, *, prompts: dict[str, str] | None = None, dense: int | None = None, router: bool = False
+    folder: Path,
+    *,
+    prompts: dict[str, str] | None = None,
+    dense: int | None = None,
+    router: bool = False,
+    family: str = "bert",
+    pooling: str = "mean",
+    words: tuple[str, ...] = (),
 ) -> Path:
-    """Write the model to ``folder``: 2 layers of width 16, mean pooling, unit length.
+    """Write the model to ``folder``: 2 layers of width 16, unit length.
 
-    ``dense`` projects the result; with ``router``, queries take another pooling than documents.
+    ``dense`` projects the result; with ``router``, queries take another pooling than documents. Given ``words``, it
+    knows those and any other by its letters.
     """
-    shutil.copytree(_build(tuple(sorted((prompts or {}).items())), dense, router), folder)
+    how = (dense, router, family, pooling, words)
+    shutil.copytree(_build(tuple(sorted((prompts or {}).items())), *how), folder)
     return folder
 
 
 @cache
-def _build(prompts: tuple[tuple[str, str], ...], dense: int | None, router: bool) -> Path:
+def _build(
+    prompts: tuple[tuple[str, str], ...],
+    dense: int | None,
+    router: bool,
+    family: str,
+    pooling: str,
+    words: tuple[str, ...],
+) -> Path:
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+    from transformers import AutoConfig, AutoModel, BertTokenizerFast
 
     folder = Path(mkdtemp(prefix="tiny-encoder-"))
     raw = folder / "raw"
     raw.mkdir()
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *map(str, range(30))]
+    pad = 1 if family in ("roberta", "mpnet") else 0
+    first = ["[UNK]", "[PAD]"] if pad else ["[PAD]", "[UNK]"]
+    vocabulary = [*first, "[CLS]", "[SEP]", "[MASK]", *WORDS, *map(str, range(30))]
+    if words:
+        known = [*words, *LETTERS, *(f"##{letter}" for letter in LETTERS + "0123456789"), *"-?,"]
+        vocabulary += [word for word in dict.fromkeys(known) if word not in vocabulary]
     (raw / "vocab.txt").write_text("\n".join(vocabulary))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        config = BertConfig(
+        config = AutoConfig.for_model(
+            family,
             vocab_size=len(vocabulary),
+            pad_token_id=pad,
             hidden_size=16,
             num_hidden_layers=2,
             num_attention_heads=2,
             intermediate_size=32,
-            max_position_embeddings=64,
+            max_position_embeddings=64 if family == "bert" else 66,  # some count from 1
             initializer_range=0.5,
         )
-        BertModel(config).save_pretrained(raw)
-        BertTokenizerFast(vocab_file=str(raw / "vocab.txt"), model_max_length=64).save_pretrained(raw)
-        body = [modules.Transformer(str(raw)), modules.Pooling(16)]
+        AutoModel.from_config(config).save_pretrained(raw)
+        BertTokenizerFast(vocab=str(raw / "vocab.txt"), model_max_length=64).save_pretrained(raw)
+        body = [modules.Transformer(str(raw)), modules.Pooling(16, pooling)]
         if router:
             other = [modules.Transformer(str(raw)), modules.Pooling(16, "max")]
             body = [modules.Router.for_query_document(query_modules=other, document_modules=body)]

@@ -14,6 +14,7 @@ from palmette.encoder import Encoder, Kind
 
 if TYPE_CHECKING:
     from palmette.encoder import Output, States
+    from palmette.encoder.depth import Copies
 
 __all__ = ["CachedEncoder"]
 
@@ -33,8 +34,13 @@ class CachedEncoder(Encoder):
         self.encoder = encoder
         self.cache = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
 
-    def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output]) -> States:  # noqa: D102
-        return self.encoder.forward(texts, kind, outputs)
+    def forward(  # noqa: D102
+        self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
+    ) -> States:
+        return self.encoder.forward(texts, kind, outputs, depth)
+
+    def copies(self, count: int) -> Copies | None:  # noqa: D102
+        return self.encoder.copies(count)
 
     def to_config(self) -> dict[str, Any]:  # noqa: D102
         return self.encoder.to_config()
@@ -59,10 +65,16 @@ class CachedEncoder(Encoder):
         batch_size: int | None = None,
         progress: bool | None = False,
         positions: Sequence[int] | None = None,
+        depth: int | None = None,
     ) -> Iterator[tuple[NDArray[np.int64], States]]:
         """Pooled vectors of documents from the cache; all else from the encoder."""
         if tuple(outputs) != ("pooled",) or kind == "query":
-            how: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "positions": positions}
+            how: dict[str, Any] = {
+                "batch_size": batch_size,
+                "progress": progress,
+                "positions": positions,
+                "depth": depth,
+            }
             yield from self.encoder.iter_states(texts, kind=kind, outputs=outputs, **how)
             return
         import torch

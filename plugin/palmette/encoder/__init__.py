@@ -9,14 +9,25 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from palmette.encoder.backbone import Backbone
     from palmette.encoder.base import Encoder, Kind, Output, States
     from palmette.encoder.fake import FakeEncoder
     from palmette.encoder.load import load_encoder
     from palmette.encoder.sentence import SentenceEncoder
 
-__all__ = ["Encoder", "FakeEncoder", "Kind", "Output", "SentenceEncoder", "States", "load_encoder"]
+__all__ = [
+    "Backbone",
+    "Encoder",
+    "FakeEncoder",
+    "Kind",
+    "Output",
+    "SentenceEncoder",
+    "States",
+    "load_encoder",
+]
 
 _HOME = {
+    "Backbone": "backbone",
     "Encoder": "base",
     "FakeEncoder": "fake",
     "Kind": "base",

@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from palmette.encoder.coalesce import Coalescer, FairLock
+from palmette.encoder.depth import Copies
 from palmette.errors import ConfigError, EncodingError, InputError
 
 __all__ = ["Encoder", "Kind", "Output", "States"]
@@ -84,19 +85,36 @@ class Encoder(ABC):
         self._coalesce = Coalescer(32)  # more texts in a pass are hardly faster, and wait longer
 
     @abstractmethod
-    def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output]) -> States:
-        """One pass over checked texts, adding the prompt of ``kind``; called by one thread at a time."""
+    def forward(
+        self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
+    ) -> States:
+        """One pass over checked texts, adding the prompt of ``kind``; called by one thread at a time.
+
+        With ``depth`` it stops after so many layers, and gives those alone.
+        """
 
     @abstractmethod
     def to_config(self) -> dict[str, Any]:
         """JSON values from which :func:`load_encoder` makes this encoder again, on any machine."""
 
     def states(
-        self, texts: Sequence[str], *, kind: Kind = "document", outputs: Sequence[Output] = ("pooled",)
+        self,
+        texts: Sequence[str],
+        *,
+        kind: Kind = "document",
+        outputs: Sequence[Output] = ("pooled",),
+        depth: int | None = None,
     ) -> States:
-        """One forward pass over one batch. An empty query raises InputError; an empty document is encoded."""
+        """One forward pass over one batch. An empty query raises InputError; an empty document is encoded.
+
+        With ``depth`` and ``outputs=("layers",)`` it ends after so many layers: [B, depth + 1, T, d], cheaper.
+        """
         wanted = _outputs(outputs)
-        return self._pass(self.check(texts, kind), range(len(texts)), kind, wanted)
+        return self._pass(self.check(texts, kind), range(len(texts)), kind, wanted, self._depth(depth, wanted))
+
+    def copies(self, count: int) -> Copies | None:
+        """Copies of the last ``count`` transformer layers' weights; ``None`` where they are not of BERT's kind."""
+        return None
 
     def iter_states(
         self,
@@ -107,13 +125,16 @@ class Encoder(ABC):
         batch_size: int | None = None,
         progress: bool | None = False,
         positions: Sequence[int] | None = None,
+        depth: int | None = None,
     ) -> Iterator[tuple[NDArray[np.int64], States]]:
         """Batches of similar length, longest first: the texts' positions, and their states.
 
         Long before short shows at once whether the memory suffices. ``positions`` are what messages call the
         texts, where that is not their order. A bar shows on terminals only, unless ``progress`` is False.
+        ``depth`` as in :meth:`states`.
         """
         wanted, checked, size = _outputs(outputs), self.check(texts, kind), self._size(batch_size)
+        depth = self._depth(depth, wanted)
         order = np.argsort([-len(text) for text in checked], kind="stable").astype(np.int64)
         hidden = True if progress is False else None  # None: hidden unless stderr is a terminal
         with tqdm(total=len(order), desc="encoding", unit="text", delay=1, disable=hidden) as bar:
@@ -122,7 +143,7 @@ class Encoder(ABC):
                 rows = order[start : start + self._fitting(checked[order[start]], size)]
                 start += len(rows)
                 names = rows.tolist() if positions is None else [positions[row] for row in rows]
-                yield rows, self._pass([checked[row] for row in rows], names, kind, wanted)
+                yield rows, self._pass([checked[row] for row in rows], names, kind, wanted, depth)
                 bar.update(len(rows))
 
     def encode(
@@ -199,11 +220,16 @@ class Encoder(ABC):
         names: Sequence[int],
         kind: Kind,
         wanted: frozenset[Output],
+        depth: int | None = None,
     ) -> States:
         if not texts:
-            return self._nothing(wanted)
+            return self._nothing(wanted, depth)
         with self._lock:
-            states = self.forward(texts, kind, wanted)
+            states = (
+                self.forward(texts, kind, wanted)
+                if depth is None
+                else self.forward(texts, kind, wanted, depth)
+            )
         self._check_finite(states, texts, names)
         return states
 
@@ -221,9 +247,19 @@ class Encoder(ABC):
                     f"{texts[first]!r:.80} (precision {self.precision}; dtype='float32' has the widest range)"
                 )
 
-    def _nothing(self, wanted: frozenset[Output]) -> States:
-        wide, depth = self.hidden_size, self.num_layers + 1
-        shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, depth, 0, wide)}
+    def _depth(self, depth: int | None, wanted: frozenset[Output]) -> int | None:
+        if depth is None:
+            return None
+        if wanted != {"layers"} or not 1 <= depth <= self.num_layers:
+            raise ConfigError(
+                f"depth goes with outputs=('layers',) and from 1 to the {self.num_layers} layers of {self.name!r}; "
+                f"got depth={depth!r}, outputs={sorted(wanted)!r}"
+            )
+        return depth
+
+    def _nothing(self, wanted: frozenset[Output], depth: int | None) -> States:
+        wide, high = self.hidden_size, (self.num_layers if depth is None else depth) + 1
+        shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, high, 0, wide)}
         empty = {name: torch.zeros(shapes[name], device=self.device) for name in wanted}
         mask = torch.zeros((0, 0), dtype=torch.bool, device=self.device) if wanted - {"pooled"} else None
         return States(**empty, mask=mask)

@@ -86,14 +86,17 @@ class FakeEncoder(Encoder):
             "prompts": {},
         }
 
-    def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output]) -> States:  # noqa: D102
+    def forward(  # noqa: D102
+        self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
+    ) -> States:
         words = [_WORD.findall(text.lower())[: self.max_length - 1] or ["[empty]"] for text in texts]
         longest = max(map(len, words))
-        layers = np.zeros((len(texts), self.num_layers + 1, 1 + longest, self.dimension), np.float32)
+        last = self.num_layers if depth is None else depth
+        layers = np.zeros((len(texts), last + 1, 1 + longest, self.dimension), np.float32)
         pooled = np.empty((len(texts), self.dimension), np.float32)
         mask = np.zeros((len(texts), 1 + longest), np.bool_)
         for row, text in enumerate(words):
-            states, total = self._text(text)  # [L + 1, 1 + T, d]
+            states, total = self._text(text, last)  # [L + 1, 1 + T, d]
             layers[row, :, : states.shape[1]] = states
             mask[row, : states.shape[1]] = True
             pooled[row] = total / (math.sqrt(math.fsum(total * total)) or 1.0)
@@ -105,13 +108,13 @@ class FakeEncoder(Encoder):
             mask=torch.from_numpy(mask) if outputs - {"pooled"} else None,
         )
 
-    def _text(self, words: list[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """All layers of one text, and the sum of its words in the last: layer ℓ counts in units of 4^−ℓ."""
+    def _text(self, words: list[str], last: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Layers up to ``last`` of one text, and the sum of its words there: layer ℓ counts in units of 4^−ℓ."""
         state = np.stack([_word(word, self.dimension) for word in words])  # [T, d]
         layers = [np.vstack([_signs("[CLS]", self.dimension), state]) / 1.0]
-        for layer in range(1, self.num_layers + 1):
+        for layer in range(1, last + 1):
             summary = state.sum(axis=0) / (len(words) * 4 ** (layer - 1))
             padded = np.vstack([state[:1], state, state[-1:]])
             state = padded[:-2] + 2 * state + padded[2:]
             layers.append(np.vstack([summary, state / 4**layer]))
-        return np.stack(layers), state.sum(axis=0) / 4.0**self.num_layers
+        return np.stack(layers), state.sum(axis=0) / 4.0**last

@@ -14,12 +14,12 @@ from palmette.encoder.device import check_device
 from palmette.encoder.fake import FakeEncoder
 from palmette.encoder.files import check_folder, fingerprint
 from palmette.encoder.resolve import resolve
-from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["load_encoder"]
+__all__ = ["encoder_of", "load_encoder"]
 
 _KEYS = ("name", "revision", "fingerprint", "max_length", "dimension", "prompts")
 _shared: WeakValueDictionary[tuple[object, ...], Encoder] = WeakValueDictionary()
@@ -98,6 +98,28 @@ def load_encoder(
         raise CheckpointError(
             f"encoder {name!r} is not the one this was made with (fingerprint {found[:16]}…, expected "
             f"{expected[:16]}…). Give the original revision or folder, or train again"
+        )
+    return encoder
+
+
+def encoder_of(
+    facts: Mapping[str, Any], given: str | Encoder | None, where: str | Path, **options: Any
+) -> Encoder:
+    """The encoder that a checkpoint was trained with, and no other.
+
+    Args:
+        facts: What :meth:`Encoder.to_config` wrote into the checkpoint.
+        given: The encoder, or its name or folder, where it is not to be loaded as the checkpoint says.
+        where: The checkpoint, for messages.
+        options: More of :func:`load_encoder`.
+    """
+    if given is None:
+        return load_encoder(facts, **options)
+    encoder = load_encoder(given, max_length=facts.get("max_length"), **options)
+    if encoder.fingerprint != facts["fingerprint"]:
+        raise ModelMismatchError(
+            f"{where} was trained with encoder {facts['name']!r} (fingerprint {facts['fingerprint'][:16]}…), but "
+            f"{encoder.name!r} has {encoder.fingerprint[:16]}…: give that encoder, or leave encoder= out"
         )
     return encoder
 

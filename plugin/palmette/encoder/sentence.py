@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from palmette.encoder.base import Encoder, Kind, Output, States
+from palmette.encoder.depth import Copies, copies_of, stopped
 from palmette.encoder.device import check_device
 from palmette.encoder.files import fingerprint
 from palmette.errors import CheckpointError, ConfigError
@@ -73,6 +75,17 @@ class SentenceEncoder(Encoder):
         self.hidden_size = self.dimension if tokens is None else int(tokens.shape[-1])
         self.num_layers = max(0, len(probe.get("all_layer_embeddings") or ()) - 1)
 
+    @property
+    def model(self) -> SentenceTransformer:
+        """The library's own model, to copy and not to change."""
+        return self._model
+
+    @property
+    def family(self) -> str | None:
+        """The transformer's type (``bert``, …), where there is exactly one and it comes first."""
+        kind = getattr(getattr(self._model[0], "auto_model", None), "config", None)
+        return kind.model_type if kind is not None and len(self._configs) == 1 else None
+
     def to_config(self) -> dict[str, Any]:  # noqa: D102
         return {
             "name": self.name,
@@ -83,12 +96,20 @@ class SentenceEncoder(Encoder):
             "prompts": dict(self.prompts),
         }
 
-    def forward(self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output]) -> States:  # noqa: D102
+    def copies(self, count: int) -> Copies | None:  # noqa: D102
+        config = self._configs[0] if len(self._configs) == 1 else None
+        heads = getattr(config, "num_attention_heads", None)
+        return copies_of(self._model, self.num_layers, count, heads) if heads else None
+
+    def forward(  # noqa: D102
+        self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
+    ) -> States:
         if outputs - {"pooled"} and self.num_layers == 0:
             raise ConfigError(
                 f"encoder {self.name!r} has no transformer layers: it gives 'pooled' and nothing else"
             )
-        features = self._features(texts, kind, layers="layers" in outputs)
+        with nullcontext() if depth is None else stopped(self._model, self.num_layers, depth):
+            features = self._features(texts, kind, layers="layers" in outputs)
         # What inference mode made cannot enter a graph: from here on, copies are made of what is asked for.
         pooled = features["sentence_embedding"].float().clone() if "pooled" in outputs else None
         if outputs == {"pooled"}:

@@ -18,6 +18,9 @@ from palmette.store.backend import WordView
 
 __all__ = ["Hybrid", "hybrid_search"]
 
+WIDER, PART = 8, 64
+"""Words show so many times more documents than the method, or this part of all: to score those is little work."""
+
 
 @dataclass(frozen=True)
 class Hybrid:
@@ -28,23 +31,44 @@ class Hybrid:
 
 
 class _Words:
-    """The words of one query as one of two rankings; ``first`` is what a search has found already."""
+    """The words of one query as one of two rankings, of which ``method`` is the other.
 
-    rest = 0.0
+    What the method has shown says how much in words a document needs at least to be among the ``k`` best; that much
+    few documents have, and the others are not looked at.
+    """
 
-    def __init__(self, view: WordView, text: str, first: Found, depth: int) -> None:
-        self.view, self.text, self._depth = view, text, depth
-        self._take(first)
+    bound: float | None = None
 
-    def _take(self, found: Found) -> None:
+    def __init__(self, view: WordView, text: str, method: MethodSide, mix: Mix, k: int) -> None:
+        self.view, self.text, self.method, self.mix, self.k = view, text, method, mix, k
+
+    def best(self, depth: int) -> Keys:
+        """Of those that have enough."""
+        known, last = self.method.best(depth), self.method.bound
+        if last is None:  # there is nothing else to be found
+            return known
+        floor, limit = self._needed(known, last), max(WIDER * depth, len(self.view) // PART)
+        keys, shares = self._matching(limit, floor)
+        self.bound = floor
+        if len(keys) == limit:
+            keys, _ = self._matching(len(self.view), float(shares[-1]))  # all equals of the last one
+            self.bound = float(np.nextafter(shares[-1], np.float32(0)))
+        elif len(keys) > depth:
+            self.bound = max(floor, self._needed(np.union1d(known, keys[:depth]), last))
+            keys = keys[shares >= self.bound]
+        return keys
+
+    def _needed(self, known: Keys, last: float) -> float:
+        """The share that a document needs which the method scores as its last one shown, if these are scored."""
+        mixed = self.mix.score(self.method.scores(known), self.scores(known))
+        there = mixed[~np.isnan(mixed)]
+        place = len(there) - self.k
+        return self.mix.needed(last, float(np.partition(there, place)[place])) if place >= 0 else 0.0
+
+    def _matching(self, limit: int, floor: float) -> tuple[Keys, Floats]:
+        found = self.view.matching([self.text], limit, floor)
         held = found.keys[0] >= 0
-        self._keys, self._scores = found.keys[0][held], found.scores[0][held]
-
-    def best(self, depth: int) -> tuple[Keys, Floats]:
-        if depth > self._depth:
-            self._take(self.view.matching([self.text], depth))
-            self._depth = depth
-        return self._keys, self._scores
+        return found.keys[0][held], found.scores[0][held]
 
     def scores(self, keys: Keys) -> Floats:
         return self.view.shared(self.text, keys.tolist()).scores
@@ -61,13 +85,13 @@ def hybrid_search(
 ) -> Hybrid:
     """The ``k`` best documents by method and words together; the method decides what can be found at all."""
     depth = first_depth(k, len(view))
-    found, matching = model.search(view, queries, depth, options), view.matching(texts, depth)
+    found = model.search(view, queries, depth, options)
     rows: list[tuple[Keys, Floats, dict[str, NDArray[np.generic]]]] = []
     words = []
     for row, text in enumerate(texts):
         one = {name: array[row : row + 1] for name, array in queries.items()}
         method = MethodSide(model, view, one, options, row_of(found, row), depth)
-        sides = (method, _Words(view, text, row_of(matching, row), depth))
+        sides = (method, _Words(view, text, method, mix, k))
         best = threshold_search(sides, lambda table: mix.score(*table), k, len(view))
         rows.append((best.keys, best.scores.astype(np.float32), method.evidence(best.keys)))
         words.append(view.shared(text, best.keys.tolist()))

@@ -51,6 +51,11 @@ class Mix(Config):
         mixed: Numbers = (1 - self.weight) * np.asarray(method, np.float64) + self.worth(words) * words
         return mixed
 
+    def needed(self, method: float, score: float) -> float:
+        """A share of words with less than which a method's score does not reach ``score``, or hardly less."""
+        lack = max(0.0, score - (1 - self.weight) * method)
+        return float((1 - 1e-5) * (lack / (self.weight * self.scale)) ** (2 / 3))
+
     def worth(self, words: Numbers) -> Numbers:
         """What each part of the words' share adds: parts of a share times this add up to its part of the score."""
         worth: Numbers = self.weight * self.scale * np.sqrt(words)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
-from palmette.encoder import Encoder, load_encoder
-from palmette.errors import CheckpointError, ModelMismatchError
+from palmette.encoder import Encoder
+from palmette.encoder.load import encoder_of
+from palmette.errors import CheckpointError
 from palmette.hub import Checkpoint
 from palmette.lexical.mix import Mix
 from palmette.record import Record
@@ -32,7 +31,7 @@ def load(cls: type[_M], checkpoint: Checkpoint, encoder: str | Encoder | None, o
             f"{checkpoint.path} holds a {facts.get('method')!r} model, not {cls.method!r}: use palmette.load_model"
         )
     config = cls.config_class.from_dict(facts["config"])
-    coder = _encoder(facts["encoder"], encoder, options, checkpoint.path)
+    coder = encoder_of(facts["encoder"], encoder, checkpoint.path, **options)
     mixes = facts.get("words", {})
     known_by = (checkpoint.fingerprint, repr(mixes), checkpoint.origin, checkpoint.revision)
     key = (*known_by, id(coder))
@@ -50,18 +49,3 @@ def load(cls: type[_M], checkpoint: Checkpoint, encoder: str | Encoder | None, o
     model.fingerprint = checkpoint.fingerprint
     _LOADED[key] = model
     return model
-
-
-def _encoder(
-    facts: Mapping[str, Any], given: str | Encoder | None, options: dict[str, Any], path: Path
-) -> Encoder:
-    """The encoder a checkpoint was trained with, and no other."""
-    if given is None:
-        return load_encoder(facts, **options)
-    encoder = load_encoder(given, max_length=facts.get("max_length"), **options)
-    if encoder.fingerprint != facts["fingerprint"]:
-        raise ModelMismatchError(
-            f"{path} was trained with encoder {facts['name']!r} (fingerprint {facts['fingerprint'][:16]}…), but "
-            f"{encoder.name!r} has {encoder.fingerprint[:16]}…: give that encoder, or leave encoder= out"
-        )
-    return encoder

@@ -12,9 +12,11 @@ A method (``methods/<name>/``) subclasses :class:`Model` once and says
 ``arrays``            which arrays it keeps for each document                            (``ArraySpec``)
 ``encode_documents``  documents → those arrays
 ``encode_queries``    texts → query arrays (and ``encode_embeddings``, where an encoder's vector is enough)
+``planned``           query arrays + what the whole view decides about a search, where it does
 ``search``            query arrays + a view of the index → keys and scores
 ``explain``           one query, one document → parts that add up to the score ``search`` gave
 ``learned``           what is kept of a training besides weights, where a method needs it
+``survey``/``warning``  how an index's documents fit the trained structure, where that can go wrong
 ``files``/``restore``  what a checkpoint keeps besides config and weights, where a method needs it
 ====================  =========================================================================================
 
@@ -64,7 +66,7 @@ __all__ = ["DEFAULT_ENCODER", "Model", "Queries"]
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
-Queries = dict[str, Floats]
+Queries = dict[str, NDArray[Any]]
 """Named query arrays, one row per query in each."""
 
 
@@ -145,6 +147,13 @@ class Model(ABC):
             f"a {self.method} model reads more of the text than its embedding: search with the text itself"
         )
 
+    def planned(self, view: View, queries: Queries, k: int, options: Any) -> Queries:
+        """The query arrays with what the view as a whole decides, so that searches of parts of it agree.
+
+        Planning what is planned changes nothing; ``search`` plans what is not.
+        """
+        return queries
+
     @abstractmethod
     def search(self, view: View, queries: Queries, k: int, options: Any) -> Found:
         """The ``k`` best documents of a view for every query."""
@@ -192,6 +201,14 @@ class Model(ABC):
     def describe(self) -> dict[str, Any]:
         """Facts about the trained structure, for ``palmette inspect``."""
         return {}
+
+    def survey(self, view: View) -> dict[str, Any]:
+        """Facts about an index's documents in this structure, for ``palmette inspect``."""
+        return {}
+
+    def warning(self, view: View) -> str | None:
+        """What is wrong with an index that has grown, and the remedy; said after adds."""
+        return None
 
     # -- training -------------------------------------------------------------------------------------------
 

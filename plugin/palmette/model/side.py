@@ -22,30 +22,40 @@ class MethodSide:
     A document that the model would not return (outside the leaves it visits, below its cut-off) is not found.
     """
 
-    rest = None
-
     def __init__(
         self, model: Model, view: View, query: Queries, options: Any, first: Found, depth: int
     ) -> None:
         self.model, self.view, self.query, self.options = model, view, query, options
-        self._shown = _Shown.of(first)
         self._depth = depth
+        self._show(first)
 
-    def best(self, depth: int) -> tuple[Keys, Floats]:
+    @property
+    def shown(self) -> Floats:
+        """Scores of the documents shown, best first."""
+        return self._shown.scores
+
+    @property
+    def bound(self) -> float | None:
+        """That of the last document shown."""
+        return float(self.shown[-1]) if len(self.shown) == self._depth else None
+
+    def best(self, depth: int) -> Keys:
         """By another search, when the first one is not deep enough."""
         if depth > self._depth:
-            found = self.model.search(self.view, self.query, depth, self.options)
-            self._shown, self._depth = _Shown.of(found), depth
-        return self._shown.keys, self._shown.scores
+            self._depth = depth
+            self._show(self.model.search(self.view, self.query, depth, self.options))
+        return self._shown.keys
+
+    def _show(self, found: Found) -> None:
+        self._shown = _Shown.of(found)
+        self._every = self._shown.sorted()
 
     def scores(self, keys: Keys) -> Floats:
         """What was not found is searched for by itself."""
-        missing = np.setdiff1d(keys, self._shown.keys)
+        missing = np.setdiff1d(keys, self._every.keys)
         if len(missing):
             found = self.model.search(self.view.within(missing), self.query, len(missing), self.options)
-            self._every = self._shown.joined(_Shown.of(found)).sorted()
-        else:
-            self._every = self._shown.sorted()
+            self._every = self._every.joined(_Shown.of(found)).sorted()
         scores = np.full(len(keys), np.nan, np.float32)
         there = np.isin(keys, self._every.keys)
         scores[there] = self._every.scores[np.searchsorted(self._every.keys, keys[there])]

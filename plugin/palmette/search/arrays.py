@@ -13,7 +13,9 @@ from palmette.search.block import Block
 from palmette.search.engine import top_k
 from palmette.search.exact import ExactEngine
 from palmette.search.kernels import searchable
-from palmette.search.probe import Found, Keys, Probe
+from palmette.search.lists import ListedPart, Listing, nearest_listed
+from palmette.search.parts import PartRows, best_parted, rescored
+from palmette.search.probe import Found, Keys, Parts, Probe
 from palmette.types import Document
 
 __all__ = ["ArrayView"]
@@ -38,11 +40,35 @@ class ArrayView:
 
     def nearest(self, probe: Probe, k: int) -> Found:
         """The ``k`` best rows of every query."""
+        if probe.lists is not None:
+            block = Block(searchable(self.arrays[probe.array]), np.arange(len(self.arrays[probe.array])))
+            listing = Listing(self.arrays[probe.lists.array])
+            narrowed = None if len(self) == len(block.keys) else self._keys
+            return nearest_listed([ListedPart(block, listing, narrowed)], probe.queries, probe.lists, k)
         data = searchable(self.arrays[probe.array], probe.fold)  # [N, d]
         rows = None if len(self) == len(data) else self._keys
         return top_k(
             [(Block(data, np.arange(len(data))), rows)], probe.queries, probe.metric, k, ExactEngine()
         )
+
+    def nearest_part(self, parts: Parts, k: int) -> Found:
+        """The ``k`` best rows of every query by their best part."""
+        piece = self._piece(parts)
+        return self.rescored(best_parted([piece._replace(rows=self._keys)], parts, k).keys, parts, k)
+
+    def rescored(self, keys: Keys, parts: Parts, k: int) -> Found:
+        """Some rows of every query [Q, n], ranked by their best part."""
+        at = np.flatnonzero(keys >= 0)
+        return rescored([(self._piece(parts)._replace(rows=keys.reshape(-1)[at]), at)], keys, parts, k)
+
+    def _piece(self, parts: Parts) -> PartRows:
+        data = self.arrays[parts.array]
+        scales = np.empty((len(data), 0), np.float32) if parts.scales is None else self.arrays[parts.scales]
+        return PartRows(np.arange(len(data)), data, np.asarray(scales, np.float32), None)
+
+    def sizes(self, name: str) -> NDArray[np.int64]:
+        """How many rows each list holds."""
+        return Listing(self.arrays[name]).sizes(self._keys)
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """The documents of these rows."""

@@ -13,7 +13,7 @@ from palmette.search.exact import ExactEngine, rank_within
 from palmette.search.kernels import Rows
 from palmette.search.probe import Floats, Found, Keys, Metric
 
-__all__ = ["engine_named", "top_k"]
+__all__ = ["Best", "engine_named", "top_k"]
 
 _BATCH = 64  # queries that go over the rows together
 
@@ -43,7 +43,7 @@ def top_k(
     work = np.zeros(2)
     for start in range(0, len(queries), _BATCH):
         batch = queries[start : start + _BATCH]
-        best = _Best(len(batch), width)
+        best = Best(len(batch), width)
         for block, rows in blocks:
             if rows is None or len(rows):
                 of, proposed, compared, read = engine.propose(block, rows, batch, metric, k)
@@ -55,7 +55,7 @@ def top_k(
     return Found(keys, scored, compared=total, refined=refined, read=touched)
 
 
-class _Best:
+class Best:
     """The final ranking: by score, then by key."""
 
     def __init__(self, queries: int, k: int) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-__all__ = ["compare", "encode", "glance", "overlaps", "promising", "search"]
+__all__ = ["compare", "compiled", "encode", "glance", "overlaps", "promising", "search"]
 
 _CHUNK = 32  # columns read between two looks at how many rows are left
 
 
-def _fast(loop: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Compile for each combination of types, or read it from the cache; without bounds checks or the GIL."""
     options: dict[str, Any] = {"nogil": True, "fastmath": True, "boundscheck": False, "error_model": "numpy"}
     made: Callable[..., Any]
@@ -27,7 +27,7 @@ def _fast(loop: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-@_fast
+@compiled
 def overlaps(data: Any, rows: Any, queries: Any, out: Any) -> None:
     """Σ min(q, x) of some rows: data [N, C], queries [Q, C] → out [Q, len(rows)]."""
     kind = out.dtype.type
@@ -52,13 +52,13 @@ def overlaps(data: Any, rows: Any, queries: Any, out: Any) -> None:
                 out[q, i] = _shared(data[rows[i]], queries[q])
 
 
-@_fast
+@compiled
 def _less(q: Any, x: Any) -> Any:
     """(q − x)⁺ of bytes."""
     return np.uint8(max(q, x) - x)
 
 
-@_fast
+@compiled
 def _shared(x: Any, query: Any) -> Any:
     kind = query.dtype.type
     total = kind(0)
@@ -67,7 +67,7 @@ def _shared(x: Any, query: Any) -> Any:
     return total
 
 
-@_fast
+@compiled
 def encode(data: Any, scale: Any, codes: Any) -> None:
     """Rows of a tile [n, C] → codes [C, R]: scaled numbers rounded up; 255 for whatever is above 254."""
     count, width = data.shape
@@ -85,7 +85,7 @@ def encode(data: Any, scale: Any, codes: Any) -> None:
                 codes[j, first:last] = corner[j - left, : last - first]
 
 
-@_fast
+@compiled
 def _push(heap: Any, score: Any) -> None:
     """Let a score take the place of the lowest, which lies on top."""
     at, size = 0, len(heap)
@@ -102,7 +102,7 @@ def _push(heap: Any, score: Any) -> None:
     heap[at] = score
 
 
-@_fast
+@compiled
 def _add(codes: Any, columns: Any, asked: Any, lacked: Any) -> None:
     """Add what each row surely lacks of some columns: lacked [n] += Σ (asked − code)⁺."""
     n, c = len(lacked), 0
@@ -135,7 +135,7 @@ def _add(codes: Any, columns: Any, asked: Any, lacked: Any) -> None:
         c += 1
 
 
-@_fast
+@compiled
 def _narrow(
     codes: Any, order: Any, asked: Any, start: Any, stop: Any, limit: Any, few: Any, lacked: Any
 ) -> Any:
@@ -153,7 +153,7 @@ def _narrow(
     return c
 
 
-@_fast
+@compiled
 def glance(codes: Any, order: Any, asked: Any, stops: Any, lacked: Any) -> None:
     """Begin with each query's heaviest columns, over some tiles: lacked [Q, rows]."""
     size = codes.shape[2]
@@ -163,7 +163,7 @@ def glance(codes: Any, order: Any, asked: Any, stops: Any, lacked: Any) -> None:
             _narrow(codes[t], order[q], asked[q], 0, stops[q], 0.0, -1, lacked[q, begin:end])
 
 
-@_fast
+@compiled
 def promising(lacked: Any, done: Any, many: Any) -> Any:
     """The least number, to within a few, that ``many`` open rows lack no more than."""
     bins = np.zeros(4097, np.int64)
@@ -176,7 +176,7 @@ def promising(lacked: Any, done: Any, many: Any) -> Any:
     return min(((top + 1) << 4) - 1, 65535)
 
 
-@_fast
+@compiled
 def compare(
     data: Any, lacked: Any, done: Any, query: Any, terms: Any, heap: Any, rows: Any, scores: Any
 ) -> Any:
@@ -198,7 +198,7 @@ def compare(
     return compared, kept
 
 
-@_fast
+@compiled
 def search(
     codes: Any,  # [T, C, R]
     data: Any,  # [n, C] the rows of these tiles

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from palmette.errors import InputError
 
-__all__ = ["ArraySpec", "Floats", "Found", "Keys", "Metric", "Probe", "Shared", "joined", "row_of"]
+__all__ = ["ArraySpec", "Floats", "Found", "Keys", "Lists", "Metric", "Parts", "Probe", "Shared", "joined", "row_of"]
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
@@ -31,6 +31,19 @@ class ArraySpec:
 
 
 @dataclass(frozen=True)
+class Lists:
+    """Documents lie in numbered lists; each query is compared with those of some lists only.
+
+    Attributes:
+        array: Name of the stored array that holds the numbers of each document's lists, each number once.
+        chosen: [Q, β] the lists of each query, each once; −1 where a query has fewer.
+    """
+
+    array: str
+    chosen: Keys
+
+
+@dataclass(frozen=True)
 class Probe:
     """Query vectors to compare with a stored array. Any engine can answer it; nothing here is local.
 
@@ -41,18 +54,22 @@ class Probe:
             their total variation distance (and −nTVD + 1).
         fold: Neighbouring columns of the stored array summed before they are compared, one run a number of the
             query: a coarser level of a consistent hierarchy. The length of all runs, or of each.
+        lists: Where to look, if not everywhere (inner products only).
     """
 
     array: str
     queries: Floats
     metric: Metric
     fold: int | tuple[int, ...] = 1
+    lists: Lists | None = None
 
     def __post_init__(self) -> None:
         if self.queries.ndim != 2 or self.queries.dtype != np.float32:
             raise InputError(
                 f"probe queries must be [Q, d] float32, got {self.queries.shape} {self.queries.dtype}"
             )
+        if self.lists is not None and (self.metric != "inner_product" or self.fold != 1):
+            raise InputError("a probe of lists compares by inner_product, with fold=1")
 
     def fits(self, columns: int) -> bool:
         """Whether the runs cover a stored array of so many columns, and the queries have one number for each."""
@@ -60,6 +77,32 @@ class Probe:
         if isinstance(self.fold, int):
             return self.fold > 0 and width * self.fold == columns
         return len(self.fold) == width and min(self.fold) > 0 and sum(self.fold) == columns
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Query vectors to compare with documents of several vectors each, of which the best inner product counts.
+
+    Attributes:
+        array: Name of the stored array [F, d]: int8, float16 or float32.
+        queries: [Q, d], float32.
+        weights: [F] what each part's products are multiplied by; 0 for parts that do not count.
+        scales: Name of the stored array [F] of what int8 vectors are to be multiplied by.
+    """
+
+    array: str
+    queries: Floats
+    weights: Floats
+    scales: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.queries.ndim != 2 or self.queries.dtype != np.float32 or self.weights.dtype != np.float32:
+            raise InputError(
+                f"queries must be [Q, d] and weights [F], of float32; got {self.queries.shape} "
+                f"{self.queries.dtype} and {self.weights.shape} {self.weights.dtype}"
+            )
+        if not (self.weights >= 0).all() or not (self.weights > 0).any():
+            raise InputError(f"weights of parts must be at least 0, and one above it; got {self.weights.tolist()}")
 
 
 @dataclass(frozen=True)

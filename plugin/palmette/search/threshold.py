@@ -1,7 +1,7 @@
 """One ranking from several that are each exact (Fagin's threshold algorithm).
 
 Each side shows its best documents, and scores those that the others show. What no side has shown cannot score more
-than the last ones shown, mixed: while that could still be among the best, all sides show more.
+than the sides' bounds, mixed: while that could still be among the best, all sides show more.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Side(Protocol):
     """One of the rankings, of one query."""
 
     @property
-    def rest(self) -> float | None:
-        """What documents score that are not among all it can show; ``None`` if those are not to be found at all."""
+    def bound(self) -> float | None:
+        """What a document scores at most that it has not shown; ``None`` if those are not to be found at all."""
         ...
 
-    def best(self, depth: int) -> tuple[Keys, Floats]:
-        """Its best documents and their scores, best first; fewer than ``depth`` when there are no more."""
+    def best(self, depth: int) -> Keys:
+        """Its best documents, about ``depth`` of them, the lower keys among equals."""
         ...
 
     def scores(self, keys: Keys) -> Floats:
@@ -59,31 +59,29 @@ def threshold_search(sides: Sequence[Side], mix: Callable[[Floats], Mixed], k: i
     depth = first_depth(k, total)
     while True:
         shown = [side.best(depth) for side in sides]
-        keys = np.unique(np.concatenate([found for found, _ in shown]))
+        keys = np.unique(np.concatenate(shown))
         table = np.stack([side.scores(keys) for side in sides])  # [S, n]
         there = ~np.isnan(table).any(axis=0)
         keys, table = keys[there], table[:, there]
         mixed = mix(table)
         best = np.lexsort((keys, -table[0], -mixed))[:k]
-        if depth >= total or _settled(sides, shown, mix, mixed[best], k, depth):
+        if depth >= total or _settled(sides, shown[0], mix, keys[best], mixed[best], k):
             return Standing(keys[best], mixed[best], table[:, best])
         depth = min(depth * DEEPER, total)
 
 
 def _settled(
-    sides: Sequence[Side],
-    shown: Sequence[tuple[Keys, Floats]],
-    mix: Callable[[Floats], Mixed],
-    best: Mixed,
-    k: int,
-    depth: int,
+    sides: Sequence[Side], first: Keys, mix: Callable[[Floats], Mixed], keys: Keys, scores: Mixed, k: int
 ) -> bool:
-    """Whether nothing that no side has shown can be among the best."""
-    last: list[float] = []
-    for side, (_, scores) in zip(sides, shown, strict=True):
-        beyond = float(scores[-1]) if len(scores) == depth else side.rest
-        if beyond is None:
-            return True
-        last.append(beyond)
-    bound = mix(np.asarray(last, np.float32)[:, None])
-    return len(best) == k and bool(best[-1] >= bound[0])
+    """Whether nothing that no side has shown can be among the best.
+
+    One that scores as much as the last of them could still come before it, unless the first side has shown that one.
+    """
+    bounds = [side.bound for side in sides]
+    known = [bound for bound in bounds if bound is not None]
+    if len(known) < len(bounds):
+        return True
+    if len(keys) < k:
+        return False
+    beyond = mix(np.asarray(known, np.float32)[:, None])[0]
+    return bool(scores[-1] > beyond or (scores[-1] == beyond and keys[-1] in first))

@@ -15,7 +15,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.search.probe import Found, Keys, Probe, Shared
+from palmette.search.probe import Found, Keys, Parts, Probe, Shared
 from palmette.store.filters import Filter
 from palmette.types import Document
 
@@ -51,6 +51,18 @@ class View(Protocol):
         """The ``k`` best documents of every query row (all of them when fewer exist)."""
         ...
 
+    def nearest_part(self, parts: Parts, k: int) -> Found:
+        """The ``k`` best documents of every query by the best of their vectors; evidence ``part`` says which."""
+        ...
+
+    def rescored(self, keys: Keys, parts: Parts, k: int) -> Found:
+        """The ``k`` best of some documents of every query [Q, n] (−1 for none), in the same way."""
+        ...
+
+    def sizes(self, name: str) -> NDArray[np.int64]:
+        """How many documents each list holds, by a stored array of list numbers: [L] (see ``Probe.lists``)."""
+        ...
+
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """The documents under these keys, in this order."""
         ...
@@ -75,10 +87,11 @@ class View(Protocol):
 class WordView(View, Protocol):
     """A view that can be searched by words too."""
 
-    def matching(self, texts: Sequence[str], k: int) -> Found:
+    def matching(self, texts: Sequence[str], k: int, floor: float = 0.0) -> Found:
         """The ``k`` best documents of every text by the words they share; only such documents.
 
         A score is the share of a text's weight in words that the document answers, 0 … 1; equal ones go by key.
+        Documents that score less than ``floor`` may be left out.
         """
         ...
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from palmette.lexical.bm25 import Asked, norms, shares, weights
+from palmette.lexical.kernels import counts_of, peak_of
+from palmette.lexical.skipping import Listed, candidates
 from palmette.search.probe import Floats, Found, Keys
 from palmette.store.segments import Segment
 
@@ -16,23 +19,29 @@ __all__ = ["Matcher"]
 
 Rows = NDArray[np.int64]
 
-_KEPT = 1024  # queries whose weights are remembered
+_KEPT = 1024  # queries whose postings are remembered
+_WORDS = 1 << 16  # words whose facts are remembered
+_FEW = 16  # a filter that leaves one document in so many is looked at document by document
+
+
+class _Facts(NamedTuple):
+    """Of a word in a segment: living documents that hold it, and the most it makes of its weight in any."""
+
+    holding: int
+    peak: float
 
 
 class Matcher:
     """BM25 over the segments of one snapshot; its statistics are those of the documents that are alive."""
 
     def __init__(self, segments: Sequence[Segment], alive: Sequence[Rows | None]) -> None:
-        self.segments = segments
-        self._weights: dict[tuple[int, ...], Floats] = {}  # one query asks for them several times
-        self._alive: list[NDArray[np.bool_] | None] = []  # per segment [N]; None where all are
+        self.segments, self._living = segments, alive
+        self._queries: dict[tuple[int, ...], list[list[Listed]]] = {}  # one query asks several times
+        self._words: dict[tuple[int, int], _Facts] = {}
+        self._alive: list[NDArray[np.bool_]] = []  # per segment [N]; empty where all are
         total = self.documents = 0
         for segment, rows in zip(segments, alive, strict=True):
-            mask = None
-            if rows is not None:
-                mask = np.zeros(segment.count, bool)
-                mask[rows] = True
-            self._alive.append(mask)
+            self._alive.append(np.empty(0, bool) if rows is None else _mask(segment, rows))
             self.documents += segment.count if rows is None else len(rows)
             total += segment.words.total if rows is None else int(segment.words.lengths[rows].sum())
         self.mean = max(1.0, total / max(1, self.documents))
@@ -42,66 +51,106 @@ class Matcher:
     def _norms(self) -> list[Floats]:
         return [norms(segment.words.lengths, self.mean) for segment in self.segments]
 
-    @cached_property
-    def _every(self) -> list[Rows]:
-        return [np.arange(segment.count) for segment in self.segments]
+    def _facts(self, place: int, term: int) -> _Facts:
+        """Read from all postings of a word, once."""
+        known = self._words.get((place, term))
+        if known is None:
+            (rows, counts), alive = self.segments[place].words.find(term), self._alive[place]
+            holding = int(alive[rows].sum()) if len(alive) else len(rows)
+            if len(self._words) >= _WORDS:
+                self._words.clear()
+            known = self._words[place, term] = _Facts(holding, peak_of(rows, counts, self._norms[place]))
+        return known
 
-    def weights(self, asked: Asked) -> Floats:
-        """[T] what each word of a query weighs."""
+    def _lists(self, asked: Asked) -> list[list[Listed]]:
+        """The postings of a query's words, per segment."""
         key = (*asked.terms, *asked.times)
-        known = self._weights.get(key)
-        if known is not None:
-            return known
-        holding = [
-            sum(self._holding(segment, term) for segment in range(len(self.segments))) for term in asked.terms
-        ]
-        if len(self._weights) >= _KEPT:
-            self._weights.clear()
-        found = self._weights[key] = weights(asked.times, holding, self.documents)
-        return found
+        known = self._queries.get(key)
+        if known is None:
+            facts = [
+                [self._facts(place, term) for term in asked.terms] for place in range(len(self.segments))
+            ]
+            holding = [sum(fact.holding for fact in column) for column in zip(*facts, strict=True)]
+            weight = weights(asked.times, holding, self.documents)
+            known = [
+                [
+                    Listed(*segment.words.find(term), share, float(share) * fact.peak)
+                    for term, share, fact in zip(asked.terms, weight, found, strict=True)
+                ]
+                for segment, found in zip(self.segments, facts, strict=True)
+            ]
+            if len(self._queries) >= _KEPT:
+                self._queries.clear()
+            self._queries[key] = known
+        return known
 
-    def _holding(self, segment: int, term: int) -> int:
-        rows, alive = self.segments[segment].words.find(term)[0], self._alive[segment]
-        return len(rows) if alive is None else int(alive[rows].sum())
+    def best(
+        self, asked: Asked, within: Sequence[Rows | None], k: int, floor: float = 0.0
+    ) -> tuple[Keys, Floats]:
+        """The ``k`` best documents that share a word, among some rows of each segment (``None`` for all alive).
 
-    def best(self, asked: Asked, within: Sequence[Rows | None], k: int) -> tuple[Keys, Floats]:
-        """The ``k`` best documents that share a word, among some rows of each segment (``None`` for all alive)."""
-        from palmette.lexical.kernels import add_word, best_rows
-
-        weight = self.weights(asked)
-        keys, scores = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+        What scores less than ``floor`` may be left out.
+        """
+        keys, scores = np.empty(0, np.int64), np.empty(0, np.float32)
         for place, (segment, rows) in enumerate(zip(self.segments, within, strict=True)):
-            lists = [segment.words.find(term) for term in asked.terms]
-            if not any(len(found) for found, _ in lists):
-                continue
-            sums = np.zeros(segment.count, np.float32)
-            for (found, counts), share in zip(lists, weight, strict=True):
-                add_word(found, counts, self._norms[place], share, sums)
-            best = best_rows(sums, self._every[place] if rows is None else rows, k)
-            keys.append(segment.keys[best])
-            scores.append(sums[best])
-        found_keys, found_scores = np.concatenate(keys), np.concatenate(scores)
-        order = np.lexsort((found_keys, -found_scores))[:k]
-        return found_keys[order], found_scores[order]
+            among, mask = None, np.empty(0, bool)
+            if rows is not None:
+                if rows is self._living[place]:
+                    mask = self._alive[place]
+                elif len(rows) * _FEW <= segment.count:
+                    among = rows.astype(np.int32)
+                else:
+                    mask = _mask(segment, rows)
+            lists = self._lists(asked)[place]
+            found = candidates(lists, self._norms[place], k, floor, mask, among)
+            parts = self._parts(place, lists, found)
+            sums = np.zeros(len(found), np.float32)
+            for column in parts.T:
+                sums += column
+            matched = np.flatnonzero((sums >= floor) & (sums > 0))
+            keys = np.concatenate([keys, segment.keys[found[matched]]])
+            scores = np.concatenate([scores, sums[matched]])
+            if len(keys) > k:
+                kept = _best(scores, k)
+                keys, scores = keys[kept], scores[kept]
+            if len(keys) == k:
+                floor = max(floor, float(scores.min()))
+        order = np.lexsort((keys, -scores))
+        return keys[order], scores[order]
+
+    def _parts(self, place: int, lists: Sequence[Listed], rows: NDArray[np.integer]) -> Floats:
+        """What each word adds to these rows (rising) of a segment: [n, T]."""
+        held, norm = rows.astype(np.int32, copy=False), self._norms[place][rows]
+        parts = np.zeros((len(held), len(lists)), np.float32)
+        for column, one in enumerate(lists):
+            if len(one.rows):
+                parts[:, column] = shares(counts_of(held, one.rows, one.counts), norm, one.weight)
+        return parts
 
     def parts(self, asked: Asked, keys: Keys) -> Floats:
         """What each word adds to these documents (any order, all alive): [n, T]."""
         order = np.argsort(keys, kind="stable")
-        parts, weight = np.zeros((len(keys), len(asked.terms)), np.float32), self.weights(asked)
+        parts = np.zeros((len(keys), len(asked.terms)), np.float32)
         start, rising = 0, keys[order]
-        for place, segment in enumerate(self.segments):
+        for place, (segment, lists) in enumerate(zip(self.segments, self._lists(asked), strict=True)):
             stop = int(np.searchsorted(rising, segment.keys[-1], side="right"))
             if stop > start:
-                rows = segment.rows(rising[start:stop])
-                for column, term in enumerate(asked.terms):
-                    found, counts = segment.words.find(term)
-                    at = np.searchsorted(found, rows)
-                    held = np.flatnonzero(at < len(found))
-                    held = held[found[at[held]] == rows[held]]
-                    share = shares(counts[at[held]], self._norms[place][rows[held]], weight[column])
-                    parts[order[start:stop][held], column] = share
+                parts[order[start:stop]] = self._parts(place, lists, segment.rows(rising[start:stop]))
             start = stop
         return parts
+
+
+def _mask(segment: Segment, rows: Rows) -> NDArray[np.bool_]:
+    mask = np.zeros(segment.count, bool)
+    mask[rows] = True
+    return mask
+
+
+def _best(scores: Floats, k: int) -> Rows:
+    """Places of the ``k`` best, the earlier ones among equals."""
+    last = np.partition(scores, len(scores) - k)[len(scores) - k]
+    above = np.flatnonzero(scores > last)
+    return np.concatenate([above, np.flatnonzero(scores == last)[: k - len(above)]])
 
 
 def as_found(lists: Sequence[tuple[Keys, Floats]]) -> Found:

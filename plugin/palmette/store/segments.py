@@ -22,6 +22,7 @@ from palmette.lexical.postings import Postings
 from palmette.lexical.tokens import Analyser
 from palmette.search.block import Block
 from palmette.search.kernels import searchable
+from palmette.search.lists import Listing
 from palmette.search.probe import ArraySpec, Keys
 from palmette.store.column import CHUNK, Column, Files, sha256
 from palmette.store.manifest import fsync_folder
@@ -116,6 +117,7 @@ class Segment:
         self.path = folder / SEGMENTS / name
         self._arrays: dict[str, NDArray[Any]] = {}
         self._blocks: dict[tuple[str, int | tuple[int, ...]], Block] = {}
+        self._listings: dict[str, Listing] = {}
         self._lock = threading.Lock()
         self.keys: Keys = self._map(KEYS, np.dtype(np.int64), ())
         self._first = int(self.keys[0])
@@ -169,6 +171,13 @@ class Segment:
             if (name, fold) not in self._blocks:
                 self._blocks[name, fold] = Block(searchable(self._arrays[name], fold), self.keys)
             return self._blocks[name, fold]
+
+    def listing(self, name: str) -> Listing:
+        """Which rows lie in which lists, by a stored array of list numbers; computed once, and kept."""
+        with self._lock:
+            if name not in self._listings:
+                self._listings[name] = Listing(self._arrays[name])
+            return self._listings[name]
 
     def verify(self, advance: Callable[[int], object]) -> None:
         """Compare every file with its checksum."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from palmette.errors import StoreError
 from palmette.search.block import Block
+from palmette.search.lists import Listing
 from palmette.search.probe import ArraySpec, Keys
 from palmette.store.conditions import Filter, Narrowed
 from palmette.store.database import read_meta
@@ -94,15 +95,35 @@ class Snapshot:
                 everything = rows is None or len(rows) == segment.count
                 yield segment.block(name, fold), None if everything else rows
 
+    def listings(self, keys: Keys, name: str) -> Iterator[tuple[Segment, Listing, NDArray[np.int64] | None]]:
+        """The segments that hold some of these keys, their lists, and the rows to look at."""
+        for segment, alive in zip(self.segments, self._rows, strict=True):
+            rows = alive if keys is self.keys else segment.rows(keys)
+            if rows is None or len(rows):
+                everything = rows is None or len(rows) == segment.count
+                yield segment, segment.listing(name), None if everything else rows
+
+    def segments_with(self, keys: Keys) -> Iterator[tuple[Segment, NDArray[np.int64] | None]]:
+        """The segments that hold some of these keys of a view, and the rows to look at (``None`` for all)."""
+        for segment, alive in zip(self.segments, self._rows, strict=True):
+            rows = alive if keys is self.keys else segment.rows(keys)
+            if rows is None or len(rows):
+                yield segment, None if rows is None or len(rows) == segment.count else rows
+
+    def places(self, keys: Keys) -> Iterator[tuple[Segment, NDArray[np.int64], slice]]:
+        """Where rising keys (all present, some perhaps more than once) lie: rows, and which of ``keys`` they are."""
+        start = 0
+        for segment in self.segments:
+            stop = int(np.searchsorted(keys, segment.keys[-1], side="right"))
+            if stop > start:
+                yield segment, segment.rows(keys[start:stop]), slice(start, stop)
+            start = stop
+
     def take(self, name: str, keys: Keys, out: NDArray[Any]) -> None:
         """Copy the rows of ``keys`` (any order, all present) into ``out``."""
         order = np.argsort(keys, kind="stable")
-        start, ordered = 0, keys[order]
-        for segment in self.segments:
-            stop = int(np.searchsorted(ordered, segment.keys[-1], side="right"))
-            if stop > start:
-                out[order[start:stop]] = segment.array(name)[segment.rows(ordered[start:stop])]
-            start = stop
+        for segment, rows, places in self.places(keys[order]):
+            out[order[places]] = segment.array(name)[rows]
 
 
 class Snapshots:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,11 +17,14 @@ from palmette.lexical.bm25 import asked
 from palmette.lexical.tokens import Analyser
 from palmette.search.block import Engine
 from palmette.search.engine import top_k
-from palmette.search.probe import ArraySpec, Found, Keys, Probe, Shared
+from palmette.search.lists import ListedPart, Listing, added, nearest_listed
+from palmette.search.parts import PartRows, best_parted, rescored
+from palmette.search.probe import ArraySpec, Found, Keys, Parts, Probe, Shared
 from palmette.store.database import storage_errors
 from palmette.store.filters import Filter
 from palmette.store.matching import as_found
 from palmette.store.rows import COLUMNS, document_of
+from palmette.store.segments import Segment
 from palmette.store.select import rows_among
 from palmette.store.snapshots import Snapshot
 from palmette.types import Document
@@ -118,17 +121,60 @@ class LocalView:
         narrowed._keys = self._known(keys.tolist())
         return narrowed
 
-    def matching(self, texts: Sequence[str], k: int) -> Found:
-        """The ``k`` best documents of every text by the words they share."""
+    def matching(self, texts: Sequence[str], k: int, floor: float = 0.0) -> Found:
+        """The ``k`` best documents of every text by the words they share; those below ``floor`` may be missing."""
         self._check_open()
         rows = self._snapshot.rows(self._keys)
-        found = [self._snapshot.matcher.best(asked(self._analyser, text), rows, k) for text in texts]
+        found = [self._snapshot.matcher.best(asked(self._analyser, text), rows, k, floor) for text in texts]
         return as_found(found)
 
     def shared(self, text: str, keys: Sequence[int]) -> Shared:
         """The words of a text, and what each adds to the score of these documents."""
         query = asked(self._analyser, text)
         return Shared(query.words, self._snapshot.matcher.parts(query, self._known(keys)))
+
+    def nearest_part(self, parts: Parts, k: int) -> Found:
+        """The ``k`` best documents of every query by the best of their vectors."""
+        self._check_parts(parts)
+        pieces = [
+            _part_rows(segment, parts, rows) for segment, rows in self._snapshot.segments_with(self._keys)
+        ]
+        return self.rescored(best_parted(pieces, parts, k).keys, parts, k)
+
+    def rescored(self, keys: Keys, parts: Parts, k: int) -> Found:
+        """The ``k`` best of some documents of every query [Q, n] (−1 for none), in the same way."""
+        self._check_parts(parts)
+        flat = keys.reshape(-1)
+        order = np.argsort(flat, kind="stable")
+        order = order[flat[order] >= 0]
+        self._known(flat[order].tolist())
+        places = [
+            (_part_rows(segment, parts, rows), order[places])
+            for segment, rows, places in self._snapshot.places(flat[order])
+        ]
+        return rescored(places, keys, parts, k)
+
+    def _check_parts(self, parts: Parts) -> None:
+        self._check_open()
+        shape = self._spec(parts.array).shape
+        if shape != (len(parts.weights), parts.queries.shape[1]):
+            raise InputError(
+                f"array {parts.array!r} holds {shape} numbers per document; {len(parts.weights)} parts of "
+                f"{parts.queries.shape[1]} numbers do not fit"
+            )
+        if parts.scales is not None and self._spec(parts.scales).shape != shape[:1]:
+            raise InputError(f"array {parts.scales!r} holds no number for each of the {shape[0]} parts")
+
+    def sizes(self, name: str) -> NDArray[np.int64]:
+        """How many documents each list holds: [L], up to the last list that holds any."""
+        self._check_open()
+        sizes = np.zeros(0, np.int64)
+        for _, listing, rows in self._listings(name):
+            sizes = added(sizes, listing.sizes(rows))
+        return sizes
+
+    def _listings(self, name: str) -> Iterator[tuple[Segment, Listing, NDArray[np.int64] | None]]:
+        return self._snapshot.listings(self._keys, self._spec(name).name)
 
     def nearest(self, probe: Probe, k: int) -> Found:
         """The ``k`` best documents of every query: [Q, min(k, len(self))]."""
@@ -148,5 +194,17 @@ class LocalView:
             raise EncodingError(
                 f"query {int(bad.argmax())} of the probe holds NaN or infinity; check the encoder's output"
             )
+        if probe.lists is not None:
+            parts = [
+                ListedPart(segment.block(spec.name, 1), listing, rows)
+                for segment, listing, rows in self._listings(probe.lists.array)
+            ]
+            return nearest_listed(parts, probe.queries, probe.lists, int(k))
         blocks = list(self._snapshot.blocks(self._keys, spec.name, probe.fold))
         return top_k(blocks, probe.queries, probe.metric, int(k), self._engine)
+
+
+def _part_rows(segment: Segment, parts: Parts, rows: NDArray[np.int64] | None) -> PartRows:
+    data = segment.array(parts.array)
+    scales = np.empty((len(data), 0), np.float32) if parts.scales is None else segment.array(parts.scales)
+    return PartRows(segment.keys, data, scales, rows)

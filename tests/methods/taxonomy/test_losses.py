@@ -90,6 +90,20 @@ def test_draws_follow_their_frequencies(kind: str, expected: list[float]) -> Non
     assert all(d in lists[q] for q, d in zip(queries[kept].tolist(), drawn.tolist(), strict=True))
 
 
+def test_every_match_is_drawn_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator, queries = torch.Generator().manual_seed(0), np.array([1, 2, 1])
+    owner, drawn = Sampler(matches()).draw(queries, generator)
+    assert (owner.tolist(), drawn.tolist()) == ([0, 0, 0, 1, 2, 2, 2], [1, 2, 3, 4, 1, 2, 3])
+    asked = np.array([1, 2, 1, 1, 1]) / 3  # of three queries so many have the document
+    np.testing.assert_allclose(Sampler(matches()).log_frequencies.exp().numpy(), asked, atol=1e-6)
+    monkeypatch.setattr("palmette.methods.taxonomy.sampling.MOST", 2)
+    sampler = Sampler(matches())
+    owner, drawn = sampler.draw(np.ones(3000, np.int64), generator)
+    assert np.bincount(owner).tolist() == [2] * 3000
+    np.testing.assert_allclose(np.bincount(drawn, minlength=5) / 3000, [0, 2 / 3, 2 / 3, 2 / 3, 0], atol=0.03)
+    np.testing.assert_allclose(sampler.log_frequencies.exp()[1], (1 + 2 / 3) / 3, atol=1e-6)
+
+
 def test_heavy_tails_need_distances() -> None:
     near = Matches.of(np.arange(3), np.arange(3), np.zeros(3, np.int64), 3, 3)
     with pytest.raises(InputError, match="nothing to draw"):

@@ -19,7 +19,7 @@ from palmette.methods.tree.shape import Shape
 from palmette.methods.tree.splits import Linear
 from palmette.methods.tree.start import PART, begin, fit_multiplier
 from palmette.methods.tree.task import levels_of_step
-from palmette.pairs import EncodedPairs, _Dev
+from palmette.pairs import EncodedPairs, HeldOut
 
 WIDTH, TOKENS = 6, 5
 
@@ -237,7 +237,7 @@ def test_the_space_is_learned_from_pairs_and_kept_where_it_helps_the_held_out() 
     )
     data = load_data([(f"question {row}", f"answer {row}") for row in rows])
     asked, right = data.pairs("train")
-    pairs = EncodedPairs(data, queries, documents, asked, right, _Dev.of(data, 0))
+    pairs = EncodedPairs(data, queries, documents, asked, right, HeldOut.of(data, 0))
     before = pairs.validate(torch.nn.functional.normalize, lambda q, d: q @ d.T)["ndcg@10"]
     adapter = Adapter(12)
     learn_adapter(adapter, pairs, seed=0, progress=False)

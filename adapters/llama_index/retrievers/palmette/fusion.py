@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from llama_index.core.schema import BaseNode
 
@@ -22,11 +22,11 @@ class FusionRetriever(PalmetteRetriever):
         retriever = FusionRetriever.from_documents(documents, model=["me/tree", "me/fields"])
 
     How much each model counts is learned by ``palmette.FusionModel.of(models, data)``, which may be given as the model;
-    given as a list, all count the same.
+    given as a list, all count the same, or as ``weights`` says. ``weights="rrf"`` fuses ranks instead of scores
+    (reciprocal-rank fusion).
 
     Args:
-        index: An index of a :class:`palmette.FusionModel`.
-        options: Those of :class:`PalmetteRetriever`.
+        index: An index of a :class:`palmette.FusionModel`; what else it takes, see :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "fusion"
@@ -36,11 +36,14 @@ class FusionRetriever(PalmetteRetriever):
         cls,
         documents: Sequence[BaseNode],
         model: Model | str | Path | Sequence[Model | str | Path],
+        *,
+        weights: Sequence[float] | Literal["rrf"] | None = None,
         **options: Any,
     ) -> Self:
         """Index documents with several models, or with a fusion of some; see :class:`PalmetteRetriever`."""
-        if isinstance(model, str | Path) or not isinstance(model, Sequence):
+        if weights is None and (isinstance(model, str | Path) or not isinstance(model, Sequence)):
             return super().from_documents(documents, model, **options)
         from palmette.fusion import FusionModel
 
-        return super().from_documents(documents, FusionModel.of(model), **options)
+        models = [model] if isinstance(model, str | Path) or not isinstance(model, Sequence) else model
+        return super().from_documents(documents, FusionModel.of(models, weights=weights), **options)

@@ -22,7 +22,7 @@ class TaxonomyOptions(TrainingOptions, total=False):
     hidden: int
     similarity: Literal["inner_product", "cosine"]
     multiplier: float
-    sampling: Literal["regular", "rare", "heavy-tail", "rebalanced"]
+    sampling: Literal["every", "regular", "rare", "heavy-tail", "rebalanced"]
     regular_share: float
     correction: float
     negatives: Literal["masked", "all"]
@@ -46,8 +46,8 @@ class TaxonomyConfig(Config):
         hidden: Width of a hidden layer of the heads; 0 for linear ones.
         similarity: ``inner_product``, or ``cosine`` for embeddings of unit length.
         multiplier: T, by which similarities are multiplied.
-        sampling: What match of a query is drawn: any (``regular``), preferably one that few share (``rare``) or one
-            that is far (``heavy-tail``), or a mix of regular and far (``rebalanced``).
+        sampling: What matches of a query are drawn: all (``every``), or one: any (``regular``), preferably one that few
+            share (``rare``) or one that is far (``heavy-tail``), or a mix of regular and far (``rebalanced``).
         regular_share: Share of regular draws in the mix.
         correction: Strength of the log-frequency correction: 1 makes every document as likely a negative as
             every other, 0 leaves frequent ones, the ancestors, pushed away by everyone.
@@ -69,7 +69,7 @@ class TaxonomyConfig(Config):
     hidden: int = 0
     similarity: Literal["inner_product", "cosine"] = "inner_product"
     multiplier: float = 20.0
-    sampling: Literal["regular", "rare", "heavy-tail", "rebalanced"] = "rare"
+    sampling: Literal["every", "regular", "rare", "heavy-tail", "rebalanced"] = "every"
     regular_share: float = 0.03
     correction: float = 1.0
     negatives: Literal["masked", "all"] = "masked"
@@ -100,6 +100,11 @@ class TaxonomyConfig(Config):
         if self.queries == "lookup" and self.documents != "lookup":
             raise ConfigError(
                 "taxonomy: queries='lookup' goes with documents='lookup' only: there is no text to read"
+            )
+        if self.sampling == "every" and self.negatives == "all":
+            raise ConfigError(
+                "taxonomy: negatives='all' has one match of a query against all others, but sampling='every' takes "
+                "all its matches: use sampling='regular' with it"
             )
         if self.heads == "shared" and self.documents == "lookup":
             raise ConfigError(

@@ -48,7 +48,7 @@ class TaxonomyModel(Model):
 
     Scores are T times the inner product of the two embeddings: differences of log probabilities.
 
-    Example:
+    Examples:
         >>> from palmette import Document, FakeEncoder, Index, TaxonomyModel
         >>> from palmette.methods.taxonomy import Hierarchy
         >>> paths = [f"animal > {a} > {a} number {i}" for a in ("dog", "cat", "owl") for i in range(9)]

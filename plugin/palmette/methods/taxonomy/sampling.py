@@ -1,4 +1,4 @@
-"""How training draws matches: regular, heavy-tailed, or a mix."""
+"""How training draws matches: all of them, one at random, preferably a far one, or a mix."""
 
 from __future__ import annotations
 
@@ -16,23 +16,27 @@ from palmette.methods.taxonomy.matches import Matches
 __all__ = ["Sampler"]
 
 Rows = NDArray[np.int64]
-Kind = Literal["regular", "rare", "heavy-tail", "rebalanced"]
+Kind = Literal["every", "regular", "rare", "heavy-tail", "rebalanced"]
+
+MOST = 64
+"""Matches that ``every`` takes of one query at most; of more it draws this many, so that a batch stays a batch."""
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """Draws one match of each query.
+    """Draws matches of each query.
 
     Attributes:
         matches: What there is to draw.
-        kind: ``regular`` takes all matches of a query alike, ``rare`` favours those that few queries share (in
-            proportion to 1/√frequency: the others are in every batch anyhow), ``heavy-tail`` those that are far (in
-            proportion to their distance: the exact match never), ``rebalanced`` mixes the first and the last.
-        share: Chance of a regular draw in the mix.
+        kind: ``every`` takes all matches of a query, the others one: ``regular`` any of them, ``rare`` preferably one
+            that few queries share (in proportion to 1/√frequency: the others are in every batch anyhow),
+            ``heavy-tail`` one that is far (in proportion to its distance: the exact match never), ``rebalanced``
+            mixes ``regular`` and ``heavy-tail``.
+        share: Chance of a ``regular`` draw in the mix.
     """
 
     matches: Matches
-    kind: Kind = "regular"
+    kind: Kind = "every"
     share: float = 0.03
 
     def __post_init__(self) -> None:
@@ -43,8 +47,10 @@ class Sampler:
             )
 
     def draw(self, queries: Rows, generator: torch.Generator) -> tuple[Rows, Rows]:
-        """One match of each query: the places of queries that have one to draw, and the documents drawn."""
+        """Matches of some queries: of each drawn one the query's place among them, ascending, and the document."""
         random = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+        if self.kind == "every":
+            return self._every(queries, random)
         starts, ends = self.matches.starts[queries], self.matches.starts[queries + 1]
         low, high = self._sums[starts], self._sums[ends]
         kept = np.flatnonzero(high > low)
@@ -52,11 +58,22 @@ class Sampler:
         places = np.clip(np.searchsorted(self._sums, wanted, side="right") - 1, starts[kept], ends[kept] - 1)
         return kept, self.matches.documents[places].astype(np.int64)
 
+    def _every(self, queries: Rows, random: np.random.Generator) -> tuple[Rows, Rows]:
+        """All matches, or ``MOST`` of them at random."""
+        sizes = self.matches.counts[queries]
+        places, owner = self.matches.places(queries), np.repeat(np.arange(len(queries)), sizes)
+        if len(queries) and sizes.max() > MOST:
+            order = np.lexsort((random.random(len(owner)), owner))  # within each query at random
+            rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+            kept = np.sort(order[rank < MOST])
+            places, owner = places[kept], owner[kept]
+        return owner, self.matches.documents[places].astype(np.int64)
+
     @cached_property
     def chances(self) -> NDArray[np.float64]:
-        """[P] P(document | query)."""
+        """[P] P(document | query) where one is drawn."""
         regular = self.matches.chances(np.ones(len(self.matches.documents)))
-        if self.kind == "regular":
+        if self.kind in ("regular", "every"):
             return regular
         if self.kind == "rare":
             frequency = self.matches.frequencies(regular)[self.matches.documents]
@@ -78,7 +95,12 @@ class Sampler:
 
     @cached_property
     def log_frequencies(self) -> torch.Tensor:
-        """[documents] log P(document) of a draw; of what is never drawn, that of one draw of all."""
-        found = self.matches.frequencies(self.chances)
+        """[documents] log P(a query draws this document); of what is never drawn, that of one draw of all."""
+        if self.kind == "every":
+            taken = np.minimum(1.0, MOST / np.maximum(1, self.matches.counts))[self.matches.owners]  # [P]
+            asked = np.bincount(self.matches.documents, weights=taken, minlength=self.matches.size)
+            found = asked / max(1, len(self.matches))
+        else:
+            found = self.matches.frequencies(self.chances)
         least = 1 / max(1, len(self.matches.documents))
         return torch.from_numpy(np.log(np.where(found > 0, found, least)).astype(np.float32))

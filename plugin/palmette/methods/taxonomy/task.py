@@ -113,9 +113,9 @@ class TaxonomyTask:
     def loss(
         self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float = 0.0
     ) -> Tensor:
-        """Of a batch of queries, with one match each drawn at random."""
-        kept, drawn = self.sampler.draw(rows, generator)
-        rows = rows[kept]
+        """Of a batch of queries and the matches that are drawn of them."""
+        owner, drawn = self.sampler.draw(rows, generator)
+        rows = rows[np.unique(owner)]  # what has nothing to draw stays out
         columns, target, counts = np.unique(drawn, return_inverse=True, return_counts=True)
         device = self.inputs.train.device
         at = torch.from_numpy(columns).to(device)  # [U]

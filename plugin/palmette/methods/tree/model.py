@@ -58,7 +58,7 @@ class TreeModel(Model):
 
     With ``rerank="encoder"`` they are the encoder's cosines instead.
 
-    Example:
+    Examples:
         >>> from palmette import Document, FakeEncoder, Index, TreeModel
         >>> texts = [f"{animal} number {i}" for i in range(8) for animal in ("cat", "dog", "owl")]
         >>> pairs = [(text.upper(), text) for text in texts]

@@ -100,7 +100,7 @@ class Balance:
 class TreeInspection:
     """A tree over an index, as data, as a page, and in a notebook's cell.
 
-    Example:
+    Examples:
         >>> from palmette import FakeEncoder, Index, TreeModel
         >>> texts = [f"the {animal} number {i}" for i in range(9) for animal in ("cat", "dog")]
         >>> model = TreeModel.fit(texts, encoder=FakeEncoder(32), depth=3, steps=2, batch_size=8)

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.cache import EncodingCache
-from palmette.config import Config
 from palmette.data import load_data
 from palmette.encoder import Encoder, load_encoder
 from palmette.errors import ConfigError
+from palmette.fusion.config import WINDOW, FusionConfig, FusionSearch
+from palmette.fusion.members import (
+    MemberCheckpoint,
+    MemberView,
+    file_of,
+    named,
+    of_member,
+    one_query,
+    together,
+)
+from palmette.fusion.ranks import explained_by_rank, fused_by_rank
 from palmette.hub import Checkpoint
-from palmette.lexical.mix import Mix
+from palmette.lexical.mix import Lexical, Mix
 from palmette.model import Model, Queries
 from palmette.model.mixing import learn_mixes, learn_weights
 from palmette.model.side import MethodSide
@@ -30,37 +40,7 @@ from palmette.types import Document, Explanation, Part
 if TYPE_CHECKING:
     from palmette.store.backend import View
 
-__all__ = ["FusionConfig", "FusionModel", "FusionSearch"]
-
-
-@dataclass(frozen=True)
-class FusionConfig(Config):
-    """Who is fused, and how.
-
-    Attributes:
-        members: What the members' own checkpoints say of them.
-        weights: How much each counts; they add up to 1.
-        scales: What each member's scores are divided by before they are added.
-    """
-
-    members: tuple[dict[str, Any], ...] = ()
-    weights: tuple[float, ...] = ()
-    scales: tuple[float, ...] = ()
-
-    def check(self) -> None:
-        """Two members at least, and a weight and a scale for each."""
-        count = len(self.members)
-        if count < 2 or len(self.weights) != count or len(self.scales) != count:
-            raise ConfigError(
-                f"a fusion needs two models or more, a weight and a scale for each; got {count} models"
-            )
-        if min(self.weights) < 0 or abs(sum(self.weights) - 1) > 1e-6 or min(self.scales) <= 0:
-            raise ConfigError(f"a fusion's weights are 0 or more and add up to 1, got {self.weights}")
-
-
-@dataclass(frozen=True)
-class FusionSearch(Config):
-    """A fusion's search has no options of its own."""
+__all__ = ["FusionModel"]
 
 
 class FusionModel(Model):
@@ -68,6 +48,9 @@ class FusionModel(Model):
 
     Made of trained models by :meth:`of`; an index given a list of models makes one. Scores are sums of the members'
     scores, each divided by its scale, so that all have a similar range.
+
+    With ``weights="rrf"`` the members' ranks are fused instead, Σ 1 / (60 + rank): for members whose scores cannot be
+    compared. Such a score depends on what else is found, so thresholds and words (``lexical``) do not go with it.
     """
 
     method: ClassVar[str] = "fusion"
@@ -95,7 +78,7 @@ class FusionModel(Model):
         models: Sequence[Model | str | Path],
         data: Any = None,
         *,
-        weights: Sequence[float] | None = None,
+        weights: Sequence[float] | Literal["rrf"] | None = None,
         cache: EncodingCache | str | Path | None = None,
         progress: bool | None = None,
     ) -> Self:
@@ -104,17 +87,25 @@ class FusionModel(Model):
         Args:
             models: Two or more, or where their checkpoints lie.
             data: What :func:`palmette.load_data` reads, with held-out judgements to learn the weights from.
-            weights: How much each counts, instead of learning it; without either all count the same.
+            weights: How much each counts, instead of learning it; without either all count the same. ``"rrf"`` for
+                reciprocal-rank fusion.
             cache: Where encodings of ``data`` are kept.
             progress: Progress bars; ``None`` shows them on a terminal.
         """
         members = [model if isinstance(model, Model) else load_model(model) for model in models]
         facts = tuple({**member._facts(), "fingerprint": member.fingerprint} for member in members)
         scales = tuple(member.mixes[""].scale if "" in member.mixes else 1.0 for member in members)
-        given = [1.0] * len(members) if weights is None else [float(weight) for weight in weights]
+        ranks = isinstance(weights, str)
+        if ranks and (weights != "rrf" or data is not None):
+            raise ConfigError(
+                f"weights={weights!r}: give numbers, or 'rrf' without data, since ranks have no weights to learn"
+            )
+        given = [1.0] * len(members) if weights is None or ranks else [float(weight) for weight in weights]
         if len(given) != len(members) or sum(given) <= 0:
             raise ConfigError(f"weights={weights!r}: give one for each of the {len(members)} models")
         shares = tuple(weight / sum(given) for weight in given)
+        if ranks:
+            return cls(FusionConfig(facts, shares, scales, "ranks"), members)
         made = cls(FusionConfig(facts, shares, scales), members)
         worth = float(np.mean([member.mixes[""].weight if "" in member.mixes else 0.0 for member in members]))
         made.mixes = {"": Mix(weight=worth)}  # the members' scales are those of words: one for all
@@ -147,46 +138,73 @@ class FusionModel(Model):
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Those of all members."""
         return tuple(
-            replace(spec, name=_named(place, spec.name))
+            replace(spec, name=named(place, spec.name))
             for place, member in enumerate(self.members)
             for spec in member.arrays()
         )
 
     def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
         """By each member."""
-        return _together([member.encode_documents(documents) for member in self.members])
+        return together([member.encode_documents(documents) for member in self.members])
 
     def encode_queries(self, texts: Sequence[str], options: FusionSearch) -> Queries:
         """By each member."""
-        return _together([member.encode_queries(texts, member.options({})) for member in self.members])
+        return together([member.encode_queries(texts, member.options({})) for member in self.members])
 
     def encode_embeddings(self, vectors: Floats) -> Queries:
         """By each member, where all can and read the same encoder."""
         if len({member.encoder.fingerprint for member in self.members}) > 1:
             raise ConfigError("these models read different encoders: search with the text itself")
-        return _together([member.encode_embeddings(vectors) for member in self.members])
+        return together([member.encode_embeddings(vectors) for member in self.members])
 
     def search(self, view: View, queries: Queries, k: int, options: FusionSearch) -> Found:
         """Exact, as each member is."""
-        depth = first_depth(k, len(view))
-        views = [_MemberView(view, place) for place in range(len(self.members))]
-        asked = [_of(queries, place) for place in range(len(self.members))]
+        ranks = self.config.rule == "ranks"
+        depth = min(max(k, options.window or WINDOW), len(view)) if ranks else first_depth(k, len(view))
+        views = [MemberView(view, place) for place in range(len(self.members))]
+        asked = [of_member(queries, place) for place in range(len(self.members))]
         first = [
             member.search(of, one, depth, member.options({}))
             for member, of, one in zip(self.members, views, asked, strict=True)
         ]
+        if ranks:
+            return fused_by_rank(first, k)
         rows: list[tuple[Any, Floats, dict[str, NDArray[np.generic]]]] = []
         for row in range(len(first[0].keys)):
             sides = [
-                MethodSide(member, of, _row(one, row), member.options({}), row_of(found, row), depth)
+                MethodSide(member, of, one_query(one, row), member.options({}), row_of(found, row), depth)
                 for member, of, one, found in zip(self.members, views, asked, first, strict=True)
             ]
             best = threshold_search(sides, self._sum, k, len(view))
-            evidence = _together([side.evidence(best.keys) for side in sides])
+            evidence = together([side.evidence(best.keys) for side in sides])
             rows.append((best.keys, best.scores.astype(np.float32), evidence))
-        evidence = _together([dict(found.evidence) for found in first])
+        evidence = together([dict(found.evidence) for found in first])
         compared = float(np.mean([found.compared for found in first]))
         return joined(rows, Found(first[0].keys, first[0].scores, compared, evidence))
+
+    def check_options(self, options: FusionSearch) -> None:
+        """Only ranks have a window."""
+        if options.window is not None and self.config.rule != "ranks":
+            raise ConfigError(
+                f"window={options.window} is for reciprocal-rank fusion, and this one adds scores: leave it out"
+            )
+
+    def additive(self, options: FusionSearch) -> bool:
+        """Ranks are not scores."""
+        return self.config.rule != "ranks"
+
+    def calibrated(self) -> Sequence[FusionSearch]:
+        """Ranks take no words."""
+        return [] if self.config.rule == "ranks" else super().calibrated()
+
+    def mix(self, options: FusionSearch, lexical: Lexical) -> Mix | None:
+        """As every model's; ranks say why they have none."""
+        if self.config.rule == "ranks" and lexical not in ("auto", 0):
+            raise ConfigError(
+                f"lexical={lexical!r} adds to scores, and this fusion knows ranks only: leave it out, or "
+                "fuse with weights"
+            )
+        return super().mix(options, lexical)
 
     @property
     def _factors(self) -> list[float]:
@@ -205,10 +223,15 @@ class FusionModel(Model):
         evidence: Mapping[str, Any],
     ) -> Explanation:
         """Every member's parts, weighted."""
+        if self.config.rule == "ranks":
+            return explained_by_rank(self.members, query, arrays, evidence)
         parts, texts, details, score = [], [], {}, 0.0
         for place, (member, factor) in enumerate(zip(self.members, self._factors, strict=True)):
             own = member.explain(
-                _of(query, place), _of(arrays, place), member.options({}), _of(evidence, place)
+                of_member(query, place),
+                of_member(arrays, place),
+                member.options({}),
+                of_member(evidence, place),
             )
             name = f"{place}:{member.method}"
             parts += [Part(f"{name} {part.name}", factor * part.value, part.detail) for part in own.parts]
@@ -236,7 +259,7 @@ class FusionModel(Model):
     def files(self) -> dict[str, bytes]:
         """Those of all members."""
         return {
-            _file(place, name): content
+            file_of(place, name): content
             for place, member in enumerate(self.members)
             for name, content in member.files().items()
         }
@@ -255,7 +278,7 @@ class FusionModel(Model):
                 coders[read_by] = (
                     load_encoder(facts["encoder"], **options) if encoder is None else load_encoder(encoder)
                 )
-            member = _Member.inside(checkpoint, place, facts)
+            member = MemberCheckpoint.inside(checkpoint, place, facts)
             members.append(model_class(facts["method"]).from_checkpoint(member, encoder=coders[read_by]))
         made = cls(config, members, origin=checkpoint.origin, revision=checkpoint.revision)
         made.mixes = {
@@ -263,76 +286,3 @@ class FusionModel(Model):
         }
         made.fingerprint = checkpoint.fingerprint
         return made
-
-
-class _Member(Checkpoint):
-    """A member's checkpoint inside that of its fusion."""
-
-    whole: Checkpoint
-    place: int
-
-    @classmethod
-    def inside(cls, whole: Checkpoint, place: int, facts: Mapping[str, Any]) -> Self:
-        """The files of one member."""
-        start = _file(place, "")
-        files = {
-            name.removeprefix(start): entry for name, entry in whole.files.items() if name.startswith(start)
-        }
-        made = cls(whole.path, dict(facts), str(facts["fingerprint"]), files, whole.origin, whole.revision)
-        object.__setattr__(made, "whole", whole)
-        object.__setattr__(made, "place", place)
-        return made
-
-    def tensors(self, device: str = "cpu") -> dict[str, Tensor]:
-        start = f"{self.place}."
-        every = self.whole.tensors(device)
-        return {name.removeprefix(start): value for name, value in every.items() if name.startswith(start)}
-
-    def file(self, name: str) -> bytes:
-        return self.whole.file(_file(self.place, name))
-
-
-class _MemberView:
-    """A view in which one member finds its arrays under their own names."""
-
-    def __init__(self, view: View, place: int) -> None:
-        self.view, self.place = view, place
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.view, name)
-
-    def within(self, keys: Any) -> _MemberView:
-        return _MemberView(self.view.within(keys), self.place)
-
-    def nearest(self, probe: Any, k: int) -> Found:
-        return self.view.nearest(replace(probe, array=_named(self.place, probe.array)), k)
-
-    def array(self, name: str, keys: Sequence[int]) -> NDArray[np.generic]:
-        return self.view.array(_named(self.place, name), keys)
-
-
-def _named(place: int, name: str) -> str:
-    """A member's array among those of all."""
-    return f"of{place}_{name}"
-
-
-def _file(place: int, name: str) -> str:
-    return f"member{place}-{name}"
-
-
-def _together(members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The members' arrays under names that differ."""
-    return {_named(place, name): array for place, one in enumerate(members) for name, array in one.items()}
-
-
-def _of(arrays: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """One member's of them."""
-    start = _named(place, "")
-    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-
-
-def _row(queries: Queries, row: int) -> Queries:
-    return {name: array[row : row + 1] for name, array in queries.items()}

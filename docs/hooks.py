@@ -1,0 +1,56 @@
+"""What the site needs beyond Markdown: equations as MathML, measured tables, the help of every command.
+
+Nothing is fetched and no script runs in the reader's browser for any of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "tests" / "benchmarks" / "results"
+FORMULA = re.compile(r'<(?:span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</(?:span|div)>', re.DOTALL)
+HELP = re.compile(r"^<!-- help: ?(\w*) -->$", re.MULTILINE)
+
+
+def on_files(files: Files, config: Any, **_: Any) -> Files:
+    """Show the measured tables as they lie beside the benchmarks."""
+    for path in sorted(RESULTS.iterdir()):
+        if path.suffix in (".md", ".svg"):
+            files.append(File.generated(config, f"measured/{path.name}", abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put in what ``palmette COMMAND --help`` prints."""
+    return HELP.sub(lambda match: f"```text\n{help_of(match[1])}\n```", markdown)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Turn LaTeX into MathML, which browsers draw themselves."""
+    return FORMULA.sub(_drawn, content)
+
+
+def _drawn(match: re.Match[str]) -> str:
+    block = match[1] == "["
+    drawn: str = convert(html.unescape(match[2]).strip(), display="block" if block else "inline")
+    return f'<div class="formula">{drawn}</div>' if block else drawn
+
+
+def help_of(command: str) -> str:
+    """The help of a command, or of palmette where there is none."""
+    from palmette.cli.parser import build_parser
+
+    shown = io.StringIO()
+    words = [command, "--help"] if command else ["--help"]
+    with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        build_parser(words).parse_args(words)
+    return shown.getvalue().rstrip()

@@ -1,0 +1,212 @@
+"""A trainable copy of an encoder, for methods that train the transformer itself.
+
+Its weights live in the method's module and therefore in its checkpoint: four bytes a parameter, 90 MB for
+all-MiniLM-L6-v2, 440 MB for a BERT base. ``Model.encoder`` stays the encoder it began as, and lends name, tokenizer
+and architecture.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from palmette.encoder.base import Encoder, Kind
+from palmette.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+__all__ = ["FAMILIES", "Backbone"]
+
+FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "mpnet", "distilbert", "electra")
+"""Transformers whose attention takes a mask of any shape, by the ``model_type`` of their config."""
+_OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet")
+"""Those that count positions from after the padding token's."""
+
+
+class Backbone(nn.Module):
+    """A sentence-transformers encoder of the BERT family that learns, with any attention mask and new tokens.
+
+    Asked plainly (:meth:`embed`), it gives the very vectors of the encoder that it is a copy of.
+
+    Attributes:
+        width: Of the hidden states, w.
+        dimension: Of pooled vectors, d; w unless the encoder ends in a projection.
+        max_length: Tokens per text, those at both ends included.
+        pooling: How the encoder makes one vector of its states: ``mean`` or ``cls``.
+        cls: Id of the token before every text.
+        sep: Id of the one after it.
+        pad: Id of the one that fills up.
+        mask: Id of the one that hides another, in language modelling.
+        vocabulary: How many tokens the tokenizer knows; the new ones count on from there.
+        prompts: What is put before a query and before a document.
+    """
+
+    network: Any
+    tokenizer: Any
+
+    def __init__(self, model: SentenceTransformer, encoder: Encoder, new_tokens: int = 0) -> None:
+        super().__init__()
+        first, second, *rest = list(model)
+        self.network = copy.deepcopy(first.auto_model).float().requires_grad_(True)
+        self.network.pooler = None  # a head that no sentence vector goes through
+        self.rest = nn.ModuleList(copy.deepcopy(module).float().requires_grad_(True) for module in rest)
+        self.tokenizer = model.tokenizer
+        config = self.network.config
+        self.width, self.dimension = int(config.hidden_size), encoder.dimension
+        self.max_length, self.prompts = encoder.max_length, dict(encoder.prompts)
+        self.pooling = str(getattr(second, "pooling_mode", None))
+        self.first_position = self.network.embeddings.padding_idx + 1 if config.model_type in _OFFSET else 0
+        ends = self.tokenizer("")["input_ids"]
+        if self.pooling not in ("mean", "cls") or len(ends) != 2:
+            raise ConfigError(
+                f"encoder {encoder.name!r} cannot be trained here: it pools by {self.pooling!r} and puts {len(ends)} "
+                "tokens around a text; what is known is 'mean' and 'cls', and 2"
+            )
+        self.cls, self.sep = ends
+        self.pad, self.mask = self.tokenizer.pad_token_id, self.tokenizer.mask_token_id
+        words = self.network.get_input_embeddings()
+        self.vocabulary = int(words.weight.shape[0])
+        # A new token begins as the first one of every text, which the network reads as "no word".
+        start = words.weight.detach()[self.cls].repeat(new_tokens, 1)  # [new, w]
+        self.new_tokens = nn.Parameter(start.clone()) if new_tokens else None
+
+    @classmethod
+    def of(cls, encoder: Encoder, *, new_tokens: int = 0, pretrained: bool = True) -> Self:
+        """A copy of an encoder.
+
+        Args:
+            encoder: A sentence-transformers model of the BERT family.
+            new_tokens: Tokens to add to the vocabulary.
+            pretrained: Start from its very weights; ``False`` where others will be loaded, which is faster where
+                the encoder computes in half precision.
+        """
+        from palmette.encoder.load import load_encoder
+        from palmette.encoder.sentence import SentenceEncoder
+
+        encoder = getattr(encoder, "encoder", encoder)  # what a cache stands before
+        family = encoder.family if isinstance(encoder, SentenceEncoder) else None
+        if not isinstance(encoder, SentenceEncoder) or family not in FAMILIES:
+            what = f"a transformer of type {family!r}" if family else "no such model"
+            raise ConfigError(
+                f"encoder {encoder.name!r} is {what}: this method trains sentence-transformers encoders of the types "
+                f"{', '.join(FAMILIES)}"
+            )
+        if pretrained and encoder.precision != "float32":  # its weights are rounded
+            exact = load_encoder(encoder.to_config(), device=encoder.device, dtype="float32")
+            assert isinstance(exact, SentenceEncoder)
+            encoder = exact
+        return cls(encoder.model, encoder, new_tokens)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next(self.parameters()).device
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The layers after the embeddings."""
+        body = self.network.transformer if hasattr(self.network, "transformer") else self.network.encoder
+        found: nn.ModuleList = body.layer
+        return found
+
+    def freeze(self, trained_layers: int | None) -> None:
+        """Let only the last layers learn (and new tokens, and what follows the layers); ``None`` for everything."""
+        count = len(self.layers)
+        if trained_layers is not None and not 0 <= trained_layers <= count:
+            raise ConfigError(f"trained_layers must be between 0 and {count}, got {trained_layers!r}")
+        if trained_layers is not None:
+            self.network.requires_grad_(False)
+            for layer in self.layers[count - trained_layers :]:
+                layer.requires_grad_(True)
+
+    # -- texts → token ids ----------------------------------------------------------------------------------
+
+    def tokenise(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
+        """The token ids of each text, without those at both ends, ``limit`` at most."""
+        if not texts:
+            return []
+        room = self.max_length - 2 if limit is None else limit
+        ids: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)[
+            "input_ids"
+        ]
+        return [row[:room] for row in ids]
+
+    def plain(self, texts: Sequence[str], kind: Kind = "document") -> tuple[Tensor, Tensor]:
+        """Texts as the encoder reads them: ids [B, T], and where there is a token [B, T]."""
+        prompt = self.prompts.get(kind, "")
+        rows = [[self.cls, *ids, self.sep] for ids in self.tokenise([prompt + text for text in texts])]
+        return self.padded(rows)
+
+    def padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Rows of ids, filled up: [B, T], and where there is a token [B, T]; on the device that computes."""
+        lengths = torch.tensor([len(row) for row in rows])
+        parts = [torch.tensor(row, dtype=torch.long) for row in rows]
+        ids = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=self.pad)  # [B, T]
+        there = torch.arange(ids.shape[1]) < lengths[:, None]
+        return ids.to(self.device), there.to(self.device)
+
+    # -- token ids → states ---------------------------------------------------------------------------------
+
+    def words(self, ids: Tensor) -> Tensor:
+        """Embeddings of tokens [B, T] → [B, T, w], the new ones among them."""
+        known = self.network.get_input_embeddings()(ids.clamp(max=self.vocabulary - 1))
+        if self.new_tokens is None:
+            return torch.as_tensor(known)
+        new = F.embedding((ids - self.vocabulary).clamp(min=0), self.new_tokens)  # [B, T, w]
+        return torch.where((ids >= self.vocabulary)[..., None], new.to(known.dtype), known)
+
+    def forward(
+        self, ids: Tensor, mask: Tensor, positions: Tensor | None = None, *, layers: bool = False
+    ) -> Tensor:
+        """Hidden states.
+
+        Args:
+            ids: [B, T] tokens; those from ``vocabulary`` on are the new ones.
+            mask: True where there is a token [B, T], or where one may look at another [B, 1, T, T].
+            positions: [B, T] counted from 0; by default their order.
+            layers: All layers' states, the embeddings first, rather than the last one's.
+
+        Returns:
+            [B, T, w], or [B, L + 1, T, w] with ``layers``.
+        """
+        if positions is None:
+            positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        embedded = self.words(ids)
+        if mask.ndim == 2:
+            mask = mask[:, None, None, :].expand(-1, 1, ids.shape[1], -1)  # [B, 1, T, T]
+        if self.network.config._attn_implementation == "eager":  # which adds it to the scores
+            lowest = torch.finfo(embedded.dtype).min
+            mask = torch.zeros(mask.shape, dtype=embedded.dtype, device=mask.device).masked_fill(
+                ~mask, lowest
+            )
+        given: dict[str, Any] = {"position_ids": positions + self.first_position}
+        if layers:
+            given["output_hidden_states"] = True
+        out = self.network(inputs_embeds=embedded, attention_mask=mask, return_dict=True, **given)
+        states: Tensor = torch.stack(out.hidden_states, dim=1) if layers else out.last_hidden_state
+        return states
+
+    def pool(self, states: Tensor, there: Tensor) -> Tensor:
+        """The encoder's own sentence vector of states [B, T, w], with tokens where ``there`` [B, T]: [B, d]."""
+        if self.pooling == "cls":
+            return self.finish(states[:, 0])
+        share = there.to(states.dtype)
+        mean = (states * share[..., None]).sum(1) / share.sum(1, keepdim=True).clamp(min=1e-9)  # [B, w]
+        return self.finish(mean)
+
+    def finish(self, pooled: Tensor) -> Tensor:
+        """What follows the pooling (projections, unit length): [B, w] → [B, d]."""
+        for module in self.rest:
+            pooled = module({"sentence_embedding": pooled})["sentence_embedding"]
+        return pooled
+
+    def embed(self, texts: Sequence[str], kind: Kind = "document") -> Tensor:
+        """Sentence vectors [B, d] of one batch, as the encoder makes them; gradients flow where they are on."""
+        ids, there = self.plain(texts, kind)
+        return self.pool(self(ids, there), there)

@@ -1,0 +1,209 @@
+"""Options of the encoder of fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from palmette.config import Config, check_range
+from palmette.errors import ConfigError
+from palmette.methods.fields.layout import Attention
+from palmette.training import TrainingConfig, TrainingOptions
+
+__all__ = ["By", "FieldsConfig", "FieldsOptions", "FieldsSearch", "FieldsTraining"]
+
+By = Literal["two_stage", "aggregate", "best"]
+Negatives = Literal["given", "mined", "words", "none"]
+
+
+class FieldsOptions(TrainingOptions, total=False):
+    """Keyword options of ``FieldsModel.fit``; see :class:`FieldsConfig` and the training's."""
+
+    fields: Mapping[str, str] | Sequence[str]
+    attention: Attention
+    sees: Mapping[str, Sequence[str]]
+    pooling: Literal["auto", "token", "mean"]
+    queries: Literal["fields", "plain"]
+    similarity: Literal["cosine", "inner_product"]
+    budgets: Mapping[str, int]
+    document_tokens: int | None
+    query_tokens: int
+    trained_layers: int | None
+    temperature: float
+    aggregate_weight: float
+    fields_weight: float
+    best_weight: float
+    diversity_weight: float
+    negatives: Negatives
+    mining_rounds: int
+    mining_depth: int
+    chunk: int
+    pretrain_steps: int
+    pretrain_rate: float
+    stored: Literal["int8", "float16", "float32"]
+
+
+@dataclass(frozen=True)
+class FieldsConfig(Config):
+    """What to train, and how.
+
+    Attributes:
+        fields: The fields in their order, short to long: ``name`` or ``name=source``, where a source is a key of
+            the document's fields or metadata (``metadata.brand``, ``specs.size``) or ``text``. Empty to find them.
+        attention: Which field sees which: all earlier ones (``triangular``), none (``diagonal``), all (``full``).
+        sees: Another graph without cycles: ``field=seen+seen`` for each field that sees others.
+        pooling: A field's vector: the state of its ``token``, or the ``mean`` of the words it stands for; ``auto``
+            is as the encoder was trained.
+        queries: With the ``fields``' tokens and aggregated as documents are, or ``plain``, as the encoder reads them.
+        similarity: ``cosine``, or the ``inner_product`` of vectors of any length.
+        budgets: ``field=tokens``, where a field is to be cut at another length than is chosen for it.
+        document_tokens: Tokens of a document at most; by default what the encoder takes.
+        query_tokens: Tokens of a query at most.
+        trained_layers: Only so many of the encoder's last layers learn; by default everything does.
+        temperature: What similarities are divided by (τ).
+        aggregate_weight: λ_agg, of the loss of the aggregated vectors.
+        fields_weight: λ_fields, of the mean of the fields' own losses.
+        best_weight: λ_max, of the loss of the best field.
+        diversity_weight: Of the loss of multi-view representations that pushes fields apart; 0 for none.
+        negatives: One hard negative a query: among those ``given`` (graded 0), or ``mined`` from what the model
+            itself finds, or from what shares ``words`` (BM25); ``none`` for those of the batch alone.
+        mining_rounds: How often ``mined`` negatives are looked for in a run.
+        mining_depth: Results among which they are drawn.
+        chunk: Texts that go through the encoder at once, each chunk twice: less memory, the very same gradients.
+            0 for all at once.
+        pretrain_steps: Steps of masked language modelling on the documents before the training.
+        pretrain_rate: Peak learning rate of that.
+        stored: How an index keeps the vectors of fields: a byte a number, two, or four.
+        limits: Tokens of each field.
+        dimension: Width of the vectors.
+    """
+
+    fields: tuple[str, ...] = ()
+    attention: Attention = "triangular"
+    sees: tuple[str, ...] = ()
+    pooling: Literal["auto", "token", "mean"] = "auto"
+    queries: Literal["fields", "plain"] = "fields"
+    similarity: Literal["cosine", "inner_product"] = "cosine"
+    budgets: tuple[str, ...] = ()
+    document_tokens: int | None = None
+    query_tokens: int = 64
+    trained_layers: int | None = None
+    temperature: float = 0.05
+    aggregate_weight: float = 1.0
+    fields_weight: float = 1.0
+    best_weight: float = 1.0
+    diversity_weight: float = 0.0
+    negatives: Negatives = "given"
+    mining_rounds: int = 3
+    mining_depth: int = 30
+    chunk: int = 32
+    pretrain_steps: int = 0
+    pretrain_rate: float = 1e-4
+    stored: Literal["int8", "float16", "float32"] = "int8"
+    limits: tuple[int, ...] = field(default=(), metadata={"filled_in": True})
+    dimension: int = field(default=0, metadata={"filled_in": True})
+
+    def check(self) -> None:
+        """Ranges, and options that go together."""
+        for name, low in (
+            ("aggregate_weight", 0),
+            ("fields_weight", 0),
+            ("best_weight", 0),
+            ("diversity_weight", 0),
+            ("mining_rounds", 1),
+            ("mining_depth", 1),
+            ("chunk", 0),
+            ("pretrain_steps", 0),
+            ("query_tokens", 1),
+            ("document_tokens", 8),
+            ("trained_layers", 0),
+        ):
+            check_range("fields", name, getattr(self, name), low, 1e9)
+        for name in ("temperature", "pretrain_rate"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"fields: {name} must be above 0, got {getattr(self, name)!r}")
+        if not any((self.aggregate_weight, self.fields_weight, self.best_weight)):
+            raise ConfigError("fields: give aggregate_weight, fields_weight or best_weight, or nothing is learned")
+        if self.sees and self.attention != "triangular":
+            raise ConfigError(f"fields: sees says what attention={self.attention!r} says otherwise; give one of them")
+        for item in self.budgets:
+            name, _, tokens = item.partition("=")
+            if not tokens.isdecimal() or not int(tokens):
+                raise ConfigError(f"fields: a budget is field=tokens, such as 'text=128'; got {item!r}")
+            if self.fields and name not in self.names:
+                raise ConfigError(f"fields: budgets name {name!r}; the fields are {', '.join(self.names)}")
+
+    @property
+    def names(self) -> list[str]:
+        """The fields in their order."""
+        return [item.partition("=")[0] for item in self.fields]
+
+    @property
+    def seen(self) -> dict[str, list[str]]:
+        """What each field sees, as given in ``sees``."""
+        pairs = (item.partition("=") for item in self.sees)
+        return {name: [other for other in others.split("+") if other] for name, _, others in pairs}
+
+    @property
+    def given_budgets(self) -> dict[str, int]:
+        """Tokens by field, as given in ``budgets``."""
+        return {name: int(tokens) for name, _, tokens in (item.partition("=") for item in self.budgets)}
+
+    def token_pooling(self, encoder: str) -> bool:
+        """Whether a field's vector is its token's state, on an encoder that pools by ``mean`` or ``cls``."""
+        return self.pooling == "token" or (self.pooling == "auto" and encoder == "cls")
+
+
+@dataclass(frozen=True)
+class FieldsTraining(TrainingConfig):
+    """How to train the encoder of fields.
+
+    As in :class:`TrainingConfig`, with other defaults: the whole encoder learns, so in small steps, and few.
+    """
+
+    steps: int = 400
+    batch_size: int = 64
+    learning_rate: float = 5e-5
+    warmup: float = 0.1
+    decay: Literal["cosine", "linear", "constant"] = "linear"
+
+
+@dataclass(frozen=True)
+class FieldsSearch(Config):
+    """How to search.
+
+    Attributes:
+        by: Documents near by their ``aggregate``, by their ``best`` field (all documents are looked at), or
+            ``two_stage``: a shortlist by the first, ranked by the second.
+        shortlist: How many documents the second stage ranks; never fewer than are asked for.
+        fields: Only these count as best field; empty for all.
+        weights: ``field=weight``: similarities of a field times this, where the best is chosen.
+    """
+
+    by: By = "two_stage"
+    shortlist: int = 100
+    fields: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Ranges, and options that go together."""
+        check_range("fields search", "shortlist", self.shortlist, 1, 1e9)
+        if self.by == "aggregate" and (self.fields or self.weights):
+            raise ConfigError(
+                "by='aggregate' compares all fields in one vector: leave fields and weights out, or search by "
+                "'two_stage' or 'best'"
+            )
+        for item in self.weights:
+            name, _, weight = item.partition("=")
+            try:
+                good = 0 < float(weight) < float("inf")
+            except ValueError:
+                good = False
+            if not good:
+                raise ConfigError(f"a weight is field=number above 0, such as 'title=1.5'; got {item!r} ({name})")
+
+    @property
+    def field_weights(self) -> dict[str, float]:
+        """Weights by field."""
+        return {name: float(weight) for name, _, weight in (item.partition("=") for item in self.weights)}

@@ -1,0 +1,150 @@
+"""Which token stands where, and which may look at which: block-triangular attention, and a pooling per field.
+
+A document of F fields is the sequence ``CLS f₀ … f_{F−1}  text₀ SEP  text₁ SEP …``: one token per field right after
+CLS, so that it always stands in the same place. Every token has a code that says what it is:
+
+* ``0 … F−1``    a word of that field (or the SEP after it)
+* ``F … 2F−1``   the token of a field
+* ``2F``         CLS
+* ``2F + 1``     a word of a query
+* ``2F + 2``     nothing, where a shorter sequence is filled up
+
+What may look at what, and what is averaged into a field's vector, are small tables over these codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from palmette.errors import ConfigError
+
+__all__ = ["Attention", "Batch", "Layout", "ancestors_of"]
+
+Attention = Literal["triangular", "diagonal", "full"]
+
+Fields = Sequence[Sequence[int]]
+"""Token ids of each field of a document."""
+
+
+def ancestors_of(names: Sequence[str], attention: Attention, sees: Mapping[str, Sequence[str]] | None) -> Tensor:
+    """Which field sees which, itself included: [F, F] bool, row f sees column g.
+
+    Args:
+        names: The fields in their order.
+        attention: ``triangular`` sees all earlier ones, ``diagonal`` none, ``full`` all.
+        sees: Field → fields that it sees, instead, as any graph without cycles; what those see comes with them,
+            since it flows through the layers anyway.
+    """
+    count = len(names)
+    if not sees:
+        every = torch.ones(count, count, dtype=torch.bool)
+        return {"triangular": every.tril(), "diagonal": every.tril().triu(), "full": every}[attention]
+    table = torch.eye(count, dtype=torch.bool)
+    for name, seen in sees.items():
+        for other in (name, *seen):
+            if other not in names:
+                raise ConfigError(f"sees names the field {other!r}, which is not there; fields: {', '.join(names)}")
+        table[names.index(name), [names.index(other) for other in seen]] = True
+    for _ in names:
+        table = (table.float() @ table.float()) > 0
+    circular = table & table.T & ~torch.eye(count, dtype=torch.bool)
+    if circular.any():
+        first, second = (names[at] for at in circular.nonzero()[0].tolist())
+        raise ConfigError(f"sees goes round in a circle: {first!r} and {second!r} would see each other")
+    return table
+
+
+class Batch(NamedTuple):
+    """Sequences of one forward pass: [B, T] each."""
+
+    ids: Tensor
+    codes: Tensor
+    positions: Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tables of one arrangement of fields.
+
+    Attributes:
+        fields: How many, F.
+        looks: [C, C] whether a token of one code may look at one of another, C = 2F + 3.
+        averaged: [F, C] whether tokens of a code count in the vector of a field.
+    """
+
+    fields: int
+    looks: Tensor
+    averaged: Tensor
+
+    @classmethod
+    def of(cls, ancestors: Tensor) -> Self:
+        """From which field sees which [F, F]."""
+        count = len(ancestors)
+        words, tokens = slice(0, count), slice(count, 2 * count)
+        first, asked, nothing = 2 * count, 2 * count + 1, 2 * count + 2
+        looks = torch.zeros(nothing + 1, nothing + 1, dtype=torch.bool)
+        looks[words, words] = looks[tokens, words] = ancestors
+        # A word looks at its own field's token alone: one such token, as one CLS, is what the encoder knows.
+        looks[words, tokens] = looks[tokens, tokens] = torch.eye(count, dtype=torch.bool)
+        looks[first, : asked + 1] = True  # CLS sees everything, and no document's token looks at it
+        looks[asked, [first, asked]] = True  # a query has nothing to hide
+        looks[tokens, asked] = True
+        looks[nothing, nothing] = True
+        # What all fields see alike would make all vectors alike: with full attention each averages its own words.
+        own = torch.eye(count, dtype=torch.bool)
+        averaged = torch.zeros(count, nothing + 1, dtype=torch.bool)
+        averaged[:, words] = own if bool(ancestors.all()) and count > 1 else ancestors
+        averaged[:, tokens] = own
+        averaged[:, asked] = True
+        return cls(count, looks, averaged)
+
+    def mask(self, codes: Tensor) -> Tensor:
+        """[B, T] codes → which token looks at which [B, 1, T, T]."""
+        return self.looks.to(codes.device)[codes[:, :, None], codes[:, None, :]][:, None]
+
+    def members(self, codes: Tensor) -> Tensor:
+        """[B, T] codes → which tokens make the vector of each field [B, F, T]."""
+        return self.averaged.to(codes.device)[:, codes].transpose(0, 1)
+
+    def documents(self, documents: Sequence[Fields], ends: tuple[int, int, int], new: int) -> Batch:
+        """Token ids by field → sequences; ``ends`` are CLS, SEP and padding, ``new`` the first field's token."""
+        cls, sep, pad = ends
+        rows = []
+        for fields in documents:
+            ids, codes = self._head(cls, new)
+            for field, words in enumerate(fields):
+                if len(words):
+                    ids += [*words, sep]
+                    codes += [field] * (len(words) + 1)
+            rows.append((ids, codes))
+        return self._batch(rows, pad)
+
+    def queries(self, queries: Sequence[Sequence[int]], ends: tuple[int, int, int], new: int) -> Batch:
+        """Token ids of queries → sequences with the same tokens before them."""
+        cls, sep, pad = ends
+        rows = []
+        for words in queries:
+            ids, codes = self._head(cls, new)
+            rows.append(([*ids, *words, sep], [*codes, *[2 * self.fields + 1] * (len(words) + 1)]))
+        return self._batch(rows, pad)
+
+    def _head(self, cls: int, new: int) -> tuple[list[int], list[int]]:
+        ids = [cls, *range(new, new + self.fields)]
+        return ids, [2 * self.fields, *range(self.fields, 2 * self.fields)]
+
+    def _batch(self, rows: Sequence[tuple[list[int], list[int]]], pad: int) -> Batch:
+        nothing = 2 * self.fields + 2
+        ids, codes = (
+            nn.utils.rnn.pad_sequence(
+                [torch.tensor(row[part]) for row in rows], batch_first=True, padding_value=filler
+            )
+            for part, filler in ((0, pad), (1, nothing))
+        )
+        # Tokens of fields share the place of CLS, so that words stand where the encoder is used to find them.
+        positions = (torch.arange(ids.shape[1]) - self.fields).clamp(min=0).expand_as(ids)
+        return Batch(ids, codes, positions)

@@ -1,0 +1,109 @@
+"""The encoder of fields: one pass, a vector per field and one of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from palmette.encoder import Backbone
+from palmette.methods.fields.config import FieldsConfig
+from palmette.methods.fields.layout import Batch, Fields, Layout, ancestors_of
+
+__all__ = ["Encoded", "FieldEncoder", "aggregated"]
+
+
+class Encoded(NamedTuple):
+    """What a pass gives for B documents or queries.
+
+    Attributes:
+        fields: [B, F, d] h_f, one vector per field.
+        weights: [B, F] w, how much each counts in the aggregate.
+        aggregate: [B, d] h = Σ_f w_f h_f.
+    """
+
+    fields: Tensor
+    weights: Tensor
+    aggregate: Tensor
+
+
+def aggregated(fields: Tensor, weights: Tensor, *, unit: bool) -> Tensor:
+    """h = Σ_f w_f h_f: [B, F, d], [B, F] → [B, d], of unit length where similarities are cosines."""
+    sums = torch.einsum("bfd,bf->bd", fields, weights)
+    return F.normalize(sums, dim=-1) if unit else sums
+
+
+class FieldEncoder(nn.Module):
+    """CHARM: a BERT with a token per field and an attention that lets no field see a later one.
+
+    It starts as the encoder it is made from: with one field, its vectors are the encoder's own.
+    """
+
+    def __init__(self, config: FieldsConfig, backbone: Backbone, precision: str = "float32") -> None:
+        super().__init__()
+        self.config, self.backbone = config, backbone
+        self.precision = precision
+        self.layout = Layout.of(ancestors_of(config.names, config.attention, config.seen))
+        # K: begins at zero, with all fields counting alike.
+        self.weigh = nn.Linear(backbone.width, len(config.names))
+        nn.init.zeros_(self.weigh.weight)
+        nn.init.zeros_(self.weigh.bias)
+
+    @property
+    def ends(self) -> tuple[int, int, int]:
+        """The ids of CLS, SEP and padding."""
+        return self.backbone.cls, self.backbone.sep, self.backbone.pad
+
+    def documents(self, documents: Sequence[Fields]) -> Encoded:
+        """Token ids by field → vectors."""
+        return self._encoded(self.layout.documents(documents, self.ends, self.backbone.vocabulary))
+
+    def queries(self, queries: Sequence[Sequence[int]]) -> Encoded:
+        """Token ids of queries → vectors, made with the same tokens and weights as those of documents."""
+        if self.config.queries == "plain":
+            return self._plain(queries)
+        return self._encoded(self.layout.queries(queries, self.ends, self.backbone.vocabulary))
+
+    def forward(self, kind: Literal["document", "query"], texts: Sequence[Any]) -> Encoded:
+        """Either, as a training across processes needs it."""
+        return self.documents(texts) if kind == "document" else self.queries(texts)
+
+    def states(self, batch: Batch) -> Tensor:
+        """Hidden states of sequences [B, T, w]."""
+        ids, codes, positions = (part.to(self.backbone.device) for part in batch)
+        return torch.as_tensor(self.backbone(ids, self.layout.mask(codes), positions))
+
+    def _encoded(self, batch: Batch) -> Encoded:
+        count, states = self.layout.fields, self.states(batch)  # [B, T, w]
+        if self.config.token_pooling(self.backbone.pooling):
+            pooled = states[:, 1 : count + 1]  # [B, F, w]
+        else:
+            members = self.layout.members(batch.codes.to(states.device)).to(states.dtype)  # [B, F, T]
+            pooled = members @ states / members.sum(-1, keepdim=True)
+        fields = self._finished(self.backbone.finish(pooled.flatten(0, 1)).float()).unflatten(0, (-1, count))
+        weights = self.weigh(states[:, 0]).float().softmax(-1)  # [B, F] softmax(K h_CLS)
+        return Encoded(fields, weights, aggregated(fields, weights, unit=self.unit))
+
+    def _plain(self, queries: Sequence[Sequence[int]]) -> Encoded:
+        """As the encoder reads texts: asymmetric, one vector, no tokens of fields."""
+        ids, there = self.backbone.padded([[self.backbone.cls, *words, self.backbone.sep] for words in queries])
+        vectors = self._finished(self.backbone.pool(self.backbone(ids, there), there).float())  # [B, d]
+        return Encoded(vectors[:, None], vectors.new_ones(len(vectors), 1), vectors)
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """The precision that the encoder computes in, where nothing is trained."""
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.backbone.device.type, dtype=getattr(torch, self.precision))
+
+    @property
+    def unit(self) -> bool:
+        """Whether vectors have unit length."""
+        return self.config.similarity == "cosine"
+
+    def _finished(self, vectors: Tensor) -> Tensor:
+        return F.normalize(vectors, dim=-1) if self.unit else vectors

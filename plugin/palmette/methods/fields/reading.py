@@ -1,0 +1,163 @@
+"""From a user's documents to texts by field: where each field lies, in which order, and how values are written."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from palmette.errors import ConfigError, InputError
+from palmette.types import Document
+
+__all__ = ["TEXT", "FieldsWarning", "Reader", "as_items", "written"]
+
+TEXT = "text"
+"""The field that every document has: its text, without the title where it starts with that."""
+_SAMPLE = 2000
+"""Documents looked at to find fields and their lengths."""
+_RARE = 0.01
+"""A field that fewer documents have is no field of the collection."""
+
+
+class FieldsWarning(UserWarning):
+    """Fields were chosen for the user."""
+
+
+def written(value: Any) -> str:
+    """A value as text: lists with commas, mappings as ``name: value``, numbers without needless digits."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    if isinstance(value, Mapping):
+        parts = ((str(key), written(inner)) for key, inner in value.items())
+        return ", ".join(f"{key}: {inner}" for key, inner in parts if inner)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return ", ".join(filter(None, map(written, value)))
+    return str(value).strip()
+
+
+def as_items(given: Mapping[str, Any] | Sequence[str] | None, joint: str = "+") -> tuple[str, ...]:
+    """A mapping or list of an option as items ``name`` or ``name=value``, which configs and shells can hold."""
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return tuple(item.strip() for item in given.split(",") if item.strip())
+    if not isinstance(given, Mapping):
+        return tuple(given)
+    values = {key: value if isinstance(value, str) else joint.join(value) for key, value in given.items()}
+    return tuple(key if key == value else f"{key}={value}" for key, value in values.items())
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Where each field of a document lies.
+
+    Attributes:
+        sources: Field name → where: a key of ``Document.fields`` or else of the metadata, ``metadata.brand`` or
+            ``fields.specs.size`` to be exact, ``text`` for the text.
+    """
+
+    sources: Mapping[str, str]
+
+    @classmethod
+    def of(cls, items: Sequence[str]) -> Self:
+        """From items ``name`` or ``name=source``."""
+        named = [item.partition("=") for item in items]
+        sources = {name.strip(): (source or name).strip() for name, _, source in named}
+        if len(sources) != len(items) or not all(sources):
+            raise ConfigError(f"fields must have different names that are not empty, got {', '.join(items)}")
+        return cls(sources)
+
+    @classmethod
+    def found(cls, documents: Sequence[Document]) -> Self:
+        """The fields that documents have, from short to long; says so in a warning.
+
+        Those of ``Document.fields``, a title in the metadata, and the text.
+        """
+        step = max(1, len(documents) // _SAMPLE)
+        sample = documents[::step][:_SAMPLE]
+        names = dict.fromkeys(name for document in sample for name in document.fields)
+        if any(isinstance(document.metadata.get("title"), str) for document in sample):
+            names.setdefault("title")
+        names[TEXT] = None
+        reader = cls({name: name for name in names})
+        rows = np.array([[len(text.split()) for text in reader.read(document)] for document in sample])  # [n, F]
+        there = (rows > 0).mean(axis=0)
+        lengths = rows.sum(axis=0) / np.maximum((rows > 0).sum(axis=0), 1)
+        kept = [at for at in np.argsort(lengths, kind="stable").tolist() if there[at] >= _RARE]
+        order = [list(names)[at] for at in kept] or [TEXT]
+        warnings.warn(
+            f"no fields were given: taking {', '.join(order)}, from short to long. Give them in an order, and where "
+            "they lie, with fields={'title': 'title', 'brand': 'metadata.brand', 'text': 'text'}",
+            FieldsWarning,
+            stacklevel=2,
+        )
+        return cls({name: name for name in order})
+
+    @property
+    def names(self) -> list[str]:
+        """The fields in their order."""
+        return list(self.sources)
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """As :meth:`of` takes them."""
+        return as_items(self.sources)
+
+    def read(self, document: Document) -> list[str]:
+        """The text of each field; empty where the document has none."""
+        return [written(_value(document, source)) for source in self.sources.values()]
+
+    def check(self, documents: Sequence[Document]) -> None:
+        """Raise when a field is in none of many documents: its source is surely misspelt."""
+        missing = set(self.names)
+        for document in documents:
+            missing -= {name for name, text in zip(self.names, self.read(document), strict=True) if text}
+            if not missing:
+                return
+        name = sorted(missing)[0]
+        has = dict.fromkeys(
+            key
+            for document in documents[:_SAMPLE]
+            for key in (*document.fields, *(f"metadata.{key}" for key in document.metadata), TEXT)
+        )
+        raise InputError(
+            f"no document has the field {name!r} (looked for in {self.sources[name]!r}); they have: {', '.join(has)}"
+        )
+
+
+def _value(document: Document, source: str) -> Any:
+    if source == TEXT:
+        return document.fields[TEXT] if TEXT in document.fields else _body(document)
+    for prefix, mapping in (("metadata.", document.metadata), ("fields.", document.fields)):
+        if source.startswith(prefix):
+            return _within(mapping, source.removeprefix(prefix))
+    found = _within(document.fields, source)
+    return _within(document.metadata, source) if found is None else found
+
+
+def _within(mapping: Mapping[str, Any], path: str) -> Any:
+    """What lies at a path of keys; a key with dots in it is taken as it is."""
+    if path in mapping:
+        return mapping[path]
+    first, _, rest = path.partition(".")
+    inner = mapping.get(first)
+    return _within(inner, rest) if rest and isinstance(inner, Mapping) else None
+
+
+def _body(document: Document) -> str:
+    """The text after its title, which loaders put before it and which is a field of its own."""
+    title = document.fields.get("title", document.metadata.get("title"))
+    text = document.text.strip()
+    if isinstance(title, str) and (title := title.strip()) and text.startswith(title):
+        rest = text[len(title) :]
+        if not rest[:1].isalnum():
+            return rest.strip()
+    return text

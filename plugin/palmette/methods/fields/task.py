@@ -1,0 +1,175 @@
+"""What the encoder of fields learns from: queries near their documents, by the aggregate and by every field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from palmette.methods.fields.config import FieldsConfig
+from palmette.methods.fields.losses import losses
+from palmette.methods.fields.module import FieldEncoder
+from palmette.methods.fields.negatives import HardNegativeSource, by_words, mined_from
+from palmette.methods.fields.passes import encoded_documents, encoded_queries, in_chunks
+from palmette.methods.fields.reading import Reader
+from palmette.methods.fields.tokens import Tokens, field_tokens
+from palmette.pairs import HeldOut
+
+if TYPE_CHECKING:
+    from palmette.data import RetrievalData
+
+__all__ = ["FieldsTask"]
+
+Rows = NDArray[np.int64]
+
+DEV_QUERIES, DEV_DOCUMENTS = 300, 2000
+"""A validation encodes so many anew, so it is a smaller sample than where encodings are kept."""
+SHORTLIST = 100
+
+
+@dataclass
+class FieldsTask:
+    """λ_agg L_agg + λ_fields L_fields + λ_max L_max (equation 6); the backbone itself learns."""
+
+    module: FieldEncoder
+    data: RetrievalData
+    documents: list[Tokens]
+    queries: Tokens
+    query_rows: Rows
+    document_rows: Rows
+    dev: HeldOut | None
+    progress: bool | None = None
+    negatives: HardNegativeSource | None = field(default=None)
+
+    @classmethod
+    def of(
+        cls,
+        module: FieldEncoder,
+        data: RetrievalData,
+        reader: Reader,
+        *,
+        seed: int,
+        progress: bool | None,
+    ) -> Self:
+        """Tokenise every text once."""
+        config, backbone = module.config, module.backbone
+        documents = field_tokens(backbone, reader, data.corpus, config.limits, progress=progress)
+        prompt = backbone.prompts.get("query", "")
+        texts = [prompt + text for text in data.query_texts]
+        queries = Tokens.read(backbone, texts, config.query_tokens, progress=progress, label="Reading queries")
+        train = data.pairs("train")
+        dev = HeldOut.of(data, seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
+        # What remains of a document without its query is no document of fields: the whole one answers instead.
+        right = np.where(train.documents < len(data.corpus), train.documents, cls._whole(data, train.queries))
+        made = cls(module, data, documents, queries, train.queries, right, dev, progress)
+        made.negatives = made._hard()
+        return made
+
+    @staticmethod
+    def _whole(data: RetrievalData, queries: Rows) -> Rows:
+        names = list(data.queries)
+        train = data.qrels["train"]
+        return np.array([data.rows[next(iter(train[names[row]]))] for row in queries.tolist()], np.int64)
+
+    def _hard(self) -> HardNegativeSource | None:
+        config = self.module.config
+        match config.negatives:
+            case "given":
+                lists = self.data.negatives
+                return HardNegativeSource(lists) if len(lists.values) else None
+            case "words":
+                queries = np.unique(self.query_rows)
+                lists = mined_from(self.data, queries, by_words(self.data), config.mining_depth)
+                return HardNegativeSource(lists)
+            case "mined":
+                return HardNegativeSource(self.data.negatives, rounds=config.mining_rounds)
+        return None
+
+    @property
+    def metric(self) -> str:
+        """What the best weights are chosen by: that of a search in two stages."""
+        return "ndcg@10"
+
+    def size(self) -> int:
+        """Training pairs."""
+        return len(self.query_rows)
+
+    def to(self, device: torch.device) -> None:
+        """Token ids stay where they are."""
+
+    def fields_of(self, rows: Rows) -> list[list[list[int]]]:
+        """Token ids of some documents, by field."""
+        return [[tokens[row] for tokens in self.documents] for row in rows.tolist()]
+
+    def loss(
+        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
+    ) -> Tensor:
+        """Equation 6 on a batch of pairs, against its other documents and a hard negative for each query."""
+        config = self.module.config
+        draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+        queries, answers = self.query_rows[rows], self.document_rows[rows]
+        hard = np.empty(0, np.int64)
+        if self.negatives is not None:
+            if config.negatives == "mined" and self.negatives.due(progress):
+                self._mine()
+            hard = self.negatives.sample(queries, draw)
+        documents = np.unique(np.concatenate([answers, hard]))  # [M], each once
+        device = self.module.backbone.device
+        target = torch.from_numpy(np.searchsorted(documents, answers)).to(device)
+        known = torch.from_numpy(self.data.positives_mask(queries, documents)).to(device)  # [B, M]
+        asked = [self.queries[row] for row in queries.tolist()]
+        fields, _, aggregate = in_chunks(module, "document", self.fields_of(documents), config.chunk)
+        _, _, q = in_chunks(module, "query", asked, config.chunk)
+        parts = losses(q, fields, aggregate, target, known, config.temperature)
+        total: Tensor = (
+            config.aggregate_weight * parts.aggregate
+            + config.fields_weight * parts.fields
+            + config.best_weight * parts.best
+        )
+        return total + config.diversity_weight * parts.diversity if config.diversity_weight else total
+
+    def _mine(self) -> None:
+        """Look for the documents that the module takes for answers now."""
+        assert self.negatives is not None
+        learning = self.module.training
+        self.module.eval()
+        every = np.arange(len(self.data.corpus))
+        show = {"progress": self.progress, "label": "Mining negatives"}
+        aggregate = torch.from_numpy(
+            encoded_documents(self.module, self.fields_of(every), **show).aggregate  # type: ignore[arg-type]
+        )
+        asked = np.unique(self.query_rows)
+
+        def ranks(texts: Sequence[str], k: int) -> Rows:
+            q = torch.from_numpy(encoded_queries(self.module, [self.queries[row] for row in asked.tolist()]))
+            k = min(k, len(aggregate))
+            return torch.cat([(part @ aggregate.T).topk(k).indices for part in q.split(256)]).numpy()
+
+        self.negatives.lists = mined_from(self.data, asked, ranks, self.module.config.mining_depth)
+        self.module.train(learning)
+
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """Retrieval quality on held-out queries: in two stages, by the aggregate, and by the best field."""
+        if self.dev is None:
+            return {}
+        documents = encoded_documents(self.module, self.fields_of(self.dev.documents))
+        queries = encoded_queries(self.module, [self.queries[row] for row in self.dev.queries.tolist()])
+        by_aggregate = queries @ documents.aggregate.T  # [Q, N]
+        best = np.einsum("qd,nfd->qnf", queries, documents.fields, optimize=True).max(-1)  # [Q, N]
+        worst = np.partition(by_aggregate, -min(SHORTLIST, by_aggregate.shape[1]), axis=1)
+        listed = by_aggregate >= worst[:, [-min(SHORTLIST, by_aggregate.shape[1])]]
+        scores = {}
+        for name, table in (
+            ("", np.where(listed, best, -np.inf)),
+            (" by aggregate", by_aggregate),
+            (" by best field", best),
+        ):
+            ranks = np.argsort(-table, axis=1, kind="stable")[:, :10]
+            scores |= {key + name: value for key, value in self.dev.judge(ranks).items()}
+        return scores

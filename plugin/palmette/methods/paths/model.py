@@ -1,0 +1,228 @@
+"""PathsModel: a space and an index of it, learned together; a search visits the leaves that its query goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from palmette.config import check_keys
+from palmette.encoder import Encoder, Kind
+from palmette.methods.paths.config import PathsConfig, PathsOptions, PathsSearch, PathsTraining
+from palmette.methods.paths.explanation import explain
+from palmette.methods.paths.facts import FACTS, Facts, facts_from_json, facts_to_json
+from palmette.methods.paths.health import filled, unbalanced
+from palmette.methods.paths.module import Paths
+from palmette.methods.paths.search import LEAVES, VECTOR, VISIT, plan, search
+from palmette.methods.paths.stages import run
+from palmette.methods.paths.task import PathsTask, started
+from palmette.model import DEFAULT_ENCODER, Model, Queries
+from palmette.pairs import EncodedPairs
+from palmette.search.probe import ArraySpec, Floats, Found
+from palmette.training import Trained, TrainingConfig
+from palmette.types import Document, Explanation
+
+if TYPE_CHECKING:
+    from palmette.cache import EncodingCache
+    from palmette.data import RetrievalData
+    from palmette.hub import Checkpoint
+    from palmette.store.backend import View
+
+__all__ = ["PathsModel"]
+
+PART = 4096
+"""Texts that are routed at a time."""
+
+
+class PathsModel(Model):
+    """A learned index (EHI). Scores are cosines in the space that it has learned: −1 … 1.
+
+    Example:
+        >>> from palmette import Document, FakeEncoder, Index, PathsModel
+        >>> texts = [f"{animal} number {i}" for i in range(8) for animal in ("cat", "dog", "owl")]
+        >>> pairs = [(text.upper(), text) for text in texts]
+        >>> model = PathsModel.fit(pairs, encoder=FakeEncoder(32), branches=4, steps=5, batch_size=8)
+        >>> index = Index.in_memory(model)
+        >>> _ = index.add(Document(id=str(i), text=text) for i, text in enumerate(texts))
+        >>> [hit.document.text for hit in index.search("owl number 3", k=1, visit=0.5)]
+        ['owl number 3']
+    """
+
+    method: ClassVar[str] = "paths"
+    retriever: ClassVar[str] = "PathRetriever"
+    config_class = PathsConfig
+    training_class = PathsTraining
+    search_class = PathsSearch
+    config: PathsConfig
+    module: Paths
+    facts: Facts = Facts()
+    """What the training has shown: the recall curve, how full the leaves were, what they are about."""
+
+    @classmethod
+    def fit(
+        cls,
+        data: Any,
+        *,
+        encoder: str | Encoder = DEFAULT_ENCODER,
+        device: str | None = None,
+        output_dir: str | Path | None = None,
+        resume: bool = False,
+        progress: bool | None = None,
+        cache: EncodingCache | str | Path | None = None,
+        **options: Unpack[PathsOptions],
+    ) -> Self:
+        """Train a space and its index.
+
+        Args:
+            data: Anything :func:`palmette.load_data` reads: a BEIR folder, pairs, or documents without labels. Its
+                corpus should be like the documents to be searched: the leaves are made for it.
+            encoder: A sentence-transformers model, by name or folder, or an :class:`palmette.Encoder`.
+            device: Where to train; ``None`` for the best there is.
+            output_dir: Keeps the log and the state to ``resume`` from.
+            resume: Go on with the run in ``output_dir``.
+            progress: Progress bars; ``None`` shows them on a terminal.
+            cache: Where encodings are kept; ``None`` for the user's cache folder.
+            options: Those of :class:`PathsConfig` and :class:`PathsTraining`.
+        """
+        how: dict[str, Any] = {
+            "device": device,
+            "output_dir": output_dir,
+            "resume": resume,
+            "progress": progress,
+        }
+        return cls._fit(data, dict(options), encoder=encoder, cache=cache, **how)
+
+    @classmethod
+    def task(
+        cls,
+        config: PathsConfig,
+        data: RetrievalData,
+        encoder: Encoder,
+        cache: EncodingCache,
+        *,
+        seed: int,
+        progress: bool | None,
+    ) -> tuple[PathsConfig, PathsTask]:
+        """Encode the pairs once, and start the indexer from the corpus's geometry."""
+        config = config.sized(len(data.corpus)).replace(width=encoder.dimension)
+        pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress)
+        return config, PathsTask(started(config, pairs, seed), pairs)
+
+    @classmethod
+    def run(cls, task: PathsTask, training: TrainingConfig, **how: Any) -> Trained:
+        """Train; then measure what searches and explanations need."""
+        return run(task, training, **how)
+
+    @classmethod
+    def module_for(cls, config: PathsConfig, encoder: Encoder) -> Paths:
+        """An index of the config's shape."""
+        return Paths(config)
+
+    def learned(self, task: PathsTask) -> None:
+        """The recall curve, the load and the keywords of the leaves."""
+        self.facts = task.facts
+
+    def files(self) -> dict[str, bytes]:
+        """Those facts."""
+        return {FACTS: facts_to_json(self.facts)}
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Read them back; checkpoints of other making may lack them."""
+        if FACTS in checkpoint.files:
+            self.facts = facts_from_json(checkpoint.file(FACTS), f"{checkpoint.path}: {FACTS}")
+
+    # -- searching ------------------------------------------------------------------------------------------
+
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """Unit vectors, and the leaves of each document, likeliest first."""
+        return (
+            ArraySpec(VECTOR, (self.config.width,)),
+            ArraySpec(LEAVES, (self.config.per_document,), "int32"),
+        )
+
+    def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
+        """Vectors [N, m] and leaves [N, l]: routing needs no training."""
+        return self.routed(self.encoder.encode([document.content for document in documents]))
+
+    def routed(self, embeddings: Floats) -> dict[str, NDArray[np.generic]]:
+        """The arrays of documents with these encoder embeddings [N, m]."""
+        vectors, leaves = [], []
+        with torch.inference_mode():
+            for start in range(0, len(embeddings), PART):
+                part = self.module.embed(self._tensor(embeddings[start : start + PART]))
+                vectors.append(part.cpu().numpy())
+                beam = self.module.indexer.beam(part, self.config.per_document)
+                leaves.append(beam.leaves.cpu().numpy().astype(np.int32))
+        return {VECTOR: np.concatenate(vectors), LEAVES: np.concatenate(leaves)}
+
+    def encode_queries(self, texts: Sequence[str], options: PathsSearch) -> Queries:
+        """Vectors [Q, m]; which leaves they visit depends on the index, see :meth:`planned`."""
+        return self.encode_embeddings(self.encoder.encode_queries(texts))
+
+    def encode_embeddings(self, vectors: Floats) -> Queries:
+        """From the encoder's own."""
+        with torch.inference_mode():
+            return {VECTOR: self.module.embed(self._tensor(vectors)).cpu().numpy()}
+
+    def vectors(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
+        """Vectors [n, m] of the learned space."""
+        check_keys(f"{self.method} vectors", options, ())
+        encode = self.encoder.encode_queries if kind == "query" else self.encoder.encode
+        found: Floats = self.encode_embeddings(encode(texts))[VECTOR]
+        return found
+
+    def _tensor(self, array: Floats) -> torch.Tensor:
+        return torch.from_numpy(np.asarray(array, np.float32)).to(self.module.adapter.device)
+
+    def planned(self, view: View, queries: Queries, k: int, options: PathsSearch) -> Queries:
+        """With the leaves that each query visits."""
+        if VISIT in queries:
+            return queries
+        leaves = plan(self.module, self.facts.curve, view, queries[VECTOR], k, options)
+        return {**queries, VISIT: leaves}
+
+    def search(self, view: View, queries: Queries, k: int, options: PathsSearch) -> Found:
+        """The best cosines among the documents of the visited leaves: what comparing them all would find."""
+        return search(view, self.planned(view, queries, k, options), k)
+
+    def scored_alike(self, options: PathsSearch) -> PathsSearch:
+        """All searches score alike."""
+        return PathsSearch()
+
+    def explain(
+        self,
+        query: Queries,
+        arrays: Mapping[str, NDArray[np.generic]],
+        options: PathsSearch,
+        evidence: Mapping[str, Any],
+    ) -> Explanation:
+        """The leaves visited, the document's own, and how much of the cosine is its leaf's theme."""
+        return explain(self.module, self.facts.documents, query, arrays, evidence)
+
+    # -- health ---------------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Size and balance of the index, recall by documents visited, and what the leaves are about."""
+        facts = self.facts
+        return {
+            "leaves": self.config.leaves,
+            "branches": self.config.branches,
+            "height": self.config.height,
+            "documents per leaf": dict(facts.load),
+            "documents per leaf in training": [dict(row) for row in facts.loads],
+            "recall by share of documents visited": {f"{share:g}": dict(row) for share, row in facts.curve.items()},
+            "keywords": {name: [term for term, _ in terms] for name, terms in facts.documents.items()},
+            "keywords of queries": {name: [term for term, _ in terms] for name, terms in facts.queries.items()},
+        }
+
+    def survey(self, view: View) -> dict[str, Any]:
+        """How full the leaves of an index are."""
+        return {"documents per leaf": filled(view, self.config)}
+
+    def warning(self, view: View) -> str | None:
+        """What to do when adds have unbalanced the leaves."""
+        return unbalanced(filled(view, self.config), self.facts.load)

@@ -1,0 +1,62 @@
+"""Training, and what is measured and kept once it is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from palmette.methods.paths.curve import SHARES
+from palmette.methods.paths.facts import Facts
+from palmette.methods.paths.health import load
+from palmette.methods.paths.keywords import keywords_of
+from palmette.methods.paths.task import LOADED, PathsTask
+from palmette.training import Trained, TrainingConfig, train
+
+__all__ = ["run"]
+
+PART = 4096
+
+
+def run(task: PathsTask, training: TrainingConfig, **how: Any) -> Trained:
+    """Train, and complete the module and the task's facts."""
+    task.expect(training)
+    trained = train(task, training, **how)
+    loads = tuple(
+        {"step": entry["step"], "epoch": round(entry["step"] / task.steps_per_epoch, 2), **_loaded(entry["metrics"])}
+        for entry in trained.history
+        if entry.get("metrics")
+    )
+    finish(task)
+    task.facts = replace(task.facts, loads=loads)
+    return trained
+
+
+def _loaded(metrics: dict[str, float]) -> dict[str, float]:
+    return {name.removeprefix(LOADED): value for name, value in metrics.items() if name.startswith(LOADED)}
+
+
+@torch.no_grad()
+def finish(task: PathsTask) -> None:
+    """Keep the leaves' themes, the recall curve, the load and the keywords."""
+    module, config = task.module, task.module.config
+    vectors, leaves = _routed(task)
+    sums = torch.zeros_like(module.centres).index_add_(0, leaves[:, 0], vectors)
+    counts = torch.bincount(leaves[:, 0], minlength=config.leaves)
+    module.centres.copy_(sums / counts.clamp(min=1)[:, None])
+    curve = {} if task.pairs.dev is None else task.measured(SHARES)[0]
+    documents, queries = keywords_of(module, task.pairs)
+    filled = load(np.bincount(leaves.cpu().numpy().ravel(), minlength=config.leaves))
+    task.facts = Facts(curve, filled, documents=documents, queries=queries)
+
+
+def _routed(task: PathsTask) -> tuple[Tensor, Tensor]:
+    """Vectors [N, m] and leaves [N, l] of the whole corpus."""
+    module, config = task.module, task.module.config
+    corpus = task.pairs.documents[: len(task.pairs.data.corpus)]
+    vectors = torch.cat([module.embed(part) for part in torch.split(corpus, PART)])
+    parts = [module.indexer.beam(part, config.per_document).leaves for part in torch.split(vectors, PART)]
+    return vectors, torch.cat(parts)

@@ -1,0 +1,150 @@
+"""What a learned index learns from: embeddings and paths of pairs alike, those of others apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from palmette.methods.paths.config import PathsConfig
+from palmette.methods.paths.curve import recall_curve
+from palmette.methods.paths.facts import Facts
+from palmette.methods.paths.health import load
+from palmette.methods.paths.losses import imbalance, intra_leaf, triplet
+from palmette.methods.paths.module import Paths
+from palmette.methods.paths.negatives import Mined, mine
+from palmette.methods.paths.start import begin
+from palmette.pairs import EncodedPairs
+from palmette.training import TrainingConfig
+
+__all__ = ["LOADED", "PathsTask", "started"]
+
+PART = 4096
+METRIC = "recall over visits"
+LOADED = "documents per leaf, "
+JUDGED_AT = (0.1, 0.2, 0.4, 1.0)
+"""Shares of the documents over whose recall the best weights are chosen."""
+
+
+def started(config: PathsConfig, pairs: EncodedPairs, seed: int) -> Paths:
+    """A module as training begins with it."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        module = Paths(config)
+    if config.start == "kmeans":
+        with torch.no_grad():
+            corpus = pairs.documents[: len(pairs.data.corpus)]
+            begin(module.indexer, module.embed(corpus), config.sharpness, generator)
+    return module
+
+
+@dataclass
+class PathsTask:
+    """The paper's three losses on a frozen encoder's embeddings; see :class:`PathsConfig` for the choices."""
+
+    module: Paths
+    pairs: EncodedPairs
+    steps_per_epoch: float = 1.0
+    steps: int = 1
+    facts: Facts = field(default_factory=Facts)
+    _mined: dict[int, Mined] = field(default_factory=dict)
+
+    @property
+    def metric(self) -> str:
+        """Recall at 10 and 100, averaged over how much is visited."""
+        return METRIC
+
+    def size(self) -> int:
+        """Training pairs."""
+        return len(self.pairs)
+
+    def to(self, device: torch.device) -> None:
+        """Move the embeddings beside the module."""
+        self.pairs = self.pairs.to(device)
+
+    def expect(self, training: TrainingConfig) -> None:
+        """How long the run will be, so that the task knows its epochs."""
+        self.steps = training.steps
+        self.steps_per_epoch = max(1, self.size() // min(training.batch_size, self.size()))
+
+    def loss(
+        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
+    ) -> Tensor:
+        """λ₁ L_siamese + λ₂ L_indexing + λ₃ L_intra-leaf of a batch of pairs (equation 6)."""
+        config = self.module.config
+        queries, documents, known = self.pairs.batch(rows)  # [B, m], [B, m], [B, B]
+        given = self.pairs.hard_negatives(rows, generator)
+        mined = self._negatives(progress).drawn(rows, generator) if config.negatives != "in-batch" else None
+        for extra in [] if given is None else [given.rows]:
+            documents, known = self._more(documents, known, rows, extra)
+        for extra in [] if mined is None else [mined]:
+            documents, known = self._more(documents, known, rows, extra)
+        vectors, routed = module(torch.cat([queries, documents]))
+        (q, d), (tq, td) = (x.split([len(queries), len(documents)]) for x in (vectors, routed.embedding))
+        negative = ~known  # [B, C]
+        total = config.semantic * triplet(q @ d.T, negative, config.margin)
+        total = total + config.indexing * triplet(tq @ td.T, negative, config.margin)
+        if config.intra_leaf:
+            margin = config.margin if config.intra_leaf_form == "triplet" else None
+            apart = intra_leaf(td, d[: len(q)] @ d.T, negative, similar=config.similar, margin=margin)
+            total = total + config.intra_leaf * apart
+        if config.balance:
+            total = total + config.balance * imbalance(td, config.height)
+        return total
+
+    def _more(
+        self, documents: Tensor, known: Tensor, rows: NDArray[np.int64], extra: NDArray[np.int64]
+    ) -> tuple[Tensor, Tensor]:
+        """Further wrong answers as columns."""
+        answers = self.pairs.data.positives_mask(self.pairs.query_rows[rows], extra)
+        more = torch.from_numpy(answers).to(known.device)
+        return (
+            torch.cat([documents, self.pairs.documents[torch.from_numpy(extra)]]),
+            torch.cat([known, more], dim=1),
+        )
+
+    def _negatives(self, progress: float) -> Mined:
+        """Those mined for this epoch, from the index as it was when its turn began."""
+        turn = int(progress * self.steps / self.steps_per_epoch + 1e-6) // self.module.config.refresh
+        if turn not in self._mined:
+            self._mined = {turn: mine(self.module, self.pairs)}
+        return self._mined[turn]
+
+    @torch.no_grad()
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """Recall at several shares of documents visited, on held-out queries, and how full the leaves are."""
+        if self.pairs.dev is None:
+            return {}
+        curve, filled = self.measured(JUDGED_AT)
+        found = [row[name] for row in curve.values() for name in ("recall@10", "recall@100")]
+        whole = curve[1.0]
+        return {
+            METRIC: float(np.mean(found)),
+            **{name: whole[name] for name in ("ndcg@10", "recall@10", "recall@100")},
+            **{f"recall@100 at {share:.0%} visited": row["recall@100"] for share, row in curve.items()},
+            **{LOADED + name: value for name, value in filled.items()},
+        }
+
+    @torch.no_grad()
+    def measured(
+        self, shares: tuple[float, ...]
+    ) -> tuple[dict[float, Mapping[str, float]], dict[str, float]]:
+        """The curve of the held-out queries, and the load of the documents that they are ranked against."""
+        dev = self.pairs.dev
+        assert dev is not None
+        config, indexer = self.module.config, self.module.indexer
+        queries, documents = (
+            self.module.embed(x[torch.from_numpy(rows)])
+            for x, rows in ((self.pairs.queries, dev.queries), (self.pairs.documents, dev.documents))
+        )
+        order, leaves = (
+            torch.cat([indexer.beam(part, beam).leaves for part in torch.split(x, PART)])
+            for x, beam in ((queries, config.leaves), (documents, config.per_document))
+        )
+        curve = recall_curve(queries, documents, order, leaves, dev.judgements, config.leaves, shares)
+        return curve, load(np.bincount(leaves.cpu().numpy().ravel(), minlength=config.leaves))

@@ -1,0 +1,237 @@
+"""What a reader learns from: questions, passages, and where in them the answers are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palmette.data import RetrievalData, load_data
+from palmette.data.documents import Corpus, to_document
+from palmette.data.jsonl import existing, is_jsonl, located, read_jsonl
+from palmette.errors import InputError, NotFoundError
+from palmette.types import Document
+
+__all__ = ["Asked", "ReadingData", "load_reading", "occurrences"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question and what is known of its answer.
+
+    Attributes:
+        question: The text.
+        answers: The accepted answers; none where no passage has one.
+        passages: Rows of the passages that it was asked about.
+        starts: Where known, the characters at which an answer starts: (answer, passage) → start.
+    """
+
+    question: str
+    answers: tuple[str, ...] = ()
+    passages: tuple[int, ...] = ()
+    starts: Mapping[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+
+    def spans(self, row: int, text: str) -> list[tuple[int, int]]:
+        """The characters of the answers in one of its passages."""
+        if row not in self.passages:
+            return []
+        found = []
+        for answer in self.answers:
+            starts = self.starts.get((answer, row)) or occurrences(text, answer)
+            found += [(start, start + len(answer)) for start in starts]
+        return found
+
+
+def occurrences(text: str, answer: str) -> list[int]:
+    """Where an answer stands in a text as whole words; in another case where it does not stand as written."""
+    if not answer.strip():
+        return []
+    pattern = rf"(?<!\w){re.escape(answer)}(?!\w)"
+    exact = [found.start() for found in re.finditer(pattern, text)]
+    return exact or [found.start() for found in re.finditer(pattern, text, re.IGNORECASE)]
+
+
+@dataclass(frozen=True)
+class ReadingData:
+    """Passages, and questions on them by split.
+
+    Attributes:
+        name: For logs and the card.
+        passages: What answers are found in.
+        splits: Split → its questions.
+        labelled: Whether the answers were given; ``False`` for questions made from the passages.
+    """
+
+    name: str
+    passages: Sequence[Document]
+    splits: Mapping[str, Sequence[Asked]]
+    labelled: bool = True
+
+    def split(self, name: str) -> Sequence[Asked]:
+        """The questions of a split."""
+        if name not in self.splits:
+            raise NotFoundError(
+                f"{self.name} has no {name!r} split; splits: {', '.join(map(repr, self.splits)) or 'none'}"
+            )
+        return self.splits[name]
+
+    def with_dev(self, fraction: float = 0.1, seed: int = 0) -> ReadingData:
+        """Hold out a ``dev`` split of the training questions, unless there is one; no passage is in both."""
+        train = self.splits.get("train", ())
+        if "dev" in self.splits or not train:
+            return self
+        rows = sorted({row for asked in train for row in asked.passages[:1]})
+        draw = np.random.default_rng(seed).permutation(len(rows))
+        held = {rows[at] for at in draw[: max(1, round(fraction * len(rows)))]} if len(rows) > 1 else set()
+        sides: dict[str, list[Asked]] = {"train": [], "dev": []}
+        for asked in train:
+            sides["dev" if held.intersection(asked.passages[:1]) else "train"].append(asked)
+        return replace(self, splits={**self.splits, **sides})
+
+
+def load_reading(data: Any, *, seed: int = 0) -> ReadingData:
+    """Read questions, passages and answers.
+
+    Args:
+        data: One of
+
+            - SQuAD's own JSON file, version 1 or 2
+            - a JSONL file, or an iterable of dicts: ``{"question", "context", "answers"}``. A context is a text or a
+              document; answers are texts or ``{"text", "start"}``, and ``[]`` where the context has none. ``"split"``
+              is ``train`` unless it says otherwise
+            - a BEIR folder whose queries have ``answers``
+            - anything else that :func:`palmette.load_data` reads. Without answers a sentence reader learns from what
+              documents answer a query, and a span reader from gaps in the documents' own sentences.
+        seed: Of the held-out share and of what is made from documents.
+    """
+    if isinstance(data, ReadingData):
+        return data.with_dev(seed=seed)
+    if isinstance(data, str | Path):
+        path = Path(data).expanduser()
+        name = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
+        if path.suffix == ".json" and path.is_file():
+            return from_records(_squad(path), name).with_dev(seed=seed)
+        if path.is_file() and is_jsonl(path):
+            records = read_jsonl(path)
+            first = next(records, None)
+            if first is not None and _is_reading(first[1]):
+                return from_records(chain([first], records), name).with_dev(seed=seed)
+        loaded = load_data(data, seed=seed)
+        answers = _answers_of(path) if path.is_dir() else {}
+        return from_retrieval(loaded, answers).with_dev(seed=seed)
+    if isinstance(data, RetrievalData):
+        return from_retrieval(data, {}).with_dev(seed=seed)
+    values = iter(data)
+    first_value = next(values, None)
+    rest = chain([] if first_value is None else [first_value], values)
+    if _is_reading(first_value):
+        return from_records(((f"question {n}", value) for n, value in enumerate(rest)), "questions").with_dev(
+            seed=seed
+        )
+    return from_retrieval(load_data(rest, seed=seed), {}).with_dev(seed=seed)
+
+
+def _is_reading(record: object) -> bool:
+    return isinstance(record, Mapping) and "answers" in record and "context" in record
+
+
+def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> ReadingData:
+    """From (place, ``{"question", "context", "answers", "split"}``)."""
+    corpus, splits = Corpus(), dict[str, list[Asked]]()
+    rows: dict[str, int] = {}
+    for place, record in records:
+        with located(place):
+            question, answers = record.get("question"), record.get("answers")
+            if not isinstance(question, str) or not question.strip():
+                raise InputError(f"'question' must be a str that is not empty, got {question!r:.80}")
+            if not isinstance(answers, list | tuple):
+                raise InputError(f"'answers' must be a list, [] where there is none; got {answers!r:.80}")
+            passage = to_document(record["context"])
+            row = rows.setdefault(corpus.add(passage), len(rows))
+            asked = _asked(question, answers, row, passage.content)
+            splits.setdefault(str(record.get("split", "train")), []).append(asked)
+    if not rows:
+        raise InputError(f"{name} has no questions; give at least two")
+    return ReadingData(name, list(corpus.documents.values()), splits)
+
+
+def _asked(question: str, answers: Sequence[Any], row: int, text: str) -> Asked:
+    """A question on one passage; answers that the passage does not have where they should stand raise."""
+    starts: dict[tuple[str, int], tuple[int, ...]] = {}
+    texts: list[str] = []
+    for answer in answers:
+        said, start = (answer, None) if isinstance(answer, str) else _said(answer)
+        texts.append(said)
+        if start is None:
+            if not occurrences(text, said):
+                raise InputError(f"the answer {said!r:.80} is not in its context {text!r:.80}")
+        elif text[start : start + len(said)] != said:
+            raise InputError(
+                f"the answer {said!r:.80} should start at character {start}, where {text[start:][:40]!r} stands"
+            )
+        else:
+            starts[said, row] = (*starts.get((said, row), ()), start)
+    return Asked(question, tuple(dict.fromkeys(texts)), (row,), starts)
+
+
+def _said(answer: Any) -> tuple[str, int | None]:
+    text = answer.get("text") if isinstance(answer, Mapping) else None
+    if not isinstance(text, str):
+        raise InputError(f"an answer is a str or {{'text', 'start'}}, got {answer!r:.80}")
+    start = answer.get("start", answer.get("answer_start"))
+    return text, None if start is None else int(start)
+
+
+def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The questions of a file in SQuAD's form."""
+    try:
+        content = json.loads(path.read_bytes())
+        articles = content["data"]
+        for number, article in enumerate(articles):
+            for paragraph in article["paragraphs"]:
+                for asked in paragraph["qas"]:
+                    answers = [] if asked.get("is_impossible") else asked["answers"]
+                    place = f"{path}, article {number}, question {asked.get('id', asked['question'])!r:.60}"
+                    record = {
+                        "question": asked["question"],
+                        "context": paragraph["context"],
+                        "answers": answers,
+                    }
+                    yield place, record
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} is not in SQuAD's form ({error!r}): expected data → paragraphs → context, qas → question, answers"
+        ) from error
+
+
+def _answers_of(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Query id → answers, as the queries of a BEIR folder have them."""
+    queries = existing(folder / "queries.jsonl")
+    found: dict[str, tuple[str, ...]] = {}
+    for place, record in read_jsonl(queries) if queries else ():
+        if isinstance(answers := record.get("answers"), list):
+            with located(place):
+                texts = [answer if isinstance(answer, str) else _said(answer)[0] for answer in answers]
+            found[str(record.get("_id", record.get("id")))] = tuple(dict.fromkeys(texts))
+    return found
+
+
+def from_retrieval(data: RetrievalData, answers: Mapping[str, Sequence[str]]) -> ReadingData:
+    """From judged queries, and the answers of those that have any."""
+    splits: dict[str, list[Asked]] = {}
+    for split, judged in data.qrels.items():
+        splits[split] = [
+            Asked(
+                data.queries[query],
+                tuple(answers.get(query, ())),
+                tuple(data.rows[id] for id, grade in grades.items() if grade > 0),
+            )
+            for query, grades in judged.items()
+        ]
+    return ReadingData(data.name, data.corpus, splits, data.labelled)

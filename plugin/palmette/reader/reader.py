@@ -1,0 +1,315 @@
+"""Reader: answers from passages, with no language model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self, Unpack, overload
+
+from torch import Tensor
+
+from palmette.cache import EncodingCache
+from palmette.config import check_keys, check_range
+from palmette.data.documents import to_document
+from palmette.encoder import Encoder, load_encoder
+from palmette.encoder.load import encoder_of
+from palmette.errors import CheckpointError, InputError
+from palmette.hub import (
+    Checkpoint,
+    fingerprint_of,
+    open_checkpoint,
+    push_checkpoint,
+    render_card,
+    save_checkpoint,
+)
+from palmette.model import DEFAULT_ENCODER
+from palmette.reader.answer import Answer
+from palmette.reader.config import ReaderConfig, ReaderOptions, ReaderTraining
+from palmette.reader.data import load_reading
+from palmette.reader.lessons import Lessons
+from palmette.reader.reading import Candidates, Reading, answer_of
+from palmette.reader.spans import SpanReading
+from palmette.record import Record
+from palmette.training import main_first, train
+from palmette.types import Document, Hit
+
+__all__ = ["Reader"]
+
+UNITS: dict[str, type[Reading]] = {"span": SpanReading}
+"""What finds each unit of answer."""
+
+
+class Reader:
+    """Answers questions from passages, in their own words, and says how sure it is and which passages say it.
+
+    Made by :meth:`fit` or :meth:`from_pretrained`; safe to share between threads.
+    """
+
+    method = "reader"
+
+    def __init__(
+        self,
+        config: ReaderConfig,
+        encoder: Encoder,
+        reading: Reading,
+        *,
+        threshold: float = 0.5,
+        record: Record | None = None,
+        origin: str | None = None,
+        revision: str | None = None,
+    ) -> None:
+        self.config, self.encoder, self.reading = config, encoder, reading
+        self.threshold = threshold
+        """The probability of there being an answer below which none is given; learned on held-out questions."""
+        self.module = reading.module.to(encoder.device).eval().requires_grad_(False)
+        self.record = record or Record()
+        self.origin, self.revision = origin, revision
+
+    # -- training -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def fit(
+        cls,
+        data: Any,
+        *,
+        encoder: str | Encoder = DEFAULT_ENCODER,
+        device: str | None = None,
+        output_dir: str | Path | None = None,
+        resume: bool = False,
+        progress: bool | None = None,
+        cache: EncodingCache | str | Path | None = None,
+        **options: Unpack[ReaderOptions],
+    ) -> Self:
+        """Train a reader.
+
+        Args:
+            data: Questions with answers and their passages, or documents alone: see
+                :func:`palmette.reader.load_reading`.
+            encoder: A sentence-transformers model, by name or folder, or an :class:`palmette.Encoder`: what a span
+                reader starts from, and what finds passages that look right and are not.
+            device: Where to train; ``None`` for the best there is.
+            output_dir: Keeps the log and the state to ``resume`` from.
+            resume: Go on with the run in ``output_dir``.
+            progress: Progress bars; ``None`` shows them on a terminal.
+            cache: Where encodings are kept; ``None`` for the user's cache folder.
+            options: Those of :class:`ReaderConfig` and :class:`ReaderTraining`.
+        """
+        return cls._fit(
+            data,
+            dict(options),
+            encoder=encoder,
+            device=device,
+            output_dir=output_dir,
+            resume=resume,
+            progress=progress,
+            cache=cache,
+        )
+
+    @classmethod
+    def _fit(
+        cls,
+        data: Any,
+        options: Mapping[str, Any],
+        *,
+        encoder: str | Encoder,
+        device: str | None,
+        output_dir: str | Path | None,
+        resume: bool,
+        progress: bool | None,
+        cache: EncodingCache | str | Path | None,
+    ) -> Self:
+        """What :meth:`fit` does; the options are those of the reader and of the loop."""
+        own, loop = ReaderConfig.choices(), ReaderTraining.choices()
+        check_keys("Reader.fit", options, [*own, *loop])
+        config = ReaderConfig.of(**{key: value for key, value in options.items() if key in own})
+        unit = UNITS[config.unit]
+        training = unit.training.of(**{key: value for key, value in options.items() if key in loop})
+        loaded = load_reading(data, seed=training.seed)
+        if not loaded.splits.get("train"):
+            raise InputError(f"{loaded.name} has no training questions: splits are {sorted(loaded.splits)}")
+        store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
+        with main_first(device):
+            coder = load_encoder(encoder, device=device)
+            lessons = Lessons.of(loaded, config, coder, store, seed=training.seed, progress=progress)
+        reading = unit(config, coder)
+        task = reading.task(lessons)
+        run: dict[str, Any] = {
+            "device": device,
+            "output_dir": output_dir,
+            "resume": resume,
+            "progress": progress,
+        }
+        trained = train(task, training, label=f"Training the {config.unit} reader", **run)
+        record = Record(
+            data=loaded.name,
+            documents=len(loaded.passages),
+            pairs=task.size(),
+            labelled=loaded.labelled,
+            steps=trained.steps,
+            seconds=round(trained.seconds, 1),
+            metric=task.metric,
+            metrics={name: round(float(value), 6) for name, value in trained.metrics.items()},
+            training=training.to_dict(),
+        )
+        return cls(config, coder, reading, threshold=trained.metrics.get("threshold", 0.5), record=record)
+
+    # -- answering ------------------------------------------------------------------------------------------
+
+    @overload
+    def answer(self, question: str, passages: Sequence[Any], *, threshold: float | None = None) -> Answer: ...
+
+    @overload
+    def answer(
+        self, question: Sequence[str], passages: Sequence[Sequence[Any]], *, threshold: float | None = None
+    ) -> list[Answer]: ...
+
+    def answer(
+        self, question: str | Sequence[str], passages: Sequence[Any], *, threshold: float | None = None
+    ) -> Answer | list[Answer]:
+        """Answer a question from passages, or several questions from the passages of each.
+
+        Args:
+            question: One, or several.
+            passages: What may have the answer, in any order: documents, hits, texts, LangChain's documents or
+                LlamaIndex's nodes. Of several questions, a list for each.
+            threshold: The least probability of there being an answer for one to be given: 0 answers always. By default
+                what was learned in training.
+        """
+        check_range("answer", "threshold", threshold, 0, 1)
+        bound = self.threshold if threshold is None else threshold
+        if isinstance(question, str):
+            return self._answers([question], [passages], bound)[0]
+        if len(question) != len(passages):
+            raise InputError(f"{len(question)} questions need as many lists of passages, got {len(passages)}")
+        return self._answers(list(question), passages, bound)
+
+    def _answers(
+        self, questions: Sequence[Any], passages: Sequence[Sequence[Any]], threshold: float
+    ) -> list[Answer]:
+        for question in questions:
+            if not isinstance(question, str) or not question.strip():
+                raise InputError(f"a question must be a str that is not empty, got {question!r:.80}")
+        documents = [_documents(given) for given in passages]
+        found = self.candidates(questions, [[document.content for document in some] for some in documents])
+        return [
+            answer_of(question, candidates, some, threshold)
+            for question, candidates, some in zip(questions, found, documents, strict=True)
+        ]
+
+    def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
+        """All that may answer each question in its passages, with probabilities."""
+        return self.reading.candidates(questions, passages)
+
+    # -- checkpoints ----------------------------------------------------------------------------------------
+
+    def _facts(self) -> dict[str, Any]:
+        """The content of ``config.json``."""
+        return {
+            "method": self.method,
+            "config": {**self.config.to_dict(), "threshold": round(self.threshold, 6)},
+            "encoder": self.encoder.to_config(),
+            "record": self.record.to_dict(),
+        }
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: value.detach().cpu().contiguous() for name, value in self.reading.kept().items()}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of options, threshold, weights and encoder: equal fingerprints give equal answers."""
+        return fingerprint_of(self._facts(), self._tensors())
+
+    def save_pretrained(self, path: str | Path, **card: Any) -> Path:
+        """Write the checkpoint, whole or not at all: JSON, safetensors, a card, and a manifest of their sums.
+
+        ``license``, ``dataset`` (the training data on the Hub), ``language`` and ``limits`` go into the card.
+        """
+        check_keys("Reader card", card, ("dataset", "language", "license", "limits"))
+        text = render_card(
+            method=self.method,
+            class_name="Reader",
+            config=self.config.to_dict(),
+            encoder=self.encoder.to_config(),
+            record=self.record.to_dict(),
+            **card,
+        )
+        return save_checkpoint(path, self._facts(), self._tensors(), text).path
+
+    def push_to_hub(self, repo_id: str, *, card: Mapping[str, Any] | None = None, **options: Any) -> str:
+        """Publish the checkpoint and return the commit's URL.
+
+        Args:
+            repo_id: ``owner/name``; made if it is not there.
+            card: What goes into the card, see :meth:`save_pretrained`.
+            options: ``branch``, ``token``, ``private``, ``commit_message``, ``create_tag``.
+        """
+        with TemporaryDirectory() as folder:
+            saved = self.save_pretrained(Path(folder) / "checkpoint", **(card or {}))
+            return push_checkpoint(saved, repo_id, **options)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        repo_or_dir: str | Path,
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        device: str | None = None,
+        encoder: str | Encoder | None = None,
+        **encoder_options: Any,
+    ) -> Self:
+        """Load a checkpoint from a folder or the Hub; the arguments are those of ``Model.from_pretrained``."""
+        hub: dict[str, Any] = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
+        checkpoint = open_checkpoint(repo_or_dir, revision=revision, **hub)
+        return cls.from_checkpoint(checkpoint, encoder=encoder, device=device, **hub, **encoder_options)
+
+    @classmethod
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any
+    ) -> Self:
+        """The reader of an opened checkpoint."""
+        facts = checkpoint.config
+        if facts.get("method") != cls.method:
+            raise CheckpointError(
+                f"{checkpoint.path} holds a {facts.get('method')!r} model, not a reader: use palmette.load_model"
+            )
+        stored = dict(facts["config"])
+        threshold = float(stored.pop("threshold"))
+        config = ReaderConfig.from_dict(stored)
+        coder = encoder_of(facts["encoder"], encoder, checkpoint.path, **options)
+        reading = UNITS[config.unit](config, coder)
+        reading.load(checkpoint.tensors(), str(checkpoint.path))
+        reader = cls(
+            config,
+            coder,
+            reading,
+            threshold=threshold,
+            record=Record.from_dict(facts.get("record", {})),
+            origin=checkpoint.origin,
+            revision=checkpoint.revision,
+        )
+        reader.fingerprint = checkpoint.fingerprint
+        return reader
+
+    def __repr__(self) -> str:
+        where = f" from {self.origin}" if self.origin else ""
+        return f"<Reader of {self.config.unit}s {self.fingerprint[:12]}{where}, encoder {self.encoder.name}>"
+
+
+def _documents(passages: Sequence[Any]) -> list[Document]:
+    """Documents, of whatever was given."""
+    if isinstance(passages, str):
+        raise InputError(f"passages must be a list, got one str: {passages!r:.80}. Put it in a list: [text]")
+    found = []
+    for place, passage in enumerate(passages):
+        if isinstance(passage, Hit):
+            found.append(passage.document)
+        elif isinstance(passage, str) and not passage.strip():
+            found.append(Document(id=str(place), fields={"text": ""}))
+        else:
+            found.append(to_document(passage))
+    return found

