@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import html
 import io
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
 FORMULA = re.compile(r'<(?:span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</(?:span|div)>', re.DOTALL)
+ROLE = re.compile(r":(?:class|meth|func|mod|attr|data):<code>([^<]+)</code>")
+DIRECTIVE = re.compile(r"<p>\.\. code-block:: \w+</p>\n?")
 HELP = re.compile(r"^<!-- help: ?(\w*) -->$", re.MULTILINE)
 
 
@@ -35,8 +38,15 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Turn LaTeX into MathML, which browsers draw themselves."""
-    return FORMULA.sub(_drawn, content)
+    """Turn LaTeX into MathML, which browsers draw themselves, and the roles of docstrings into links."""
+    return DIRECTIVE.sub("", ROLE.sub(_linked, FORMULA.sub(_drawn, content)))
+
+
+def _linked(match: re.Match[str]) -> str:
+    """A name as code, and a link where the reference has it."""
+    name = match[1].removeprefix("~")
+    shown = name.rpartition(".")[2] if match[1].startswith("~") else name
+    return f'<autoref optional identifier="{name}"><code>{shown}</code></autoref>'
 
 
 def _drawn(match: re.Match[str]) -> str:
@@ -49,6 +59,7 @@ def help_of(command: str) -> str:
     """The help of a command, or of palmette where there is none."""
     from palmette.cli.parser import build_parser
 
+    os.environ["COLUMNS"] = "84"
     shown = io.StringIO()
     words = [command, "--help"] if command else ["--help"]
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 _HOME = Path(tempfile.mkdtemp(prefix="palmette-tests-"))
@@ -21,6 +23,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("palmette", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("palmette")  # no timed assertions; the same examples on every machine
+
+
+@pytest.fixture(autouse=True)
+def _same_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real encoders compute in float32 on every CPU, once something has loaded them."""
+    if (sentence := sys.modules.get("palmette.encoder.sentence")) is not None:
+        monkeypatch.setattr(sentence, "_cpu_has_bfloat16", lambda: False)
 
 
 def pytest_sessionfinish() -> None:

@@ -20,9 +20,9 @@ from palmette.errors import (
     PalmetteError,
 )
 from palmette.registry import FUSION, names
-from support.tiny import ANIMALS, COLOURS, documents, fusion, taxonomy, tree
+from support.tiny import ANIMALS, COLOURS, documents, fields, fusion, paths, taxonomy, tree
 
-METHODS: dict[str, Callable[[], Model]] = {"fusion": fusion, "taxonomy": taxonomy, "tree": tree}
+METHODS: dict[str, Callable[[], Model]] = {"fields": fields, "fusion": fusion, "paths": paths, "taxonomy": taxonomy, "tree": tree}
 
 
 def test_every_method_is_under_contract() -> None:

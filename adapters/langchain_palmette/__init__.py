@@ -20,6 +20,8 @@ from palmette.errors import MissingExtraError
 if TYPE_CHECKING:
     from langchain_palmette.embeddings import PalmetteEmbeddings
     from langchain_palmette.fusion import FusionRetriever
+    from langchain_palmette.paths import PathRetriever
+    from langchain_palmette.multi_field import MultiFieldRetriever
     from langchain_palmette.reranker import PalmetteReranker
     from langchain_palmette.retriever import PalmetteRetriever
     from langchain_palmette.taxonomy import TaxonomyRetriever
@@ -27,18 +29,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FusionRetriever",
+    "MultiFieldRetriever",
     "PalmetteEmbeddings",
     "PalmetteReranker",
     "PalmetteRetriever",
+    "PathRetriever",
     "TaxonomyRetriever",
     "TreeRetriever",
 ]
 
 _HOME = {
     "FusionRetriever": "fusion",
+    "MultiFieldRetriever": "multi_field",
     "PalmetteEmbeddings": "embeddings",
     "PalmetteReranker": "reranker",
     "PalmetteRetriever": "retriever",
+    "PathRetriever": "paths",
     "TaxonomyRetriever": "taxonomy",
     "TreeRetriever": "tree",
 }

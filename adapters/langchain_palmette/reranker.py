@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
@@ -21,7 +21,7 @@ __all__ = ["PalmetteReranker"]
 
 
 class PalmetteReranker(Loading, BaseDocumentCompressor):
-    """Ranks documents by a checkpoint's own score, and keeps the best.
+    """Ranks documents by a checkpoint's own score and the words they share with the query, and keeps the best.
 
     Setup:
         .. code-block:: bash
@@ -51,6 +51,10 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
         model: A checkpoint, by repository, folder or object.
         top_n: How many documents to keep; ``None`` for all.
         score_key: Metadata key for the score; ``None`` for none.
+        lexical: How much words count beside the method: 0 (not at all) … 1 (words alone), ``"auto"`` for what the
+            checkpoint has learned. Which words are rare is told by the documents given, so scores are to be compared
+            with each other only; with 0 they are the method's, whatever is beside them.
+        language: Whose word endings are cut off; ``None`` for nobody's.
         search_options: Options of the checkpoint's method, such as ``{"level": 6}``.
     """
 
@@ -59,6 +63,8 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
     model: ModelName = Field(frozen=True)
     top_n: int | None = Field(default=None, ge=1)
     score_key: str | None = "relevance_score"
+    lexical: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
+    language: str | None = "english"
     search_options: dict[str, JsonValue] = Field(default_factory=dict)
 
     _model: Model | None = PrivateAttr(default=None)
@@ -80,7 +86,8 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
             self._model = open_model(str(self.model), self._loading())
         filled = [place for place, document in enumerate(documents) if document.page_content.strip()]
         given = [Stored(id=str(place), text=documents[place].page_content) for place in filled]
-        found = self._model.score(query, given, **self.search_options) if given else ()
+        how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
+        found = self._model.score(query, given, **how) if given else ()
         scores = dict(zip(filled, map(float, found), strict=True))
         lowest = min([0.0, *scores.values()])
         best = sorted(range(len(documents)), key=lambda place: -scores.get(place, -inf))[: self.top_n]

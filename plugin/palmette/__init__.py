@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from palmette.evaluation import evaluate
     from palmette.fusion import FusionModel
     from palmette.index import Index
+    from palmette.methods.fields import FieldsModel
     from palmette.methods.paths import PathsModel
     from palmette.methods.taxonomy import TaxonomyModel
     from palmette.methods.tree import TreeModel
@@ -38,6 +39,7 @@ _HOME = {
     "Encoder": "encoder",
     "Explanation": "types",
     "FakeEncoder": "encoder",
+    "FieldsModel": "methods.fields",
     "FusionModel": "fusion",
     "Hit": "types",
     "Index": "index",
@@ -61,6 +63,7 @@ __all__ = [
     "Encoder",
     "Explanation",
     "FakeEncoder",
+    "FieldsModel",
     "FusionModel",
     "Hit",
     "Index",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["METHODS", "load_model", "model_class", "names"]
 
 METHODS: dict[str, str] = {
+    "fields": "palmette.methods.fields:FieldsModel",
     "paths": "palmette.methods.paths:PathsModel",
     "taxonomy": "palmette.methods.taxonomy:TaxonomyModel",
     "tree": "palmette.methods.tree:TreeModel",

@@ -1,6 +1,8 @@
 """The command line, run as a user runs it (in this process, or a child where that matters)."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from palmette.cli import main
-from palmette.cli.parser import COMMANDS, options_of
+from palmette.cli.parser import COMMANDS, build_parser, options_of, parse
 from palmette.errors import ConfigError, PalmetteError
-from palmette.registry import load_model
+from palmette.registry import load_model, names
 from support.tiny import documents, pairs, tree
 
 
@@ -44,7 +46,11 @@ def test_no_arguments_teach(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     shown = capsys.readouterr().out
     assert "from nothing to answers" in shown
-    assert all(name in shown for name in COMMANDS)
+    assert all(f"\n  {name}" in shown for name in COMMANDS), "every command is listed"
+    steps = [shlex.split(line) for line in shown.splitlines() if line.startswith("    palmette ")]
+    assert len(steps) >= 6
+    for _, *words in steps:
+        assert parse(build_parser(words), words).handler, "every step of the tour is a command that parses"
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
@@ -54,6 +60,29 @@ def test_every_command_has_examples_in_its_help(command: str, capsys: pytest.Cap
     assert left.value.code == 0
     shown = capsys.readouterr().out
     assert f"palmette {command}" in shown.partition("examples:")[2]
+
+
+def test_train_help_says_what_each_method_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    shown = capsys.readouterr().out
+    for name in names():
+        assert re.search(rf"^  {name} +\w+ \w+", shown, flags=re.MULTILINE), name
+
+
+def test_errors_are_wrapped_for_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["search", "nowhere-" * 4, "a question"]
+    assert main(words) == 1
+    [alone] = capsys.readouterr().err.splitlines()
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(words) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1
+    assert " ".join(lines) == alone
+    assert all(len(line) <= 40 or " " not in line for line in lines)
 
 
 def test_train_help_shows_the_methods_own_options(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ QUESTION = "The green owl lives in house 10 and sings at night."
 def test_the_order_and_scores_are_the_trees(
     model: TreeModel, retriever: TreeRetriever, documents: list[Document]
 ) -> None:
-    found = PalmetteReranker(model=model, search_options={"level": 4}).compress_documents(
+    found = PalmetteReranker(model=model, lexical=0, search_options={"level": 4}).compress_documents(
         documents[::-1], QUESTION
     )
     hits = retriever.similarity_search_with_score(QUESTION, k=48, level=4, lexical=0)
@@ -28,6 +28,29 @@ def test_the_order_and_scores_are_the_trees(
     assert scores == sorted(scores, reverse=True)
     assert all(type(score) is float for score in scores)
     assert {one.id: one.metadata["relevance_score"] for one in found} == pytest.approx(expected, abs=1e-5)
+
+
+def test_words_count_too(model: TreeModel, documents: list[Document]) -> None:
+    given = [
+        *documents,
+        Document(page_content="Spare part dv7-1211ea."),
+        Document(page_content="ein Häuschen"),
+    ]
+    alone = PalmetteReranker(model=model, lexical=1)
+    best, second, *_ = alone.compress_documents(given, "which part is dv7-1211ea?")
+    assert best is not second
+    assert best.page_content == given[-2].page_content
+    assert best.metadata["relevance_score"] > second.metadata["relevance_score"] >= 0
+    german = PalmetteReranker(model=model, lexical=1, language="german", top_n=1)
+    assert german.compress_documents(given, "Häuschens")[0].page_content == "ein Häuschen"
+    learned = PalmetteReranker(model=model).compress_documents(given, QUESTION)
+    mix = model.mix(model.options({}), "auto")
+    fixed = PalmetteReranker(model=model, lexical=mix.weight).compress_documents(given, QUESTION)
+    assert learned == fixed
+    with pytest.raises(ValueError, match="lexical"):
+        PalmetteReranker(model=model, lexical=2)
+    with pytest.raises(ConfigError, match="klingon"):
+        PalmetteReranker(model=model, language="klingon").compress_documents(given, QUESTION)
 
 
 def test_documents_are_copied(model: TreeModel) -> None:

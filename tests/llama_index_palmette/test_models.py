@@ -102,7 +102,7 @@ def candidates(nodes):
 
 
 async def test_rerank_is_the_retrievers_order(model, shared_index, candidates):
-    rerank = PalmetteRerank(model, top_n=4)
+    rerank = PalmetteRerank(model, top_n=4, lexical=0)
     assert isinstance(rerank, BaseNodePostprocessor)
     kept = rerank.postprocess_nodes(candidates, QueryBundle(QUESTION))
     hits = shared_index.search(QUESTION, k=4, lexical=0)
@@ -110,6 +110,24 @@ async def test_rerank_is_the_retrievers_order(model, shared_index, candidates):
     assert [result.score for result in kept] == pytest.approx([hit.score for hit in hits], abs=1e-6)
     assert {type(result.score) for result in kept} == {float}
     assert await rerank.apostprocess_nodes(candidates, query_str=QUESTION) == kept
+
+
+def test_rerank_counts_words_too(model, candidates):
+    part = NodeWithScore(node=TextNode(text="Spare part dv7-1211ea."))
+    kept = PalmetteRerank(model, top_n=1, lexical=1).postprocess_nodes(
+        [*candidates, part], query_str="DV7-1211ea"
+    )
+    assert [result.node for result in kept] == [part.node]
+    mix = model.mix(model.options({}), "auto")
+    learned, fixed = (
+        PalmetteRerank(model, top_n=9, **how).postprocess_nodes(candidates, query_str=QUESTION)
+        for how in ({}, {"lexical": mix.weight})
+    )
+    assert learned == fixed
+    with pytest.raises(ConfigError, match="lexical"):
+        PalmetteRerank(model, lexical=3)
+    with pytest.raises(ConfigError, match="klingon"):
+        PalmetteRerank(model, language="klingon")
 
 
 def test_rerank_leaves_what_it_was_given(model, candidates):

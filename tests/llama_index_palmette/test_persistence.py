@@ -135,11 +135,12 @@ def test_embedding_and_reranker_are_reloaded(model, tmp_path, retriever):
     assert embedding.get_text_embedding("owl") == PalmetteEmbedding(
         model, representation="probabilities", level=3
     ).get_text_embedding("owl")
-    rerank = pickle.loads(pickle.dumps(PalmetteRerank(folder, top_n=1, level=2)))
+    rerank = pickle.loads(pickle.dumps(PalmetteRerank(folder, top_n=1, lexical=0.25, level=2)))
+    assert rerank.lexical == 0.25
     assert rerank._model is embedding._model
     nodes = retriever.retrieve(QUESTION)
     assert rerank.postprocess_nodes(nodes, query_str="fox") == PalmetteRerank(
-        model, top_n=1, level=2
+        model, top_n=1, lexical=0.25, level=2
     ).postprocess_nodes(nodes, query_str="fox")
     for unsaved in (PalmetteEmbedding(model), PalmetteRerank(model)):
         with pytest.raises(ConfigError, match="save it"):

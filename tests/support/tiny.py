@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
-from palmette import Document, FakeEncoder, FusionModel, TaxonomyModel, TreeModel
+from palmette import Document, FakeEncoder, FieldsModel, FusionModel, PathsModel, TaxonomyModel, TreeModel, load_encoder
+from palmette.encoder import Encoder
+from support.tiny_encoder import save_tiny_encoder
 
 COLOURS = ("red", "green", "blue", "white", "black", "golden")
 ANIMALS = ("cat", "dog", "owl", "fox", "ant", "bee", "cow", "hen")
@@ -52,6 +58,53 @@ def train_taxonomy(**options: Any) -> TaxonomyModel:
 def taxonomy() -> TaxonomyModel:
     """One such model."""
     return train_taxonomy()
+
+
+@cache
+def learner() -> Encoder:
+    """A small transformer that knows these documents' words, for methods that train the encoder itself."""
+    folder = Path(mkdtemp(prefix="tiny-learner-")) / "model"
+    words = {word for document in documents() for word in re.findall(r"\w+", document.text.lower())}
+    save_tiny_encoder(folder, words=(*sorted(words), "where", "does", "live"), width=32)
+    return load_encoder(folder, device="cpu")
+
+
+def with_fields() -> list[Document]:
+    """The same documents with fields: a name, made of colour and animal, and the text."""
+    return [
+        replace(d, fields={"name": f"{d.metadata['colour']} {d.metadata['animal']}"}) for d in documents()
+    ]
+
+
+def train_fields(**options: Any) -> FieldsModel:
+    """An encoder of two fields, trained for a moment."""
+    asked = [(question, document) for (question, _), document in zip(pairs(), with_fields(), strict=True)]
+    settings: dict[str, Any] = {
+        "fields": ["name", "text"],
+        "steps": 60,
+        "batch_size": 16,
+        "learning_rate": 3e-3,
+        "progress": False,
+    } | options
+    return FieldsModel.fit(asked, encoder=learner(), **settings)
+
+
+@cache
+def fields() -> FieldsModel:
+    """One such model."""
+    return train_fields()
+
+
+def train_paths(**options: Any) -> PathsModel:
+    """Eight leaves over a fake encoder."""
+    settings: dict[str, Any] = {"branches": 8, "steps": 20, "batch_size": 16, "progress": False} | options
+    return PathsModel.fit(pairs(), encoder=FakeEncoder(48), **settings)
+
+
+@cache
+def paths() -> PathsModel:
+    """One such model."""
+    return train_paths()
 
 
 @cache

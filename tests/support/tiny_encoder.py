@@ -20,13 +20,14 @@ def save_tiny_encoder(
     family: str = "bert",
     pooling: str = "mean",
     words: tuple[str, ...] = (),
+    width: int = 16,
 ) -> Path:
-    """Write the model to ``folder``: 2 layers of width 16, unit length.
+    """Write the model to ``folder``: 2 layers, vectors of unit length.
 
     ``dense`` projects the result; with ``router``, queries take another pooling than documents. Given ``words``, it
     knows those and any other by its letters.
     """
-    how = (dense, router, family, pooling, words)
+    how = (dense, router, family, pooling, words, width)
     shutil.copytree(_build(tuple(sorted((prompts or {}).items())), *how), folder)
     return folder
 
@@ -39,6 +40,7 @@ def _build(
     family: str,
     pooling: str,
     words: tuple[str, ...],
+    width: int,
 ) -> Path:
     import torch
     from sentence_transformers import SentenceTransformer
@@ -61,7 +63,7 @@ def _build(
             family,
             vocab_size=len(vocabulary),
             pad_token_id=pad,
-            hidden_size=16,
+            hidden_size=width,
             num_hidden_layers=2,
             num_attention_heads=2,
             intermediate_size=32,
@@ -70,11 +72,11 @@ def _build(
         )
         AutoModel.from_config(config).save_pretrained(raw)
         BertTokenizerFast(vocab=str(raw / "vocab.txt"), model_max_length=64).save_pretrained(raw)
-        body = [modules.Transformer(str(raw)), modules.Pooling(16, pooling)]
+        body = [modules.Transformer(str(raw)), modules.Pooling(width, pooling)]
         if router:
-            other = [modules.Transformer(str(raw)), modules.Pooling(16, "max")]
+            other = [modules.Transformer(str(raw)), modules.Pooling(width, "max")]
             body = [modules.Router.for_query_document(query_modules=other, document_modules=body)]
-        body += [modules.Dense(16, dense)] if dense else []
+        body += [modules.Dense(width, dense)] if dense else []
         model = SentenceTransformer(modules=[*body, modules.Normalize()], device="cpu", prompts=dict(prompts))
     model.save_pretrained(str(folder / "model"), create_model_card=False)
     return folder / "model"

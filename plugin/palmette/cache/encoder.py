@@ -37,6 +37,8 @@ class CachedEncoder(Encoder):
     def forward(  # noqa: D102
         self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
     ) -> States:
+        if depth is None:
+            return self.encoder.forward(texts, kind, outputs)
         return self.encoder.forward(texts, kind, outputs, depth)
 
     def copies(self, count: int) -> Copies | None:  # noqa: D102

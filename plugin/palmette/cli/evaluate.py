@@ -15,6 +15,7 @@ TAKES_OPTIONS = True
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments."""
+    command.usage = "palmette evaluate CKPT DATA [options]"
     command.add_argument("checkpoint", help="checkpoint folder or Hub repository")
     command.add_argument("data", help="BEIR folder, or a JSONL of pairs")
     command.add_argument("--split", default="test", help="which judgements")

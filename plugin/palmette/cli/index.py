@@ -13,6 +13,7 @@ from palmette.cli.parser import example
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments."""
+    command.usage = "palmette index CKPT DOCUMENTS --out DIR [options]"
     command.add_argument("checkpoint", help="checkpoint folder or Hub repository")
     command.add_argument(
         "documents", help="JSONL of documents, a BEIR folder, or a folder of .md and .txt files"

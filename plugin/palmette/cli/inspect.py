@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments."""
+    command.usage = "palmette inspect CKPT_OR_INDEX [options]"
     command.add_argument("what", help="checkpoint folder, Hub repository or index folder")
     command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
     command.add_argument("--json", action="store_true", help="print JSON")
@@ -59,7 +60,8 @@ def run(args: argparse.Namespace) -> None:
         _show({"model": _facts(load_model(args.what, revision=args.revision, device="cpu"))}, args.json)
         return
     with Index.open(folder, device="cpu") as index:
-        facts: dict[str, Any] = {"index": dataclasses.asdict(index.stats()), "model": _facts(index.model)}
+        facts: dict[str, Any] = {"index": dataclasses.asdict(index.stats()) | index.survey()}
+        facts["model"] = _facts(index.model)
         if not (args.html or args.serve):
             _show(facts, args.json)
             return

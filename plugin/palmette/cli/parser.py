@@ -58,7 +58,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     chosen = next((word for word in given if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(
-            name, help=summary, description=summary.capitalize() + ".", formatter_class=_Help
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=_Help
         )
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         if name == chosen:

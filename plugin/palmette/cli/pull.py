@@ -11,6 +11,7 @@ from palmette.cli.parser import example
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments."""
+    command.usage = "palmette pull REPO [options]"
     command.add_argument("repo", help="Hub repository, such as me/ckpt")
     command.add_argument(
         "--revision", help="branch, tag or commit; pin a commit to be sure of the same weights"

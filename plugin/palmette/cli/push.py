@@ -11,6 +11,7 @@ from palmette.cli.parser import example
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments."""
+    command.usage = "palmette push CKPT REPO [options]"
     command.add_argument("checkpoint", type=Path, help="checkpoint folder")
     command.add_argument("repo", help="Hub repository, such as me/ckpt; made when it is not there")
     command.add_argument("--private", action="store_true", help="make the repository private")

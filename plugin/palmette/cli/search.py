@@ -15,6 +15,7 @@ TAKES_OPTIONS = True
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments."""
+    command.usage = "palmette search INDEX QUERY ... [options]"
     command.add_argument("index", help="index folder")
     command.add_argument("query", nargs="+", help="one query, or several")
     command.add_argument("-k", type=int, default=5, help="how many documents")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments; those of the method and the loop come from their configs."""
+    command.usage = "palmette train METHOD DATA --out CKPT [options]"
     from palmette.model import DEFAULT_ENCODER
     from palmette.registry import model_class, names
     from palmette.training import TrainingConfig
@@ -48,12 +49,23 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
         loop = model_class(method).training_class
         _options(command.add_argument_group(f"{method} options"), model_class(method).config_class)
     _options(command.add_argument_group("training options"), loop)
+    if method is None and {"-h", "--help"} & set(given):
+        command.description = f"{command.description}\n\nmethods:\n{_methods()}"
     example(
         command,
         "palmette train tree docs.jsonl --out ckpt\n"
+        "palmette train tree --help                                     the options of a method\n"
         "palmette train tree squad/ --out ckpt --depth 10 --steps 2000 --encoder BAAI/bge-small-en-v1.5\n"
         "palmette train tree squad/ --out ckpt --resume",
     )
+
+
+def _methods() -> str:
+    """What there is, in a line each: the first sentence of each class."""
+    from palmette.registry import model_class, names
+
+    lines = ((name, (model_class(name).__doc__ or "").partition("\n")[0]) for name in names())
+    return "\n".join(f"  {name.ljust(10)}{line.partition('. ')[0].rstrip('.')}" for name, line in lines)
 
 
 def _help(config: type[Config]) -> dict[str, str]:
@@ -66,6 +78,10 @@ def _help(config: type[Config]) -> dict[str, str]:
     return {name: re.sub(r"\s+", " ", words).replace("%", "%%").replace("``", "") for name, words in found}
 
 
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
 def _options(group: Any, config: type[Config]) -> None:
     hints, help_of = typing.get_type_hints(config), _help(config)
     for item in dataclasses.fields(config):
@@ -75,6 +91,8 @@ def _options(group: Any, config: type[Config]) -> None:
         members = [arg for arg in typing.get_args(hint) if arg is not type(None)]
         literal = typing.get_origin(hint) is typing.Literal
         kind = {"choices": members} if literal else {"type": members[0] if members else hint}
+        if typing.get_origin(hint) is tuple:
+            kind = {"type": _listed, "metavar": "A,B"}
         flag = "--" + item.name.replace("_", "-")
         group.add_argument(flag, default=item.default, help=help_of.get(item.name, ""), **kind)
 
@@ -135,6 +153,5 @@ def _report(args: argparse.Namespace, model: Model, path: Path) -> None:
     print(
         f"{args.method} trained on {record.pairs} pairs of {record.data} in {record.seconds:.0f} s{reached}"
     )
-    print(
-        f"checkpoint: {path}\nnext: palmette index {shlex.quote(str(path))} {shlex.quote(args.data)} --out my-index"
-    )
+    documents = "DOCUMENTS" if Path(args.data).is_file() and record.labelled else shlex.quote(args.data)
+    print(f"checkpoint: {path}\nnext: palmette index {shlex.quote(str(path))} {documents} --out my-index")

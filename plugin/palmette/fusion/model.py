@@ -157,10 +157,20 @@ class FusionModel(Model):
             raise ConfigError("these models read different encoders: search with the text itself")
         return together([member.encode_embeddings(vectors) for member in self.members])
 
+    def planned(self, view: View, queries: Queries, k: int, options: FusionSearch) -> Queries:
+        """By each member."""
+        return together(
+            [
+                member.planned(MemberView(view, place), of_member(queries, place), k, member.options({}))
+                for place, member in enumerate(self.members)
+            ]
+        )
+
     def search(self, view: View, queries: Queries, k: int, options: FusionSearch) -> Found:
         """Exact, as each member is."""
         ranks = self.config.rule == "ranks"
         depth = min(max(k, options.window or WINDOW), len(view)) if ranks else first_depth(k, len(view))
+        queries = self.planned(view, queries, k, options)
         views = [MemberView(view, place) for place in range(len(self.members))]
         asked = [of_member(queries, place) for place in range(len(self.members))]
         first = [
@@ -231,7 +241,7 @@ class FusionModel(Model):
                 of_member(query, place),
                 of_member(arrays, place),
                 member.options({}),
-                of_member(evidence, place),
+                {**of_member(evidence, place), "document": evidence.get("document")},
             )
             name = f"{place}:{member.method}"
             parts += [Part(f"{name} {part.name}", factor * part.value, part.detail) for part in own.parts]

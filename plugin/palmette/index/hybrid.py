@@ -85,6 +85,7 @@ def hybrid_search(
 ) -> Hybrid:
     """The ``k`` best documents by method and words together; the method decides what can be found at all."""
     depth = first_depth(k, len(view))
+    queries = model.planned(view, queries, k, options)
     found = model.search(view, queries, depth, options)
     rows: list[tuple[Keys, Floats, dict[str, NDArray[np.generic]]]] = []
     words = []

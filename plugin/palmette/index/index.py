@@ -343,6 +343,11 @@ class Index:
             reclaimable=held.reclaimable,
         )
 
+    def survey(self) -> dict[str, Any]:
+        """How the documents fit the model's structure, where that can be said: how full its leaves are."""
+        with self.backend.read() as view:
+            return self.model.survey(view)
+
     def verify(self) -> None:
         """Check every file against its checksum; raises CorruptIndexError."""
         self.backend.verify()

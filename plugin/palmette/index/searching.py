@@ -164,7 +164,8 @@ class _Why:
     def explain(self, view: View) -> Explanation:
         model, options = self.question.model, self.question.options
         arrays = {spec.name: view.array(spec.name, [self.key]) for spec in model.arrays()}
-        own = model.explain(self.query, arrays, options, self.evidence)
+        evidence = {**self.evidence, "document": view.documents([self.key])[0]}
+        own = model.explain(self.query, arrays, options, evidence)
         if self.words is None or self.question.mix is None:
             return own
         return mixed(own, self.words.words, self.words.parts[0].tolist(), self.question.mix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -78,6 +79,13 @@ def _encode_ahead(
     return _Encoded({document.key: row for row, document in enumerate(fresh)}, arrays)
 
 
+def _look_after(model: Model, backend: Backend) -> None:
+    """Say so when the documents no longer suit the model."""
+    with backend.read() as view:
+        if warning := model.warning(view):
+            warnings.warn(f"{backend.stats().location}: {warning}", stacklevel=4)
+
+
 def write(
     model: Model,
     backend: Backend,
@@ -102,6 +110,8 @@ def write(
         quiet = False if ahead.rows else progress  # the bar was shown while encoding ahead
         for batch in _batches(fresh, batch_size, quiet):
             writer.put(batch, ahead.of(batch) or model.encode_documents(batch))
+    if fresh:
+        _look_after(model, backend)
     return Changes(
         added=[id for id in latest if id not in held],
         updated=[id for id in latest if id in changed],

@@ -67,11 +67,13 @@ def _compiled() -> _Loops:
     """Numba is imported, and all are compiled (or read from its cache), on first use."""
     import numba as nb
 
+    types: Any = nb.types
+
     def vector(kind: Any) -> Any:
-        return nb.types.Array(kind, 1, "C", readonly=True)
+        return types.Array(kind, 1, "C", readonly=True)
 
     rows, counts, floats, mask = map(vector, (nb.int32, nb.uint8, nb.float32, nb.boolean))
-    some, one = nb.types.Tuple((nb.int32[::1], nb.float32[::1])), nb.float32
+    some, one = types.Tuple((nb.int32[::1], nb.float32[::1])), nb.float32
 
     def made(loop: Any, gives: Any, *takes: Any) -> Any:
         try:

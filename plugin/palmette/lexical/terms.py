@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 
 from palmette.errors import CheckpointError
 
-__all__ = ["Terms", "check_terms", "log_odds", "merged", "occurrences", "strongest", "terms_from_json", "terms_to_json"]
+__all__ = [
+    "Terms",
+    "check_terms",
+    "log_odds",
+    "merged",
+    "occurrences",
+    "strongest",
+    "terms_from_json",
+    "terms_to_json",
+]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

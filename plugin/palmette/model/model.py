@@ -47,12 +47,13 @@ from palmette.hub import (
     render_card,
     save_checkpoint,
 )
-from palmette.lexical.mix import Lexical, Mix, options_key
+from palmette.lexical.mix import Lexical, Mix, check_lexical, options_key
+from palmette.lexical.tokens import LANGUAGE, check_language
 from palmette.model.fitting import fit
 from palmette.model.loading import load
+from palmette.model.scoring import scores_of
 from palmette.record import Record
 from palmette.report import SHOWN, Report
-from palmette.search.arrays import ArrayView
 from palmette.search.probe import ArraySpec, Floats, Found
 from palmette.training import Task, Trained, TrainingConfig, train
 from palmette.types import Document, Explanation
@@ -148,10 +149,7 @@ class Model(ABC):
         )
 
     def planned(self, view: View, queries: Queries, k: int, options: Any) -> Queries:
-        """The query arrays with what the view as a whole decides, so that searches of parts of it agree.
-
-        Planning what is planned changes nothing; ``search`` plans what is not.
-        """
+        """With what the whole view decides, so that searches of parts of it agree; planning twice changes nothing."""
         return queries
 
     @abstractmethod
@@ -168,7 +166,7 @@ class Model(ABC):
     ) -> Explanation:
         """Why a document (its arrays, one row each) scores what it does for one query (one row each).
 
-        ``evidence`` is what the search remembered of this hit; empty where a document is explained without one.
+        ``evidence`` is what the search remembered of this hit, if there was one, and the ``document`` itself.
         """
 
     def additive(self, options: Any) -> bool:
@@ -365,22 +363,22 @@ class Model(ABC):
         weight = own if lexical == "auto" else lexical
         return (learned or Mix()).replace(weight=weight) if weight else None
 
-    def score(self, query: str, documents: Sequence[Document], **options: Any) -> list[float]:
+    def score(
+        self,
+        query: str,
+        documents: Sequence[Document],
+        *,
+        lexical: Lexical = 0.0,
+        language: str | None = LANGUAGE,
+        **options: Any,
+    ) -> list[float]:
         """The score of each document for a query, in the order given: reranking without an index.
 
-        Documents of one content are encoded once: in two places of a batch their last bits could differ.
+        ``lexical`` mixes words in, as in a search, but what is rare is then told by these documents alone: scores are
+        to be compared with each other only. ``language`` is whose word endings are cut off.
         """
-        chosen = self.options(options)
-        if not documents:
-            return []
-        contents = [(document.text, repr(document.fields)) for document in documents]
-        distinct = dict(zip(contents, documents, strict=True))
-        view = ArrayView(self.encode_documents(list(distinct.values())))
-        found = self.search(view, self.encode_queries([query], chosen), len(distinct), chosen)
-        scores = np.full(len(distinct), -np.inf, np.float32)
-        scores[found.keys[0]] = found.scores[0]
-        listed = dict(zip(distinct, scores.tolist(), strict=True))
-        return [listed[content] for content in contents]
+        chosen, weight = self.options(options), check_lexical(lexical)
+        return scores_of(self, query, documents, chosen, self.mix(chosen, weight), check_language(language))
 
     def __repr__(self) -> str:
         where = f" from {self.origin}" if self.origin else ""

@@ -20,6 +20,9 @@ from palmette.types import Document
 
 __all__ = ["Asked", "ReadingData", "load_reading", "occurrences"]
 
+CUT = 1.0
+"""Share of self-made queries cut out of their documents: what answers them must not be their own words."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -27,19 +30,25 @@ class Asked:
 
     Attributes:
         question: The text.
-        answers: The accepted answers; none where no passage has one.
+        answers: The accepted answers; ``()`` where no passage has one, ``None`` where it is only known which passages
+            answer.
         passages: Rows of the passages that it was asked about.
         starts: Where known, the characters at which an answer starts: (answer, passage) → start.
     """
 
     question: str
-    answers: tuple[str, ...] = ()
+    answers: tuple[str, ...] | None = None
     passages: tuple[int, ...] = ()
     starts: Mapping[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
 
+    @property
+    def answered(self) -> bool:
+        """Whether its passages have an answer."""
+        return self.answers != ()
+
     def spans(self, row: int, text: str) -> list[tuple[int, int]]:
         """The characters of the answers in one of its passages."""
-        if row not in self.passages:
+        if row not in self.passages or self.answers is None:
             return []
         found = []
         for answer in self.answers:
@@ -122,7 +131,7 @@ def load_reading(data: Any, *, seed: int = 0) -> ReadingData:
             first = next(records, None)
             if first is not None and _is_reading(first[1]):
                 return from_records(chain([first], records), name).with_dev(seed=seed)
-        loaded = load_data(data, seed=seed)
+        loaded = load_data(data, seed=seed, cut=CUT)
         answers = _answers_of(path) if path.is_dir() else {}
         return from_retrieval(loaded, answers).with_dev(seed=seed)
     if isinstance(data, RetrievalData):
@@ -134,7 +143,7 @@ def load_reading(data: Any, *, seed: int = 0) -> ReadingData:
         return from_records(((f"question {n}", value) for n, value in enumerate(rest)), "questions").with_dev(
             seed=seed
         )
-    return from_retrieval(load_data(rest, seed=seed), {}).with_dev(seed=seed)
+    return from_retrieval(load_data(rest, seed=seed, cut=CUT), {}).with_dev(seed=seed)
 
 
 def _is_reading(record: object) -> bool:
@@ -222,16 +231,21 @@ def _answers_of(folder: Path) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def from_retrieval(data: RetrievalData, answers: Mapping[str, Sequence[str]]) -> ReadingData:
-    """From judged queries, and the answers of those that have any."""
+def from_retrieval(data: RetrievalData, answers: Mapping[str, tuple[str, ...]]) -> ReadingData:
+    """From judged queries, and the answers of those that have any.
+
+    A query that was made of its document's words is asked about what remains of it.
+    """
+    rest = {query: len(data.corpus) + row for row, query in enumerate(data.remainders)}
+    remains = [Document(f"{query} (rest)", text) for query, text in data.remainders.items()]
     splits: dict[str, list[Asked]] = {}
     for split, judged in data.qrels.items():
         splits[split] = [
             Asked(
                 data.queries[query],
-                tuple(answers.get(query, ())),
-                tuple(data.rows[id] for id, grade in grades.items() if grade > 0),
+                answers.get(query),
+                tuple(rest.get(query, data.rows[id]) for id, grade in grades.items() if grade > 0),
             )
             for query, grades in judged.items()
         ]
-    return ReadingData(data.name, data.corpus, splits, data.labelled)
+    return ReadingData(data.name, [*data.corpus, *remains], splits, data.labelled)

@@ -6,24 +6,41 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from palmette.answers import exact_match, f1
-from palmette.reader.lessons import Lessons
+from palmette.answers import exact_match, f1, holds_answer
+from palmette.reader.answer import Answer
+from palmette.reader.lessons import Exam, Lessons
 from palmette.reader.reading import Candidates, answer_of
 
-__all__ = ["best_threshold", "examine"]
+__all__ = ["accuracy_of", "best_threshold", "examine", "f1_of"]
 
 Reads = Callable[[Sequence[str], Sequence[Sequence[str]]], list[Candidates]]
+Credit = Callable[[Answer, Exam], dict[str, float]]
+"""What an answer to an answerable question is worth, the measure to judge by first."""
+
+
+def f1_of(answer: Answer, exam: Exam) -> dict[str, float]:
+    """F1 and exact match, of a short answer."""
+    accepted = exam.asked.answers or ()
+    return {"f1": f1(answer.text, accepted), "em": exact_match(answer.text, accepted)}
+
+
+def accuracy_of(answer: Answer, exam: Exam) -> dict[str, float]:
+    """Whether a sentence holds an accepted answer or, where none are known, is of a passage that answers."""
+    if exam.asked.answers is not None:
+        return {"accuracy": float(holds_answer(answer.text, exam.asked.answers))}
+    right = any(exam.rows[support.passage] in exam.asked.passages for support in answer.supports[:1])
+    return {"accuracy": float(right)}
 
 
 def best_threshold(
     there: Sequence[float], said: Sequence[float], silent: Sequence[float]
 ) -> tuple[float, float]:
-    """The threshold that gives the highest mean F1, and that mean.
+    """The threshold that gives the highest mean credit, and that mean.
 
     Args:
         there: Of each question, the probability that there is an answer.
-        said: F1 if the best answer is given.
-        silent: F1 if none is.
+        said: The credit if the best answer is given.
+        silent: The credit if none is.
     """
     order = np.argsort(-np.asarray(there), kind="stable")
     gain = np.asarray(said, np.float64)[order] - np.asarray(silent, np.float64)[order]
@@ -36,30 +53,28 @@ def best_threshold(
     return float((bounds[best] + bounds[best + 1]) / 2), float(means[best] / max(1, len(order)))
 
 
-def examine(lessons: Lessons, reads: Reads) -> dict[str, float]:
-    """F1 over all held-out questions, the threshold that gives it, and exact match and F1 of those with an answer.
+def examine(lessons: Lessons, reads: Reads, credit: Credit) -> dict[str, float]:
+    """The mean credit over all held-out questions, the threshold that gives it, and the means of those with an answer.
 
-    Where a passage withheld leaves a question without an answer, giving none is right.
+    Where no passage has an answer, giving none is right, and all else is wrong.
     """
     if not lessons.dev:
         return {}
     found = reads(
         [exam.asked.question for exam in lessons.dev], [lessons.texts(exam.rows) for exam in lessons.dev]
     )
-    there, said, silent, exact = [], [], [], []
+    there, said, worth = [], [], []
     for exam, candidates in zip(lessons.dev, found, strict=True):
         passages = [lessons.data.passages[row] for row in exam.rows]
         answer = answer_of(exam.asked.question, candidates, passages, 0.0)
         there.append(1 - candidates.none)
-        said.append(f1(answer.text, exam.answers))
-        silent.append(f1("", exam.answers))
-        exact.append(exact_match(answer.text, exam.answers))
-    asked = np.array([bool(exam.answers) for exam in lessons.dev])
-    threshold, reached = best_threshold(there, said, silent)
-    metrics = {"f1": reached, "threshold": threshold}
-    if asked.any():
-        metrics |= {
-            "f1 answered": float(np.mean(np.array(said)[asked])),
-            "em answered": float(np.mean(np.array(exact)[asked])),
-        }
-    return metrics
+        value = credit(answer, exam)
+        said.append(next(iter(value.values())) if exam.answered else float(not answer))
+        if exam.answered:
+            worth.append(value)
+        first = next(iter(value))
+    threshold, reached = best_threshold(there, said, [float(not exam.answered) for exam in lessons.dev])
+    means = {
+        f"{name} answered": float(np.mean([value[name] for value in worth])) for name in (worth or [{}])[0]
+    }
+    return {first: reached, "threshold": threshold, **means}

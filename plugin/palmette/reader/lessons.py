@@ -25,11 +25,11 @@ EXAM_PASSAGES, ABSENT = 3, 0.3
 
 
 class Exam(NamedTuple):
-    """A held-out question, the rows of the passages it is read in, and the answers accepted there."""
+    """A held-out question, the rows of the passages it is read in, and whether those have an answer."""
 
     asked: Asked
     rows: Sequence[int]
-    answers: Sequence[str]
+    answered: bool
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Lessons:
         """Find other passages for every question."""
         how: Any = {"encoder": encoder, "cache": cache, "progress": progress}
         train = data.split("train")
-        wrong = others(data, train, count=4 * (config.passages - 1) + 2, **how)
+        count = 4 * (config.passages - 1) + 2 if config.passages > 1 or config.absent else 0
+        wrong = others(data, train, count=count, **how)
         return cls(data, train, wrong, exams(data, absent=ABSENT, seed=seed, **how))
 
     def texts(self, rows: Sequence[int]) -> list[str]:
@@ -94,7 +95,7 @@ def others(
         wrong = (
             row
             for row in ranked
-            if row not in asked.passages and not holds_answer(contents[row], asked.answers)
+            if row not in asked.passages and not holds_answer(contents[row], asked.answers or ())
         )
         found.append([row for row, _ in zip(wrong, range(count), strict=False)])
     return found
@@ -114,13 +115,13 @@ def exams(
     draw = np.random.default_rng(seed)
     chosen = [held[at] for at in sorted(draw.permutation(len(held))[:EXAMS].tolist())]
     made = []
-    if any(not asked.answers for asked in held):
+    if not all(asked.answered for asked in held):
         absent = 0.0  # there are questions enough without an answer
     found = others(data, chosen, count=EXAM_PASSAGES, encoder=encoder, cache=cache, progress=progress)
     for asked, wrong in zip(chosen, found, strict=True):
-        withheld = bool(wrong) and (not asked.passages or (bool(asked.answers) and draw.random() < absent))
+        withheld = bool(wrong) and (not asked.passages or (asked.answered and draw.random() < absent))
         own = [] if withheld else list(asked.passages[:1])
         rows = [*own, *wrong][:EXAM_PASSAGES]
         if rows:
-            made.append(Exam(asked, rows, () if withheld else asked.answers))
+            made.append(Exam(asked, rows, asked.answered and not withheld))
     return made

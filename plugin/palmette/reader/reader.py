@@ -30,6 +30,7 @@ from palmette.reader.config import ReaderConfig, ReaderOptions, ReaderTraining
 from palmette.reader.data import load_reading
 from palmette.reader.lessons import Lessons
 from palmette.reader.reading import Candidates, Reading, answer_of
+from palmette.reader.sentences import SentenceReading
 from palmette.reader.spans import SpanReading
 from palmette.record import Record
 from palmette.training import main_first, train
@@ -37,7 +38,7 @@ from palmette.types import Document, Hit
 
 __all__ = ["Reader"]
 
-UNITS: dict[str, type[Reading]] = {"span": SpanReading}
+UNITS: dict[str, type[Reading]] = {"sentence": SentenceReading, "span": SpanReading}
 """What finds each unit of answer."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.errors import InputError
-from palmette.reader.exam import examine
+from palmette.reader.exam import examine, f1_of
 from palmette.reader.lessons import Lessons
 from palmette.reader.module import SpanModule
-from palmette.reader.reading import TOKENS, read
+from palmette.reader.reading import TOKENS, Candidates, read
 from palmette.reader.scores import reading_loss, right_spans
 from palmette.reader.windows import Pairs, Window, batch_of, by_length
 
@@ -36,7 +37,7 @@ class SpanTask:
 
     @property
     def metric(self) -> str:
-        """F1 over all held-out questions, where "no answer" is right for those without one."""
+        """See :func:`f1_of`."""
         return "f1"
 
     def size(self) -> int:
@@ -79,9 +80,7 @@ class SpanTask:
         """Windows to read for one question, and the right spans in each; none where its answer is in no window."""
         asked, config = self.lessons.train[row], self.module.config
         others = list(self.lessons.others[row])
-        withheld = bool(others) and (
-            not asked.passages or (bool(asked.answers) and draw.random() < config.absent)
-        )
+        withheld = bool(others) and (not asked.passages or (asked.answered and draw.random() < config.absent))
         own = [] if withheld else [int(draw.choice(asked.passages))]
         drawn = draw.permutation(len(others))[: config.passages - len(own)]
         read = own + [others[at] for at in drawn]
@@ -95,7 +94,7 @@ class SpanTask:
                 for window in windows
                 if window.passage == place
             ]
-            if asked.answers and place < len(own):
+            if asked.answered and place < len(own):
                 choices = [choice for choice in choices if choice[1]]
                 if not choices:
                     return []
@@ -105,6 +104,8 @@ class SpanTask:
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """See :func:`examine`."""
-        return examine(
-            self.lessons, lambda questions, passages: read(self.module, self.pairs, questions, passages)
-        )
+
+        def reads(questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
+            return read(self.module, self.pairs, questions, passages)
+
+        return examine(self.lessons, reads, f1_of)

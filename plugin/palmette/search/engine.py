@@ -65,6 +65,7 @@ class Best:
         self.scores = np.empty(0, np.float32)
 
     def add(self, of: Rows, keys: Keys, scores: Floats) -> None:
+        """Take (query, key, score) of another block."""
         of, keys = np.concatenate([self.of, of]), np.concatenate([self.keys, keys])
         scores = np.concatenate([self.scores, scores])
         order = np.lexsort((keys, -scores, of))
@@ -72,5 +73,6 @@ class Best:
         self.of, self.keys, self.scores = of[order], keys[order], scores[order]
 
     def write(self, keys: Keys, scores: Floats) -> None:
+        """Fill in [Q, k] of each."""
         rank = rank_within(self.of)
         keys[self.of, rank], scores[self.of, rank] = self.keys, self.scores

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -217,7 +218,7 @@ def _scored(
             out,
         )
 
-    run_in_threads([partial(run, *span) for span in zip(bounds[:-1], bounds[1:], strict=True)])
+    run_in_threads([partial(run, *span) for span in pairwise(bounds)])
     return out, places
 
 

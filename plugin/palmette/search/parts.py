@@ -73,15 +73,14 @@ def rescored(places: Sequence[tuple[PartRows, Rows]], keys: Keys, parts: Parts, 
         parts: What to compare.
         k: How many to keep.
     """
-    scores = np.full(keys.size, -np.inf, np.float32)
-    which = np.zeros(keys.size, np.int64)
+    scores = np.full(keys.shape, -np.inf, np.float32)
+    which = np.zeros(keys.shape, np.int64)
     for part, at in places:
         assert part.rows is not None
-        scores[at], which[at] = _score(part, part.rows, at // keys.shape[1], parts)
-    scores, which = scores.reshape(keys.shape), which.reshape(keys.shape)
+        scores.flat[at], which.flat[at] = _score(part, part.rows, at // keys.shape[1], parts)
     order = np.lexsort((keys, -scores), axis=1)[:, :k]
-    ranked, chosen, said = (np.take_along_axis(a, order, 1) for a in (keys, scores, which))
-    return Found(ranked, chosen, evidence={PART: said})
+    ranked, chosen = np.take_along_axis(keys, order, 1), np.take_along_axis(scores, order, 1)
+    return Found(ranked, chosen, evidence={PART: np.take_along_axis(which, order, 1)})
 
 
 def best_parted(pieces: Sequence[PartRows], parts: Parts, k: int) -> Found:

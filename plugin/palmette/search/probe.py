@@ -11,7 +11,19 @@ from numpy.typing import NDArray
 
 from palmette.errors import InputError
 
-__all__ = ["ArraySpec", "Floats", "Found", "Keys", "Lists", "Metric", "Parts", "Probe", "Shared", "joined", "row_of"]
+__all__ = [
+    "ArraySpec",
+    "Floats",
+    "Found",
+    "Keys",
+    "Lists",
+    "Metric",
+    "Parts",
+    "Probe",
+    "Shared",
+    "joined",
+    "row_of",
+]
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
@@ -102,7 +114,9 @@ class Parts:
                 f"{self.queries.dtype} and {self.weights.shape} {self.weights.dtype}"
             )
         if not (self.weights >= 0).all() or not (self.weights > 0).any():
-            raise InputError(f"weights of parts must be at least 0, and one above it; got {self.weights.tolist()}")
+            raise InputError(
+                f"weights of parts must be at least 0, and one above it; got {self.weights.tolist()}"
+            )
 
 
 @dataclass(frozen=True)

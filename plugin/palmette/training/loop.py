@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 
 from palmette.errors import ConfigError, TrainingError
 from palmette.training.config import TrainingConfig
+from palmette.training.optimizer import AdamW
 from palmette.training.processes import processes
 from palmette.training.state import TrainingState, unwritable
 
@@ -112,7 +113,7 @@ class _Loop:
         self.device, self.main = self.processes.device, self.processes.rank == 0
         task.to(self.device)
         self.module = self.processes.prepare(task.module)
-        self.optimizer = torch.optim.AdamW(_groups(task.module, config), lr=config.learning_rate)
+        self.optimizer = AdamW(_groups(task.module, config), lr=config.learning_rate)
         self.state = TrainingState.fresh(task.module)
         self.store = output_dir if self.main else None
         # Reading a value off a GPU waits for it: losses stay there until a validation or a save.
@@ -151,7 +152,8 @@ class _Loop:
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         if config.clip:
-            self.processes.clip(self.module.parameters(), config.clip)
+            dense = [p for p in self.module.parameters() if p.grad is not None and not p.grad.is_sparse]
+            self.processes.clip(dense, config.clip)
         self.optimizer.step()
         self.running = value if self.running is None else 0.9 * self.running + 0.1 * value
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from llama_index.retrievers.palmette.embedding import PalmetteEmbedding
     from llama_index.retrievers.palmette.filters import palmette_filter
     from llama_index.retrievers.palmette.fusion import FusionRetriever
+    from llama_index.retrievers.palmette.multi_field import MultiFieldRetriever
     from llama_index.retrievers.palmette.nodes import ExplainedNode
+    from llama_index.retrievers.palmette.paths import PathRetriever
     from llama_index.retrievers.palmette.query import PalmetteQuery
     from llama_index.retrievers.palmette.rerank import PalmetteRerank
     from llama_index.retrievers.palmette.retriever import PalmetteRetriever
@@ -31,10 +33,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ExplainedNode",
     "FusionRetriever",
+    "MultiFieldRetriever",
     "PalmetteEmbedding",
     "PalmetteQuery",
     "PalmetteRerank",
     "PalmetteRetriever",
+    "PathRetriever",
     "TaxonomyRetriever",
     "TreeRetriever",
     "palmette_filter",
@@ -43,10 +47,12 @@ __all__ = [
 _HOME = {
     "ExplainedNode": "nodes",
     "FusionRetriever": "fusion",
+    "MultiFieldRetriever": "multi_field",
     "PalmetteEmbedding": "embedding",
     "PalmetteQuery": "query",
     "PalmetteRerank": "rerank",
     "PalmetteRetriever": "retriever",
+    "PathRetriever": "paths",
     "TaxonomyRetriever": "taxonomy",
     "TreeRetriever": "tree",
     "palmette_filter": "filters",

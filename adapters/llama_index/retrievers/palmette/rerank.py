@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
@@ -16,6 +16,8 @@ from llama_index_instrumentation import get_dispatcher
 from llama_index.retrievers.palmette.loading import loaded, reloadable, source
 from palmette.aio import in_thread
 from palmette.errors import ConfigError, InputError
+from palmette.lexical.mix import check_lexical
+from palmette.lexical.tokens import check_language
 from palmette.types import Document
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ dispatcher = get_dispatcher(__name__)
 
 
 class PalmetteRerank(BaseNodePostprocessor):
-    """Rescores retrieved nodes with a palmette model and keeps the best.
+    """Rescores retrieved nodes with a palmette model and the words they share with the query, and keeps the best.
 
     The nodes given stay as they are: results are fresh wrappers around them, of the same class.
 
@@ -36,12 +38,18 @@ class PalmetteRerank(BaseNodePostprocessor):
         top_n: How many nodes to keep.
         revision: Branch, tag or commit of a repository.
         model_options: More of :func:`palmette.load_model`: ``token``, ``device``, ``dtype``, ….
+        lexical: How much words count beside the method: 0 (not at all) … 1 (words alone), ``"auto"`` for what the
+            model has learned. Which words are rare is told by the nodes given, so scores are to be compared with each
+            other only; with 0 they are the method's, whatever is beside them.
+        language: Whose word endings are cut off; ``None`` for nobody's.
         callback_manager: LlamaIndex's callbacks; not pickled.
         search_options: Options of the model's method, such as ``level=6`` for a tree.
     """
 
     model_name: str = Field(description="The checkpoint.")
     top_n: int = Field(description="How many nodes to keep.")
+    lexical: float | Literal["auto"] = Field(default="auto", description="How much words count.")
+    language: str | None = Field(default="english", description="Whose word endings are cut off.")
     search_options: dict[str, Any] = Field(default_factory=dict, description="Options of the model's method.")
     _model: Any = PrivateAttr()
     _source: str | None = PrivateAttr()
@@ -53,6 +61,8 @@ class PalmetteRerank(BaseNodePostprocessor):
         top_n: int = 2,
         revision: str | None = None,
         model_options: dict[str, Any] | None = None,
+        lexical: float | Literal["auto"] = "auto",
+        language: str | None = "english",
         callback_manager: CallbackManager | None = None,
         **search_options: Any,
     ) -> None:
@@ -63,6 +73,8 @@ class PalmetteRerank(BaseNodePostprocessor):
         options: dict[str, Any] = dict(
             model_name=source(given, model) or model.fingerprint[:12],
             top_n=top_n,
+            lexical=check_lexical(lexical),
+            language=check_language(language),
             search_options=search_options,
             callback_manager=callback_manager or CallbackManager(),
         )
@@ -105,7 +117,8 @@ class PalmetteRerank(BaseNodePostprocessor):
         """Scores by place, without the blank texts, which no encoder takes: those come last."""
         filled = [place for place, text in enumerate(texts) if text.strip()]
         documents = [Document(text=texts[place]) for place in filled]
-        found = self._model.score(query, documents, **self.search_options) if documents else ()
+        how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
+        found = self._model.score(query, documents, **how) if documents else ()
         return dict(zip(filled, map(float, found), strict=True))
 
     async def _apostprocess_nodes(
@@ -114,7 +127,8 @@ class PalmetteRerank(BaseNodePostprocessor):
         return await in_thread(self._postprocess_nodes, nodes, query_bundle)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = {"top_n": self.top_n, **self.search_options}
+        words = {"lexical": self.lexical, "language": self.language}
+        options = {"top_n": self.top_n, **words, **self.search_options}
         return _again, (type(self), reloadable(self, self._source), self._model.revision, options)
 
 

@@ -124,18 +124,22 @@ class FieldsConfig(Config):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"fields: {name} must be above 0, got {getattr(self, name)!r}")
         if not any((self.aggregate_weight, self.fields_weight, self.best_weight)):
-            raise ConfigError("fields: give aggregate_weight, fields_weight or best_weight, or nothing is learned")
+            raise ConfigError(
+                "fields: give aggregate_weight, fields_weight or best_weight, or nothing is learned"
+            )
         if self.sees and self.attention != "triangular":
-            raise ConfigError(f"fields: sees says what attention={self.attention!r} says otherwise; give one of them")
+            raise ConfigError(
+                f"fields: sees says what attention={self.attention!r} says otherwise; give one of them"
+            )
         for item in self.budgets:
             name, _, tokens = item.partition("=")
             if not tokens.isdecimal() or not int(tokens):
                 raise ConfigError(f"fields: a budget is field=tokens, such as 'text=128'; got {item!r}")
-            if self.fields and name not in self.names:
-                raise ConfigError(f"fields: budgets name {name!r}; the fields are {', '.join(self.names)}")
+            if self.fields and name not in self.order:
+                raise ConfigError(f"fields: budgets name {name!r}; the fields are {', '.join(self.order)}")
 
     @property
-    def names(self) -> list[str]:
+    def order(self) -> list[str]:
         """The fields in their order."""
         return [item.partition("=")[0] for item in self.fields]
 
@@ -201,7 +205,9 @@ class FieldsSearch(Config):
             except ValueError:
                 good = False
             if not good:
-                raise ConfigError(f"a weight is field=number above 0, such as 'title=1.5'; got {item!r} ({name})")
+                raise ConfigError(
+                    f"a weight is field=number above 0, such as 'title=1.5'; got {item!r} ({name})"
+                )
 
     @property
     def field_weights(self) -> dict[str, float]:

@@ -31,7 +31,9 @@ Fields = Sequence[Sequence[int]]
 """Token ids of each field of a document."""
 
 
-def ancestors_of(names: Sequence[str], attention: Attention, sees: Mapping[str, Sequence[str]] | None) -> Tensor:
+def ancestors_of(
+    names: Sequence[str], attention: Attention, sees: Mapping[str, Sequence[str]] | None
+) -> Tensor:
     """Which field sees which, itself included: [F, F] bool, row f sees column g.
 
     Args:
@@ -48,7 +50,9 @@ def ancestors_of(names: Sequence[str], attention: Attention, sees: Mapping[str, 
     for name, seen in sees.items():
         for other in (name, *seen):
             if other not in names:
-                raise ConfigError(f"sees names the field {other!r}, which is not there; fields: {', '.join(names)}")
+                raise ConfigError(
+                    f"sees names the field {other!r}, which is not there; fields: {', '.join(names)}"
+                )
         table[names.index(name), [names.index(other) for other in seen]] = True
     for _ in names:
         table = (table.float() @ table.float()) > 0

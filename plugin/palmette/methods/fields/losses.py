@@ -29,12 +29,12 @@ def contrast(logits: Tensor, target: Tensor, known: Tensor) -> Tensor:
         known: [B, M] True for every document that answers a query: others than its own are left out.
 
     Returns:
-        [...] the mean over queries.
+        [..., B] for each query.
     """
     own = F.one_hot(target, logits.shape[-1]).bool()  # [B, M]
     left = logits.masked_fill(known & ~own, -torch.inf)
     picked = left.gather(-1, target.expand(left.shape[:-1])[..., None])[..., 0]  # [..., B]
-    return (left.logsumexp(-1) - picked).mean(-1)
+    return left.logsumexp(-1) - picked
 
 
 def diversity(logits: Tensor, target: Tensor) -> Tensor:
@@ -62,9 +62,10 @@ def losses(
         temperature: τ.
     """
     by_field = torch.einsum("bd,mfd->fbm", queries, fields) / temperature  # [F, B, M]
+    there = (fields[target] != 0).any(-1).T  # [F, B] whether the document of a query has that field, or earlier ones
     return Losses(
-        aggregate=contrast(queries @ aggregate.T / temperature, target, known),
-        fields=contrast(by_field, target, known).mean(),  # avg_f
-        best=contrast(by_field.amax(0), target, known),  # h_max: the best field of each query and document
+        aggregate=contrast(queries @ aggregate.T / temperature, target, known).mean(),
+        fields=(contrast(by_field, target, known) * there).sum() / there.sum().clamp(min=1),  # avg_f
+        best=contrast(by_field.amax(0), target, known).mean(),  # h_max: the best field of each query and document
         diversity=diversity(by_field, target),
     )

@@ -32,7 +32,7 @@ class Encoded(NamedTuple):
 
 
 def aggregated(fields: Tensor, weights: Tensor, *, unit: bool) -> Tensor:
-    """h = Σ_f w_f h_f: [B, F, d], [B, F] → [B, d], of unit length where similarities are cosines."""
+    """The sum h = Σ_f w_f h_f: [B, F, d], [B, F] → [B, d], of unit length where similarities are cosines."""
     sums = torch.einsum("bfd,bf->bd", fields, weights)
     return F.normalize(sums, dim=-1) if unit else sums
 
@@ -47,9 +47,10 @@ class FieldEncoder(nn.Module):
         super().__init__()
         self.config, self.backbone = config, backbone
         self.precision = precision
-        self.layout = Layout.of(ancestors_of(config.names, config.attention, config.seen))
+        self.ancestors = ancestors_of(config.order, config.attention, config.seen)
+        self.layout = Layout.of(self.ancestors)
         # K: begins at zero, with all fields counting alike.
-        self.weigh = nn.Linear(backbone.width, len(config.names))
+        self.weigh = nn.Linear(backbone.width, len(config.order))
         nn.init.zeros_(self.weigh.weight)
         nn.init.zeros_(self.weigh.bias)
 
@@ -84,13 +85,27 @@ class FieldEncoder(nn.Module):
         else:
             members = self.layout.members(batch.codes.to(states.device)).to(states.dtype)  # [B, F, T]
             pooled = members @ states / members.sum(-1, keepdim=True)
-        fields = self._finished(self.backbone.finish(pooled.flatten(0, 1)).float()).unflatten(0, (-1, count))
-        weights = self.weigh(states[:, 0]).float().softmax(-1)  # [B, F] softmax(K h_CLS)
+        flat = self._finished(self.backbone.finish(pooled.flatten(0, 1)).float())  # [B·F, d]
+        fields = flat.view(-1, count, flat.shape[-1])
+        there = self._told(batch.codes.to(states.device))  # [B, F]
+        fields = fields * there[..., None]
+        lowest = torch.finfo(torch.float32).min
+        weights = self.weigh(states[:, 0]).float().masked_fill(~there, lowest).softmax(-1)  # [B, F] softmax(K h_CLS)
         return Encoded(fields, weights, aggregated(fields, weights, unit=self.unit))
+
+    def _told(self, codes: Tensor) -> Tensor:
+        """Which fields have a word to see [B, F]; the vectors of others, before the first that is filled, are zero."""
+        count = self.layout.fields
+        asked = (codes == 2 * count + 1).any(1)  # [B]
+        filled = torch.stack([(codes == field).any(1) for field in range(count)], dim=1)  # [B, F]
+        seen = filled.float() @ self.ancestors.T.to(codes.device).float() > 0
+        return seen | asked[:, None]
 
     def _plain(self, queries: Sequence[Sequence[int]]) -> Encoded:
         """As the encoder reads texts: asymmetric, one vector, no tokens of fields."""
-        ids, there = self.backbone.padded([[self.backbone.cls, *words, self.backbone.sep] for words in queries])
+        ids, there = self.backbone.padded(
+            [[self.backbone.cls, *words, self.backbone.sep] for words in queries]
+        )
         vectors = self._finished(self.backbone.pool(self.backbone(ids, there), there).float())  # [B, d]
         return Encoded(vectors[:, None], vectors.new_ones(len(vectors), 1), vectors)
 

@@ -63,6 +63,8 @@ def by_words(data: RetrievalData) -> Ranks:
             with backend.write() as writer:
                 writer.put(data.corpus, {})
             with backend.read() as view:
-                return view.matching(texts, k).keys - view.keys()[0]
+                found = view.matching(texts, k).keys  # [Q, k]
+                rows: Rows = np.where(found >= 0, np.searchsorted(view.keys(), found), -1)
+                return rows
 
     return ranks

@@ -68,7 +68,11 @@ def _batches(module: FieldEncoder, texts: Sequence[Any]) -> list[NDArray[np.int6
 
 
 def encoded_documents(
-    module: FieldEncoder, documents: Sequence[Fields], *, progress: bool | None = False, label: str = "Encoding"
+    module: FieldEncoder,
+    documents: Sequence[Fields],
+    *,
+    progress: bool | None = False,
+    label: str = "Encoding",
 ) -> Arrays:
     """Token ids by field → vectors, without gradients, in the order given."""
     count, width, fields = len(documents), module.backbone.dimension, module.layout.fields

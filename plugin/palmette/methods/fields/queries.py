@@ -80,7 +80,9 @@ def _pair(fields: Fields, draw: random.Random) -> list[str]:
 
 
 def _attribute(fields: Fields, draw: random.Random) -> list[str]:
-    values = [_words(part.partition(": ")[2] or part) for text in fields.values() for part in _SPLIT.split(text)]
+    values = [
+        _words(part.partition(": ")[2] or part) for text in fields.values() for part in _SPLIT.split(text)
+    ]
     telling = [words for words in values if 0 < len(words) <= 3 and any(len(word) > 2 for word in words)]
     titles = _titles(fields)
     if len(telling) < 3 or not titles:
@@ -129,7 +131,9 @@ def with_field_queries(data: RetrievalData, reader: Reader, seed: int) -> Retrie
     for row in tqdm(chosen, desc="Making queries", unit="document", delay=2, leave=False, disable=None):
         document = documents[row]
         fields = dict(zip(reader.names, reader.read(document), strict=True))
-        for number, (kind, text) in enumerate(field_queries(fields, random.Random(f"{seed}:{document.key}"), each)):
+        for number, (kind, text) in enumerate(
+            field_queries(fields, random.Random(f"{seed}:{document.key}"), each)
+        ):
             key = f"{kind}-{number}-{document.key}"
             queries[key], qrels[key] = text, {document.key: 1}
     if not queries:

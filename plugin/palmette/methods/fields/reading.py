@@ -88,7 +88,9 @@ class Reader:
             names.setdefault("title")
         names[TEXT] = None
         reader = cls({name: name for name in names})
-        rows = np.array([[len(text.split()) for text in reader.read(document)] for document in sample])  # [n, F]
+        rows = np.array(
+            [[len(text.split()) for text in reader.read(document)] for document in sample]
+        )  # [n, F]
         there = (rows > 0).mean(axis=0)
         lengths = rows.sum(axis=0) / np.maximum((rows > 0).sum(axis=0), 1)
         kept = [at for at in np.argsort(lengths, kind="stable").tolist() if there[at] >= _RARE]
@@ -112,8 +114,12 @@ class Reader:
         return as_items(self.sources)
 
     def read(self, document: Document) -> list[str]:
-        """The text of each field; empty where the document has none."""
-        return [written(_value(document, source)) for source in self.sources.values()]
+        """The text of each field; empty where the document has none.
+
+        What has none of the fields at all, but a text, is read as its last field, which is the longest.
+        """
+        texts = [written(_value(document, source)) for source in self.sources.values()]
+        return texts if any(texts) else [*texts[:-1], document.content.strip()]
 
     def check(self, documents: Sequence[Document]) -> None:
         """Raise when a field is in none of many documents: its source is surely misspelt."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -12,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.losses import losses
 from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.negatives import HardNegativeSource, by_words, mined_from
@@ -62,7 +60,9 @@ class FieldsTask:
         documents = field_tokens(backbone, reader, data.corpus, config.limits, progress=progress)
         prompt = backbone.prompts.get("query", "")
         texts = [prompt + text for text in data.query_texts]
-        queries = Tokens.read(backbone, texts, config.query_tokens, progress=progress, label="Reading queries")
+        queries = Tokens.read(
+            backbone, texts, config.query_tokens, progress=progress, label="Reading queries"
+        )
         train = data.pairs("train")
         dev = HeldOut.of(data, seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
         # What remains of a document without its query is no document of fields: the whole one answers instead.
@@ -140,16 +140,19 @@ class FieldsTask:
         learning = self.module.training
         self.module.eval()
         every = np.arange(len(self.data.corpus))
-        show = {"progress": self.progress, "label": "Mining negatives"}
-        aggregate = torch.from_numpy(
-            encoded_documents(self.module, self.fields_of(every), **show).aggregate  # type: ignore[arg-type]
+        documents = encoded_documents(
+            self.module, self.fields_of(every), progress=self.progress, label="Mining negatives"
         )
+        aggregate = documents.aggregate
         asked = np.unique(self.query_rows)
 
         def ranks(texts: Sequence[str], k: int) -> Rows:
-            q = torch.from_numpy(encoded_queries(self.module, [self.queries[row] for row in asked.tolist()]))
-            k = min(k, len(aggregate))
-            return torch.cat([(part @ aggregate.T).topk(k).indices for part in q.split(256)]).numpy()
+            q = encoded_queries(self.module, [self.queries[row] for row in asked.tolist()])
+            parts = [
+                np.argpartition(-(q[at : at + 256] @ aggregate.T), min(k, len(every) - 1), axis=1)[:, :k]
+                for at in range(0, len(q), 256)
+            ]
+            return np.concatenate(parts)
 
         self.negatives.lists = mined_from(self.data, asked, ranks, self.module.config.mining_depth)
         self.module.train(learning)
@@ -164,7 +167,7 @@ class FieldsTask:
         best = np.einsum("qd,nfd->qnf", queries, documents.fields, optimize=True).max(-1)  # [Q, N]
         worst = np.partition(by_aggregate, -min(SHORTLIST, by_aggregate.shape[1]), axis=1)
         listed = by_aggregate >= worst[:, [-min(SHORTLIST, by_aggregate.shape[1])]]
-        scores = {}
+        scores: dict[str, float] = {}
         for name, table in (
             ("", np.where(listed, best, -np.inf)),
             (" by aggregate", by_aggregate),

@@ -9,7 +9,9 @@ from palmette.config import Config, check_range
 from palmette.errors import ConfigError
 from palmette.training import TrainingConfig, TrainingOptions
 
-__all__ = ["LayersConfig", "LayersOptions", "LayersSearch", "LayersTraining"]
+__all__ = ["LayersConfig", "LayersOptions", "LayersSearch", "LayersTraining", "Order"]
+
+Order = Literal["fused", "layer", "interleave"]
 
 
 class LayersOptions(TrainingOptions, total=False):
@@ -18,11 +20,12 @@ class LayersOptions(TrainingOptions, total=False):
     layers: tuple[int, ...] | None
     depth: int
     width: int | None
-    heads: int
+    heads: int | None
     dropout: float
-    pooling: Literal["mean", "cls"]
     start: Literal["encoder", "random"]
-    skip: Literal["outside", "inside"]
+    skip: Literal["inside", "outside"]
+    pooling: Literal["both", "mean", "cls"]
+    trains: Literal["heads", "all"]
     schedule: Literal["together", "one by one"]
     similarity: Literal["cosine", "inner_product"]
     multiplier: float
@@ -35,66 +38,97 @@ class LayersConfig(Config):
 
     Attributes:
         layers: The layers that ask, 1 for the first; ``None`` for all.
-        depth: Transformer layers in a retrieval network.
+        depth: Transformer layers in a retrieval network (copies: at most as many as the encoder has left).
         width: Their width; ``None`` for the encoder's.
-        heads: Their attention heads.
-        dropout: Inside them, while training.
-        pooling: What a network gives: the ``mean`` over its tokens, or what stands at ``cls``.
-        start: What a layer's query is before training: a linear map of its states that comes as near as can be to the
-            ``encoder``'s own query, to which the network adds what it learns; or what a ``random`` network gives.
-        skip: Whether a network's second skip connection goes ``outside`` the layer norm or ``inside``, as in BERT.
+        heads: Their attention heads; ``None`` for the encoder's, or one for 32 columns.
+        dropout: Inside them, while they are trained.
+        start: ``encoder`` begins as near to the encoder's own query as a layer can come: the networks are copies of its
+            last layers (of its width, with the skip ``inside``), or add what they learn to a linear map of the layer;
+            the last layer begins with the encoder's own query. ``random`` is the paper's.
+        skip: The second skip of a network's layers: ``inside`` the layer norm as in BERT, ``outside`` as in the paper.
+        pooling: What of a network's output becomes the query: the ``mean`` of its tokens, the one at ``cls`` (the paper's),
+            or a linear map of ``both``.
+        trains: The ``heads`` alone, the linear maps at the end, or ``all`` of the networks.
         schedule: Whether the networks are trained ``together`` or ``one by one``.
         similarity: ``cosine`` of query and document, or their ``inner_product``.
         multiplier: What similarities are multiplied by in the loss.
         negatives: Documents drawn at random for each step, besides those of the batch's other queries.
         states: Width of the encoder's states (filled in by ``fit``).
         vector: Width of its vectors (filled in by ``fit``).
+        last: Its number of layers (filled in by ``fit``).
+        copied: Whether the networks begin as copies (filled in by ``fit``).
     """
 
     layers: tuple[int, ...] | None = None
     depth: int = 2
-    width: int | None = 128
-    heads: int = 4
+    width: int | None = None
+    heads: int | None = None
     dropout: float = 0.1
-    pooling: Literal["mean", "cls"] = "mean"
     start: Literal["encoder", "random"] = "encoder"
-    skip: Literal["outside", "inside"] = "outside"
+    skip: Literal["inside", "outside"] = "inside"
+    pooling: Literal["both", "mean", "cls"] = "both"
+    trains: Literal["heads", "all"] = "heads"
     schedule: Literal["together", "one by one"] = "together"
     similarity: Literal["cosine", "inner_product"] = "cosine"
     multiplier: float = 20.0
     negatives: int = 1024
     states: int = field(default=0, metadata={"filled_in": True})
     vector: int = field(default=0, metadata={"filled_in": True})
+    last: int = field(default=0, metadata={"filled_in": True})
+    copied: bool = field(default=False, metadata={"filled_in": True})
 
     def check(self) -> None:
-        """Ranges, and heads that divide the width."""
+        """Ranges, heads that divide the width, layers that are there."""
         for name, low, high in (
             ("depth", 1, 24),
             ("width", 1, 8192),
             ("heads", 1, 256),
             ("dropout", 0, 0.9),
             ("negatives", 0, 1e6),
-            ("states", 0, float("inf")),
-            ("vector", 0, float("inf")),
         ):
             check_range("layers", name, getattr(self, name), low, high)
         if not 0 < self.multiplier < 1e6:
             raise ConfigError(f"layers: multiplier must be above 0, got {self.multiplier!r}")
         if self.layers is not None:
-            check_layers("layers", self.layers)
-        if (width := self.width or self.states) % self.heads:
-            raise ConfigError(f"layers: {self.heads} heads do not divide a width of {width}; change one")
+            check_layers("layers", self.layers, self.last or None)
+        if self.states and self.inner % (self.heads or 1):
+            raise ConfigError(
+                f"layers: {self.heads} heads do not divide a width of {self.inner}; change heads or width"
+            )
+        if self.start == "random" and self.trains == "heads":
+            raise ConfigError(
+                "layers: trains='heads' would leave random networks as they are; use trains='all'"
+            )
 
     @property
     def asking(self) -> tuple[int, ...]:
         """The layers that ask, once they are known."""
-        return self.layers or ()
+        return self.layers or tuple(range(1, self.last + 1))
+
+    @property
+    def inner(self) -> int:
+        """Width of the networks."""
+        return self.width or self.states
+
+    def kind(self, layer: int) -> Literal["own", "copy", "map", "random"]:
+        """What a layer's query begins as."""
+        if self.start == "random":
+            return "random"
+        if layer == self.last:
+            return "own"
+        return "copy" if self.copied else "map"
+
+    def layers_of(self, layer: int) -> int:
+        """Transformer layers of a layer's network: copies end where the encoder does."""
+        return min(self.depth, self.last - layer) if self.copied else self.depth
 
 
-def check_layers(owner: str, layers: tuple[int, ...]) -> None:
-    """At least one, each once, from 1 on, the first ones first."""
+def check_layers(owner: str, layers: tuple[int, ...], last: int | None = None) -> None:
+    """At least one, rising, and not beyond the last."""
     if not layers or min(layers) < 1 or list(layers) != sorted(set(layers)):
         raise ConfigError(f"{owner}: layers must be numbers from 1 on, rising, each once; got {layers!r}")
+    if last is not None and layers[-1] > last:
+        raise ConfigError(f"{owner}: layer {layers[-1]} is asked for, but the encoder has {last} layers")
 
 
 @dataclass(frozen=True)
@@ -102,8 +136,8 @@ class LayersTraining(TrainingConfig):
     """:class:`palmette.training.TrainingConfig` with what measured best for layers."""
 
     steps: int = 600
-    batch_size: int = 64
-    learning_rate: float = 3e-4
+    batch_size: int = 128
+    learning_rate: float = 1e-4
 
 
 @dataclass(frozen=True)
@@ -113,28 +147,32 @@ class LayersSearch(Config):
     Attributes:
         layers: Only the queries of these; the encoder stops at the last of them. ``None`` for all.
         order: How the documents of all layers become one list. ``fused``: by the weighted mean of their similarities;
-            ``layer``: each layer's share of ``k``, the first layer's first, as in the paper; ``interleave``: the same,
-            the best of each layer, then the second best of each, ….
-        budget: Shares of ``k`` by layer, in the layers' order; they are exact numbers where they add up to ``k``.
-            ``None`` for equal shares. Not with ``fused``.
+            ``layer``: each layer's share of ``k``, the first layer's first, as in the paper; ``interleave``: the same
+            documents, the best of each layer, then the second best of each, ….
+        budget: Shares of ``k`` by layer, in the layers' order: exact numbers where they add up to ``k``. ``None`` for
+            equal shares. Not with ``fused``.
     """
 
     layers: tuple[int, ...] | None = None
-    order: Literal["fused", "layer", "interleave"] = "fused"
+    order: Order = "fused"
     budget: tuple[int, ...] | None = None
 
     def check(self) -> None:
-        """Rising layers, and a budget that some layer has a share of."""
+        """Rising layers, and a budget of which each has its share."""
         if self.layers is not None:
             check_layers("layers search", self.layers)
         if self.budget is None:
             return
         if self.order == "fused":
             raise ConfigError(
-                f"layers search: order='fused' ranks all documents at once and takes no budget={self.budget!r}; "
+                f"layers search: order='fused' ranks all documents at once and has no use for budget={self.budget!r}; "
                 "use order='layer' or 'interleave'"
             )
         if min(self.budget, default=-1) < 0 or not sum(self.budget):
             raise ConfigError(
                 f"layers search: budget must be shares of 0 or more, not all 0; got {self.budget!r}"
+            )
+        if self.layers is not None and len(self.budget) != len(self.layers):
+            raise ConfigError(
+                f"layers search: budget {self.budget!r} needs a share for each of the layers {self.layers!r}"
             )

@@ -12,17 +12,23 @@ from palmette.methods.layers.config import LayersConfig
 
 __all__ = ["LayerQueries", "RNet", "RNetLayer", "summary"]
 
+EPSILON = 1e-12
+"""Of the layer norms, as in BERT."""
+
 
 class RNetLayer(nn.Module):
-    """A transformer layer with its second skip outside the norm: LN(W₂ σ(W₁ a)) + a, a = LN(x + attention(x))."""
+    """A transformer layer: LN(W₂ σ(W₁ a)) + a with the skip outside the norm, LN(W₂ σ(W₁ a) + a) with it inside.
+
+    In both, a = LN(x + attention(x)).
+    """
 
     def __init__(self, width: int, heads: int, dropout: float, skip: str) -> None:
         super().__init__()
         self.heads, self.outside = heads, skip == "outside"
-        self.asking, self.keys, self.values = (nn.Linear(width, width) for _ in range(3))
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attended = nn.Linear(width, width)
         self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.norms = nn.ModuleList([nn.LayerNorm(width, EPSILON) for _ in range(2)])
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -35,91 +41,119 @@ class RNetLayer(nn.Module):
     def _attention(self, x: Tensor, mask: Tensor) -> Tensor:
         q, k, v = (
             part(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for part in (self.asking, self.keys, self.values)
+            for part in (self.query, self.key, self.value)
         )  # [B, heads, T, w / heads]
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])
         out: Tensor = self.attended(mixed.transpose(1, 2).flatten(2))
         return out
 
 
-def mean(x: Tensor, mask: Tensor) -> Tensor:
-    """[B, T, w] → [B, w], over the tokens that are there."""
-    weights = mask.to(x.dtype)
-    return torch.einsum("btw,bt->bw", x, weights / weights.sum(1, keepdim=True))
-
-
-def summary(x: Tensor, mask: Tensor) -> Tensor:
-    """What a linear start reads of a layer: the mean of its tokens beside the first, [B, T, h] → [B, 2h]."""
-    return torch.cat([mean(x, mask), x[:, 0]], dim=1)
+def summary(x: Tensor, mask: Tensor, pooling: str = "both") -> Tensor:
+    """[B, T, w] → the mean of the tokens that are there [B, w], the first token [B, w], or both [B, 2w]."""
+    if pooling == "cls":
+        return x[:, 0]
+    there = mask.to(x.dtype)
+    mean = torch.einsum("btw,bt->bw", x, there / there.sum(1, keepdim=True))
+    return mean if pooling == "mean" else torch.cat([mean, x[:, 0]], dim=1)
 
 
 class RNet(nn.Module):
-    """One layer's states → its query.
+    """One layer's states → its query: a few transformer layers, and a head on their summary.
 
-    With ``start="encoder"`` the query is a map of the layer's summary, fixed before training, plus what the
-    transformer layers add to it, which is nothing at first. The last layer's map is the encoder's own query.
+    Where it has something to begin with (:meth:`LayersConfig.kind`), it adds to that: the encoder's ``own`` query, or a
+    ``map`` of the layer's states that was fitted before training.
     """
 
-    weight: Tensor
-    bias: Tensor
-
-    def __init__(self, config: LayersConfig) -> None:
+    def __init__(self, config: LayersConfig, layer: int) -> None:
         super().__init__()
-        width = config.width or config.states
-        self.pooling, self.anchored = config.pooling, config.start == "encoder"
+        self.kind, self.pooling = config.kind(layer), config.pooling
+        width, wide = config.inner, 2 if config.pooling == "both" else 1
+        heads = config.heads or max(1, width // 32)
         self.into = nn.Linear(config.states, width) if width != config.states else nn.Identity()
         self.layers = nn.ModuleList(
-            RNetLayer(width, config.heads, config.dropout, config.skip) for _ in range(config.depth)
+            RNetLayer(width, heads, config.dropout, config.skip) for _ in range(config.layers_of(layer))
         )
-        project = self.anchored or width != config.vector
-        self.out = nn.Linear(width, config.vector) if project else nn.Identity()
-        if self.anchored:
-            nn.init.zeros_(self.out.weight)
-            nn.init.zeros_(self.out.bias)
-            self.register_buffer("weight", torch.zeros(config.vector, 2 * config.states))  # [d, 2h]
-            self.register_buffer("bias", torch.zeros(config.vector))
+        plain = self.kind == "random" and wide * width == config.vector
+        self.head = nn.Identity() if plain else nn.Linear(wide * width, config.vector)
+        self.map = nn.Linear(wide * config.states, config.vector) if self.kind == "map" else None
+        if isinstance(self.head, nn.Linear) and self.kind in ("own", "map"):
+            nn.init.zeros_(self.head.weight)
+            nn.init.zeros_(self.head.bias)
 
-    def forward(self, x: Tensor, mask: Tensor, own: Tensor | None = None) -> Tensor:
-        """States [B, T, h] → [B, d]; ``own`` [B, d] is the encoder's query, where the layer is the last."""
+    def features(self, x: Tensor, mask: Tensor) -> Tensor:
+        """States [B, T, h], and where there is a token [B, T] → what the head reads, and the map [B, p]."""
         y = self.into(x)
         for layer in self.layers:
             y = layer(y, mask)
-        out: Tensor = self.out(y[:, 0] if self.pooling == "cls" else mean(y, mask))
-        if not self.anchored:
-            return out
-        return out + (F.linear(summary(x, mask), self.weight, self.bias) if own is None else own)
+        read = summary(y, mask, self.pooling)
+        return read if self.map is None else torch.cat([read, summary(x, mask, self.pooling)], dim=1)
 
-    @torch.no_grad()
-    def anchor(self, summaries: Tensor, targets: Tensor, ridge: float = 1.0) -> None:
-        """Set the map to the ridge regression of the encoder's queries [n, d] on summaries [n, 2h]."""
-        x, y = summaries.double(), targets.double()
-        center, middle = x.mean(0), y.mean(0)
-        x, y = x - center, y - middle
-        gram = x.T @ x
-        gram.diagonal().add_(ridge)
-        weight = torch.linalg.solve(gram, x.T @ y).T  # [d, 2h]
-        self.weight.copy_(weight)
-        self.bias.copy_(middle - weight @ center)
+    def query(self, features: Tensor, own: Tensor | None) -> Tensor:
+        """Features [B, p], and the encoder's own query [B, d] where the layer is its last → [B, d]."""
+        if self.kind == "own":
+            assert own is not None
+            return torch.add(own, self.head(features))
+        if self.map is None:
+            query: Tensor = self.head(features)
+            return query
+        wide = self.map.in_features
+        return torch.add(self.head(features[:, :-wide]), self.map(features[:, -wide:]))
 
 
 class LayerQueries(nn.Module):
-    """A retrieval network per layer, and how much each layer counts in a fused list."""
+    """A retrieval network per asking layer, and how much each counts in a fused list."""
+
+    shares: Tensor
 
     def __init__(self, config: LayersConfig) -> None:
         super().__init__()
         self.config = config
-        self.networks = nn.ModuleList(RNet(config) for _ in config.asking)
-        self.shares = nn.Parameter(torch.zeros(len(config.asking)))  # [L] logits
+        self.networks = nn.ModuleList(RNet(config, layer) for layer in config.asking)
+        self.register_buffer("shares", torch.full((len(config.asking),), 1 / len(config.asking)))  # [L]
+
+    def networks_of(self, layers: Sequence[int] | None) -> list[RNet]:
+        """The networks of some asking layers (all by default)."""
+        return [self.networks[self.config.asking.index(n)] for n in layers or self.config.asking]
+
+    def features(
+        self, states: Sequence[Tensor], mask: Tensor, layers: Sequence[int] | None = None
+    ) -> list[Tensor]:
+        """States [B, T, h] of some asking layers, where there is a token [B, T] → what their heads read."""
+        networks = self.networks_of(layers)
+        return [network.features(x, mask) for network, x in zip(networks, states, strict=True)]
 
     def forward(
-        self, layers: Sequence[Tensor], mask: Tensor, own: Tensor | None, asking: Sequence[int] | None = None
+        self,
+        inputs: Sequence[Tensor],
+        mask: Tensor | None,
+        own: Tensor | None,
+        layers: Sequence[int] | None = None,
     ) -> Tensor:
-        """States of the asking layers, [B, T, h] each → queries [B, L, d].
+        """Queries [B, L, d] of some asking layers.
 
         Args:
-            layers: One for each of ``asking``.
+            inputs: For each its states [B, T, h]; or its features [B, p], where there is no mask.
             mask: [B, T] where there is a token.
-            own: [B, d] the encoder's query, for the layer that is its last.
-            asking: Places among the trained layers; ``None`` for all.
+            own: [B, d] the encoder's queries, where its last layer is among them.
+            layers: Their numbers; ``None`` for all.
         """
-        raise NotImplementedError
+        read = list(inputs) if mask is None else self.features(inputs, mask, layers)
+        queries = [
+            network.query(x, own) for network, x in zip(self.networks_of(layers), read, strict=True)
+        ]
+        return self.finish(torch.stack(queries, dim=1))
+
+    def weights(self, layers: Sequence[int] | None = None) -> Tensor:
+        """How much each of some layers counts in a fused list, 1 in all: [L]."""
+        places = [self.config.asking.index(layer) for layer in layers or self.config.asking]
+        chosen = self.shares[places]
+        total = chosen.sum()
+        return chosen / total if total > 0 else torch.full_like(chosen, 1 / len(places))
+
+    def fused(self, queries: Tensor, layers: Sequence[int] | None = None) -> Tensor:
+        """The query whose similarity is the weighted mean of the layers': [B, L, d] → [B, d]."""
+        return torch.einsum("bld,l->bd", queries, self.weights(layers).to(queries.dtype))
+
+    def finish(self, queries: Tensor) -> Tensor:
+        """Of unit length, where similarity is a cosine."""
+        return F.normalize(queries.float(), dim=-1) if self.config.similarity == "cosine" else queries.float()

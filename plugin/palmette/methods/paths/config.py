@@ -120,7 +120,7 @@ class PathsConfig(Config):
     @property
     def leaves(self) -> int:
         """How many leaves there are."""
-        return (self.branches or 0) ** self.height
+        return int((self.branches or 0) ** self.height)
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,6 @@ class PathsSearch(Config):
             0 < self.visit <= 1 if isinstance(self.visit, float) else self.visit >= 1
         ):
             raise ConfigError(
-                f"paths search: visit must be a share above 0 and up to 1.0, a whole number of documents of at least 1, "
-                f"or 'auto', got {self.visit!r}"
+                f"paths search: visit must be a share above 0 and up to 1.0, a whole number of documents of at "
+                f"least 1, or 'auto', got {self.visit!r}"
             )

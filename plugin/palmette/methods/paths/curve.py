@@ -54,21 +54,26 @@ def recall_curve(
     """
     sizes = np.bincount(leaves.cpu().numpy().ravel(), minlength=count)
     rank = torch.argsort(order, dim=1)  # [Q, L] at which place each leaf comes
-    curve = {}
-    for share in shares:
-        budget = np.inf if share == 1.0 else share * len(documents)
-        looked = torch.from_numpy(prefixes(order.cpu().numpy(), sizes, budget)).to(rank.device)  # [Q]
-        ranks, visited = [], 0.0
-        for start in range(0, len(queries), PART):
-            part = slice(start, start + PART)
-            inside = rank[part, leaves.T].amin(1) < looked[part, None]  # [64, N]
-            scores = (queries[part] @ documents.T).masked_fill(~inside, -torch.inf)
-            found = scores.topk(min(DEPTH, len(documents)), dim=1)
-            ranks.append(found.indices.masked_fill(found.values == -torch.inf, -1))
-            visited += float(inside.sum())
-        scored = score_ranks(torch.cat(ranks).cpu().numpy(), judgements, ks=(10, DEPTH))
+    budgets = [np.inf if share == 1.0 else share * len(documents) for share in shares]
+    looked = [
+        torch.from_numpy(prefixes(order.cpu().numpy(), sizes, budget)).to(rank.device) for budget in budgets
+    ]  # [Q] each
+    ranks: list[list[Tensor]] = [[] for _ in shares]
+    visited = [0.0 for _ in shares]
+    for start in range(0, len(queries), PART):
+        part = slice(start, start + PART)
+        cosine = queries[part] @ documents.T  # [64, N]
+        places = torch.stack([rank[part][:, own] for own in leaves.T]).amin(0)  # [64, N] of the earliest leaf
+        for at in range(len(shares)):
+            inside = places < looked[at][part, None]
+            found = cosine.masked_fill(~inside, -torch.inf).topk(min(DEPTH, len(documents)), dim=1)
+            ranks[at].append(found.indices.masked_fill(found.values == -torch.inf, -1))
+            visited[at] += float(inside.sum())
+    curve: dict[float, Mapping[str, float]] = {}
+    for at, share in enumerate(shares):
+        scored = score_ranks(torch.cat(ranks[at]).cpu().numpy(), judgements, ks=(10, DEPTH))
         curve[share] = {
-            "visited": visited / (len(queries) * len(documents)),
+            "visited": visited[at] / (len(queries) * len(documents)),
             **{name: scored[name] for name in ("recall@10", "recall@100", "ndcg@10")},
         }
     return curve

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from palmette.lexical.terms import Terms
 from palmette.methods.paths.module import Paths
-from palmette.methods.paths.search import LEAVES, VECTOR, VISIT, VISITED
+from palmette.methods.paths.search import LEAVES, VECTOR, VISITED
 from palmette.types import Explanation, Part
 
 __all__ = ["explain", "name_of"]

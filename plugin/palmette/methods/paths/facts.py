@@ -1,4 +1,4 @@
-"""What a training leaves behind besides weights: the recall curve, how full the leaves were, and what they are about."""
+"""What a training leaves behind besides weights: recall by documents visited, and what the leaves hold."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,7 +46,7 @@ def filled(view: View, config: PathsConfig) -> dict[str, float]:
     return load(sizes)
 
 
-def unbalanced(now: dict[str, float], trained: dict[str, float]) -> str | None:
+def unbalanced(now: Mapping[str, float], trained: Mapping[str, float]) -> str | None:
     """What to say of an index that has lost its balance."""
     if now["ideal"] < ENOUGH:
         return None

@@ -26,9 +26,7 @@ Ints = NDArray[np.int64]
 Listed = dict[str, list[tuple[str, float]]]
 
 
-def leaf_terms(
-    texts: Sequence[str], leaves: Ints, name: Callable[[int], str], *, terms: int = 8
-) -> Listed:
+def leaf_terms(texts: Sequence[str], leaves: Ints, name: Callable[[int], str], *, terms: int = 8) -> Listed:
     """The terms of every leaf that has any: ``leaves`` [n] is that of each text."""
     spelled, text, term = occurrences(texts)
     totals, texts_in = np.bincount(term, minlength=len(spelled)), np.bincount(leaves)

@@ -24,7 +24,9 @@ def triplet(similarity: Tensor, negative: Tensor, margin: float) -> Tensor:
     return terms.sum() / negative.sum().clamp(min=1)
 
 
-def intra_leaf(paths: Tensor, cosine: Tensor, negative: Tensor, *, similar: float, margin: float | None) -> Tensor:
+def intra_leaf(
+    paths: Tensor, cosine: Tensor, negative: Tensor, *, similar: float, margin: float | None
+) -> Tensor:
     """Unlike documents are to lie in different leaves.
 
     Args:

@@ -214,9 +214,13 @@ class PathsModel(Model):
             "height": self.config.height,
             "documents per leaf": dict(facts.load),
             "documents per leaf in training": [dict(row) for row in facts.loads],
-            "recall by share of documents visited": {f"{share:g}": dict(row) for share, row in facts.curve.items()},
+            "recall by share of documents visited": {
+                f"{share:g}": dict(row) for share, row in facts.curve.items()
+            },
             "keywords": {name: [term for term, _ in terms] for name, terms in facts.documents.items()},
-            "keywords of queries": {name: [term for term, _ in terms] for name, terms in facts.queries.items()},
+            "keywords of queries": {
+                name: [term for term, _ in terms] for name, terms in facts.queries.items()
+            },
         }
 
     def survey(self, view: View) -> dict[str, Any]:

@@ -60,7 +60,8 @@ class Indexer(nn.Module):
         ways = F.one_hot(path.flip(1), self.branches).flatten(1).to(x.dtype)  # [n, h·B], the last turn first
         k = torch.cat([ways, x], dim=1)  # [n, h·B + m]
         k = k + torch.relu(k @ self.inner[h])
-        return (k @ self.outer[h] + self.bias[h]).float()
+        logits: Tensor = k @ self.outer[h] + self.bias[h]
+        return logits.float()
 
     def forward(self, x: Tensor) -> Routed:
         """The path embedding along the likeliest path: [n, m] → [n, B·H]."""
@@ -90,8 +91,9 @@ class Indexer(nn.Module):
 
     def numbers(self, paths: Tensor) -> Tensor:
         """Paths [..., H] → leaf numbers [...]."""
-        powers = self.branches ** torch.arange(self.height - 1, -1, -1, device=paths.device)
-        return (paths * powers).sum(-1)
+        powers = [self.branches**h for h in range(self.height - 1, -1, -1)]
+        numbers: Tensor = (paths * torch.tensor(powers, device=paths.device)).sum(-1)
+        return numbers
 
     def path_of(self, leaf: int) -> tuple[int, ...]:
         """The children that lead to a leaf."""

@@ -54,10 +54,12 @@ def plan(
     filter may leave it.
     """
     count, config = len(view), module.config
-    visit: float = options.visit if options.visit != "auto" else auto_share(curve, options.tolerance, count)
+    visit = options.visit
+    if visit == "auto":
+        visit = auto_share(curve, options.tolerance, count)
     budget = visit * count if isinstance(visit, float) else visit
     everywhere = np.zeros((len(vectors), 0), np.int64)
-    if options.beam is None and budget >= count or not count:
+    if (options.beam is None and budget >= count) or not count:
         return everywhere
     sizes = np.zeros(config.leaves, np.int64)
     held = view.sizes(LEAVES)
@@ -73,7 +75,10 @@ def plan(
         wanted = np.full(len(leaves), options.beam) if options.beam else prefixes(leaves, sizes, budget)
         looked = np.maximum(wanted, enough)
         whole = leaves.shape[1]
-        if whole >= config.leaves or ((looked <= whole) & ((reached[:, -1] > budget) | bool(options.beam))).all():
+        if (
+            whole >= config.leaves
+            or ((looked <= whole) & ((reached[:, -1] > budget) | bool(options.beam))).all()
+        ):
             break
         beam = min(2 * beam, config.leaves)
     looked = np.minimum(looked, whole)

@@ -26,7 +26,11 @@ def run(task: PathsTask, training: TrainingConfig, **how: Any) -> Trained:
     task.expect(training)
     trained = train(task, training, **how)
     loads = tuple(
-        {"step": entry["step"], "epoch": round(entry["step"] / task.steps_per_epoch, 2), **_loaded(entry["metrics"])}
+        {
+            "step": entry["step"],
+            "epoch": round(entry["step"] / task.steps_per_epoch, 2),
+            **_loaded(entry["metrics"]),
+        }
         for entry in trained.history
         if entry.get("metrics")
     )

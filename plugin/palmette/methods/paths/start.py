@@ -48,7 +48,8 @@ def assigned(x: Tensor, c: Tensor) -> Tensor:
 @torch.no_grad()
 def begin(indexer: Indexer, x: Tensor, sharpness: float, generator: torch.Generator) -> None:
     """Set an indexer to the k-means of unit vectors [n, m]; ``sharpness`` is the factor of its logits."""
-    left, earlier = x, []
+    earlier: list[Tensor] = []
+    left = x
     for h in range(indexer.height):
         c = kmeans(left, indexer.branches, generator)  # [B, m]
         outer, bias = indexer.outer[h], indexer.bias[h]

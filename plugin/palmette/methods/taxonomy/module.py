@@ -56,7 +56,7 @@ class Table(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """[B] → [B, d]."""
-        return F.embedding(rows, self.rows) * PACE
+        return F.embedding(rows, self.rows, sparse=True) * PACE  # a step costs its batch, not the table
 
 
 class Towers(nn.Module):

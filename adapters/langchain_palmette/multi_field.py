@@ -1,0 +1,50 @@
+"""The retriever of documents with fields."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from langchain_palmette.retriever import PalmetteRetriever
+
+__all__ = ["MultiFieldRetriever"]
+
+
+class MultiFieldRetriever(PalmetteRetriever):
+    """Retriever of documents with fields (title, brand, …): every result can say which of them matched.
+
+    Setup:
+        .. code-block:: bash
+
+            pip install 'palmette[langchain]'
+
+    Instantiate:
+        .. code-block:: python
+
+            from langchain_palmette import MultiFieldRetriever
+
+            retriever = MultiFieldRetriever.from_documents(products, model="me/shop", k=10)
+
+    Usage:
+        .. code-block:: python
+
+            retriever.invoke("warm wool socks", filter={"price": {"$lt": 20}}, fields=["title", "brand"])
+
+    Fields are read from the documents' metadata, as the checkpoint was told when it was trained. Everything else is
+    as in :class:`PalmetteRetriever`.
+
+    Attributes:
+        by: ``two_stage`` (a shortlist by all fields together, ranked by the best field), ``aggregate`` or ``best``.
+        shortlist: How many documents the second stage ranks.
+        fields: Only these count as best field.
+        weights: What similarities of a field are multiplied by, where the best is chosen.
+    """
+
+    method: ClassVar[str | None] = "fields"
+    typed_options: ClassVar[tuple[str, ...]] = ("by", "shortlist", "fields", "weights")
+
+    by: Literal["two_stage", "aggregate", "best"] | None = None
+    shortlist: int | None = Field(default=None, ge=1)
+    fields: list[str] | None = None
+    weights: dict[str, float] | None = None

@@ -1,0 +1,286 @@
+"""FieldsModel: an encoder of fields to train, documents of many vectors to search and to explain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.data import load_data
+from palmette.encoder import Backbone, Encoder, Kind
+from palmette.encoder.coalesce import Coalescer
+from palmette.errors import ConfigError, EncodingError
+from palmette.methods.fields.config import FieldsConfig, FieldsOptions, FieldsSearch, FieldsTraining
+from palmette.methods.fields.explanation import explanation, passage
+from palmette.methods.fields.module import FieldEncoder
+from palmette.methods.fields.passes import encoded_documents, encoded_queries
+from palmette.methods.fields.pretraining import LanguageModel, LanguageTask
+from palmette.methods.fields.queries import with_field_queries
+from palmette.methods.fields.reading import TEXT, Reader, as_items
+from palmette.methods.fields.searching import AGGREGATE, FIELDS, SCALES, WEIGHTS, search
+from palmette.methods.fields.task import FieldsTask
+from palmette.methods.fields.tokens import field_tokens, limits_of
+from palmette.model import DEFAULT_ENCODER, Model, Queries
+from palmette.search.parts import quantised
+from palmette.search.probe import ArraySpec, Floats, Found
+from palmette.training import Trained, TrainingConfig, train
+from palmette.types import Document, Explanation
+
+if TYPE_CHECKING:
+    from palmette.cache import EncodingCache
+    from palmette.data import RetrievalData
+    from palmette.store.backend import View
+
+__all__ = ["FieldsModel"]
+
+_ITEMS = ("fields", "sees", "budgets")
+"""Options that may be mappings."""
+
+
+class FieldsModel(Model):
+    """An encoder of documents with fields (title, brand, …): a vector per field, and one of them all.
+
+    Scores are cosines (or inner products): of the field that matches best, or of the aggregate.
+
+    Example:
+        >>> from palmette import Document, FieldsModel, Index
+        >>> shop = [Document(id="1", text="Light and warm.", fields={"title": "Wool socks", "brand": "Ovine"})]
+        >>> model = FieldsModel.fit(shop * 1, fields=["brand", "title", "text"])  # doctest: +SKIP
+        >>> index = Index.build(shop, model)  # doctest: +SKIP
+        >>> index.search("warm socks", k=1)[0].explain().detail["field"]  # doctest: +SKIP
+        'title'
+    """
+
+    method: ClassVar[str] = "fields"
+    retriever: ClassVar[str] = "MultiFieldRetriever"
+    config_class = FieldsConfig
+    training_class = FieldsTraining
+    search_class = FieldsSearch
+    config: FieldsConfig
+    module: FieldEncoder
+
+    def __init__(self, config: FieldsConfig, encoder: Encoder, module: FieldEncoder, **more: Any) -> None:
+        super().__init__(config, encoder, module, **more)
+        self.reader = Reader.of(config.fields)
+        self._coalesce = Coalescer(32)
+
+    @classmethod
+    def fit(
+        cls,
+        data: Any,
+        *,
+        encoder: str | Encoder = DEFAULT_ENCODER,
+        device: str | None = None,
+        output_dir: str | Path | None = None,
+        resume: bool = False,
+        progress: bool | None = None,
+        cache: EncodingCache | str | Path | None = None,
+        **options: Unpack[FieldsOptions],
+    ) -> Self:
+        """Train the encoder itself on documents with fields.
+
+        Args:
+            data: Anything that :func:`palmette.load_data` reads. Documents alone are enough: queries are then made
+                from their fields.
+            encoder: A sentence-transformers model of the BERT family, by name or folder; what is trained is a copy.
+            device: Where to train; ``None`` for the best there is.
+            output_dir: Keeps the log and the state to ``resume`` from.
+            resume: Go on with the run in ``output_dir``.
+            progress: Progress bars; ``None`` shows them on a terminal.
+            cache: Not used: what a trained encoder gives today is wrong tomorrow.
+            options: Those of :class:`FieldsConfig` and :class:`FieldsTraining`; ``fields``, ``sees`` and
+                ``budgets`` as mappings or lists: ``fields={"title": "title", "brand": "metadata.brand"}``.
+        """
+        how: dict[str, Any] = {
+            "device": device,
+            "output_dir": output_dir,
+            "resume": resume,
+            "progress": progress,
+        }
+        return cls._fit(data, dict(options), encoder=encoder, cache=cache, **how)
+
+    @classmethod
+    def _fit(
+        cls, data: Any, options: Mapping[str, Any], *, encoder: str | Encoder = DEFAULT_ENCODER, **how: Any
+    ) -> Self:
+        """As everywhere; fields are found where none are given, and queries made of them where there are none."""
+        given = {name: as_items(value) if name in _ITEMS else value for name, value in options.items()}
+        if isinstance(options.get("budgets"), Mapping):
+            given["budgets"] = tuple(f"{name}={tokens}" for name, tokens in options["budgets"].items())
+        loaded = load_data(data, seed=options.get("seed", 0))
+        reader = Reader.of(given["fields"]) if given.get("fields") else Reader.found(loaded.corpus)
+        reader.check(loaded.corpus)
+        if not loaded.labelled:
+            loaded = with_field_queries(loaded, reader, options.get("seed", 0))
+        return super()._fit(loaded, {**given, "fields": reader.items}, encoder=encoder, **how)
+
+    @classmethod
+    def task(
+        cls,
+        config: FieldsConfig,
+        data: RetrievalData,
+        encoder: Encoder,
+        cache: EncodingCache,
+        *,
+        seed: int,
+        progress: bool | None,
+    ) -> tuple[FieldsConfig, FieldsTask]:
+        """Copy the encoder, choose how much of each field it reads, and tokenise everything."""
+        reader = Reader.of(config.fields) if config.fields else Reader.found(data.corpus)
+        backbone = Backbone.of(encoder, new_tokens=len(reader.names))
+        room = min(config.document_tokens or backbone.max_length, backbone.max_length)
+        limits = limits_of(backbone, reader, data.corpus, config.given_budgets, room)
+        config = config.replace(fields=reader.items, limits=limits, dimension=backbone.dimension)
+        module = FieldEncoder(config, backbone, encoder.precision)
+        backbone.freeze(config.trained_layers)
+        return config, FieldsTask.of(module, data, reader, seed=seed, progress=progress)
+
+    @classmethod
+    def run(cls, task: Any, training: TrainingConfig, **how: Any) -> Trained:
+        """Language modelling first where it is asked for, then retrieval."""
+        config: FieldsConfig = task.module.config
+        if config.pretrain_steps:
+            folder = how.get("output_dir")
+            before = {
+                **how,
+                "output_dir": None if folder is None else Path(folder) / "pretraining",
+                "label": "Learning the catalogue's language",
+            }
+            words = LanguageTask(LanguageModel(task.module), task)
+            train(
+                words,
+                training.replace(steps=config.pretrain_steps, learning_rate=config.pretrain_rate),
+                **before,
+            )
+        return train(task, training, **how)
+
+    @classmethod
+    def module_for(cls, config: FieldsConfig, encoder: Encoder) -> FieldEncoder:
+        """An encoder of the config's shape; all of its weights are in the checkpoint."""
+        backbone = Backbone.of(encoder, new_tokens=len(config.order), pretrained=False)
+        return FieldEncoder(config, backbone, encoder.precision)
+
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """The aggregated vector, the fields' vectors, and how much each field counts in the aggregate."""
+        count, width, stored = len(self.config.order), self.config.dimension, self.config.stored
+        scales = (ArraySpec(SCALES, (count,)),) if stored == "int8" else ()
+        return (
+            ArraySpec(AGGREGATE, (width,)),
+            ArraySpec(FIELDS, (count, width), stored),
+            *scales,
+            ArraySpec(WEIGHTS, (count,)),
+        )
+
+    def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
+        """Those arrays, from one pass."""
+        tokens = field_tokens(self.module.backbone, self.reader, documents, self.config.limits)
+        ids = [[field[row] for field in tokens] for row in range(len(documents))]
+        made = encoded_documents(self.module, ids)
+        bad = np.flatnonzero(~np.isfinite(made.fields).all(axis=(1, 2)))
+        if len(bad):
+            raise EncodingError(
+                f"document {documents[bad[0]].key!r} became NaN or infinity; train with a lower rate"
+            )
+        kept: dict[str, NDArray[np.generic]] = {AGGREGATE: made.aggregate, WEIGHTS: made.weights}
+        if self.config.stored == "int8":
+            kept[FIELDS], kept[SCALES] = quantised(made.fields)
+        else:
+            kept[FIELDS] = made.fields.astype(self.config.stored)
+        return kept
+
+    def encode_queries(self, texts: Sequence[str], options: FieldsSearch) -> Queries:
+        """Aggregated vectors [Q, d]; callers in other threads that come together share a pass."""
+        checked = self.encoder.check(texts, "query")
+        few = 0 < len(checked) <= 32
+        return {AGGREGATE: self._coalesce(checked, self._asked) if few else self._asked(checked)}
+
+    def _asked(self, texts: Sequence[str]) -> Floats:
+        backbone = self.module.backbone
+        prompt = backbone.prompts.get("query", "")
+        ids = backbone.tokenise([prompt + text for text in texts], self.config.query_tokens)
+        return encoded_queries(self.module, ids)
+
+    def vectors(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
+        """Aggregated vectors of texts without fields, or of queries."""
+        super().vectors([], **options)
+        if kind == "query":
+            return self._asked(self.encoder.check(texts, "query"))
+        documents = [Document(str(row), fields={TEXT: text}) for row, text in enumerate(texts)]
+        return np.asarray(self.encode_documents(documents)[AGGREGATE], np.float32)
+
+    def options(self, given: Mapping[str, Any]) -> FieldsSearch:
+        """Search options; ``weights`` as a mapping too."""
+        weights = given.get("weights")
+        if isinstance(weights, Mapping):
+            given = {**given, "weights": tuple(f"{name}={weight}" for name, weight in weights.items())}
+        options: FieldsSearch = super().options({k: v for k, v in given.items() if v is not None})
+        return options
+
+    def check_options(self, options: FieldsSearch) -> None:
+        """Fields that are asked for are there."""
+        for name in (*options.fields, *options.field_weights):
+            if name not in self.config.order:
+                raise ConfigError(f"this model has no field {name!r}; fields: {', '.join(self.config.order)}")
+
+    def scored_alike(self, options: FieldsSearch) -> FieldsSearch:
+        """By the best field, or by the aggregate."""
+        return FieldsSearch(by="aggregate" if options.by == "aggregate" else "two_stage")
+
+    def calibrated(self) -> list[FieldsSearch]:
+        """Both."""
+        return [FieldsSearch(), FieldsSearch(by="aggregate")]
+
+    def search(self, view: View, queries: Queries, k: int, options: FieldsSearch) -> Found:
+        """A shortlist by the aggregate, ranked by the best field; or either alone."""
+        return search(view, queries[AGGREGATE], k, options, self.config)
+
+    def explain(
+        self,
+        query: Queries,
+        arrays: Mapping[str, NDArray[np.generic]],
+        options: FieldsSearch,
+        evidence: Mapping[str, Any],
+    ) -> Explanation:
+        """The field that matched, the similarity and weight of each, and the words that are nearest."""
+        count, asked = len(self.config.order), query[AGGREGATE][0]
+        fields = np.asarray(arrays[FIELDS], np.float32).reshape(count, -1)
+        if SCALES in arrays:
+            fields = fields * np.asarray(arrays[SCALES], np.float32).reshape(-1, 1)
+        document = evidence.get("document")
+        texts = (
+            {} if document is None else dict(zip(self.config.order, self.reader.read(document), strict=True))
+        )
+
+        def nearest(pieces: Sequence[str]) -> int:
+            return int((self.vectors(pieces) @ asked).argmax())
+
+        weights, aggregate = (
+            np.asarray(arrays[name], np.float32).reshape(-1) for name in (WEIGHTS, AGGREGATE)
+        )
+        return explanation(
+            self.config,
+            options,
+            asked,
+            fields,
+            weights,
+            aggregate,
+            texts,
+            lambda text: passage(text, nearest),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """The fields, what each may see and how much of it is read."""
+        sees = {
+            name: [other for other, there in zip(self.config.order, row, strict=True) if there]
+            for name, row in zip(self.config.order, self.module.ancestors.tolist(), strict=True)
+        }
+        return {
+            "fields": dict(self.reader.sources),
+            "tokens": dict(zip(self.config.order, self.config.limits, strict=True)),
+            "sees": sees,
+            "parameters": sum(value.numel() for value in self.module.parameters()),
+            "dimension": self.config.dimension,
+        }

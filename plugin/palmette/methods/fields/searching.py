@@ -1,0 +1,38 @@
+"""Searching documents of many fields: a shortlist by the aggregated vector, ranked by the field that matches best."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from palmette.methods.fields.config import FieldsConfig, FieldsSearch
+from palmette.search.probe import Floats, Found, Parts, Probe
+
+if TYPE_CHECKING:
+    from palmette.store.backend import View
+
+__all__ = ["AGGREGATE", "FIELDS", "SCALES", "WEIGHTS", "field_weights", "search"]
+
+AGGREGATE, FIELDS, SCALES, WEIGHTS = "aggregate", "fields", "scales", "weights"
+
+
+def field_weights(config: FieldsConfig, options: FieldsSearch) -> Floats:
+    """[F] what similarities by field are multiplied by; 0 for fields that do not count."""
+    given = options.field_weights
+    counted = options.fields or config.order
+    return np.array([given.get(name, 1.0) if name in counted else 0.0 for name in config.order], np.float32)
+
+
+def search(view: View, queries: Floats, k: int, options: FieldsSearch, config: FieldsConfig) -> Found:
+    """The ``k`` best documents for queries [Q, d]."""
+    probe = Probe(AGGREGATE, queries, "inner_product")
+    if options.by == "aggregate":
+        return view.nearest(probe, k)
+    scales = SCALES if config.stored == "int8" else None
+    parts = Parts(FIELDS, queries, field_weights(config, options), scales)
+    if options.by == "best":
+        return view.nearest_part(parts, k)
+    first = view.nearest(probe, max(k, options.shortlist))
+    found = view.rescored(first.keys, parts, k)
+    return Found(found.keys, found.scores, first.compared, found.evidence, first.refined, first.read)

@@ -1,0 +1,114 @@
+"""What the networks begin as: the closest each layer can come to the encoder's own query without training.
+
+A frozen encoder's last layers work on the states of earlier ones too: with the layers between left out, they give queries
+almost as good as the encoder's. So a layer's network begins as a copy of the last layers, and its head as the encoder's own
+pooling. Where the encoder's layers are not of BERT's kind, or the networks have another shape, a layer begins as the linear
+map of its states that comes nearest to the encoder's query (a ridge regression).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from palmette.encoder import Encoder
+from palmette.methods.layers.config import LayersConfig
+from palmette.methods.layers.module import LayerQueries, RNetLayer, summary
+
+__all__ = ["completed", "ridge", "started"]
+
+CLOSE = 0.05
+"""Relative error up to which a copied layer computes what the encoder's does; bfloat16 makes about .01."""
+SAME = 0.999
+"""Cosine from which on a summary is the encoder's own pooling."""
+RIDGE = 1.0
+
+
+@torch.no_grad()
+def completed(config: LayersConfig, encoder: Encoder, states: Tensor, mask: Tensor) -> LayersConfig:
+    """The config with what the encoder decides: widths, layers, heads, and whether the networks begin as copies.
+
+    Args:
+        config: As the user gave it.
+        encoder: That the networks sit on.
+        states: [B, T, L + 1, h] of some texts, the embeddings first.
+        mask: [B, T] where there is a token.
+    """
+    config = config.replace(
+        states=encoder.hidden_size, vector=encoder.dimension, last=encoder.num_layers, copied=False
+    )
+    copies = encoder.copies(1) if config.skip == "inside" and config.inner == config.states else None
+    if config.start == "random" or copies is None or config.heads not in (None, copies.heads):
+        return config.replace(heads=config.heads or max(1, config.inner // 32))
+    same = config.replace(heads=copies.heads)
+    try:
+        made = _layer(copies.layers[0], same)(states[:, :, -2], mask)[mask]  # [Σ T, h]
+    except RuntimeError:  # a network of another shape inside
+        return config.replace(heads=max(1, config.inner // 32))
+    wanted = states[:, :, -1][mask]
+    return same.replace(copied=float((made - wanted).norm() / wanted.norm()) < CLOSE)
+
+
+def _layer(weights: dict[str, Tensor], config: LayersConfig) -> RNetLayer:
+    layer = RNetLayer(config.inner, config.heads or 1, 0.0, config.skip)
+    layer.load_state_dict(weights)
+    return layer
+
+
+@torch.no_grad()
+def started(
+    config: LayersConfig, encoder: Encoder, summaries: Callable[[int], Tensor], own: Tensor, seed: int
+) -> LayerQueries:
+    """The networks before training.
+
+    Args:
+        config: Completed.
+        encoder: That they sit on.
+        summaries: Layer number → what pooling makes of its states, for some queries [n, p].
+        own: [n, d] the encoder's queries for them.
+        seed: Of what begins at random.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = LayerQueries(config)
+    copies = encoder.copies(config.depth) if config.copied else None
+    for layer, network in zip(config.asking, module.networks, strict=True):
+        if network.kind == "copy" and copies is not None:
+            wanted = copies.layers[len(copies.layers) - len(network.layers) :]
+            for part, weights in zip(network.layers, wanted, strict=True):
+                part.load_state_dict(weights)
+            _set(network.head, *_pooling(summaries(config.last), own, config.states))
+        elif network.map is not None:
+            _set(network.map, *ridge(summaries(layer), own))
+    return module
+
+
+def _set(linear: nn.Linear, weight: Tensor, bias: Tensor) -> None:
+    linear.weight.copy_(weight)
+    linear.bias.copy_(bias)
+
+
+def _pooling(pooled: Tensor, own: Tensor, states: int) -> tuple[Tensor, Tensor]:
+    """The map of last states' summaries [n, p] to the encoder's queries [n, d]: its pooling where that is one of them."""
+    width = own.shape[1]
+    for start in range(0, pooled.shape[1], states):
+        half = pooled[:, start : start + states]
+        if half.shape[1] == width and float(F.cosine_similarity(half, own).mean()) > SAME:
+            weight = torch.zeros(width, pooled.shape[1])
+            weight[:, start : start + width] = torch.eye(width) * ((half * own).sum() / (half * half).sum())
+            return weight, torch.zeros(width)
+    return ridge(pooled, own)
+
+
+def ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight [d, p] and bias [d] that map x [n, p] to y [n, d] with the least squared error, kept small."""
+    x, y = x.double(), y.double()
+    center, middle = x.mean(0), y.mean(0)
+    x, y = x - center, y - middle
+    gram = x.T @ x
+    gram.diagonal().add_(RIDGE)
+    weight = torch.linalg.solve(gram, x.T @ y).T
+    return weight.float(), (middle - weight @ center).float()

@@ -1,0 +1,247 @@
+"""The sentence reader: a few learned weights over the frozen encoder's similarities.
+
+A sentence scores w · x + b, with x what is known of it (see :data:`FEATURES`); "no answer" scores 0, and one softmax
+runs over all sentences of all passages. With so few weights some hundred questions are enough, and of those it need
+only be known which passage answers them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from palmette.data.unlabelled import sentences
+from palmette.encoder import Encoder
+from palmette.lexical.tokens import LANGUAGE, analyser_of
+from palmette.reader.config import ReaderConfig
+from palmette.reader.data import Asked
+from palmette.reader.exam import accuracy_of, examine
+from palmette.reader.lessons import Lessons
+from palmette.reader.reading import Candidates, Reading
+from palmette.reader.scores import NEVER, reading_loss
+from palmette.training import TrainingConfig
+
+__all__ = ["FEATURES", "SentenceReading", "SentenceTraining"]
+
+FEATURES = (
+    "similarity of sentence and question",
+    "similarity of passage and question",
+    "share of the question's words in the sentence",
+    "share of the question's words in the passage",
+    "opens its passage",
+)
+QUESTIONS = 400
+"""Training questions looked at; more do not change so few weights."""
+
+Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class SentenceTraining(TrainingConfig):
+    """How a sentence reader is trained."""
+
+    steps: int = 300
+    batch_size: int = 64
+    learning_rate: float = 0.1
+    decay: Literal["cosine", "linear", "constant"] = "linear"
+
+
+class Read(NamedTuple):
+    """The S sentences of a question's passages.
+
+    Attributes:
+        passages: [S] positions of their passages.
+        spans: [S, 2] their characters.
+        features: [S, F].
+    """
+
+    passages: Rows
+    spans: Rows
+    features: Floats
+
+
+def describe(encoder: Encoder, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Read]:
+    """The features of all sentences; every text is encoded once."""
+    cut = {text: _cut(text) for some in passages for text in some}
+    texts = list(dict.fromkeys([*cut, *(text[a:b] for text, spans in cut.items() for a, b in spans)]))
+    vectors = encoder.encode(texts)  # [N, d]
+    row = {text: at for at, text in enumerate(texts)}
+    found = []
+    for question, query, some in zip(questions, encoder.encode_queries(questions), passages, strict=True):
+        places = [(at, a, b, text) for at, text in enumerate(some) for a, b in cut[text]]
+        share = _Shares(question, [text[a:b] for _, a, b, text in places])
+        features = [
+            (
+                float(vectors[row[text[a:b]]] @ query),
+                float(vectors[row[text]] @ query),
+                share(text[a:b]),
+                share(text),
+                float(a == cut[text][0][0]),
+            )
+            for _, a, b, text in places
+        ]
+        found.append(
+            Read(
+                np.array([at for at, *_ in places], np.int64),
+                np.array([(a, b) for _, a, b, _ in places], np.int64).reshape(-1, 2),
+                np.array(features, np.float32).reshape(-1, len(FEATURES)),
+            )
+        )
+    return found
+
+
+def _cut(text: str) -> list[tuple[int, int]]:
+    """The sentences' characters, without blanks at the ends."""
+    found = []
+    for start, end in sentences(text) or [(0, len(text))]:
+        if inner := text[start:end].strip():
+            first = text.index(inner, start)
+            found.append((first, first + len(inner)))
+    return found
+
+
+class _Shares:
+    """How much of a question a text has; words count more that fewer of the sentences have."""
+
+    def __init__(self, question: str, sentences: Sequence[str]) -> None:
+        words, there = _words(question), [_words(sentence) for sentence in sentences]
+        self.weights = {
+            word: math.log(1 + len(there) / (0.5 + sum(word in some for some in there))) for word in words
+        }
+        self.total = sum(self.weights.values()) or 1.0
+
+    def __call__(self, text: str) -> float:
+        return sum(self.weights[word] for word in self.weights.keys() & _words(text)) / self.total
+
+
+def _words(text: str) -> set[str]:
+    return {word.text for word in analyser_of(LANGUAGE).words(text)}
+
+
+class SentenceModule(nn.Module):
+    """w · x + b."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weigh = nn.Linear(len(FEATURES), 1)
+        nn.init.zeros_(self.weigh.weight)
+        nn.init.zeros_(self.weigh.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[S, F] → [S] scores."""
+        scores: Tensor = self.weigh(features).squeeze(-1).float()
+        return scores
+
+
+@dataclass
+class SentenceTask:
+    """Trains the weights.
+
+    Attributes:
+        module: They.
+        reading: What reads with them.
+        lessons: What they learn from.
+        seen: For each training question, the sentences of its own passages and of others.
+        own: For each of these, whether it is of a passage that answers.
+        right: And whether it answers itself; where that is not known, the same as ``own``.
+    """
+
+    module: SentenceModule
+    reading: SentenceReading
+    lessons: Lessons
+    seen: Sequence[Read]
+    own: Sequence[Marks]
+    right: Sequence[Marks]
+
+    @property
+    def metric(self) -> str:
+        """See :func:`accuracy_of`."""
+        return "accuracy"
+
+    def size(self) -> int:
+        """Training questions."""
+        return len(self.seen)
+
+    def to(self, device: torch.device) -> None:
+        """Features are sent batch by batch."""
+
+    def loss(
+        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
+    ) -> Tensor:
+        """Of a batch of questions, some of them without the passages that answer."""
+        device = self.module.weigh.weight.device
+        withheld = torch.rand(len(rows), generator=generator) < self.reading.config.absent
+        features, right, owner = [], [], []
+        for place, row in enumerate(rows.tolist()):
+            kept = ~self.own[row] if withheld[place] else np.ones(len(self.own[row]), bool)
+            features.append(self.seen[row].features[kept])
+            right.append(self.right[row][kept])
+            owner.append(np.full(int(kept.sum()), place))
+        scores = module(torch.from_numpy(np.concatenate(features)).to(device))  # [S]
+        answers = torch.from_numpy(np.concatenate(right)).to(device)
+        questions = torch.from_numpy(np.concatenate(owner)).to(device)
+        return reading_loss(scores, scores.masked_fill(~answers, NEVER), questions, len(rows))
+
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """See :func:`examine`."""
+        return examine(self.lessons, self.reading.candidates, accuracy_of)
+
+
+class SentenceReading(Reading):
+    """Chooses sentences by what a frozen encoder says of them."""
+
+    training = SentenceTraining
+    module: SentenceModule
+
+    def __init__(self, config: ReaderConfig, encoder: Encoder) -> None:
+        self.config, self.encoder = config, encoder
+        self.module = SentenceModule()
+
+    def task(self, lessons: Lessons) -> SentenceTask:  # noqa: D102
+        asked = lessons.train[:QUESTIONS]
+        rows = [
+            [*one.passages, *others[: max(1, self.config.passages - 1)]]
+            for one, others in zip(asked, lessons.others, strict=False)
+        ]
+        seen = describe(self.encoder, [one.question for one in asked], [lessons.texts(some) for some in rows])
+        own = [
+            read.passages < (len(one.passages) if one.answered else 0)
+            for one, read in zip(asked, seen, strict=True)
+        ]
+        right = [
+            marks & _holding(one, lessons, some, read) if one.answers else marks
+            for one, some, read, marks in zip(asked, rows, seen, own, strict=True)
+        ]
+        return SentenceTask(self.module, self, lessons, seen, own, right)
+
+    def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:  # noqa: D102
+        found = []
+        for read in describe(self.encoder, questions, passages):
+            with torch.inference_mode():
+                features = torch.from_numpy(read.features).to(self.module.weigh.weight.device)
+                scores = self.module(features).double().cpu().numpy()  # [S]
+            total = float(np.logaddexp.reduce([0.0, *scores]))  # "no answer" scores 0
+            order = np.argsort(-scores, kind="stable")
+            starts, ends = read.spans[order].T
+            shares = np.exp(scores[order] - total)
+            found.append(Candidates(read.passages[order], starts, ends, shares, math.exp(-total)))
+        return found
+
+
+def _holding(asked: Asked, lessons: Lessons, rows: Sequence[int], read: Read) -> Marks:
+    """[S] which sentences hold an accepted answer."""
+    spans = [asked.spans(row, text) for row, text in zip(rows, lessons.texts(rows), strict=True)]
+    held = [
+        any(first <= start and end <= last for start, end in spans[passage])
+        for passage, (first, last) in zip(read.passages.tolist(), read.spans.tolist(), strict=True)
+    ]
+    return np.array(held, bool)

@@ -1,0 +1,102 @@
+"""The indexer against the paper's equations, its beam against all leaves, its start against k-means."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from palmette.methods.paths.module import Indexer
+from palmette.methods.paths.start import assigned, begin, kmeans
+
+
+def indexer(branches: int, height: int, width: int = 6) -> Indexer:
+    torch.manual_seed(3)
+    made = Indexer(branches, height, width)
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)
+    return made.requires_grad_(False)
+
+
+def texts(n: int, width: int = 6) -> torch.Tensor:
+    return torch.nn.functional.normalize(torch.randn(n, width, generator=torch.Generator().manual_seed(1)))
+
+
+def children(made: Indexer, x: torch.Tensor, path: tuple[int, ...]) -> torch.Tensor:
+    """Equation 1 for one text [m] that has come along a path, written out."""
+    ways = [torch.nn.functional.one_hot(torch.tensor(turn), made.branches).float() for turn in reversed(path)]
+    k = torch.cat([*ways, x])
+    h = len(path)
+    k = k + torch.relu(made.inner[h].T @ k)
+    return (made.outer[h].T @ k + made.bias[h]).softmax(0)
+
+
+def leaf_probabilities(made: Indexer, x: torch.Tensor) -> torch.Tensor:
+    """Of every leaf, by its number."""
+    found = []
+    for path in product(range(made.branches), repeat=made.height):
+        p = torch.tensor(1.0)
+        for h, turn in enumerate(path):
+            p = p * children(made, x, path[:h])[turn]
+        found.append(p)
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize(("branches", "height"), [(4, 1), (3, 2), (2, 3)])
+def test_a_path_embedding_follows_the_likeliest_child(branches: int, height: int) -> None:
+    made, x = indexer(branches, height), texts(5)
+    routed = made(x)
+    assert routed.embedding.shape == (5, branches * height)
+    for text, embedding, path in zip(x, routed.embedding, routed.path.tolist(), strict=True):
+        reached, parts, way = torch.tensor(1.0), [], ()
+        for _ in range(height):
+            p = children(made, text, way) * reached
+            parts.append(p)
+            way, reached = (*way, int(p.argmax())), p.max()
+        assert tuple(path) == way
+        torch.testing.assert_close(embedding, torch.cat(parts))
+
+
+@pytest.mark.parametrize(("branches", "height"), [(4, 1), (3, 2), (2, 3)])
+def test_a_wide_beam_ranks_all_leaves(branches: int, height: int) -> None:
+    made, x = indexer(branches, height), texts(5)
+    beam = made.beam(x, branches**height)
+    for text, leaves, chances in zip(x, beam.leaves, beam.probabilities, strict=True):
+        every = leaf_probabilities(made, text)
+        assert every.sum() == pytest.approx(1, abs=1e-5)
+        torch.testing.assert_close(chances, every.sort(descending=True).values)
+        torch.testing.assert_close(every[leaves], chances)
+    narrow = made.beam(x, 2)
+    assert narrow.leaves.shape == (5, 2)
+    torch.testing.assert_close(made.beam(x, 1).leaves[:, 0], made.numbers(made(x).path))
+
+
+def test_leaves_are_numbered_by_their_paths() -> None:
+    made = indexer(3, 2)
+    paths = torch.tensor(list(product(range(3), repeat=2)))
+    assert made.numbers(paths).tolist() == list(range(9))
+    assert [made.path_of(leaf) for leaf in range(9)] == [tuple(path) for path in paths.tolist()]
+
+
+def test_kmeans_finds_clusters_and_leaves_no_centre_empty() -> None:
+    generator = torch.Generator().manual_seed(0)
+    spots = torch.tensor([[3.0, 0], [0, 3], [-3, 0], [0, -3]])
+    x = spots.repeat(50, 1) + 0.1 * torch.randn(200, 2, generator=generator)
+    centres = kmeans(x, 4, generator)
+    assert torch.cdist(spots, centres).min(dim=1).values.max() < 0.2
+    assert torch.bincount(assigned(x, centres), minlength=4).tolist() == [50] * 4
+    twins = kmeans(torch.ones(10, 2), 3, generator)
+    assert torch.equal(twins, torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("height", [1, 2, 3])
+def test_the_start_is_a_kmeans_of_what_is_left(height: int) -> None:
+    """At every height the children are ranked as the distances of the residual to that height's centres."""
+    x, made = texts(300), Indexer(4, height, 6).requires_grad_(False)
+    for u in made.inner:
+        u.zero_()  # alone: U begins small, not at nothing
+    begin(made, x, 20.0, torch.Generator().manual_seed(5))
+    path, left = made(x).path, x
+    for h in range(height):
+        centres = made.outer[h][4 * h :].T / 20.0  # [B, m]
+        assert torch.equal(path[:, h], torch.cdist(left, centres).argmin(1))
+        left = left - centres[path[:, h]]

@@ -1,0 +1,96 @@
+"""Searching within lists is comparing every document that lies in them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palmette.errors import InputError
+from palmette.search.arrays import ArrayView
+from palmette.search.block import Block
+from palmette.search.lists import ListedPart, Listing, nearest_listed
+from palmette.search.probe import Lists, Probe
+from palmette.search.threads import set_threads
+
+
+def brute(data, lists, keys, query, chosen, k):
+    """By definition: every document of the chosen lists, best first, equal ones by key."""
+    inside = np.flatnonzero(np.isin(lists, chosen[chosen >= 0]).any(axis=1))
+    scores = (data[inside].astype(np.float64) * query).sum(axis=1).astype(np.float32)
+    order = np.lexsort((keys[inside], -scores))[:k]
+    return keys[inside][order], scores[order], len(inside)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.sampled_from(["all", "many", "few"]), st.booleans())
+def test_it_is_brute_force_over_the_visited(seed, per_document, passing, threads) -> None:
+    draw = np.random.default_rng(seed)
+    n, total, count = int(draw.integers(1, 120)), int(draw.integers(3, 9)), int(draw.integers(1, 5))
+    data = draw.integers(-2, 3, (n, 3)).astype(np.float32)  # many ties
+    lists = np.stack([draw.permutation(total)[:per_document] for _ in range(n)]).astype(np.int32)
+    keys = np.cumsum(draw.integers(1, 4, n)).astype(np.int64)
+    queries = draw.normal(size=(count, 3)).astype(np.float32)
+    chosen = np.full((count, total), -1)
+    for row in chosen:
+        some = draw.permutation(total + 1)[: draw.integers(0, total + 1)]  # a list that nothing lies in, too
+        row[: len(some)] = some
+    k = int(draw.integers(1, 12))
+    held = {"all": n, "many": max(1, n - 3), "few": min(n, 2)}[passing]
+    rows = None if passing == "all" else np.sort(draw.permutation(n)[:held])
+    cut = int(draw.integers(0, n + 1))  # two segments
+    parts = []
+    for low, high in ((0, cut), (cut, n)):
+        if high > low:
+            here = None if rows is None else rows[(rows >= low) & (rows < high)] - low
+            parts.append(ListedPart(Block(data[low:high], keys[low:high]), Listing(lists[low:high]), here))
+    set_threads(2 if threads else 1)
+    try:
+        found = nearest_listed(parts, queries, Lists("lists", chosen), k)
+    finally:
+        set_threads(None)
+    visited = 0
+    alive = np.arange(n) if rows is None else rows
+    assert found.keys.shape == found.scores.shape == (count, min(k, len(alive)))
+    for query, looked, got, scored in zip(queries, chosen, found.keys, found.scores, strict=True):
+        expected, scores, seen = brute(data[alive], lists[alive], keys[alive], query, looked, k)
+        visited += seen
+        assert got[: len(expected)].tolist() == expected.tolist()
+        assert scored[: len(expected)].tolist() == scores.tolist()
+        assert (got[len(expected) :] == -1).all()
+        assert (scored[len(expected) :] == -np.inf).all()
+    assert found.compared == pytest.approx(visited / count)
+
+
+def test_wide_rows_in_many_threads_are_the_same() -> None:
+    draw = np.random.default_rng(3)
+    data = draw.normal(size=(30_000, 64)).astype(np.float32)
+    for per_document in (1, 2):
+        lists = np.stack([draw.permutation(20)[:per_document] for _ in data]).astype(np.int32)
+        part = ListedPart(Block(data, np.arange(len(data))), Listing(lists), None)
+        queries, chosen = draw.normal(size=(70, 64)).astype(np.float32), np.tile(np.arange(8), (70, 1))
+        results = []
+        for threads in (1, 4):
+            set_threads(threads)
+            try:
+                results.append(nearest_listed([part], queries, Lists("lists", chosen), 10))
+            finally:
+                set_threads(None)
+        alone = nearest_listed([part], queries[:1], Lists("lists", chosen[:1]), 10)
+        np.testing.assert_array_equal(results[0].keys, results[1].keys)
+        np.testing.assert_array_equal(results[0].scores[:1], alone.scores)
+        assert results[0].compared == len(np.flatnonzero((lists < 8).any(axis=1)))
+
+
+def test_sizes_count_the_rows_that_pass() -> None:
+    listing = Listing(np.array([[0, 2], [2, 3], [0, 3]], np.int32))
+    assert listing.sizes(None).tolist() == [2, 0, 2, 2]
+    assert listing.sizes(np.array([0, 2])).tolist() == [2, 0, 1, 1]
+    view = ArrayView({"lists": listing.lists})
+    assert view.within(np.array([1])).sizes("lists").tolist() == [0, 0, 1, 1]
+
+
+def test_what_are_no_lists_is_refused() -> None:
+    with pytest.raises(InputError, match=r"whole numbers, \[n, l\]"):
+        Listing(np.zeros((3, 1)))
+    with pytest.raises(InputError, match="compares by inner_product"):
+        Probe("v", np.zeros((1, 2), np.float32), "overlap", lists=Lists("l", np.zeros((1, 1), np.int64)))
