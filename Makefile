@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: help demo test lint types bench install fix clean
+.PHONY: help demo test lint types docs bench install fix clean
 
 help:            ## show the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -32,20 +32,23 @@ test: $(VENV)/.dev       ## run every test
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.dev       ## style and import directions
-	$(BIN)/ruff check plugin adapters tests notebooks
-	$(BIN)/ruff format --check plugin adapters tests notebooks
+	$(BIN)/ruff check plugin adapters tests notebooks docs
+	$(BIN)/ruff format --check plugin adapters tests notebooks docs
 	$(BIN)/lint-imports
 
 types: $(VENV)/.dev      ## mypy, strict
 	$(BIN)/mypy -p palmette -p langchain_palmette -p llama_index.retrievers.palmette
+
+docs: $(VENV)/.dev       ## build the site into site/, every warning an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.dev      ## what is measured, not asserted
 	$(BIN)/python tests/benchmarks/adapter_overhead.py
 	$(BIN)/python tests/benchmarks/concurrency.py
 
 fix: $(VENV)/.dev        ## let the formatter and linter mend what they can
-	$(BIN)/ruff format plugin adapters tests notebooks
-	$(BIN)/ruff check --fix plugin adapters tests notebooks
+	$(BIN)/ruff format plugin adapters tests notebooks docs
+	$(BIN)/ruff check --fix plugin adapters tests notebooks docs
 
 clean:           ## remove the environment and caches (never your indexes)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

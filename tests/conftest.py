@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from pathlib import Path
 
@@ -27,9 +26,10 @@ settings.load_profile("palmette")  # no timed assertions; the same examples on e
 
 @pytest.fixture(autouse=True)
 def _same_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real encoders compute in float32 on every CPU, once something has loaded them."""
-    if (sentence := sys.modules.get("palmette.encoder.sentence")) is not None:
-        monkeypatch.setattr(sentence, "_cpu_has_bfloat16", lambda: False)
+    """Real encoders compute in float32, whatever this CPU can do."""
+    from palmette.encoder import sentence
+
+    monkeypatch.setattr(sentence, "_cpu_has_bfloat16", lambda: False)
 
 
 def pytest_sessionfinish() -> None:

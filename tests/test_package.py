@@ -40,6 +40,7 @@ def test_the_extras_are_those_that_errors_name() -> None:
         "gpu",
         "baselines",
         "demo",
+        "docs",
         "dev",
         "all",
     }

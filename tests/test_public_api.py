@@ -9,7 +9,7 @@ import pytest
 import palmette
 
 NAMES = (
-    "Document Encoder Explanation FakeEncoder FieldsModel FusionModel Hit Index Model PalmetteError Pair Part PathsModel RetrievalData "
+    "Answer Document Encoder Explanation FakeEncoder FieldsModel FusionModel Hit Index LayersModel Model PalmetteError Pair Part PathsModel Reader RetrievalData "
     "TaxonomyModel TreeModel __version__ evaluate load_data load_encoder load_model sample_data"
 ).split(" ")
 

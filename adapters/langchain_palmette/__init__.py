@@ -20,8 +20,10 @@ from palmette.errors import MissingExtraError
 if TYPE_CHECKING:
     from langchain_palmette.embeddings import PalmetteEmbeddings
     from langchain_palmette.fusion import FusionRetriever
-    from langchain_palmette.paths import PathRetriever
     from langchain_palmette.multi_field import MultiFieldRetriever
+    from langchain_palmette.paths import PathRetriever
+    from langchain_palmette.per_layer import PerLayerRetriever
+    from langchain_palmette.reader import PalmetteReader
     from langchain_palmette.reranker import PalmetteReranker
     from langchain_palmette.retriever import PalmetteRetriever
     from langchain_palmette.taxonomy import TaxonomyRetriever
@@ -31,9 +33,11 @@ __all__ = [
     "FusionRetriever",
     "MultiFieldRetriever",
     "PalmetteEmbeddings",
+    "PalmetteReader",
     "PalmetteReranker",
     "PalmetteRetriever",
     "PathRetriever",
+    "PerLayerRetriever",
     "TaxonomyRetriever",
     "TreeRetriever",
 ]
@@ -42,9 +46,11 @@ _HOME = {
     "FusionRetriever": "fusion",
     "MultiFieldRetriever": "multi_field",
     "PalmetteEmbeddings": "embeddings",
+    "PalmetteReader": "reader",
     "PalmetteReranker": "reranker",
     "PalmetteRetriever": "retriever",
     "PathRetriever": "paths",
+    "PerLayerRetriever": "per_layer",
     "TaxonomyRetriever": "taxonomy",
     "TreeRetriever": "tree",
 }

@@ -19,8 +19,9 @@ from palmette.errors import NotFoundError, StoreError
 if TYPE_CHECKING:
     from palmette.index import Engine, Index
     from palmette.model import Model
+    from palmette.reader import Reader
 
-__all__ = ["Place", "find", "name_of", "open_index", "open_model", "publish"]
+__all__ = ["Place", "find", "name_of", "open_index", "open_model", "open_reader", "publish"]
 
 Place = tuple[str, str | None, Mapping[str, Any], "Engine"]
 """Folder or name of an index, folder or name of another model than its own, loading options, engine."""
@@ -55,6 +56,14 @@ def open_model(name: str, options: Mapping[str, Any]) -> Model:
 
     held: Model | None = _recall(name)
     return load_model(name, **options) if held is None else held
+
+
+def open_reader(name: str, options: Mapping[str, Any]) -> Reader:
+    """The reader of that checkpoint or name."""
+    from palmette.reader import Reader
+
+    held: Reader | None = _recall(name)
+    return Reader.from_pretrained(name, **options) if held is None else held
 
 
 def open_index(place: Place) -> Index:

@@ -37,14 +37,16 @@ class MultiFieldRetriever(PalmetteRetriever):
     Attributes:
         by: ``two_stage`` (a shortlist by all fields together, ranked by the best field), ``aggregate`` or ``best``.
         shortlist: How many documents the second stage ranks.
+        blend: How much of the similarity of all fields together there is in the second stage's, 0 … 1.
         fields: Only these count as best field.
         weights: What similarities of a field are multiplied by, where the best is chosen.
     """
 
     method: ClassVar[str | None] = "fields"
-    typed_options: ClassVar[tuple[str, ...]] = ("by", "shortlist", "fields", "weights")
+    typed_options: ClassVar[tuple[str, ...]] = ("by", "shortlist", "blend", "fields", "weights")
 
     by: Literal["two_stage", "aggregate", "best"] | None = None
     shortlist: int | None = Field(default=None, ge=1)
+    blend: float | None = Field(default=None, ge=0, le=1)
     fields: list[str] | None = None
     weights: dict[str, float] | None = None

@@ -75,7 +75,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
     Attributes:
         index_path: Folder of the index; a name that begins with ``memory:`` where it has none.
         model: The checkpoint it was made with, if not the copy in that folder.
-        engine: ``exact`` kernels, or ``faiss``.
+        engine: ``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`.
         k: How many documents; all of them when fewer match.
         filter: Conditions on metadata, applied before ranking. Those of a call narrow it and cannot widen it,
             so that it keeps tenants apart.
@@ -96,7 +96,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
 
     index_path: PathName | None = Field(default=None, frozen=True)
     model: ModelName | None = Field(default=None, frozen=True)
-    engine: Literal["exact", "faiss"] = Field(default="exact", frozen=True)
+    engine: str = Field(default="exact", frozen=True)
     k: int = Field(default=4, ge=1)
     filter: dict[str, JsonValue] | None = None
     score_threshold: float | None = None

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from palmette.fusion import FusionModel
     from palmette.index import Index
     from palmette.methods.fields import FieldsModel
+    from palmette.methods.layers import LayersModel
     from palmette.methods.paths import PathsModel
     from palmette.methods.taxonomy import TaxonomyModel
     from palmette.methods.tree import TreeModel
     from palmette.model import Model
+    from palmette.reader import Answer, Reader
     from palmette.registry import load_model
     from palmette.sample import sample_data
     from palmette.types import Document, Explanation, Hit, Pair, Part
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Answer": "reader",
     "Document": "types",
     "Encoder": "encoder",
     "Explanation": "types",
@@ -43,11 +46,13 @@ _HOME = {
     "FusionModel": "fusion",
     "Hit": "types",
     "Index": "index",
+    "LayersModel": "methods.layers",
     "Model": "model",
     "Pair": "types",
     "PalmetteError": "errors",
     "PathsModel": "methods.paths",
     "Part": "types",
+    "Reader": "reader",
     "RetrievalData": "data",
     "TaxonomyModel": "methods.taxonomy",
     "TreeModel": "methods.tree",
@@ -59,6 +64,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Answer",
     "Document",
     "Encoder",
     "Explanation",
@@ -67,11 +73,13 @@ __all__ = [
     "FusionModel",
     "Hit",
     "Index",
+    "LayersModel",
     "Model",
     "Pair",
     "PalmetteError",
     "Part",
     "PathsModel",
+    "Reader",
     "RetrievalData",
     "TaxonomyModel",
     "TreeModel",

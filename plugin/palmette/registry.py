@@ -15,6 +15,7 @@ __all__ = ["METHODS", "load_model", "model_class", "names"]
 
 METHODS: dict[str, str] = {
     "fields": "palmette.methods.fields:FieldsModel",
+    "layers": "palmette.methods.layers:LayersModel",
     "paths": "palmette.methods.paths:PathsModel",
     "taxonomy": "palmette.methods.taxonomy:TaxonomyModel",
     "tree": "palmette.methods.tree:TreeModel",
@@ -51,6 +52,8 @@ def load_model(repo_or_dir: str | Path, *, revision: str | None = None, **option
     hub = {name: options[name] for name in ("token", "cache_dir", "local_files_only") if name in options}
     checkpoint = open_checkpoint(repo_or_dir, revision=revision, **hub)
     method = checkpoint.config.get("method")
+    if method == "reader":
+        raise CheckpointError(f"{repo_or_dir} holds a reader, not a retriever: use Reader.from_pretrained")
     if method not in _EVERY:
         raise CheckpointError(
             f"{repo_or_dir} holds a model of method {method!r}, which this version does not have "

@@ -35,14 +35,15 @@ from palmette.methods.taxonomy.metrics import found_matches, recall_by_distance,
 
 PAIRS = 10_000
 """Test pairs, as in the paper."""
-PAPER = {"negatives": "all", "correction": 0.0, "sampling": "regular"}
+PAPER: dict[str, Any] = {"negatives": "all", "correction": 0.0, "sampling": "regular"}
 """A softmax over the batch as it is."""
 ROWS: dict[str, dict[str, Any]] = {
     "regular": PAPER,
     "rebalanced": PAPER | {"sampling": "rebalanced"},
     "pretrain-finetune": PAPER | {"recipe": "pretrain-finetune"},
     "corrected only": PAPER | {"correction": 1.0},
-    "corrected, all matches": {"sampling": "regular"},
+    "corrected, one match drawn": {"sampling": "regular"},
+    "corrected, a rare match drawn": {"sampling": "rare"},
     "default": {},
 }
 
@@ -373,7 +374,7 @@ def main() -> None:
     parser.add_argument("--dimensions", nargs="*", type=int, default=[16])
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--batch-size", type=int, default=2048)
+    parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")

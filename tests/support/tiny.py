@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from palmette import Document, FakeEncoder, FieldsModel, FusionModel, PathsModel, TaxonomyModel, TreeModel, load_encoder
+from palmette import Document, FakeEncoder, FieldsModel, FusionModel, LayersModel, PathsModel, TaxonomyModel, TreeModel, load_encoder
 from palmette.encoder import Encoder
 from support.tiny_encoder import save_tiny_encoder
 
@@ -81,7 +81,7 @@ def train_fields(**options: Any) -> FieldsModel:
     asked = [(question, document) for (question, _), document in zip(pairs(), with_fields(), strict=True)]
     settings: dict[str, Any] = {
         "fields": ["name", "text"],
-        "steps": 60,
+        "steps": 150,
         "batch_size": 16,
         "learning_rate": 3e-3,
         "progress": False,
@@ -93,6 +93,18 @@ def train_fields(**options: Any) -> FieldsModel:
 def fields() -> FieldsModel:
     """One such model."""
     return train_fields()
+
+
+def train_layers(**options: Any) -> LayersModel:
+    """Three layers of a fake encoder."""
+    settings: dict[str, Any] = {"steps": 20, "batch_size": 16, "progress": False} | options
+    return LayersModel.fit(pairs(), encoder=FakeEncoder(48), **settings)
+
+
+@cache
+def layers() -> LayersModel:
+    """One such model."""
+    return train_layers()
 
 
 def train_paths(**options: Any) -> PathsModel:

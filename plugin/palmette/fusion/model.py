@@ -185,7 +185,7 @@ class FusionModel(Model):
                 MethodSide(member, of, one_query(one, row), member.options({}), row_of(found, row), depth)
                 for member, of, one, found in zip(self.members, views, asked, first, strict=True)
             ]
-            best = threshold_search(sides, self._sum, k, len(view))
+            best = threshold_search(sides, self._sum, k, len(view), depth)
             evidence = together([side.evidence(best.keys) for side in sides])
             rows.append((best.keys, best.scores.astype(np.float32), evidence))
         evidence = together([dict(found.evidence) for found in first])
@@ -249,6 +249,16 @@ class FusionModel(Model):
             details[name] = dict(own.detail)
             score += factor * own.score
         return Explanation(score, parts, f"score {score:.3f}: " + "; ".join(texts), {"members": details})
+
+    def survey(self, view: View) -> dict[str, Any]:
+        """Each member's own facts, of those that have any."""
+        every = ((f"{at}:{m.method}", m.survey(MemberView(view, at))) for at, m in enumerate(self.members))
+        return {name: facts for name, facts in every if facts}
+
+    def warning(self, view: View) -> str | None:
+        """The members' own."""
+        every = [member.warning(MemberView(view, place)) for place, member in enumerate(self.members)]
+        return "; ".join(said for said in every if said) or None
 
     def describe(self) -> dict[str, Any]:
         """Who counts how much, and each member's own facts."""

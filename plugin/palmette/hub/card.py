@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from string import Template
-from typing import Any
+from typing import Any, Literal
 
 __all__ = ["PLACE", "render_card"]
 
@@ -16,10 +16,14 @@ PLACE = "OWNER/NAME"
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _LIMITS = (
-    "It was fitted to the training data named above: on other subjects or languages, measure first"
-    " (`palmette evaluate`).",
+    "It was fitted to the training data named above: on other subjects or languages, measure first.",
     "It inherits the encoder's languages, maximum length and biases.",
 )
+_TASKS = {
+    "retriever": ("sentence-similarity", "information-retrieval", "Information retrieval"),
+    "reader": ("question-answering", "question-answering", "Question answering"),
+}
+"""The Hub's names of what it does: the pipeline, the task, and the task in words."""
 
 
 def render_card(
@@ -37,6 +41,7 @@ def render_card(
     language: Sequence[str] = (),
     license: str | None = None,
     repo_id: str = PLACE,
+    kind: Literal["retriever", "reader"] = "retriever",
 ) -> str:
     """The text of ``README.md``, with the Hub's metadata as YAML at its head.
 
@@ -56,6 +61,7 @@ def render_card(
         language: Codes of the data's languages.
         license: The checkpoint's licence, as the Hub spells it.
         repo_id: The repository, if it is known already.
+        kind: What the template speaks of.
     """
     data = _line(record.get("data") or "data that was not named")
     reached, levels = _by_level(record.get("metrics") or {})
@@ -67,15 +73,15 @@ def render_card(
     values = next(iter(rows.values()), {})
     metadata = {
         "library_name": "palmette",
-        "pipeline_tag": "sentence-similarity",
+        "pipeline_tag": _TASKS[kind][0],
         "tags": ["palmette", f"palmette-{method}", "retrieval", "rag", "langchain", "llama-index"],
         "base_model": encoder["name"] if _REPOSITORY.fullmatch(str(encoder.get("name"))) else None,
         "datasets": [dataset] if dataset else None,
         "language": list(language) or None,
         "license": license,
-        **_evaluation(repo_id, values, place, dataset),
+        **_evaluation(repo_id, values, place, dataset, _TASKS[kind]),
     }
-    return _template().substitute(
+    return _template(kind).substitute(
         metadata=_yaml(metadata),
         title=_line(repo_id),
         method=_line(method),
@@ -99,7 +105,7 @@ def _facts(
     """The rows of the table at the top."""
     yield "Options", ", ".join(f"`{name}={_brief(value)}`" for name, value in config.items()) or "none"
     revision = f" at `{encoder['revision']}`" if encoder.get("revision") else ""
-    yield "Encoder, frozen", f"`{encoder.get('name', 'not recorded')}`{revision}"
+    yield "Encoder", f"`{encoder.get('name', 'not recorded')}`{revision}"
     sizes = [f"{record[name]:,} {name}" for name in ("documents", "pairs") if record.get(name)]
     labels = [] if record.get("labelled", True) else ["made from the documents alone, without labels"]
     yield "Training data", ", ".join([data, *sizes, *labels])
@@ -127,7 +133,9 @@ def _by_level(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str,
     return whole, levels
 
 
-def _evaluation(repo_id: str, values: Mapping[str, float], place: str, dataset: str | None) -> dict[str, Any]:
+def _evaluation(
+    repo_id: str, values: Mapping[str, float], place: str, dataset: str | None, task: tuple[str, str, str]
+) -> dict[str, Any]:
     """The Hub's ``model-index``, which shows the measured values beside the card."""
     from huggingface_hub import EvalResult
 
@@ -135,8 +143,8 @@ def _evaluation(repo_id: str, values: Mapping[str, float], place: str, dataset: 
         return {}
     scores = [
         EvalResult(
-            task_type="information-retrieval",
-            task_name="Information retrieval",
+            task_type=task[1],
+            task_name=task[2],
             dataset_type=dataset or "custom",
             dataset_name=place,
             metric_type=name.lower(),
@@ -175,5 +183,6 @@ def _cell(value: object) -> str:
 
 
 @cache
-def _template() -> Template:
-    return Template((files("palmette.hub") / "card.md").read_text(encoding="utf-8"))
+def _template(kind: str) -> Template:
+    name = {"retriever": "card.md", "reader": "reader.md"}[kind]
+    return Template((files("palmette.hub") / name).read_text(encoding="utf-8"))

@@ -18,6 +18,8 @@ from palmette.store.backend import WordView
 
 __all__ = ["Hybrid", "hybrid_search"]
 
+DEPTH = 20
+"""Documents that the method shows at first: to show more takes it longer than words take to rule the others out."""
 WIDER, PART = 8, 64
 """Words show so many times more documents than the method, or this part of all: to score those is little work."""
 
@@ -41,22 +43,23 @@ class _Words:
 
     def __init__(self, view: WordView, text: str, method: MethodSide, mix: Mix, k: int) -> None:
         self.view, self.text, self.method, self.mix, self.k = view, text, method, mix, k
+        self._keys, self._shares = np.empty(0, np.int64), np.empty(0, np.float32)  # of documents scored, rising
 
     def best(self, depth: int) -> Keys:
         """Of those that have enough."""
         known, last = self.method.best(depth), self.method.bound
         if last is None:  # there is nothing else to be found
             return known
-        floor, limit = self._needed(known, last), max(WIDER * depth, len(self.view) // PART)
+        floor, few = self._needed(known, last), WIDER * depth
+        limit = max(few, len(self.view) // PART)
         keys, shares = self._matching(limit, floor)
+        if len(keys) > few:
+            floor = max(floor, self._needed(np.union1d(known, keys[:few]), last))
+        if len(keys) == limit and shares[-1] >= floor:
+            keys, shares = self._matching(len(self.view), float(shares[-1]))  # with all equals of the last one
+            floor = float(np.nextafter(shares[-1], np.float32(0)))
         self.bound = floor
-        if len(keys) == limit:
-            keys, _ = self._matching(len(self.view), float(shares[-1]))  # all equals of the last one
-            self.bound = float(np.nextafter(shares[-1], np.float32(0)))
-        elif len(keys) > depth:
-            self.bound = max(floor, self._needed(np.union1d(known, keys[:depth]), last))
-            keys = keys[shares >= self.bound]
-        return keys
+        return keys[shares >= floor]
 
     def _needed(self, known: Keys, last: float) -> float:
         """The share that a document needs which the method scores as its last one shown, if these are scored."""
@@ -68,10 +71,21 @@ class _Words:
     def _matching(self, limit: int, floor: float) -> tuple[Keys, Floats]:
         found = self.view.matching([self.text], limit, floor)
         held = found.keys[0] >= 0
-        return found.keys[0][held], found.scores[0][held]
+        keys, shares = found.keys[0][held], found.scores[0][held]
+        self._keep(keys, shares)
+        return keys, shares
+
+    def _keep(self, keys: Keys, shares: Floats) -> None:
+        self._keys, first = np.unique(np.concatenate([self._keys, keys]), return_index=True)
+        self._shares = np.concatenate([self._shares, shares])[first]
 
     def scores(self, keys: Keys) -> Floats:
-        return self.view.shared(self.text, keys.tolist()).scores
+        """What has been found need not be looked up."""
+        missing = np.setdiff1d(keys, self._keys)
+        if len(missing):
+            self._keep(missing, self.view.shared(self.text, missing.tolist()).scores)
+        shares: Floats = self._shares[np.searchsorted(self._keys, keys)]
+        return shares
 
 
 def hybrid_search(
@@ -84,7 +98,7 @@ def hybrid_search(
     mix: Mix,
 ) -> Hybrid:
     """The ``k`` best documents by method and words together; the method decides what can be found at all."""
-    depth = first_depth(k, len(view))
+    depth = first_depth(k, len(view), DEPTH)
     queries = model.planned(view, queries, k, options)
     found = model.search(view, queries, depth, options)
     rows: list[tuple[Keys, Floats, dict[str, NDArray[np.generic]]]] = []
@@ -93,7 +107,7 @@ def hybrid_search(
         one = {name: array[row : row + 1] for name, array in queries.items()}
         method = MethodSide(model, view, one, options, row_of(found, row), depth)
         sides = (method, _Words(view, text, method, mix, k))
-        best = threshold_search(sides, lambda table: mix.score(*table), k, len(view))
+        best = threshold_search(sides, lambda table: mix.score(*table), k, len(view), depth)
         rows.append((best.keys, best.scores.astype(np.float32), method.evidence(best.keys)))
         words.append(view.shared(text, best.keys.tolist()))
     return Hybrid(joined(rows, found), words)

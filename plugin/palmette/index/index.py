@@ -26,6 +26,7 @@ from palmette.index.writing import write
 from palmette.lexical.mix import DEFAULT, Lexical
 from palmette.lexical.tokens import LANGUAGE
 from palmette.model import Model
+from palmette.search.engine import is_engine
 from palmette.store.backend import Backend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.local import LocalBackend
@@ -71,7 +72,7 @@ class Index:
             model: A model, or the folder or repository of its checkpoint; or a list of those, to be fused
                 (:class:`palmette.FusionModel`).
             language: Whose word endings are cut off, so that "searches" finds "search"; ``None`` for none.
-            engine: ``exact`` kernels, or ``faiss``.
+            engine: As for :meth:`open`.
             lock_timeout: Seconds a write waits for another writer.
         """
         path, model = check_path(path), as_model(model)
@@ -95,7 +96,8 @@ class Index:
             path: The folder.
             model: The very model it was made with, when it is loaded already; ``None`` loads the copy inside.
             verify: Check every file against its checksum first (sizes are always checked).
-            engine: ``exact`` kernels, or ``faiss`` (on the GPU where there is one).
+            engine: ``exact`` kernels, ``faiss`` (on the GPU where there is one), or what looks at a part of the vectors
+                alone: ``ivf``, ``"ivf:nlist=256,nprobe=8"``, ``hnsw`` (:mod:`palmette.search.approximate`).
             lock_timeout: Seconds a write waits for another writer.
             model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.
         """
@@ -148,7 +150,7 @@ class Index:
                 (:class:`palmette.FusionModel`).
             path: The folder; ``None`` for memory.
             language: As for :meth:`create`.
-            engine: ``exact`` kernels, or ``faiss``.
+            engine: As for :meth:`open`.
             progress: A progress bar; ``None`` shows it on a terminal.
         """
         given = check_documents(documents)
@@ -176,7 +178,7 @@ class Index:
 
     @property
     def engine(self) -> str:
-        """What scans the arrays: ``exact``, ``faiss`` or the backend's own."""
+        """What searches the arrays, as it was given, or the backend's own."""
         return self.backend.engine
 
     @property
@@ -242,7 +244,7 @@ class Index:
         path, made = check_path(path), self.model if model is None else as_model(model)
         again = made.fingerprint != self.model.fingerprint
         copy_folder(path, made, self.backend, batch_size, encode=again, progress=progress)
-        engine: Engine = "faiss" if self.engine == "faiss" else "exact"
+        engine = self.engine if is_engine(self.engine) else "exact"
         return type(self).open(path, made, verify=False, engine=engine)
 
     def documents(self, filter: FilterLike = None) -> Iterator[Document]:

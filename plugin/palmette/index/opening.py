@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tqdm.auto import tqdm
 
@@ -20,7 +20,9 @@ __all__ = ["MODEL", "Engine", "Modelled", "as_model", "copy_folder", "make_folde
 MODEL = "model"
 """Folder of the checkpoint inside an index folder."""
 
-Engine = Literal["exact", "faiss"]
+Engine = str
+"""``exact`` kernels; ``faiss`` (on the GPU where there is one); ``ivf`` or ``hnsw``, which look at a part of the vectors,
+with options if wished: ``"ivf:nlist=256,nprobe=8"``."""
 Modelled = Model | str | Path | Sequence[Model | str | Path]
 """A model, where its checkpoint lies, or several of either to fuse."""
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self, Unpack, overload
+from weakref import WeakValueDictionary
 
 from torch import Tensor
 
@@ -40,6 +41,8 @@ __all__ = ["Reader"]
 
 UNITS: dict[str, type[Reading]] = {"sentence": SentenceReading, "span": SpanReading}
 """What finds each unit of answer."""
+_LOADED: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
+"""Readers in use, so that many chains over one checkpoint share one."""
 
 
 class Reader:
@@ -49,6 +52,8 @@ class Reader:
     """
 
     method = "reader"
+    config_class = ReaderConfig
+    training_class = ReaderTraining
 
     def __init__(
         self,
@@ -234,6 +239,7 @@ class Reader:
             config=self.config.to_dict(),
             encoder=self.encoder.to_config(),
             record=self.record.to_dict(),
+            kind="reader",
             **card,
         )
         return save_checkpoint(path, self._facts(), self._tensors(), text).path
@@ -272,7 +278,7 @@ class Reader:
     def from_checkpoint(
         cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any
     ) -> Self:
-        """The reader of an opened checkpoint."""
+        """The reader of an opened checkpoint; loading the same twice gives the same object."""
         facts = checkpoint.config
         if facts.get("method") != cls.method:
             raise CheckpointError(
@@ -282,6 +288,9 @@ class Reader:
         threshold = float(stored.pop("threshold"))
         config = ReaderConfig.from_dict(stored)
         coder = encoder_of(facts["encoder"], encoder, checkpoint.path, **options)
+        key = (checkpoint.fingerprint, checkpoint.origin, checkpoint.revision, id(coder))
+        if isinstance(known := _LOADED.get(key), cls):
+            return known
         reading = UNITS[config.unit](config, coder)
         reading.load(checkpoint.tensors(), str(checkpoint.path))
         reader = cls(
@@ -294,6 +303,7 @@ class Reader:
             revision=checkpoint.revision,
         )
         reader.fingerprint = checkpoint.fingerprint
+        _LOADED[key] = reader
         return reader
 
     def __repr__(self) -> str:
@@ -305,12 +315,12 @@ def _documents(passages: Sequence[Any]) -> list[Document]:
     """Documents, of whatever was given."""
     if isinstance(passages, str):
         raise InputError(f"passages must be a list, got one str: {passages!r:.80}. Put it in a list: [text]")
-    found = []
-    for place, passage in enumerate(passages):
-        if isinstance(passage, Hit):
-            found.append(passage.document)
-        elif isinstance(passage, str) and not passage.strip():
-            found.append(Document(id=str(place), fields={"text": ""}))
-        else:
-            found.append(to_document(passage))
-    return found
+    return [_document(passage, place) for place, passage in enumerate(passages)]
+
+
+def _document(passage: Any, place: int) -> Document:
+    if isinstance(passage, Hit):
+        return passage.document
+    text = passage if isinstance(passage, str) else getattr(passage, "page_content", None)
+    blank = text is not None and not text.strip()
+    return Document(id=str(place), fields={"text": ""}) if blank else to_document(passage)

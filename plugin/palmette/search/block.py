@@ -56,7 +56,12 @@ class Proposals(NamedTuple):
 
 
 class Engine(Protocol):
-    """Proposes, for each query, rows that surely include the block's ``k`` best under exact scores."""
+    """Proposes, for each query, rows that surely include the block's ``k`` best under exact scores.
+
+    One that is ``approximate`` proposes at least ``k`` (all there are, if fewer), and may miss some of the best.
+    """
+
+    approximate: bool
 
     def propose(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Proposals:
         """Search ``rows`` (rising; ``None`` for all of them)."""

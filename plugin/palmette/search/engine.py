@@ -13,20 +13,44 @@ from palmette.search.exact import ExactEngine, rank_within
 from palmette.search.kernels import Rows
 from palmette.search.probe import Floats, Found, Keys, Metric
 
-__all__ = ["Best", "engine_named", "top_k"]
+__all__ = ["Best", "engine_named", "is_engine", "top_k"]
 
 _BATCH = 64  # queries that go over the rows together
 
 
 def engine_named(name: str) -> Engine:
-    """``exact`` (NumPy and numba) or ``faiss`` (the extra ``cpu`` or ``gpu``)."""
+    """``exact`` (NumPy and numba), ``faiss``, ``ivf`` or ``hnsw`` (the extra ``cpu`` or ``gpu``).
+
+    The last two take options: ``"ivf:nlist=256,nprobe=8"`` (see :mod:`palmette.search.approximate`).
+    """
+    kind, _, given = name.partition(":")
+    if kind in ("ivf", "hnsw"):
+        from palmette.search.approximate import ApproximateEngine, Hnsw, Ivf
+
+        return ApproximateEngine((Ivf if kind == "ivf" else Hnsw).of(**_options(name, given)))
     if name == "exact":
         return ExactEngine()
     if name == "faiss":
         from palmette.search.faiss_engine import FaissEngine
 
         return FaissEngine()
-    raise ConfigError(f"unknown engine {name!r}. Engines: exact, faiss")
+    raise ConfigError(f"unknown engine {name!r}. Engines: exact, faiss, ivf, hnsw")
+
+
+def is_engine(name: str) -> bool:
+    """Whether a name is that of an engine of ours, not of another backend."""
+    return name.partition(":")[0] in ("exact", "faiss", "ivf", "hnsw")
+
+
+def _options(name: str, given: str) -> dict[str, int]:
+    """``nlist=256,nprobe=8`` as a dict."""
+    try:
+        pairs = (part.split("=") for part in given.split(",") if part.strip())
+        return {key.strip(): int(value) for key, value in pairs}
+    except ValueError as error:
+        raise ConfigError(
+            f"engine {name!r}: options are written name=number, as in 'ivf:nlist=256,nprobe=8'"
+        ) from error
 
 
 def top_k(
@@ -52,7 +76,8 @@ def top_k(
                 work += compared, read
         best.write(keys[start : start + _BATCH], scored[start : start + _BATCH])
     refined, touched = (work / max(1, len(queries))).tolist()
-    return Found(keys, scored, compared=total, refined=refined, read=touched)
+    rough = engine.approximate
+    return Found(keys, scored, refined if rough else total, refined=refined, read=touched, approximate=rough)
 
 
 class Best:

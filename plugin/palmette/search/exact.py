@@ -33,6 +33,8 @@ _WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
 class ExactEngine:
     """Compares every wanted row that is not surely worse, and proposes what rounding errors could have hidden."""
 
+    approximate = False
+
     def propose(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Proposals:
         """Search ``rows`` (rising; ``None`` for all of them)."""
         return self._narrowed(block, rows, queries, metric, k) or self._scanned(

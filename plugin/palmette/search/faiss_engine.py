@@ -30,6 +30,8 @@ _GPU_MOST = 2048  # the largest k of FAISS on a GPU
 class FaissEngine:
     """Proposes rows by a flat FAISS index per block, built on first use and never written to disk."""
 
+    approximate = False
+
     def __init__(self) -> None:
         try:
             import faiss

@@ -127,7 +127,7 @@ class Found:
     documents each query was compared with, on average: what a search visited. ``evidence`` is what a method wants
     to remember of each hit for its explanation (the layer that found it, …): arrays [Q, k] by name. ``refined`` is how
     many documents were compared number by number, the others being surely worse, and ``read`` the bytes that took,
-    both per query.
+    both per query. ``approximate``: an engine that does not look everywhere has searched.
     """
 
     keys: Keys
@@ -136,6 +136,7 @@ class Found:
     evidence: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
     refined: float = 0.0
     read: float = 0.0
+    approximate: bool = False
 
 
 def row_of(found: Found, row: int) -> Found:

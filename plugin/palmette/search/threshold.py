@@ -46,17 +46,18 @@ class Standing(NamedTuple):
     sides: Floats
 
 
-def first_depth(k: int, total: int) -> int:
-    """How many documents each side shows at first."""
-    return max(1, min(max(DEPTH, 2 * k), total))
+def first_depth(k: int, total: int, least: int = DEPTH) -> int:
+    """How many documents each side shows at first: ``least``, or twice as many as are wanted."""
+    return max(1, min(max(least, 2 * k), total))
 
 
-def threshold_search(sides: Sequence[Side], mix: Callable[[Floats], Mixed], k: int, total: int) -> Standing:
+def threshold_search(
+    sides: Sequence[Side], mix: Callable[[Floats], Mixed], k: int, total: int, depth: int
+) -> Standing:
     """The ``k`` best of ``total`` documents by ``mix``: scores of each side [S, n] → [n], rising with each.
 
-    Equal ones are ordered by the first side's score, then by key.
+    At first the sides show about ``depth`` documents. Equal ones are ordered by the first side's score, then by key.
     """
-    depth = first_depth(k, total)
     while True:
         shown = [side.best(depth) for side in sides]
         keys = np.unique(np.concatenate(shown))

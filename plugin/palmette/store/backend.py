@@ -33,7 +33,7 @@ class BackendStats:
     """Documents deleted or replaced whose space ``compact`` would give back."""
     location: str
     engine: str
-    """What searches: ``exact``, ``faiss``, or a backend's own."""
+    """What searches: ``exact``, ``faiss``, ``ivf`` …, or a backend's own."""
 
 
 class View(Protocol):
@@ -121,7 +121,7 @@ class Backend(Protocol):
 
     @property
     def engine(self) -> str:
-        """What scans the arrays: ``exact``, ``faiss``, or a vector database's name."""
+        """What searches the arrays: ``exact``, ``faiss``, ``ivf`` …, or a vector database's name."""
         ...
 
     @property

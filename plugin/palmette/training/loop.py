@@ -87,11 +87,22 @@ def _rows(config: TrainingConfig, size: int, step: int, process: int) -> NDArray
 
 
 def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
+    """By weight decay, and by the ``pace`` of a part: its learning rate as a multiple of the run's."""
+    paced = {
+        id(p): float(part.pace)
+        for part in module.modules()
+        if hasattr(part, "pace")
+        for p in part.parameters()
+    }
     learned = [p for p in module.parameters() if p.requires_grad]
-    return [
-        {"params": [p for p in learned if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in learned if p.ndim <= 1], "weight_decay": 0.0},
-    ]
+    groups = []
+    for pace in sorted({paced.get(id(p), 1.0) for p in learned} or {1.0}):
+        own = [p for p in learned if paced.get(id(p), 1.0) == pace]
+        groups += [
+            {"params": [p for p in own if p.ndim > 1], "weight_decay": config.weight_decay, "pace": pace},
+            {"params": [p for p in own if p.ndim <= 1], "weight_decay": 0.0, "pace": pace},
+        ]
+    return groups
 
 
 def _autocast(config: TrainingConfig, device: torch.device) -> Any:
@@ -135,7 +146,7 @@ class _Loop:
         """One optimiser step."""
         config, device = self.config, self.device
         for group in self.optimizer.param_groups:
-            group["lr"] = config.rate(step)
+            group["lr"] = config.rate(step) * group["pace"]
         process = self.processes.rank
         rows = _rows(config, self.task.size(), step, process)
         devices = [device] if device.type == "cuda" else []

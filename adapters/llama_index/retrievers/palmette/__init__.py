@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from llama_index.retrievers.palmette.multi_field import MultiFieldRetriever
     from llama_index.retrievers.palmette.nodes import ExplainedNode
     from llama_index.retrievers.palmette.paths import PathRetriever
+    from llama_index.retrievers.palmette.per_layer import PerLayerRetriever
     from llama_index.retrievers.palmette.query import PalmetteQuery
+    from llama_index.retrievers.palmette.reader import PalmetteSynthesizer
     from llama_index.retrievers.palmette.rerank import PalmetteRerank
     from llama_index.retrievers.palmette.retriever import PalmetteRetriever
     from llama_index.retrievers.palmette.taxonomy import TaxonomyRetriever
@@ -38,7 +40,9 @@ __all__ = [
     "PalmetteQuery",
     "PalmetteRerank",
     "PalmetteRetriever",
+    "PalmetteSynthesizer",
     "PathRetriever",
+    "PerLayerRetriever",
     "TaxonomyRetriever",
     "TreeRetriever",
     "palmette_filter",
@@ -52,7 +56,9 @@ _HOME = {
     "PalmetteQuery": "query",
     "PalmetteRerank": "rerank",
     "PalmetteRetriever": "retriever",
+    "PalmetteSynthesizer": "reader",
     "PathRetriever": "paths",
+    "PerLayerRetriever": "per_layer",
     "TaxonomyRetriever": "taxonomy",
     "TreeRetriever": "tree",
     "palmette_filter": "filters",

@@ -23,6 +23,7 @@ class MultiFieldRetriever(PalmetteRetriever):
         index: An index of a :class:`palmette.FieldsModel`.
         by: ``two_stage`` (a shortlist by all fields together, ranked by the best field), ``aggregate`` or ``best``.
         shortlist: How many nodes the second stage ranks.
+        blend: How much of the similarity of all fields together there is in the second stage's, 0 … 1.
         fields: Only these count as best field.
         weights: What similarities of a field are multiplied by, where the best is chosen.
         options: Those of :class:`PalmetteRetriever`.
@@ -31,6 +32,7 @@ class MultiFieldRetriever(PalmetteRetriever):
     method: ClassVar[str | None] = "fields"
     by = SearchOption[Literal["two_stage", "aggregate", "best"]]()
     shortlist = SearchOption[int]()
+    blend = SearchOption[float]()
     fields = SearchOption[Sequence[str]]()
     weights = SearchOption[Mapping[str, float]]()
 
@@ -40,8 +42,11 @@ class MultiFieldRetriever(PalmetteRetriever):
         *,
         by: Literal["two_stage", "aggregate", "best"] | None = None,
         shortlist: int | None = None,
+        blend: float | None = None,
         fields: Sequence[str] | None = None,
         weights: Mapping[str, float] | None = None,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(index, by=by, shortlist=shortlist, fields=fields, weights=weights, **options)
+        super().__init__(
+            index, by=by, shortlist=shortlist, blend=blend, fields=fields, weights=weights, **options
+        )

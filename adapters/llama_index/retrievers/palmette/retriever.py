@@ -122,7 +122,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository.
             index_path: Where to keep the index; one that is there is brought up to date with the documents
                 (others stay). ``None`` for memory.
-            engine: ``exact`` kernels, or ``faiss`` (on the GPU where there is one).
+            engine: ``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`.
             show_progress: Progress bar; ``None`` shows it on a terminal.
             options: Those of the class.
         """

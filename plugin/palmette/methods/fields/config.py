@@ -181,18 +181,22 @@ class FieldsSearch(Config):
         by: Documents near by their ``aggregate``, by their ``best`` field (all documents are looked at), or
             ``two_stage``: a shortlist by the first, ranked by the second.
         shortlist: How many documents the second stage ranks; never fewer than are asked for.
+        blend: How much of the aggregate's similarity there is in the second stage's, 0 … 1, beside that of the best
+            field; 0 is the paper's way.
         fields: Only these count as best field; empty for all.
         weights: ``field=weight``: similarities of a field times this, where the best is chosen.
     """
 
     by: By = "two_stage"
     shortlist: int = 100
+    blend: float = 0.5
     fields: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Ranges, and options that go together."""
         check_range("fields search", "shortlist", self.shortlist, 1, 1e9)
+        check_range("fields search", "blend", self.blend, 0, 1)
         if self.by == "aggregate" and (self.fields or self.weights):
             raise ConfigError(
                 "by='aggregate' compares all fields in one vector: leave fields and weights out, or search by "

@@ -64,9 +64,26 @@ def explanation(
         heaviest = names[int(np.abs([part.value for part in parts[: len(names)]]).argmax())]
         said = f"similarity of all fields {score:.3f}, most of it from {heaviest}; nearest alone is {names[best]}"
         return Explanation(score, parts, f"{said}{quoted}", detail)
-    score = float(weighted[best])
     parts = _steps(config, names, similarities * counted[best], best)
-    return Explanation(score, parts, f"{names[best]} matches with {score:.3f}{quoted}", detail)
+    share = options.blend if options.by == "two_stage" else 0.0
+    said = f"{names[best]} matches with {weighted[best]:.3f}{quoted}"
+    if share:
+        whole = float(aggregate @ query)
+        shares = _shares(names, weights, fields, similarities, whole, unit=config.similarity == "cosine")
+        parts = _blended(parts, shares, share)
+        said += f"; all fields together with {whole:.3f}"
+    return Explanation(sum(part.value for part in parts), parts, said, detail)
+
+
+def _blended(best: Sequence[Part], all_together: Sequence[Part], share: float) -> list[Part]:
+    """What each field adds to the best field's similarity and to that of the aggregate, in their shares."""
+    values: dict[str, float] = {}
+    details: dict[str, dict[str, Any]] = {}
+    for parts, counts in ((best, 1 - share), (all_together, share)):
+        for part in parts:
+            values[part.name] = values.get(part.name, 0.0) + counts * part.value
+            details[part.name] = {**details.get(part.name, {}), **part.detail}
+    return [Part(name, value, details[name]) for name, value in values.items()]
 
 
 def _shares(

@@ -79,11 +79,13 @@ class Layout:
         fields: How many, F.
         looks: [C, C] whether a token of one code may look at one of another, C = 2F + 3.
         averaged: [F, C] whether tokens of a code count in the vector of a field.
+        before: [F, F] which fields' words are counted before those of a field, to say where these stand.
     """
 
     fields: int
     looks: Tensor
     averaged: Tensor
+    before: Tensor
 
     @classmethod
     def of(cls, ancestors: Tensor) -> Self:
@@ -95,7 +97,7 @@ class Layout:
         looks[words, words] = looks[tokens, words] = ancestors
         # A word looks at its own field's token alone: one such token, as one CLS, is what the encoder knows.
         looks[words, tokens] = looks[tokens, tokens] = torch.eye(count, dtype=torch.bool)
-        looks[first, : asked + 1] = True  # CLS sees everything, and no document's token looks at it
+        looks[first, words] = looks[first, [first, asked]] = True  # CLS sees every word; no word of a document sees it
         looks[asked, [first, asked]] = True  # a query has nothing to hide
         looks[tokens, asked] = True
         looks[nothing, nothing] = True
@@ -105,7 +107,8 @@ class Layout:
         averaged[:, words] = own if bool(ancestors.all()) and count > 1 else ancestors
         averaged[:, tokens] = own
         averaged[:, asked] = True
-        return cls(count, looks, averaged)
+        before = ancestors.tril(-1) if bool(ancestors.all()) else ancestors & ~own
+        return cls(count, looks, averaged, before)
 
     def mask(self, codes: Tensor) -> Tensor:
         """[B, T] codes → which token looks at which [B, 1, T, T]."""
@@ -120,12 +123,15 @@ class Layout:
         cls, sep, pad = ends
         rows = []
         for fields in documents:
-            ids, codes = self._head(cls, new)
-            for field, words in enumerate(fields):
+            ids, codes, positions = self._head(cls, new)
+            sizes = torch.tensor([len(words) + 1 if len(words) else 0 for words in fields])
+            starts = (1 + self.before.long() @ sizes).tolist()  # where a field stands tells of what it sees alone
+            for field, (words, start) in enumerate(zip(fields, starts, strict=True)):
                 if len(words):
                     ids += [*words, sep]
                     codes += [field] * (len(words) + 1)
-            rows.append((ids, codes))
+                    positions += range(start, start + len(words) + 1)
+            rows.append((ids, codes, positions))
         return self._batch(rows, pad)
 
     def queries(self, queries: Sequence[Sequence[int]], ends: tuple[int, int, int], new: int) -> Batch:
@@ -133,22 +139,25 @@ class Layout:
         cls, sep, pad = ends
         rows = []
         for words in queries:
-            ids, codes = self._head(cls, new)
-            rows.append(([*ids, *words, sep], [*codes, *[2 * self.fields + 1] * (len(words) + 1)]))
+            ids, codes, positions = self._head(cls, new)
+            count = len(words) + 1
+            rows.append(
+                (
+                    [*ids, *words, sep],
+                    [*codes, *[2 * self.fields + 1] * count],
+                    [*positions, *range(1, count + 1)],
+                )
+            )
         return self._batch(rows, pad)
 
-    def _head(self, cls: int, new: int) -> tuple[list[int], list[int]]:
+    def _head(self, cls: int, new: int) -> tuple[list[int], list[int], list[int]]:
+        """CLS and the tokens of fields, which share its place: words stand where the encoder is used to find them."""
         ids = [cls, *range(new, new + self.fields)]
-        return ids, [2 * self.fields, *range(self.fields, 2 * self.fields)]
+        return ids, [2 * self.fields, *range(self.fields, 2 * self.fields)], [0] * len(ids)
 
-    def _batch(self, rows: Sequence[tuple[list[int], list[int]]], pad: int) -> Batch:
-        nothing = 2 * self.fields + 2
-        ids, codes = (
-            nn.utils.rnn.pad_sequence(
-                [torch.tensor(row[part]) for row in rows], batch_first=True, padding_value=filler
-            )
-            for part, filler in ((0, pad), (1, nothing))
-        )
-        # Tokens of fields share the place of CLS, so that words stand where the encoder is used to find them.
-        positions = (torch.arange(ids.shape[1]) - self.fields).clamp(min=0).expand_as(ids)
-        return Batch(ids, codes, positions)
+    def _batch(self, rows: Sequence[tuple[list[int], list[int], list[int]]], pad: int) -> Batch:
+        def column(part: int, filler: int) -> Tensor:
+            parts = [torch.tensor(row[part]) for row in rows]
+            return nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=filler)
+
+        return Batch(column(0, pad), column(1, 2 * self.fields + 2), column(2, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -89,6 +90,7 @@ class LayersTask:
         drawn = np.random.default_rng(seed).permutation(np.unique(pairs.query_rows))[:SAMPLE]
         config = completed(config, encoder, *states.take(drawn[:BLOCK], torch.device("cpu")))
 
+        @lru_cache(1)
         def summaries(layer: int) -> Tensor:
             parts = []
             for block in _blocks(drawn):

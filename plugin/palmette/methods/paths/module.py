@@ -46,6 +46,9 @@ class Indexer(nn.Module):
     The bias is not the paper's: it lets the start be any k-means, and full leaves be less attractive.
     """
 
+    pace = 1.0
+    """Learning rate, as a multiple of the run's."""
+
     def __init__(self, branches: int, height: int, width: int) -> None:
         super().__init__()
         self.branches, self.height = branches, height
@@ -115,6 +118,7 @@ class Paths(nn.Module):
         self.config = config
         self.adapter = nn.Parameter(torch.zeros(config.width, config.width))
         self.indexer = Indexer(config.branches, config.height, config.width)
+        self.indexer.pace = config.indexer_rate
         self.register_buffer("centres", torch.zeros(config.leaves, config.width))
 
     def embed(self, x: Tensor) -> Tensor:

@@ -122,7 +122,7 @@ class TaxonomyTraining(TrainingConfig):
     """:class:`palmette.training.TrainingConfig` with what measured best for taxonomies."""
 
     steps: int = 2000
-    batch_size: int = 1024
+    batch_size: int = 512
     decay: Literal["cosine", "linear", "constant"] = "linear"
 
 

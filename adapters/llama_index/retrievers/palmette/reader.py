@@ -1,0 +1,128 @@
+"""PalmetteSynthesizer: answers from retrieved nodes, with no language model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core.base.response.schema import Response
+from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
+from llama_index.core.instrumentation.events.synthesis import SynthesizeEndEvent, SynthesizeStartEvent
+from llama_index.core.llms import MockLLM
+from llama_index.core.response_synthesizers import BaseSynthesizer
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryType
+from llama_index_instrumentation import get_dispatcher
+
+from palmette.aio import in_thread
+from palmette.config import check_range
+
+if TYPE_CHECKING:
+    from palmette.reader import Answer, Reader
+
+__all__ = ["PalmetteSynthesizer"]
+
+dispatcher = get_dispatcher(__name__)
+
+ANSWER = "answer"
+"""Where a response's metadata have confidence, supporting nodes and alternatives."""
+
+
+class PalmetteSynthesizer(BaseSynthesizer):
+    """Answers a question in the words of the nodes retrieved for it, or says that they have no answer.
+
+        engine = RetrieverQueryEngine(retriever, response_synthesizer=PalmetteSynthesizer("me/reader"))
+        response = engine.query("When did it begin?")
+        response.response, response.source_nodes, response.metadata["answer"]["confidence"]
+
+    No LLM is set or called. All nodes stay sources; ``metadata["answer"]["supports"]`` names those that say the answer.
+
+    Args:
+        reader: A reader (shared, not copied), its checkpoint's folder or a Hub repository.
+        threshold: The least probability of there being an answer for one to be given; 0 answers always, ``None`` takes
+            what was learned in training.
+        no_answer: The response where there is no answer.
+        revision: Branch, tag or commit of a repository.
+        reader_options: More of ``Reader.from_pretrained``: ``token``, ``device``, ``dtype``, ….
+        callback_manager: LlamaIndex's callbacks.
+    """
+
+    def __init__(
+        self,
+        reader: Reader | str | Path,
+        *,
+        threshold: float | None = None,
+        no_answer: str = "I found no answer.",
+        revision: str | None = None,
+        reader_options: dict[str, Any] | None = None,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        check_range("PalmetteSynthesizer", "threshold", threshold, 0, 1)
+        super().__init__(  # which would look for an LLM in the settings
+            llm=MockLLM(), callback_manager=callback_manager, empty_response=no_answer
+        )
+        if isinstance(reader, str | Path):
+            from palmette.reader import Reader
+
+            reader = Reader.from_pretrained(reader, revision=revision, **(reader_options or {}))
+        self.reader, self.threshold, self.no_answer = reader, threshold, no_answer
+
+    def answer(self, query: QueryType, nodes: Sequence[NodeWithScore]) -> Answer:
+        """The answer itself; the passages it names are the nodes, by position and id."""
+        from palmette.types import Document
+
+        question = query if isinstance(query, str) else query.query_str
+        texts = [scored.node.get_content(MetadataMode.NONE) for scored in nodes]
+        passages = [
+            Document(scored.node.node_id, text, fields={} if text.strip() else {"text": ""})
+            for scored, text in zip(nodes, texts, strict=True)
+        ]
+        return self.reader.answer(question, passages, threshold=self.threshold)
+
+    def synthesize(
+        self,
+        query: QueryType,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+        **response_kwargs: Any,
+    ) -> Response:
+        """Answer from nodes, which become the response's sources."""
+        dispatcher.event(SynthesizeStartEvent(query=query))
+        asked = query if isinstance(query, str) else query.query_str
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: asked}
+        with self._callback_manager.event(CBEventType.SYNTHESIZE, payload=payload) as event:
+            answer = self.answer(query, nodes)
+            told = answer.to_dict()
+            del told["question"]
+            response = Response(
+                answer.text or self.no_answer,
+                source_nodes=[*nodes, *(additional_source_nodes or ())],
+                metadata={**{scored.node.node_id: scored.node.metadata for scored in nodes}, ANSWER: told},
+            )
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        dispatcher.event(SynthesizeEndEvent(query=query, response=response))
+        return response
+
+    async def asynthesize(
+        self,
+        query: QueryType,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+        **response_kwargs: Any,
+    ) -> Response:
+        """See :meth:`synthesize`."""
+        return await in_thread(self.synthesize, query, nodes, additional_source_nodes)
+
+    def get_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> str:
+        """The answer from texts alone."""
+        return self.reader.answer(query_str, text_chunks, threshold=self.threshold).text or self.no_answer
+
+    async def aget_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> str:
+        """See :meth:`get_response`."""
+        return await in_thread(self.get_response, query_str, text_chunks)
+
+    def _get_prompts(self) -> dict[str, Any]:
+        return {}
+
+    def _update_prompts(self, prompts: dict[str, Any]) -> None:
+        return None

@@ -1,0 +1,45 @@
+"""Leaves of limited size: full ones are made less attractive until none crowds the rest (n texts, B branches)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from palmette.methods.paths.module import Indexer
+
+__all__ = ["crowding", "level_out"]
+
+ROUNDS, STEP, FADE = 200, 0.25, 0.99
+PART = 16_384
+
+
+def crowding(sizes: Tensor) -> float:
+    """Expected over ideal documents per leaf, of leaves [L]: Σ pᵢcᵢ / (N / L), which is 1 where all are equal."""
+    counts = sizes.double()
+    return float(counts.square().sum() * len(counts) / counts.sum().clamp(min=1).square())
+
+
+@torch.no_grad()
+def level_out(indexer: Indexer, x: Tensor, limit: float, sharpness: float) -> float:
+    """Lower the logits of full leaves for texts [n, m] until the crowding is at most ``limit``; returns it.
+
+    A leaf's logit is its child's bias and, below the root, what the last turn adds to that: rows of W, one for each
+    pair of turns. As in an auction, prices rise by the log of how overfull a leaf is, in ever smaller steps; the best
+    state seen stays.
+    """
+    h, branches = indexer.height - 1, indexer.branches
+    prices = indexer.bias[h] if h == 0 else indexer.outer[h][:branches]  # [B] or [B, B]: a view
+    best, kept, step = float("inf"), prices.clone(), STEP * sharpness / 20
+    for _ in range(ROUNDS):
+        leaves = torch.cat([indexer.numbers(indexer(part).path) for part in torch.split(x, PART)])
+        sizes = torch.bincount(leaves, minlength=branches**indexer.height)
+        crowded = crowding(sizes)
+        if crowded < best:
+            best, kept = crowded, prices.clone()
+        if crowded <= limit:
+            break
+        over = ((sizes + 1) / (len(x) / len(sizes) + 1)).log().clamp(-2, 2).view(-1, *prices.shape).mean(0)
+        prices -= step * over
+        step *= FADE
+    prices.copy_(kept)
+    return best

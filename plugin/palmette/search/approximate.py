@@ -1,0 +1,198 @@
+"""Engines that look at a part of the vectors: FAISS's inverted lists and navigable graphs, as exact as those are.
+
+    ivf                            lists around centroids, the nearest few of which are looked through
+    ivf:nlist=256,nprobe=8         so many lists, so many looked through
+    ivf:nlist=256,nprobe=8,pq=48   vectors compressed to 48 bytes
+    hnsw:m=32,ef=64                a graph with so many links, searched with so many candidates
+
+They serve inner products; all other probes, small segments and narrow filters are searched exactly. What they propose is
+scored exactly, and as many documents come back as were asked for: where the lists looked through hold too few that
+pass a filter, more lists are. Each segment of an index has its own FAISS index, built when it is first searched and kept
+while the segment is; deleted documents are passed over, and added ones are a segment of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from palmette.config import Config, check_range
+from palmette.errors import ConfigError, MissingExtraError
+from palmette.search.block import Block, Proposals
+from palmette.search.exact import ExactEngine
+from palmette.search.fixed import as_floats
+from palmette.search.kernels import Rows
+from palmette.search.probe import Floats, Metric
+from palmette.search.threads import get_threads
+
+__all__ = ["ApproximateEngine", "Hnsw", "Ivf"]
+
+FEW = 1024
+"""Rows up to which a segment, or what a filter leaves of it, is searched exactly: as fast, and better."""
+NARROW = 0.02
+"""Share of a segment up to which the same goes for a filter."""
+REFINED = 4
+"""How many times ``k`` compressed vectors are proposed, since their order is rough."""
+TRAINED = 39
+"""Vectors for each list that clustering wants at least."""
+WIDER = 4
+"""Factor by which a search is widened that found too few."""
+_GPU_MOST = 2048  # the largest k of FAISS on a GPU
+
+
+@dataclass(frozen=True)
+class Ivf(Config):
+    """Options of ``ivf``.
+
+    Attributes:
+        nlist: Lists of a segment; ``None`` for 4 √N, and fewer where those would be nearly empty.
+        nprobe: Lists that a query looks through.
+        pq: Bytes of a compressed vector, a divisor of its width; ``None`` for whole vectors.
+    """
+
+    nlist: int | None = None
+    nprobe: int = 16
+    pq: int | None = None
+
+    def check(self) -> None:
+        """Ranges."""
+        for name in ("nlist", "nprobe", "pq"):
+            check_range("engine ivf", name, getattr(self, name), 1)
+
+    def lists(self, rows: int) -> int:
+        """Lists for so many rows."""
+        return min(rows, self.nlist or max(1, min(round(4 * rows**0.5), rows // TRAINED)))
+
+
+@dataclass(frozen=True)
+class Hnsw(Config):
+    """Options of ``hnsw``.
+
+    Attributes:
+        m: Links of a vector.
+        ef: Candidates held while searching (at least as many as results).
+        build: The same while building.
+    """
+
+    m: int = 32
+    ef: int = 64
+    build: int = 80
+
+    def check(self) -> None:
+        """Ranges."""
+        for name in ("m", "ef", "build"):
+            check_range("engine hnsw", name, getattr(self, name), 2)
+
+
+class _Built(NamedTuple):
+    index: Any
+    on_gpu: Any | None
+
+
+class ApproximateEngine:
+    """Proposes rows by a FAISS index of each block."""
+
+    approximate = True
+
+    def __init__(self, options: Ivf | Hnsw) -> None:
+        try:
+            import faiss
+        except ImportError as error:
+            name = type(options).__name__.lower()
+            raise MissingExtraError("faiss", "cpu", f"engine={name!r}") from error
+        self.options = options
+        self._faiss: Any = faiss
+        self._gpu = bool(getattr(faiss, "get_num_gpus", int)()) and isinstance(options, Ivf)
+        self._gpu_lock = threading.Lock()  # GPU indexes serve one search at a time
+        self._exact = ExactEngine()
+
+    def propose(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Proposals:
+        """Search ``rows`` (rising; ``None`` for all of them)."""
+        count = len(block.keys) if rows is None else len(rows)
+        if metric != "inner_product" or count <= max(FEW, k, NARROW * len(block.keys)):
+            return self._exact.propose(block, rows, queries, metric, k)
+        built = block.keep(self.options, lambda: self._build(as_floats(block.data)))
+        selector = None if rows is None else self._selector(rows, len(block.keys))
+        fetch = min(count, k * (REFINED if getattr(self.options, "pq", None) else 1))
+        width, most = self._widths(built.index, fetch)
+        found = self._search(built, selector, queries, fetch, width)
+        while (short := (found >= 0).sum(axis=1) < k).any() and width < most:
+            width = min(most, width * WIDER)
+            found[short] = self._search(built, selector, queries[short], fetch, width)
+        proposals = _proposals(found, count * width // most, queries[0].nbytes)
+        return self._completed(proposals, short, block, rows, queries, k) if short.any() else proposals
+
+    def _widths(self, index: Any, fetch: int) -> tuple[int, int]:
+        """How wide a search is at first, and at most."""
+        if isinstance(self.options, Ivf):
+            return min(self.options.nprobe, index.nlist), index.nlist
+        return max(self.options.ef, fetch), max(fetch, index.ntotal)
+
+    def _search(self, built: _Built, selector: Any, queries: Floats, fetch: int, width: int) -> Rows:
+        """[Q, fetch] row numbers, −1 where fewer were found."""
+        kind, name = (
+            (self._faiss.SearchParametersIVF, "nprobe")
+            if isinstance(self.options, Ivf)
+            else (self._faiss.SearchParametersHNSW, "efSearch")
+        )
+        rows: Rows
+        if built.on_gpu is not None and selector is None and fetch <= _GPU_MOST:
+            with self._gpu_lock:
+                _, rows = built.on_gpu.search(queries, fetch, params=kind(**{name: width}))
+            return rows
+        self._faiss.omp_set_num_threads(get_threads())
+        options = {name: width} if selector is None else {name: width, "sel": selector}
+        _, rows = built.index.search(queries, fetch, params=kind(**options))
+        return rows
+
+    def _selector(self, rows: Rows, count: int) -> Any:
+        wanted = np.zeros(count, bool)
+        wanted[rows] = True
+        return self._faiss.IDSelectorBitmap(np.packbits(wanted, bitorder="little"))
+
+    def _completed(
+        self, proposals: Proposals, short: Any, block: Block, rows: Rows | None, queries: Floats, k: int
+    ) -> Proposals:
+        """What a graph did not reach is searched for exactly."""
+        at = np.flatnonzero(short)
+        more = self._exact.propose(block, rows, queries[short], "inner_product", k)
+        kept = ~short[proposals.of]
+        return Proposals(
+            np.concatenate([proposals.of[kept], at[more.of]]),
+            np.concatenate([proposals.rows[kept], more.rows]),
+            proposals.compared + more.compared,
+            proposals.read + more.read,
+        )
+
+    def _build(self, data: Floats) -> _Built:
+        faiss, options, width = self._faiss, self.options, data.shape[1]
+        faiss.omp_set_num_threads(get_threads())
+        if isinstance(options, Hnsw):
+            index = faiss.IndexHNSWFlat(width, options.m, faiss.METRIC_INNER_PRODUCT)
+            index.hnsw.efConstruction = options.build
+        else:
+            index = self._lists(options, width, len(data))
+            index.cp.min_points_per_centroid = 1  # fewer are no reason to warn: the user chose
+            index.train(data)
+        index.add(data)
+        return _Built(index, faiss.index_cpu_to_all_gpus(index) if self._gpu else None)
+
+    def _lists(self, options: Ivf, width: int, rows: int) -> Any:
+        faiss = self._faiss
+        centroids, metric = faiss.IndexFlatIP(width), faiss.METRIC_INNER_PRODUCT
+        if options.pq is None:
+            return faiss.IndexIVFFlat(centroids, width, options.lists(rows), metric)
+        if width % options.pq:
+            raise ConfigError(f"engine ivf: pq={options.pq} does not divide vectors of {width} numbers")
+        index = faiss.IndexIVFPQ(centroids, width, options.lists(rows), options.pq, 8, metric)
+        index.pq.cp.min_points_per_centroid = 1
+        return index
+
+
+def _proposals(found: Rows, compared: int, bytes_of_row: int) -> Proposals:
+    of, at = np.nonzero(found >= 0)
+    work = compared * len(found)
+    return Proposals(of, found[of, at], work, work * bytes_of_row)

@@ -1,0 +1,55 @@
+"""A shop of 60 products with fields, and an encoder small enough to train in a moment."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from palmette import Document, FieldsModel, Index
+from support.tiny import learner
+
+BRANDS = ("red", "blue", "golden")
+KINDS = ("cat", "dog", "owl", "fox")
+FIELDS = {"brand": "metadata.brand", "title": "title", "text": "text"}
+
+
+def shop() -> list[Document]:
+    """Products by brand, kind and number; every tenth has no title."""
+    products = []
+    for number in range(60):
+        brand, kind = BRANDS[number % 3], KINDS[number % 4]
+        title = {} if number % 10 == 9 else {"title": f"{kind} {number}"}
+        products.append(
+            Document(
+                id=str(number),
+                text=f"The {kind} lives in house {number} and sings at night.",
+                metadata={"brand": brand, "price": number},
+                fields=title,
+            )
+        )
+    return products
+
+
+def questions() -> list[tuple[str, Document]]:
+    """A question for each product."""
+    return [(f"{p.metadata['brand']} {p.text.split()[1]} {p.id}", p) for p in shop()]
+
+
+def train(**options: Any) -> FieldsModel:
+    """A model trained for a moment."""
+    settings: dict[str, Any] = {"fields": FIELDS, "steps": 3, "batch_size": 8, "progress": False} | options
+    return FieldsModel.fit(settings.pop("data", questions()), encoder=learner(), **settings)
+
+
+@cache
+def model() -> FieldsModel:
+    """One trained a little longer."""
+    return train(steps=150, learning_rate=2e-3, temperature=0.2)
+
+
+@pytest.fixture
+def index() -> Index:
+    """The shop, searched by it."""
+    return Index.build(shop(), model())

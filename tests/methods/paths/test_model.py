@@ -1,0 +1,246 @@
+"""PathsModel end to end: budgets, filters, adds, explanations, checkpoints, health."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from palmette import Document, FakeEncoder, FusionModel, Index, PathsModel, load_model
+from palmette.cli import main
+from palmette.errors import CheckpointError, ConfigError
+from palmette.methods.paths.config import PathsConfig, PathsOptions, PathsSearch, PathsTraining
+from palmette.methods.paths.facts import Facts, facts_from_json, facts_to_json
+from palmette.methods.paths.search import auto_share
+from support.tiny import documents, pairs, paths, train_paths, tree
+
+QUERY = "where does the red owl live?"
+
+
+@pytest.fixture(scope="module")
+def index() -> Index:
+    return Index.build(documents(), paths())
+
+
+def leaves_of(index: Index) -> dict[str, list[int]]:
+    arrays = index.model.encode_documents(documents())
+    return {d.key: row.tolist() for d, row in zip(documents(), arrays["leaves"], strict=True)}
+
+
+def cosines(index: Index, query: str) -> dict[str, float]:
+    vectors = index.model.encode_documents(documents())["vector"]
+    asked = index.model.encode_queries([query], PathsSearch())["vector"][0]
+    return dict(zip([d.key for d in documents()], (vectors @ asked).tolist(), strict=True))
+
+
+def visited(index: Index, query: str, beam: int) -> set[str]:
+    """The documents of a query's likeliest leaves."""
+    model = index.model
+    asked = model.encode_queries([query], PathsSearch())["vector"]
+    chosen = set(model.module.indexer.beam(model._tensor(asked), beam).leaves[0].tolist())
+    return {id for id, leaves in leaves_of(index).items() if chosen & set(leaves)}
+
+
+def test_a_beam_finds_the_nearest_of_its_leaves(index: Index) -> None:
+    near = cosines(index, QUERY)
+    for beam in (1, 2, 5, 8):
+        inside = visited(index, QUERY, beam)
+        expected = sorted(inside, key=lambda id: -near[id])[:3]
+        ranking = index.rank([QUERY], k=3, beam=beam, lexical=0)
+        assert ranking.ids[0] == expected
+        assert ranking.visited == pytest.approx(len(inside) / 48)
+        assert ranking.scores[0] == pytest.approx([near[id] for id in expected], abs=1e-5)
+
+
+def test_a_budget_is_of_documents(index: Index) -> None:
+    shares = [index.rank([QUERY], k=1, visit=visit, lexical=0).visited * 48 for visit in (1, 5, 20, 48)]
+    assert shares == sorted(shares)
+    assert shares[0] >= 1, "one leaf at least"
+    assert shares[2] <= 20
+    assert shares[3] == 48
+    assert index.rank([QUERY], k=1, visit=20 / 48, lexical=0).visited * 48 == shares[2]
+    everything = index.rank([QUERY], k=48, visit=1.0, lexical=0)
+    near = cosines(index, QUERY)
+    assert everything.ids[0] == sorted(near, key=lambda id: -near[id])
+    assert index.rank([QUERY], k=48, lexical=0).ids == everything.ids, "few documents are all looked at"
+
+
+def test_k_results_whatever_the_budget_and_the_filter(index: Index) -> None:
+    assert len(index.search(QUERY, k=30, visit=1, lexical=0)) == 30
+    assert len(index.search(QUERY, k=30, beam=1)) == 30
+    for colour in ("red", "golden"):
+        hits = index.search(QUERY, k=6, beam=1, filter={"colour": colour}, lexical=0)
+        assert {hit.document.metadata["colour"] for hit in hits} == {colour}
+        assert len(hits) == 6
+    one = index.search("red owl", k=5, beam=1, filter={"animal": "owl", "colour": "blue"})
+    assert [hit.id for hit in one] == ["blue-owl"]
+
+
+def test_words_find_nothing_outside_the_visited_leaves(index: Index) -> None:
+    inside = visited(index, QUERY, 1)
+    outside = next(id for id in leaves_of(index) if id not in inside)
+    words = f"{QUERY} {index.get([outside])[0].text}"
+    inside = visited(index, words, 1)
+    hits = index.search(words, k=min(5, len(inside)), beam=1, lexical=0.9)
+    assert {hit.id for hit in hits} <= inside
+    for hit in hits:
+        assert sum(part.value for part in hit.explain().parts) == pytest.approx(hit.score, abs=1e-5)
+
+
+def test_documents_in_two_leaves_are_found_once() -> None:
+    model = train_paths(per_document=2, steps=5)
+    index = Index.build(documents(), model)
+    found = index.rank([QUERY, "white hen"], k=20, beam=4, lexical=0)
+    assert all(len(set(ids)) == len(ids) == 20 for ids in found.ids)
+    inside = visited(index, QUERY, 2)
+    assert index.rank([QUERY], k=1, beam=2, lexical=0).visited == pytest.approx(len(inside) / 48)
+    assert index.survey()["documents per leaf"]["ideal"] == 12
+
+
+def test_adds_need_no_training_and_another_model_routes_anew(index: Index, tmp_path) -> None:
+    grown = Index.build(documents()[:40], paths())
+    grown.add(documents()[40:])
+    assert grown.rank([QUERY], k=10, beam=2).ids == index.rank([QUERY], k=10, beam=2).ids
+    grown.delete(["red-owl"])
+    assert "red-owl" not in grown.rank([QUERY], k=48).ids[0]
+    other = train_paths(branches=3, seed=4)
+    moved = grown.copy_to(tmp_path / "moved", model=other)
+    assert moved.model.config.leaves == 3
+    assert len(moved.rank([QUERY], k=47, beam=1).ids[0]) == 47
+
+
+def test_an_explanation_names_leaves_and_adds_up(index: Index) -> None:
+    hit = index.search(QUERY, k=1, beam=3, lexical=0)[0]
+    why = hit.explain()
+    assert [part.name for part in why.parts] == [f"theme of leaf {why.detail['leaf']}", "the document's own"]
+    assert sum(part.value for part in why.parts) == pytest.approx(hit.score, abs=1e-5)
+    assert why.detail["visited"] == len(why.detail["leaves"]) == 3
+    chances = [leaf["probability"] for leaf in why.detail["leaves"]]
+    assert chances == sorted(chances, reverse=True)
+    assert why.detail["path"] == leaves_of(index)[hit.id]
+    assert "leaf of 3 visited" in why.text
+    assert "visited" not in index.explain(QUERY, "blue-hen", lexical=0).detail
+
+
+def test_leaves_are_told_by_their_words() -> None:
+    described = paths().describe()
+    words = {word for listed in described["keywords"].values() for word in listed}
+    assert words & {"red", "owl", "golden", "fox", "blue", "white", "black", "green"}
+    assert described["leaves"] == 8
+    assert set(described["recall by share of documents visited"]["1"]) == {
+        "visited",
+        "recall@10",
+        "recall@100",
+        "ndcg@10",
+    }
+    steps = [row["step"] for row in described["documents per leaf in training"]]
+    assert steps[0] == 0
+    assert steps[-1] == 20
+
+
+def test_checkpoint_round_trip(index: Index, tmp_path) -> None:
+    paths().save_pretrained(tmp_path / "c")
+    loaded = load_model(tmp_path / "c")
+    assert isinstance(loaded, PathsModel)
+    assert loaded.fingerprint == paths().fingerprint
+    assert loaded.facts == paths().facts
+    again = Index.build(documents(), loaded)
+    for options in ({}, {"visit": 0.3}, {"visit": 9}, {"beam": 2}):
+        assert again.search(QUERY, k=5, **options) == index.search(QUERY, k=5, **options)
+    for spoilt in (b"[]", b'{"curve": {}}', b"nothing", b'{"curve":{"x":{}},"load":{},"loads":[]}'):
+        with pytest.raises(CheckpointError, match=r"leaves\.json"):
+            facts_from_json(spoilt, "leaves.json")
+    assert facts_from_json(facts_to_json(Facts()), "") == Facts()
+
+
+def test_auto_takes_the_least_share_that_loses_little() -> None:
+    curve = {0.1: {"recall@100": 0.8}, 0.2: {"recall@100": 0.95}, 1.0: {"recall@100": 0.96}}
+    assert auto_share(curve, 0.02, 10**6) == 0.2
+    assert auto_share(curve, 0.0, 10**6) == 1.0
+    assert auto_share(curve, 0.5, 10**6) == 0.1
+    assert auto_share(curve, 0.5, 500) == 1.0
+    assert auto_share({}, 0.5, 10**6) < 1
+
+
+def test_unequal_leaves_are_said_aloud(tmp_path, capsys) -> None:
+    model = paths()
+    with Index.create(tmp_path / "i", model) as index:
+        index.add(documents())
+        twins = [Document(id=f"twin {n}", text=f"The red owl lives in house {n} and sings.") for n in range(300)]
+        with pytest.warns(UserWarning, match=r"leaves have become unequal.*index\.copy_to"):
+            index.add(twins)
+        now = index.survey()["documents per leaf"]
+        assert now["worst"] > 2 * now["ideal"]
+    assert main(["inspect", str(tmp_path / "i"), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["index"]["documents per leaf"] == now
+    assert facts["model"]["structure"]["leaves"] == 8
+
+
+def test_a_fusion_plans_for_each_member() -> None:
+    fused = FusionModel.of([tree(), paths()], weights=[1, 1])
+    index = Index.build(documents(), fused)
+    hits = index.search(QUERY, k=5, filter={"house": {"$lt": 30}})
+    assert len(hits) == 5
+    for hit in hits:
+        assert sum(part.value for part in hit.explain().parts) == pytest.approx(hit.score, abs=1e-5)
+    assert index.survey().keys() == {"1:paths"}
+
+
+def test_embeddings_are_enough(index: Index) -> None:
+    vectors = index.model.encoder.encode_queries([QUERY])
+    assert index.rank(vectors, k=5, beam=2).ids == index.rank([QUERY], k=5, beam=2, lexical=0).ids
+    learned = index.model.vectors([QUERY], kind="query")
+    np.testing.assert_allclose(np.linalg.norm(learned, axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"branches": 3, "height": 2},
+        {"branches": None},
+        {"start": "random", "intra_leaf_form": "product", "balance": 1.0},
+        {"negatives": "leaves", "refresh": 1, "steps": 8},
+        {"negatives": "nearest", "refresh": 2, "steps": 8},
+    ],
+    ids=str,
+)
+def test_every_kind_of_training_searches(options: dict) -> None:
+    model = train_paths(**{"steps": 4, **options})
+    index = Index.build(documents(), model)
+    assert len(index.search(QUERY, k=5, visit=0.4)) == 5
+    assert model.config.branches == (options.get("branches", 8) or 14)
+
+
+def test_training_learns_and_needs_no_labels() -> None:
+    early, late = train_paths(steps=0), train_paths(steps=60, learning_rate=1e-3)
+    assert late.record.metrics["recall over visits"] >= early.record.metrics["recall over visits"]
+    assert any((late.module.adapter != 0).flatten().tolist())
+    model = PathsModel.fit(documents(), encoder=FakeEncoder(16), branches=4, steps=3, progress=False)
+    assert not model.record.labelled
+    assert len(Index.build(documents(), model).search("red owl", k=3, beam=1)) == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: PathsConfig(branches=1), "branches must be"),
+        (lambda: PathsConfig(branches=2000, height=3), "8,000,000,000 leaves"),
+        (lambda: PathsConfig(branches=2, per_document=3), "at least per_document=3"),
+        (lambda: PathsConfig(margin=0.0), "margin must be above 0"),
+        (lambda: PathsConfig(capacity=0.5), "capacity must be 0 or at least 1"),
+        (lambda: PathsSearch(visit=0.0), "visit must be a share"),
+        (lambda: PathsSearch(visit=1.5), "visit must be a share"),
+        (lambda: PathsSearch(visit=0), "visit must be a share"),
+        (lambda: PathsSearch(beam=0), "beam must be at least 1"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(make, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make()
+
+
+def test_typed_options_are_those_of_the_configs() -> None:
+    listed = set(PathsOptions.__annotations__)
+    assert listed == {*PathsConfig.choices(), *PathsTraining.choices()}
+    assert {field.name for field in dataclasses.fields(PathsSearch)} == {"visit", "tolerance", "beam"}

@@ -1,0 +1,121 @@
+"""Questions, passages and answers from what users have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from palmette import RetrievalData, load_data
+from palmette.errors import InputError, NotFoundError
+from palmette.reader import ReadingData, load_reading
+from palmette.reader.data import occurrences
+
+TEXT = "Rome is old. All roads lead to Rome, the city of Romans."
+
+
+def test_an_answer_stands_where_it_is_a_word() -> None:
+    assert occurrences(TEXT, "Rome") == [0, TEXT.index("Rome,")]
+    assert occurrences(TEXT, "ROADS") == [
+        TEXT.index("roads")
+    ]  # in another case, where it is not there as written
+    assert occurrences("costs $12 (net)", "$12") == [6]
+    assert occurrences(TEXT, "oma") == occurrences(TEXT, " ") == []
+
+
+def test_squads_own_form(tmp_path: Path) -> None:
+    start = TEXT.index("Rome,")
+    asked = [
+        {"id": "1", "question": "Where to?", "answers": [{"text": "Rome", "answer_start": start}]},
+        {"id": "2", "question": "How far?", "is_impossible": True, "answers": [], "plausible_answers": [{}]},
+        {"id": "3", "question": "How old?", "answers": [{"text": "old", "answer_start": 8}]},
+    ]
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [{"context": TEXT, "qas": asked}]}]}))
+    data = load_reading(path)
+    assert data.name == "train"
+    assert [one.answers for one in data.split("train")] == [("Rome",), (), ("old",)]
+    assert [one.answered for one in data.split("train")] == [True, False, True]
+    assert data.split("train")[0].spans(0, TEXT) == [
+        (start, start + 4)
+    ]  # as given, not where it stands first
+    with pytest.raises(NotFoundError, match="'test'"):
+        data.split("test")
+    path.write_text("{}")
+    with pytest.raises(InputError, match="SQuAD's form"):
+        load_reading(path)
+
+
+def test_records_with_contexts_and_splits(tmp_path: Path) -> None:
+    records = [
+        {"question": "Where to?", "context": TEXT, "answers": ["Rome", "the city"]},
+        {"question": "How far?", "context": {"id": "a", "title": "Rome", "text": "is far."}, "answers": []},
+        {"question": "And?", "context": TEXT, "answers": [{"text": "old", "start": 8}], "split": "dev"},
+    ]
+    path = tmp_path / "asked.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)))
+    for data in (load_reading(path), load_reading(records)):
+        assert [passage.text for passage in data.passages] == [TEXT, "Rome is far."]
+        assert {name: len(asked) for name, asked in data.splits.items()} == {"train": 2, "dev": 1}
+        assert data.split("train")[0].spans(0, TEXT)[0] == (0, 4)
+        assert data.split("train")[0].spans(1, TEXT) == []  # not its passage
+        assert load_reading(data) is data
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"question": " "}, "question"),
+        ({"answers": "Rome"}, "must be a list"),
+        ({"answers": ["Paris"]}, "'Paris' is not in its context"),
+        ({"answers": [{"text": "Rome", "start": 3}]}, "should start at character 3"),
+        ({"answers": [7]}, "an answer is"),
+    ],
+)
+def test_a_malformed_record_is_named(tmp_path: Path, changed: dict, message: str) -> None:
+    good = {"question": "Where to?", "context": TEXT, "answers": ["Rome"]}
+    path = tmp_path / "asked.jsonl"
+    path.write_text("\n".join(map(json.dumps, [good, good | changed])))
+    with pytest.raises(InputError, match=message) as caught:
+        load_reading(path)
+    assert "asked.jsonl:2" in str(caught.value)
+
+
+def test_a_beir_folder_whose_queries_have_answers(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "d", "title": "Rome", "text": TEXT}))
+    queries = [
+        {"_id": "q", "text": "Where to?", "answers": [{"text": "Rome"}, "Rome"]},
+        {"_id": "p", "text": "Why?"},
+    ]
+    (tmp_path / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)))
+    for split, query in (("train", "q"), ("dev", "p")):
+        (tmp_path / "qrels" / f"{split}.tsv").write_text(f"{query}\td\t1\n")
+    data = load_reading(tmp_path)
+    (asked,), (unmarked,) = data.split("train"), data.split("dev")
+    assert (asked.question, asked.answers, asked.passages) == ("Where to?", ("Rome",), (0,))
+    assert asked.spans(0, data.passages[0].text)[0] == (0, 4)
+    assert (unmarked.answers, unmarked.passages) == (None, (0,))  # only its passage is known
+
+
+def test_what_was_made_of_documents_is_asked_about_the_rest() -> None:
+    texts = [
+        f"Number {n} is here. It has a second sentence of {n} words. And one more, number {n}."
+        for n in range(9)
+    ]
+    data: RetrievalData = load_data(texts, cut=1.0)
+    read: ReadingData = load_reading(data)
+    assert not read.labelled
+    assert len(read.passages) == len(data.corpus) + len(data.remainders)
+    cut = [one for one in read.split("train") if one.passages[0] >= len(data.corpus)]
+    assert cut
+    assert all(one.question not in read.passages[one.passages[0]].text for one in cut)
+
+
+def test_held_out_questions_share_no_passage_with_training() -> None:
+    records = [{"question": f"q{n}", "context": f"text {n // 2}", "answers": ["text"]} for n in range(40)]
+    data = load_reading(records)
+    train, dev = ({one.passages for one in data.split(name)} for name in ("train", "dev"))
+    assert len(dev) == 2
+    assert not train & dev

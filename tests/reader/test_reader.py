@@ -1,0 +1,196 @@
+"""Answers with their confidence and places, from both kinds of reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from langchain_core.documents import Document as LangChainDocument
+from llama_index.core.schema import TextNode
+
+from palmette import Document, FakeEncoder, Index, load_model
+from palmette.answers import normalise
+from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.reader import Answer, Reader
+from support import readers, tiny
+
+QUESTION = "where does the green owl live?"
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return readers.tiny_encoder(tmp_path_factory.mktemp("encoder") / "model")
+
+
+@pytest.fixture(scope="module")
+def spans(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """Trained until it finds the house of the animal asked for."""
+    options = readers.span_options()
+    return Reader.fit(
+        readers.records(),
+        encoder=str(encoder),
+        cache=tmp_path_factory.mktemp("cache"),
+        steps=150,
+        batch_size=16,
+        learning_rate=5e-3,
+        dropout=0.0,
+        passages=2,
+        evaluate_every=75,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def sentences() -> Reader:
+    return readers.sentence_reader()
+
+
+@pytest.fixture(scope="module", params=["spans", "sentences"])
+def reader(request: pytest.FixtureRequest) -> Reader:
+    return request.getfixturevalue(request.param)
+
+
+def test_a_span_reader_learns_where_answers_stand(spans: Reader) -> None:
+    assert spans.record.metrics["f1 answered"] >= 0.6  # untrained, one span in dozens is right
+    assert spans.record.metric == "f1"
+    text = tiny.documents()[18].text
+    answer = spans.answer(QUESTION, [text], threshold=0)
+    assert answer.text.startswith("house")
+    assert answer.sentence == text
+
+
+def test_a_sentence_reader_needs_only_to_know_which_document_answers(sentences: Reader) -> None:
+    assert sentences.record.metrics["accuracy answered"] >= 0.8
+    texts = readers.texts()
+    answer = sentences.answer(QUESTION, texts[8:12])
+    assert answer.text == tiny.documents()[10].text
+    assert answer.supports[0].passage == 2
+    assert not sentences.answer("who invented the telephone?", texts[8:12])
+
+
+def test_all_candidates_of_all_passages_share_one_softmax(reader: Reader) -> None:
+    texts = readers.texts()[8:12]
+    (found,) = reader.candidates([QUESTION], [texts])
+    assert found.shares.sum() + found.none == pytest.approx(1, abs=1e-3)
+    assert (found.shares[:-1] >= found.shares[1:]).all()
+    (alone,) = reader.candidates([QUESTION], [texts[:1]])
+    assert 1 - alone.none <= 1 - found.none + 1e-6  # another passage can only add
+    reordered = reader.answer(QUESTION, texts[::-1], threshold=0)
+    answer = reader.answer(QUESTION, texts, threshold=0)
+    assert reordered.text == answer.text
+    assert reordered.confidence == pytest.approx(answer.confidence, abs=1e-3)
+
+
+def test_passages_that_say_the_same_add_up(reader: Reader) -> None:
+    text = readers.texts()[10]
+    given = [Document("a", text), Document("b", f"The {text}"), Document("c", readers.texts()[3])]
+    answer = reader.answer(QUESTION, given, threshold=0)
+    assert answer
+    assert {normalise(support.text) for support in answer.supports} == {normalise(answer.text)}
+    assert [support.document.key for support in answer.supports if support.document.key != "c"] == [
+        "a",
+        "b",
+    ] or (len(answer.supports) == 2)
+    explanation = answer.explain()
+    assert sum(part.value for part in explanation.parts) == pytest.approx(answer.confidence)
+    assert explanation.score == answer.confidence
+    assert answer.text in explanation.text
+    for support in answer.supports:
+        assert support.document.content[support.start : support.end] == support.text
+        assert support.text in support.sentence
+    for text, confidence in answer.alternatives.items():
+        assert normalise(text) != normalise(answer.text)
+        assert confidence <= answer.confidence
+    assert answer.to_dict()["supports"][0]["id"] == answer.supports[0].document.key
+
+
+def test_no_answer_is_a_value(reader: Reader) -> None:
+    for passages in ([], ["", "  "]):
+        nothing = reader.answer(QUESTION, passages, threshold=0)
+        assert not nothing
+        assert (nothing.text, nothing.confidence, nothing.document, nothing.sentence) == ("", 1.0, None, "")
+    texts = readers.texts()[8:12]
+    sure = reader.answer(QUESTION, texts, threshold=1)
+    assert not sure
+    assert next(iter(sure.alternatives)) == reader.answer(QUESTION, texts, threshold=0).text
+    assert sure.explain().parts[0].value == sure.confidence
+
+
+def test_passages_come_in_every_form(reader: Reader) -> None:
+    text = readers.texts()[10]
+    index = Index.in_memory(tiny.tree())
+    index.add([Document("d", text)])
+    forms = [
+        text,
+        Document("d", text),
+        index.search("owl", k=1)[0],
+        LangChainDocument(page_content=text),
+        TextNode(text=text),
+        {"text": text},
+    ]
+    answers = [reader.answer(QUESTION, [form], threshold=0) for form in forms]
+    assert {answer.text for answer in answers} == {answers[0].text}
+    together = reader.answer([QUESTION, "where does the red cat live?"], [forms[:2], forms[3:]], threshold=0)
+    assert [answer.question for answer in together] == [QUESTION, "where does the red cat live?"]
+    assert together[0].text == answers[0].text
+
+
+def test_a_checkpoint_gives_the_same_reader(reader: Reader, tmp_path: Path) -> None:
+    texts = readers.texts()[8:12]
+    path = reader.save_pretrained(tmp_path / "reader", license="mit")
+    loaded = Reader.from_pretrained(path)
+    assert loaded.fingerprint == reader.fingerprint
+    assert loaded.threshold == pytest.approx(reader.threshold, abs=1e-6)
+    assert Reader.from_pretrained(path) is loaded
+    assert (
+        loaded.answer(QUESTION, texts, threshold=0).text == reader.answer(QUESTION, texts, threshold=0).text
+    )
+    card = (path / "README.md").read_text()
+    assert "license: mit" in card
+    assert "Reader.from_pretrained" in card
+    with pytest.raises(CheckpointError, match=r"Reader\.from_pretrained"):
+        load_model(path)
+    model = tiny.tree().save_pretrained(tmp_path / "tree")
+    with pytest.raises(CheckpointError, match="not a reader"):
+        Reader.from_pretrained(model)
+
+
+def test_weights_of_another_reader_are_refused(spans: Reader, encoder: Path) -> None:
+    smaller = type(spans.reading)(spans.config.replace(trained_layers=1), spans.encoder)
+    names = set(smaller.kept())
+    assert names < set(spans.reading.kept())
+    assert not any("layer.0" in name or "word_embeddings" in name for name in names)
+    with pytest.raises(CheckpointError, match="do not fit"):
+        smaller.load(spans.reading.kept(), "here")
+
+
+@pytest.mark.parametrize(
+    ("question", "passages", "message"),
+    [
+        ("", ["text"], "question"),
+        ("q", "text", "list"),
+        (["a", "b"], [["text"]], "2 questions"),
+        ("q", [3], "int"),
+    ],
+)
+def test_unusable_input_is_named(reader: Reader, question: str, passages: list, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        reader.answer(question, passages)
+
+
+def test_unusable_settings_are_named(encoder: Path) -> None:
+    with pytest.raises(ConfigError, match="trained_layer"):
+        Reader.fit(readers.records(), encoder=FakeEncoder(8), trained_layer=2)
+    with pytest.raises(ConfigError, match="sentence-transformers"):
+        Reader.fit(readers.records(), encoder=FakeEncoder(8), steps=1)
+    with pytest.raises(ConfigError, match="threshold"):
+        readers.sentence_reader().answer(QUESTION, ["text"], threshold=2)
+    with pytest.raises(InputError, match="train"):
+        Reader.fit(readers.records("test"), encoder=FakeEncoder(8), unit="sentence")
+    with pytest.raises(ConfigError, match="positions"):
+        Reader.fit(readers.records(), encoder=str(encoder), steps=1, max_length=99)
+
+
+def test_an_answer_can_be_made_by_hand() -> None:
+    assert str(Answer("q")) == ""
+    assert not Answer("q")
