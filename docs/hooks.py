@@ -21,7 +21,7 @@ RESULTS = ROOT / "tests" / "benchmarks" / "results"
 FORMULA = re.compile(r'<(?:span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</(?:span|div)>', re.DOTALL)
 ROLE = re.compile(r":(?:class|meth|func|mod|attr|data):<code>([^<]+)</code>")
 DIRECTIVE = re.compile(r"<p>\.\. code-block:: \w+</p>\n?")
-HELP = re.compile(r"^<!-- help: ?(\w*) -->$", re.MULTILINE)
+HELP = "<!-- help of every command -->"
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
@@ -34,7 +34,12 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put in what ``palmette COMMAND --help`` prints."""
-    return HELP.sub(lambda match: f"```text\n{help_of(match[1])}\n```", markdown)
+    if HELP not in markdown:
+        return markdown
+    from palmette.cli.parser import COMMANDS
+
+    sections = (f"## palmette {name}\n\n```text\n{help_of(name)}\n```" for name in COMMANDS)
+    return markdown.replace(HELP, "\n\n".join(sections))
 
 
 def on_page_content(content: str, **_: Any) -> str:
@@ -56,12 +61,12 @@ def _drawn(match: re.Match[str]) -> str:
 
 
 def help_of(command: str) -> str:
-    """The help of a command, or of palmette where there is none."""
+    """The help of a command."""
     from palmette.cli.parser import build_parser
 
     os.environ["COLUMNS"] = "84"
     shown = io.StringIO()
-    words = [command, "--help"] if command else ["--help"]
+    words = [command, "--help"]
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
         build_parser(words).parse_args(words)
     return shown.getvalue().rstrip()

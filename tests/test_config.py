@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
+from palmette.registry import model_class, names
 
 
 @dataclass(frozen=True)
@@ -79,3 +80,12 @@ def test_missing_key_is_named() -> None:
 
     with pytest.raises(ConfigError, match="'must' is missing"):
         Needy.from_dict({})
+
+
+@pytest.mark.parametrize("method", names())
+def test_every_option_of_a_method_says_what_it_does(method: str) -> None:
+    cls = model_class(method)
+    for config in (cls.config_class, cls.training_class, cls.search_class):
+        assert sorted(config.help()) == sorted(config.names()), f"{config.__name__}: an Attributes line each"
+    for name in (*cls.config_class.choices(), *cls.training_class.choices()):
+        assert f"\n    {name} (default " in (cls.fit.__doc__ or ""), name

@@ -8,7 +8,9 @@ import pytest
 from palmette import Index, TreeModel, load_data, load_model
 from palmette.cli import main
 from palmette.evaluation import evaluate
+from palmette.reader import Reader
 from palmette.sample import load_questions, python_catalogue
+from support import readers
 from support.local_hub import TOKEN, LocalHub
 from support.tiny import documents, tree
 
@@ -73,6 +75,7 @@ def test_the_demo_answers_in_both_frameworks_and_runs_again(
     first = capsys.readouterr().out
     for expected in (
         "Training a tree",
+        "Training a reader",
         "LangChain:",
         "LlamaIndex:",
         "? copy a folder tree",
@@ -90,6 +93,39 @@ def test_the_demo_answers_in_both_frameworks_and_runs_again(
     place = next((tmp_path / "palmette-demo").glob("*/index"))
     assert main(["search", str(place), "copy a folder", "--json", "-k", "2"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 2
+    answer = [
+        "answer",
+        str(place),
+        "copy a folder",
+        "--reader",
+        str(place.with_name("reader")),
+        "--threshold",
+        "0",
+    ]
+    assert main(answer) == 0
+    assert "copy" in capsys.readouterr().out.lower()
+
+
+def test_a_reader_is_published_and_answers_by_revision(hub: LocalHub, tmp_path: Path) -> None:
+    from langchain_core.documents import Document as LangChainDocument
+
+    from langchain_palmette import PalmetteReader
+
+    reader = readers.sentence_reader()
+    commit = reader.push_to_hub("me/reader", card={"license": "mit"}).rsplit("/", 1)[-1]
+    pulled = Reader.from_pretrained("me/reader", revision=commit, cache_dir=tmp_path / "cache")
+    assert (pulled.origin, pulled.revision, pulled.fingerprint) == ("me/reader", commit, reader.fingerprint)
+    asked = {
+        "question": "where does the green owl live?",
+        "documents": [LangChainDocument(page_content=text) for text in readers.texts()[8:12]],
+    }
+    pinned = PalmetteReader(reader="me/reader", revision=commit, cache_dir=tmp_path / "cache")
+    hub.fail()  # what is cached by its commit needs no request
+    offline = PalmetteReader(
+        reader="me/reader", revision=commit, cache_dir=tmp_path / "cache", local_files_only=True
+    )
+    assert "house 10" in offline.invoke(asked)["answer"]
+    assert pinned.invoke(asked) == offline.invoke(asked)
 
 
 @pytest.mark.encoder

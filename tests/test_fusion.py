@@ -78,7 +78,8 @@ def test_ranks_are_fused(tmp_path: Path) -> None:
             for place, (m, rank) in enumerate(zip(fused.members, ranks, strict=True))
         }
         assert sum(part.value for part in parts.values()) == pytest.approx(hit.score, rel=1e-6)
-    assert fused.score(QUESTION, [hit.document for hit in every]) == pytest.approx([h.score for h in every])
+    alone = fused.score(QUESTION, [hit.document for hit in every])
+    assert alone == pytest.approx([hit.score for hit in every], abs=2e-3), "a bit less may cost a rank"
 
 
 def test_a_window_is_how_far_ranks_go() -> None:

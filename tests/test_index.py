@@ -22,7 +22,14 @@ from palmette.errors import (
 from palmette.registry import FUSION, names
 from support.tiny import ANIMALS, COLOURS, documents, fields, fusion, layers, paths, taxonomy, tree
 
-METHODS: dict[str, Callable[[], Model]] = {"fields": fields, "fusion": fusion, "layers": layers, "paths": paths, "taxonomy": taxonomy, "tree": tree}
+METHODS: dict[str, Callable[[], Model]] = {
+    "fields": fields,
+    "fusion": fusion,
+    "layers": layers,
+    "paths": paths,
+    "taxonomy": taxonomy,
+    "tree": tree,
+}
 
 
 def test_every_method_is_under_contract() -> None:

@@ -9,8 +9,9 @@ import pytest
 import palmette
 
 NAMES = (
-    "Answer Document Encoder Explanation FakeEncoder FieldsModel FusionModel Hit Index LayersModel Model PalmetteError Pair Part PathsModel Reader RetrievalData "
-    "TaxonomyModel TreeModel __version__ evaluate load_data load_encoder load_model sample_data"
+    "Answer Document Encoder Explanation FakeEncoder FieldsModel FusionModel Hit Index LayersModel Model "
+    "PalmetteError Pair Part PathsModel Reader RetrievalData TaxonomyModel TreeModel __version__ evaluate "
+    "load_data load_encoder load_model sample_data"
 ).split(" ")
 
 

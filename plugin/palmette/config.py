@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -94,6 +95,13 @@ class Config:
     def choices(cls) -> list[str]:
         """The options a user chooses: all but those marked ``metadata={"filled_in": True}``."""
         return [item.name for item in dataclasses.fields(cls) if not item.metadata.get("filled_in")]
+
+    @classmethod
+    def help(cls) -> dict[str, str]:
+        """What each option does: the Attributes of the class's docstring, and of those it extends."""
+        parts = [re.split(r"\n\s*Attributes:\n", base.__doc__ or "", maxsplit=1)[-1] for base in reversed(cls.__mro__)]
+        found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", "\n".join(parts), flags=re.MULTILINE)
+        return {name: re.sub(r"\s+", " ", words) for name, words in found if name in cls.names()}
 
     @classmethod
     def of(cls, **options: Any) -> Self:

@@ -13,6 +13,7 @@ from palmette.cli import main
 from palmette.cli.parser import COMMANDS, build_parser, options_of, parse
 from palmette.errors import ConfigError, PalmetteError
 from palmette.registry import load_model, names
+from support import readers
 from support.tiny import documents, pairs, tree
 
 
@@ -316,3 +317,30 @@ def test_as_a_module_and_into_a_closed_pipe(place: Path) -> None:
     )
     assert done.stdout.strip() == "["
     assert "Traceback" not in done.stderr
+
+
+def test_a_reader_is_trained_and_answers(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [{"query": query, "positive": text} for query, text in readers.pairs()]
+    (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    out, index = str(tmp_path / "reader"), str(place / "index")
+    train = ["train", "reader", str(tmp_path / "asked.jsonl"), "--unit", "sentence", "--encoder", "fake:64"]
+    assert main([*train, "--steps", "60", "--out", out, "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"reader trained on \d+ questions of asked .*accuracy", shown)
+    assert f"--reader {out}" in shown
+    green, phone = "where does the green owl live?", "who invented the telephone?"
+    assert (
+        main(["answer", index, green, phone, "--reader", out, "-k", "9", "--lexical", "1", "--explain"]) == 0
+    )
+    shown = capsys.readouterr().out
+    assert "The green owl lives in house 10 and sings at night." in shown
+    assert "from green-owl: " in shown
+    assert "no answer found" in shown
+    assert main(["answer", index, green, "--reader", out, "--json", "--level", "3", "--threshold", "1"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["answer"] == ""
+    assert told["alternatives"]
+    assert main(["answer", index, green, "--reader", str(place / "ckpt")]) == 1
+    assert "not a reader" in capsys.readouterr().err

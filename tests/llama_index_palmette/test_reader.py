@@ -9,7 +9,6 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_index.retrievers.palmette import PalmetteSynthesizer, TreeRetriever
-from palmette import Index
 from palmette.errors import ConfigError
 from palmette.reader import Reader
 from support import readers, tiny
@@ -24,12 +23,8 @@ def reader() -> Reader:
 
 @pytest.fixture(scope="module")
 def animals() -> TreeRetriever:
-    index = Index.in_memory(tiny.tree())
-    retriever = TreeRetriever(index, similarity_top_k=4)
-    retriever.add_nodes(
-        [TextNode(id_=f"n{n}", text=text, metadata={"n": n}) for n, text in enumerate(readers.texts())]
-    )
-    return retriever
+    nodes = [TextNode(id_=f"n{n}", text=text, metadata={"n": n}) for n, text in enumerate(readers.texts())]
+    return TreeRetriever.from_documents(nodes, tiny.tree(), similarity_top_k=4)
 
 
 @pytest.fixture(autouse=True)

@@ -77,7 +77,7 @@ def test_long_questions_are_cut_and_windows_padded_together(pairs: Pairs) -> Non
     assert all(len(group) * max(len(windows[at]) for at in group) <= 40 for group in groups)
 
 
-@pytest.mark.parametrize("wrong", [{"overlap": 2}, {"max_length": 16}, {"max_answer": 0}, {"absent": 1.0}])
+@pytest.mark.parametrize("wrong", [{"overlap": 2}, {"max_question": 14}, {"max_answer": 0}, {"absent": 1.0}])
 def test_settings_that_would_lose_answers_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         CONFIG.replace(**wrong)

@@ -9,7 +9,17 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from palmette import Document, FakeEncoder, FieldsModel, FusionModel, LayersModel, PathsModel, TaxonomyModel, TreeModel, load_encoder
+from palmette import (
+    Document,
+    FakeEncoder,
+    FieldsModel,
+    FusionModel,
+    LayersModel,
+    PathsModel,
+    TaxonomyModel,
+    TreeModel,
+    load_encoder,
+)
 from palmette.encoder import Encoder
 from support.tiny_encoder import save_tiny_encoder
 

@@ -17,6 +17,7 @@ from palmette.errors import MissingExtraError
 if TYPE_CHECKING:
     from palmette.data import RetrievalData
     from palmette.index import Index
+    from palmette.reader import Reader
 
 ENCODER = "packaged:all-MiniLM-L6-v2"
 QUESTIONS = (
@@ -24,6 +25,7 @@ QUESTIONS = (
     "The three most frequent elements",
     "Keep the name and docstring of the original function when I write a decorator",
     "Cut a prefix off a string if it is there",
+    "Which team won the world cup?",
 )
 
 
@@ -53,18 +55,17 @@ def run(args: argparse.Namespace) -> None:
     with _stage("Reading the standard library's documentation"):
         data = sample_data(args.size)
     print(f"  {len(data.corpus):,} entries of this Python, {len(data.queries):,} questions and summaries")
-    index = _prepare(
-        args.dir / f"{data.name}-{args.steps}-{Path(args.encoder).name}".replace(":", "-"),
-        data,
-        args.encoder,
-        args.steps,
-    )
+    folder = args.dir / f"{data.name}-{args.steps}-{Path(args.encoder).name}".replace(":", "-")
+    index = _prepare(folder, data, args.encoder, args.steps)
+    reader = _reader(folder / "reader", data, index)
     _measure(index, data)
     questions = args.question or QUESTIONS
-    _langchain(index, questions[::2] or questions, args.k)
-    _llama_index(index, questions[1::2] or questions, args.k)
+    _langchain(index, reader, questions[::2], args.k)
+    _llama_index(index, reader, questions[1::2] or questions, args.k)
     print(f"\nDone in {time.monotonic() - begun:.0f} s. Kept in {args.dir}: ask again with")
-    print(f'  palmette search {shlex.quote(str(index.path))} "your question" --explain')
+    places = shlex.quote(str(index.path)), shlex.quote(str(folder / "reader"))
+    print(f'  palmette search {places[0]} "your question" --explain')
+    print(f'  palmette answer {places[0]} "your question" --reader {places[1]}')
     index.close()
 
 
@@ -108,6 +109,20 @@ def _prepare(folder: Path, data: RetrievalData, encoder: str, steps: int) -> Ind
     return index
 
 
+def _reader(folder: Path, data: RetrievalData, index: Index) -> Reader:
+    """What answers: trained on the handwritten questions that nothing is measured by."""
+    from palmette.reader import Reader, ReadingData, load_reading
+
+    if folder.is_dir():
+        return Reader.from_pretrained(folder, encoder=index.model.encoder)
+    with _stage("Training a reader to choose the sentence that answers"):
+        asked = load_reading(data).split("dev")
+        lessons = ReadingData(data.name, data.corpus, {"train": asked, "dev": asked})
+        reader = Reader.fit(lessons, encoder=index.model.encoder, unit="sentence", passages=3)
+        reader.save_pretrained(folder)
+    return reader
+
+
 def _measure(index: Index, data: RetrievalData) -> None:
     """Quality on questions that training did not see, at three levels of the one tree, and of the encoder alone."""
     from palmette.baselines import EncoderBaseline
@@ -130,76 +145,47 @@ def _measure(index: Index, data: RetrievalData) -> None:
     print(f"  encoder  {columns}  (exact search, no tree)")
 
 
-def _langchain(index: Index, questions: Sequence[str], k: int) -> None:
-    """A LangChain chain: retriever | answer."""
-    from langchain_core.documents import Document
-    from langchain_core.runnables import RunnableLambda, RunnablePassthrough
+def _langchain(index: Index, reader: Reader, questions: Sequence[str], k: int) -> None:
+    """A LangChain chain: retriever | reader."""
+    from langchain_core.runnables import RunnablePassthrough
 
-    from langchain_palmette import TreeRetriever
+    from langchain_palmette import PalmetteReader, TreeRetriever
 
     retriever = TreeRetriever.from_index(index, k=k, explain=True)
-
-    def answer(state: dict[str, Any]) -> str:
-        documents: list[Document] = state["sources"]
-        return _quote(documents[0].page_content)
-
-    chain = RunnablePassthrough.assign(sources=lambda state: retriever.invoke(state["question"])).assign(
-        answer=RunnableLambda(answer)
-    )
-    print("\nLangChain: TreeRetriever in a chain")
+    chain = {"question": RunnablePassthrough(), "documents": retriever} | PalmetteReader(reader=reader)
+    print("\nLangChain: TreeRetriever | PalmetteReader")
     for question in questions:
-        state = chain.invoke({"question": question})
-        _show(question, state["answer"])
-        for document in state["sources"]:
+        state = chain.invoke(question)
+        _show(question, state)
+        for document in state["documents"]:
             _source(str(document.id), document.metadata["score"], document.metadata["explanation"])
 
 
-def _llama_index(index: Index, questions: Sequence[str], k: int) -> None:
+def _llama_index(index: Index, reader: Reader, questions: Sequence[str], k: int) -> None:
     """A LlamaIndex query engine over the same index."""
     from llama_index.core.query_engine import RetrieverQueryEngine
-    from llama_index.core.response_synthesizers import BaseSynthesizer
 
-    from llama_index.retrievers.palmette import TreeRetriever
-
-    class Quoting(BaseSynthesizer):
-        """Answers with the best source's own words: no LLM, no key."""
-
-        def __init__(self) -> None:
-            from llama_index.core.llms import MockLLM
-
-            super().__init__(llm=MockLLM())
-
-        def _get_prompts(self) -> dict[str, Any]:
-            return {}
-
-        def _update_prompts(self, prompts: dict[str, Any]) -> None:
-            return None
-
-        def get_response(self, query_str: str, text_chunks: Sequence[str], **kwargs: Any) -> str:
-            return _quote(text_chunks[0].split("\n\n", 1)[-1])  # the metadata come first
-
-        async def aget_response(self, query_str: str, text_chunks: Sequence[str], **kwargs: Any) -> str:
-            return self.get_response(query_str, text_chunks, **kwargs)
+    from llama_index.retrievers.palmette import PalmetteSynthesizer, TreeRetriever
 
     retriever = TreeRetriever.from_index(index, similarity_top_k=k)
-    engine = RetrieverQueryEngine(retriever=retriever, response_synthesizer=Quoting())
-    print("\nLlamaIndex: the same index in a RetrieverQueryEngine")
+    engine = RetrieverQueryEngine(retriever=retriever, response_synthesizer=PalmetteSynthesizer(reader))
+    print("\nLlamaIndex: the same index and reader in a RetrieverQueryEngine")
     for question in questions:
         response = engine.query(question)
-        _show(question, str(response))
+        _show(question, (response.metadata or {})["answer"])
         for node in response.source_nodes:
             why = retriever.explain(question, node.node.node_id).to_dict()
             _source(node.node.node_id, node.score or 0.0, why)
 
 
-def _quote(text: str) -> str:
-    """The first words of an entry: signature and summary."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    return " — ".join(lines[:2])[:160]
-
-
-def _show(question: str, answer: str) -> None:
-    print(f"\n  ? {question}\n  > {answer}")
+def _show(question: str, told: dict[str, Any]) -> None:
+    print(f"\n  ? {question}")
+    if not told["supports"]:
+        print(f"  > no answer in these sources ({told['confidence']:.0%})")
+        return
+    words = " ".join(told["answer"].split())
+    best = told["supports"][0]
+    print(f"  > {words[:240]}{'…' if len(words) > 240 else ''}\n    ({told['confidence']:.0%}, {best['id']})")
 
 
 def _source(name: str, score: float, why: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "train a model on your documents or pairs",
     "index": "put documents into an index",
     "search": "ask an index",
+    "answer": "answer a question from what an index finds, with no language model",
     "evaluate": "measure a model on judged queries, beside baselines",
     "inspect": "look into a checkpoint or an index",
     "pull": "fetch a checkpoint from the Hugging Face Hub",

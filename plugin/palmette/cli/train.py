@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import re
 import shlex
 import sys
 import typing
@@ -18,16 +17,19 @@ from palmette.config import Config
 
 if TYPE_CHECKING:
     from palmette.model import Model
+    from palmette.reader import Reader
+    from palmette.training import TrainingConfig
+
+READER = "reader"
 
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments; those of the method and the loop come from their configs."""
     command.usage = "palmette train METHOD DATA --out CKPT [options]"
     from palmette.model import DEFAULT_ENCODER
-    from palmette.registry import model_class, names
     from palmette.training import TrainingConfig
 
-    command.add_argument("method", choices=names(), help="what to train")
+    command.add_argument("method", choices=_names(), help="what to train")
     command.add_argument(
         "data", help="a BEIR folder, a JSONL of pairs or of documents, or a folder of .md and .txt files"
     )
@@ -43,11 +45,12 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("--no-titles", action="store_true", help="leave titles out of the texts")
     command.add_argument("--quiet", action="store_true", help="no progress bars")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
-    method = next((word for word in given if word in names()), None)
+    method = next((word for word in given if word in _names()), None)
     loop = TrainingConfig
     if method is not None:
-        loop = model_class(method).training_class
-        _options(command.add_argument_group(f"{method} options"), model_class(method).config_class)
+        loop = _loop(method, given)
+        _options(command.add_argument_group(f"{method} options"), _class(method).config_class)
+    command.set_defaults(loop=loop)
     _options(command.add_argument_group("training options"), loop)
     if method is None and {"-h", "--help"} & set(given):
         command.description = f"{command.description}\n\nmethods:\n{_methods()}"
@@ -56,26 +59,42 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
         "palmette train tree docs.jsonl --out ckpt\n"
         "palmette train tree --help                                     the options of a method\n"
         "palmette train tree squad/ --out ckpt --depth 10 --steps 2000 --encoder BAAI/bge-small-en-v1.5\n"
-        "palmette train tree squad/ --out ckpt --resume",
+        "palmette train tree squad/ --out ckpt --resume\n"
+        "palmette train reader squad/train.json --out reader            answers from what an index finds",
     )
+
+
+def _names() -> list[str]:
+    """What can be trained."""
+    from palmette.registry import names
+
+    return [*names(), READER]
+
+
+def _class(method: str) -> type[Model] | type[Reader]:
+    """The class of what is trained."""
+    from palmette.registry import model_class
+
+    if method != READER:
+        return model_class(method)
+    from palmette.reader import Reader
+
+    return Reader
+
+
+def _loop(method: str, given: Sequence[str]) -> type[TrainingConfig]:
+    """Its defaults for the loop, which a reader of sentences has its own of."""
+    if method == READER and "sentence" in given:
+        from palmette.reader import Reader
+
+        return Reader.training_for("sentence")
+    return _class(method).training_class
 
 
 def _methods() -> str:
     """What there is, in a line each: the first sentence of each class."""
-    from palmette.registry import model_class, names
-
-    lines = ((name, (model_class(name).__doc__ or "").partition("\n")[0]) for name in names())
+    lines = ((name, (_class(name).__doc__ or "").partition("\n")[0]) for name in _names())
     return "\n".join(f"  {name.ljust(10)}{line.partition('. ')[0].rstrip('.')}" for name, line in lines)
-
-
-def _help(config: type[Config]) -> dict[str, str]:
-    """Field descriptions, from the Attributes of the class's docstring."""
-    parts = [
-        re.split(r"\n\s*Attributes:\n", base.__doc__ or "", maxsplit=1)[-1]
-        for base in reversed(config.__mro__)
-    ]
-    found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", "\n".join(parts), flags=re.MULTILINE)
-    return {name: re.sub(r"\s+", " ", words).replace("%", "%%").replace("``", "") for name, words in found}
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -83,7 +102,8 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _options(group: Any, config: type[Config]) -> None:
-    hints, help_of = typing.get_type_hints(config), _help(config)
+    hints = typing.get_type_hints(config)
+    help_of = {name: words.replace("%", "%%").replace("``", "") for name, words in config.help().items()}
     for item in dataclasses.fields(config):
         if item.name not in config.choices():
             continue
@@ -103,14 +123,12 @@ def _chosen(args: argparse.Namespace, config: type[Config]) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> None:
     """Train, save, say what came out; of several processes, the main one saves and speaks."""
-    from palmette.data import load_data
-    from palmette.registry import model_class
     from palmette.training import finish, main_process
     from palmette.training.state import STATE
 
     main = main_process()
-    cls = model_class(args.method)
-    options = _chosen(args, cls.config_class) | _chosen(args, cls.training_class)
+    cls = _class(args.method)
+    options = _chosen(args, cls.config_class) | _chosen(args, args.loop)
     state: Path = args.state or args.out.with_name(args.out.name + ".training")
     if main and not args.resume and (state / STATE).exists():
         print(
@@ -119,7 +137,7 @@ def run(args: argparse.Namespace) -> None:
         )
     try:
         model = cls._fit(
-            load_data(args.data, seed=args.seed, titles=not args.no_titles),
+            _data(args),
             options,
             encoder=args.encoder,
             device=args.device,
@@ -138,7 +156,18 @@ def run(args: argparse.Namespace) -> None:
     finish()
 
 
-def _report(args: argparse.Namespace, model: Model, path: Path) -> None:
+def _data(args: argparse.Namespace) -> Any:
+    """What the method learns from."""
+    if args.method == READER:
+        from palmette.reader import load_reading
+
+        return load_reading(args.data, seed=args.seed, titles=not args.no_titles)
+    from palmette.data import load_data
+
+    return load_data(args.data, seed=args.seed, titles=not args.no_titles)
+
+
+def _report(args: argparse.Namespace, model: Model | Reader, path: Path) -> None:
     record = model.record
     if args.json:
         print(
@@ -150,8 +179,15 @@ def _report(args: argparse.Namespace, model: Model, path: Path) -> None:
     reached = (
         f", {record.metric} {record.metrics[record.metric]:.3f} on held-out queries" if record.metrics else ""
     )
+    shown = shlex.quote(str(path))
+    if args.method == READER:
+        print(
+            f"reader trained on {record.pairs} questions of {record.data} in {record.seconds:.0f} s{reached}"
+        )
+        print(f'checkpoint: {path}\nnext: palmette answer my-index "your question" --reader {shown}')
+        return
     print(
         f"{args.method} trained on {record.pairs} pairs of {record.data} in {record.seconds:.0f} s{reached}"
     )
     documents = "DOCUMENTS" if Path(args.data).is_file() and record.labelled else shlex.quote(args.data)
-    print(f"checkpoint: {path}\nnext: palmette index {shlex.quote(str(path))} {documents} --out my-index")
+    print(f"checkpoint: {path}\nnext: palmette index {shown} {documents} --out my-index")

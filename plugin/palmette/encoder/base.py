@@ -110,7 +110,9 @@ class Encoder(ABC):
         With ``depth`` and ``outputs=("layers",)`` it ends after so many layers: [B, depth + 1, T, d], cheaper.
         """
         wanted = _outputs(outputs)
-        return self._pass(self.check(texts, kind), range(len(texts)), kind, wanted, self._depth(depth, wanted))
+        return self._pass(
+            self.check(texts, kind), range(len(texts)), kind, wanted, self._depth(depth, wanted)
+        )
 
     def copies(self, count: int) -> Copies | None:
         """Copies of the last ``count`` transformer layers' weights; ``None`` where they are not of BERT's kind."""

@@ -37,8 +37,8 @@ _NAMES: tuple[Mapping[str, str], ...] = (
 class Copies(NamedTuple):
     """Weights of some transformer layers, first to last, and their attention heads.
 
-    A layer has ``query``, ``key``, ``value``, ``attended`` (what attention ends in), ``inner`` and ``outer`` (its two-layer
-    network), ``norms.0`` and ``norms.1``, each a ``.weight`` and a ``.bias``.
+    A layer has ``query``, ``key``, ``value``, ``attended`` (what attention ends in), ``inner`` and ``outer`` (its
+    two-layer network), ``norms.0`` and ``norms.1``, each a ``.weight`` and a ``.bias``.
     """
 
     heads: int

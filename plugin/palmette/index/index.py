@@ -96,8 +96,7 @@ class Index:
             path: The folder.
             model: The very model it was made with, when it is loaded already; ``None`` loads the copy inside.
             verify: Check every file against its checksum first (sizes are always checked).
-            engine: ``exact`` kernels, ``faiss`` (on the GPU where there is one), or what looks at a part of the vectors
-                alone: ``ivf``, ``"ivf:nlist=256,nprobe=8"``, ``hnsw`` (:mod:`palmette.search.approximate`).
+            engine: ``exact``, ``faiss``; or approximate: ``ivf``, ``hnsw`` (:data:`palmette.index.Engine`).
             lock_timeout: Seconds a write waits for another writer.
             model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.
         """
@@ -139,6 +138,7 @@ class Index:
         *,
         language: str | None = LANGUAGE,
         engine: Engine = "exact",
+        embeddings: Any = None,
         progress: bool | None = None,
     ) -> Self:
         """An index of these documents, in memory or in a folder; one that is there is brought up to date.
@@ -151,6 +151,7 @@ class Index:
             path: The folder; ``None`` for memory.
             language: As for :meth:`create`.
             engine: As for :meth:`open`.
+            embeddings: As for :meth:`add`.
             progress: A progress bar; ``None`` shows it on a terminal.
         """
         given = check_documents(documents)
@@ -161,7 +162,7 @@ class Index:
             if path is None
             else cls.open_or_create(path, model, language=language, engine=engine)
         )
-        made.upsert(given, progress=progress)
+        made.upsert(given, embeddings=embeddings, progress=progress)
         return made
 
     def narrowed(self, filter: FilterLike) -> Self:
@@ -188,13 +189,22 @@ class Index:
 
     # -- writing --------------------------------------------------------------------------------------------
 
-    def add(self, documents: Documents, *, batch_size: int = 256, progress: bool | None = None) -> list[str]:
+    def add(
+        self,
+        documents: Documents,
+        *,
+        embeddings: Any = None,
+        batch_size: int = 256,
+        progress: bool | None = None,
+    ) -> list[str]:
         """Add documents, all or none; one that is there already changes nothing. Returns the ids.
 
-        An id that holds another text raises DuplicateIdError: use :meth:`upsert` to replace it.
+        An id that holds another text raises DuplicateIdError: use :meth:`upsert` to replace it. ``embeddings``: the
+        vectors [N, d] by the model's encoder, or a FAISS index of them, for methods that need no more (layers).
         """
         given = check_documents(documents)
-        write(self.model, self.backend, given, replace=False, batch_size=batch_size, progress=progress)
+        how: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "embeddings": embeddings}
+        write(self.model, self.backend, given, replace=False, **how)
         return [document.key for document in given]
 
     def upsert(
@@ -202,16 +212,17 @@ class Index:
         documents: Documents,
         *,
         delete: Iterable[str] = (),
+        embeddings: Any = None,
         batch_size: int = 256,
         progress: bool | None = None,
     ) -> Changes:
         """Add documents, replacing those whose id exists with other content; unchanged ones are not encoded again.
 
-        Documents to ``delete``, by id, go in the same transaction.
+        Documents to ``delete``, by id, go in the same transaction; ``embeddings`` as for :meth:`add`.
         """
         given, gone = check_documents(documents), check_ids(delete)
-        how: dict[str, Any] = {"delete": gone, "batch_size": batch_size, "progress": progress}
-        return write(self.model, self.backend, given, replace=True, **how)
+        how: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "embeddings": embeddings}
+        return write(self.model, self.backend, given, replace=True, delete=gone, **how)
 
     def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
         """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""

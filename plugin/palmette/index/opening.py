@@ -21,8 +21,8 @@ MODEL = "model"
 """Folder of the checkpoint inside an index folder."""
 
 Engine = str
-"""``exact`` kernels; ``faiss`` (on the GPU where there is one); ``ivf`` or ``hnsw``, which look at a part of the vectors,
-with options if wished: ``"ivf:nlist=256,nprobe=8"``."""
+"""``exact`` kernels; ``faiss`` (on the GPU where there is one); ``ivf`` or ``hnsw``, which look at a part of the
+vectors, with options if wished: ``"ivf:nlist=256,nprobe=8"``."""
 Modelled = Model | str | Path | Sequence[Model | str | Path]
 """A model, where its checkpoint lies, or several of either to fuse."""
 

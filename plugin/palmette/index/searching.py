@@ -18,7 +18,7 @@ from palmette.lexical.explanation import mixed
 from palmette.lexical.mix import Lexical, Mix, check_lexical
 from palmette.model import Model, Queries
 from palmette.search.probe import Found, Shared
-from palmette.store.backend import Backend, View, WordView
+from palmette.store.backend import Backend, WordView
 from palmette.store.filters import Filter, parse_filter
 from palmette.types import Explanation, Hit
 
@@ -29,7 +29,7 @@ FilterLike = Mapping[str, Any] | Filter | None
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked, ready to be searched for: ``mix`` and ``texts`` where words count."""
+    """What is asked, ready to be searched for: its ``texts``, where those are given, and a ``mix`` where words count."""
 
     model: Model
     queries: Queries
@@ -70,7 +70,7 @@ class Searched:
 
     question: _Question
     backend: Backend
-    view: View
+    view: WordView
     result: Hybrid
 
     @property
@@ -93,7 +93,8 @@ class Searched:
             if self.question.mix is not None:
                 whole = self.result.words[row]
                 words = Shared(whole.words, whole.parts[column : column + 1])
-            why = _Why(self.question, query, key, documents[key].key, evidence, words)
+            text = self.question.texts[row] if self.question.texts else None
+            why = _Why(self.question, query, key, documents[key].key, evidence, words, text)
             if explained:
                 explanation = why.explain(self.view)
                 return Hit(documents[key], score, lambda: explanation)
@@ -147,7 +148,8 @@ def explain(
         if key is None:
             raise NotFoundError(f"there is no document {id!r} in this index")
         words = None if question.mix is None else view.shared(question.texts[0], [key])
-        return _Why(question, question.queries, key, id, {}, words).explain(view)
+        text = question.texts[0] if question.texts else None
+        return _Why(question, question.queries, key, id, {}, words, text).explain(view)
 
 
 @dataclass(frozen=True)
@@ -160,11 +162,15 @@ class _Why:
     id: str
     evidence: Mapping[str, Any]
     words: Shared | None
+    text: str | None
 
-    def explain(self, view: View) -> Explanation:
+    def explain(self, view: WordView) -> Explanation:
         model, options = self.question.model, self.question.options
         arrays = {spec.name: view.array(spec.name, [self.key]) for spec in model.arrays()}
-        evidence = {**self.evidence, "document": view.documents([self.key])[0]}
+        evidence: dict[str, Any] = {**self.evidence, "document": view.documents([self.key])[0]}
+        if self.text is not None:
+            shared = view.shared(self.text, [self.key])
+            evidence["words"] = dict(zip(shared.words, (shared.parts[0] > 0).tolist(), strict=True))
         own = model.explain(self.query, arrays, options, evidence)
         if self.words is None or self.question.mix is None:
             return own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from tqdm.auto import tqdm
 
 from palmette.errors import DuplicateIdError
 from palmette.index.checks import check_count, unique
+from palmette.index.embeddings import document_vectors
 from palmette.index.results import Changes
 from palmette.model import Model
 from palmette.store.backend import Backend
@@ -86,12 +88,21 @@ def _look_after(model: Model, backend: Backend) -> None:
             warnings.warn(f"{backend.stats().location}: {warning}", stacklevel=4)
 
 
+def _encoded_before(model: Model, given: Sequence[Document], embeddings: Any) -> _Encoded:
+    """The arrays of documents whose vectors the user has."""
+    vectors = document_vectors(embeddings, given, model.encoder)
+    return _Encoded(
+        {document.key: row for row, document in enumerate(given)}, model.encode_vectors(given, vectors)
+    )
+
+
 def write(
     model: Model,
     backend: Backend,
     given: Sequence[Document],
     *,
     replace: bool,
+    embeddings: Any = None,
     delete: Sequence[str] = (),
     batch_size: int = 256,
     progress: bool | None = None,
@@ -99,7 +110,11 @@ def write(
     """Put documents in and take others out, in one transaction; what is there unchanged is not encoded again."""
     batch_size = check_count("batch_size", batch_size)
     latest = unique(given)
-    ahead = _encode_ahead(model, backend, latest, replace, batch_size, progress)
+    ahead = (
+        _encode_ahead(model, backend, latest, replace, batch_size, progress)
+        if embeddings is None
+        else _encoded_before(model, given, embeddings)
+    )
     with backend.write() as writer:
         held = writer.digests(list(latest))
         changed = {id for id, digest in held.items() if latest[id].digest != digest}

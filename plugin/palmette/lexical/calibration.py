@@ -53,7 +53,7 @@ def scale_of(method: Floats) -> float:
 def calibrated(method: Floats, words: Floats, judgements: Judgements | None) -> Mix:
     """A method's mix, from its scores and the shares of words, [Q, N] each, of the same queries and documents.
 
-    With judgements it takes the best weight by nDCG@10; of those that cannot be told from the best (within one
+    With judgements it takes the best weight by nDCG@10; of those that can hardly be told from the best (within half a
     standard error of the difference) the one nearest to a half, so that few queries move it little.
     """
     plain = Mix(scale=scale_of(method))
@@ -70,7 +70,7 @@ def calibrated(method: Floats, words: Floats, judgements: Judgements | None) -> 
         if rated.sum() > 1
         else np.full(len(WEIGHTS), np.inf)
     )
-    close = np.flatnonzero(behind.mean(axis=1) <= error)
+    close = np.flatnonzero(behind.mean(axis=1) <= error / 2)
     weight = min((WEIGHTS[at] for at in close), key=lambda w: abs(w - plain.weight))
     return plain.replace(weight=weight)
 

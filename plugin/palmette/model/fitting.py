@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +20,7 @@ from palmette.training import main_first
 if TYPE_CHECKING:
     from palmette.model.model import Model
 
-__all__ = ["fit"]
+__all__ = ["documented", "fit"]
 
 _M = TypeVar("_M", bound="Model")
 
@@ -55,3 +57,17 @@ def fit(
     model.learned(task)
     model.mixes = learn_mixes(model, loaded, coder, store, seed=training.seed, progress=progress)
     return model
+
+
+def documented(cls: type[Model]) -> None:
+    """Write the options of a method and of its training into the docstring of its own ``fit``."""
+    method: Any = vars(cls).get("fit")
+    if method is None or not method.__func__.__doc__:
+        return
+    config, loop = cls.config_class, cls.training_class
+    default = {field.name: field.default for kind in (config, loop) for field in dataclasses.fields(kind)}
+    known = config.help() | loop.help()
+    shown = (name for name in [*config.choices(), *loop.choices()] if name in known)
+    options = (f"    {name} (default {default[name]!r}): {known[name]}" for name in shown)
+    body = inspect.cleandoc(method.__func__.__doc__)
+    method.__func__.__doc__ = "\n".join([body, "", "Options:", *options])

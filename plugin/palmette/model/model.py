@@ -10,7 +10,7 @@ A method (``methods/<name>/``) subclasses :class:`Model` once and says
 ``run``               the training itself, where one run of the loop is not all of it
 ``module_for``        an untrained module of the right shape, to load weights into
 ``arrays``            which arrays it keeps for each document                            (``ArraySpec``)
-``encode_documents``  documents → those arrays
+``encode_documents``  documents → those arrays (and ``encode_vectors``, where an encoder's vector is enough)
 ``encode_queries``    texts → query arrays (and ``encode_embeddings``, where an encoder's vector is enough)
 ``planned``           query arrays + what the whole view decides about a search, where it does
 ``search``            query arrays + a view of the index → keys and scores
@@ -49,7 +49,7 @@ from palmette.hub import (
 )
 from palmette.lexical.mix import Lexical, Mix, check_lexical, options_key
 from palmette.lexical.tokens import LANGUAGE, check_language
-from palmette.model.fitting import fit
+from palmette.model.fitting import documented, fit
 from palmette.model.loading import load
 from palmette.model.scoring import scores_of
 from palmette.record import Record
@@ -84,6 +84,11 @@ class Model(ABC):
     config_class: ClassVar[type[Config]]
     training_class: ClassVar[type[TrainingConfig]] = TrainingConfig
     search_class: ClassVar[type[Config]]
+
+    def __init_subclass__(cls) -> None:
+        """Let ``help(…Model.fit)``, and a notebook's tooltip, say what every option does."""
+        super().__init_subclass__()
+        documented(cls)
 
     def __init__(
         self,
@@ -137,6 +142,14 @@ class Model(ABC):
     @abstractmethod
     def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
         """Those arrays, one row per document."""
+
+    def encode_vectors(
+        self, documents: Sequence[Document], vectors: Floats
+    ) -> dict[str, NDArray[np.generic]]:
+        """The same from the encoder's own document vectors [N, d], where the method needs no more than those."""
+        raise ConfigError(
+            f"a {self.method} model reads more of a document than its embedding: add it without embeddings"
+        )
 
     @abstractmethod
     def encode_queries(self, texts: Sequence[str], options: Any) -> Queries:

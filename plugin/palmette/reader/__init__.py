@@ -4,10 +4,11 @@
     answer = reader.answer("When did it begin?", index.search("When did it begin?", k=5))
     answer.text, answer.confidence, answer.supports[0].document, answer.explain()
 
-``reader.py`` the class · ``answer.py`` what it says · ``data.py`` from users' data to questions, passages and spans ·
-``lessons.py`` what training reads beside them · ``windows.py`` pairs of token sequences · ``module.py`` the network ·
-``scores.py`` one softmax over all spans of all passages and "no answer" · ``task.py`` its training · ``exam.py`` its
-validation · ``reading.py`` from scores to answers · ``spans.py`` the unit of answer
+``reader.py`` the class · ``answer.py`` what it says · ``data.py``, ``made.py`` from users' data, or documents
+alone, to questions, passages and spans · ``lessons.py`` what training reads beside them · ``windows.py`` pairs of
+token sequences · ``module.py`` the network · ``scores.py`` one softmax over all spans of all passages and "no
+answer" · ``task.py`` its training · ``exam.py`` its validation · ``reading.py`` from scores to answers ·
+``spans.py``, ``sentences.py`` the two units of answer
 """
 
 from palmette.reader.answer import Answer, Support

@@ -60,6 +60,7 @@ class Answer:
             that the passages have none.
         supports: The passages that say it, the one that adds most first.
         alternatives: The next best answers, each with its confidence; where none was given, the best of them first.
+        no_answer: The probability that the passages have none.
     """
 
     question: str
@@ -67,6 +68,7 @@ class Answer:
     confidence: float = 1.0
     supports: Sequence[Support] = ()
     alternatives: Mapping[str, float] = field(default_factory=dict)
+    no_answer: float = 1.0
 
     def __bool__(self) -> bool:
         return bool(self.supports)
@@ -106,4 +108,5 @@ class Answer:
             "confidence": self.confidence,
             "supports": [support.to_dict() for support in self.supports],
             "alternatives": dict(self.alternatives),
+            "no_answer": self.no_answer,
         }

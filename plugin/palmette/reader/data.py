@@ -104,7 +104,7 @@ class ReadingData:
         return replace(self, splits={**self.splits, **sides})
 
 
-def load_reading(data: Any, *, seed: int = 0) -> ReadingData:
+def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingData:
     """Read questions, passages and answers.
 
     Args:
@@ -118,6 +118,7 @@ def load_reading(data: Any, *, seed: int = 0) -> ReadingData:
             - anything else that :func:`palmette.load_data` reads. Without answers a sentence reader learns from what
               documents answer a query, and a span reader from gaps in the documents' own sentences.
         seed: Of the held-out share and of what is made from documents.
+        titles: Put titles that files give apart from the text before it.
     """
     if isinstance(data, ReadingData):
         return data.with_dev(seed=seed)
@@ -131,7 +132,7 @@ def load_reading(data: Any, *, seed: int = 0) -> ReadingData:
             first = next(records, None)
             if first is not None and _is_reading(first[1]):
                 return from_records(chain([first], records), name).with_dev(seed=seed)
-        loaded = load_data(data, seed=seed, cut=CUT)
+        loaded = load_data(data, seed=seed, cut=CUT, titles=titles)
         answers = _answers_of(path) if path.is_dir() else {}
         return from_retrieval(loaded, answers).with_dev(seed=seed)
     if isinstance(data, RetrievalData):

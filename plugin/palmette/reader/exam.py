@@ -13,7 +13,6 @@ from palmette.reader.reading import Candidates, answer_of
 
 __all__ = ["accuracy_of", "best_threshold", "examine", "f1_of"]
 
-Reads = Callable[[Sequence[str], Sequence[Sequence[str]]], list[Candidates]]
 Credit = Callable[[Answer, Exam], dict[str, float]]
 """What an answer to an answerable question is worth, the measure to judge by first."""
 
@@ -53,16 +52,13 @@ def best_threshold(
     return float((bounds[best] + bounds[best + 1]) / 2), float(means[best] / max(1, len(order)))
 
 
-def examine(lessons: Lessons, reads: Reads, credit: Credit) -> dict[str, float]:
+def examine(lessons: Lessons, found: Sequence[Candidates], credit: Credit) -> dict[str, float]:
     """The mean credit over all held-out questions, the threshold that gives it, and the means of those with an answer.
 
     Where no passage has an answer, giving none is right, and all else is wrong.
     """
     if not lessons.dev:
         return {}
-    found = reads(
-        [exam.asked.question for exam in lessons.dev], [lessons.texts(exam.rows) for exam in lessons.dev]
-    )
     there, said, worth = [], [], []
     for exam, candidates in zip(lessons.dev, found, strict=True):
         passages = [lessons.data.passages[row] for row in exam.rows]

@@ -30,11 +30,12 @@ from palmette.reader.answer import Answer
 from palmette.reader.config import ReaderConfig, ReaderOptions, ReaderTraining
 from palmette.reader.data import load_reading
 from palmette.reader.lessons import Lessons
+from palmette.reader.made import with_gaps
 from palmette.reader.reading import Candidates, Reading, answer_of
 from palmette.reader.sentences import SentenceReading
 from palmette.reader.spans import SpanReading
 from palmette.record import Record
-from palmette.training import main_first, train
+from palmette.training import TrainingConfig, main_first, train
 from palmette.types import Document, Hit
 
 __all__ = ["Reader"]
@@ -72,6 +73,11 @@ class Reader:
         self.module = reading.module.to(encoder.device).eval().requires_grad_(False)
         self.record = record or Record()
         self.origin, self.revision = origin, revision
+
+    @staticmethod
+    def training_for(unit: str) -> type[TrainingConfig]:
+        """The defaults of the loop for a unit of answer."""
+        return UNITS[unit].training
 
     # -- training -------------------------------------------------------------------------------------------
 
@@ -124,7 +130,7 @@ class Reader:
         output_dir: str | Path | None,
         resume: bool,
         progress: bool | None,
-        cache: EncodingCache | str | Path | None,
+        cache: EncodingCache | str | Path | None = None,
     ) -> Self:
         """What :meth:`fit` does; the options are those of the reader and of the loop."""
         own, loop = ReaderConfig.choices(), ReaderTraining.choices()
@@ -135,6 +141,8 @@ class Reader:
         loaded = load_reading(data, seed=training.seed)
         if not loaded.splits.get("train"):
             raise InputError(f"{loaded.name} has no training questions: splits are {sorted(loaded.splits)}")
+        if config.unit == "span":
+            loaded = with_gaps(loaded, seed=training.seed)
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
         with main_first(device):
             coder = load_encoder(encoder, device=device)

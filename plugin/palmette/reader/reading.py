@@ -19,6 +19,7 @@ from palmette.encoder.sentence import auto_precision
 from palmette.errors import CheckpointError
 from palmette.reader.answer import Answer, Support
 from palmette.reader.config import ReaderConfig
+from palmette.reader.scores import NEVER
 from palmette.reader.windows import Pairs, Window, batch_of, by_length
 from palmette.training import Task, TrainingConfig
 from palmette.types import Document
@@ -139,7 +140,7 @@ def _candidates(
         (window.passage, window.offsets[first, 0], window.offsets[last, 1], score)
         for window, (scores, spans) in zip(windows, kept, strict=True)
         for score, (first, last) in zip(scores, spans, strict=True)
-        if window.starts[first] and last < len(window) and window.ends[last]
+        if score > NEVER / 2
     ]
     columns = np.array(found, np.float64).reshape(-1, 4)
     order = np.argsort(-columns[:, 3], kind="stable")
@@ -151,33 +152,26 @@ def answer_of(
     question: str, candidates: Candidates, documents: Sequence[Document], threshold: float
 ) -> Answer:
     """The most probable answer; none where the probability that there is one is below the threshold."""
-    groups: dict[str, list[int]] = {}
-    for at, (passage, start, end) in enumerate(
-        zip(candidates.passages.tolist(), candidates.starts.tolist(), candidates.ends.tolist(), strict=True)
-    ):
-        if said := normalise(documents[passage].content[start:end]):
+    texts = [
+        documents[passage].content[start:end]
+        for passage, start, end in zip(
+            candidates.passages.tolist(), candidates.starts.tolist(), candidates.ends.tolist(), strict=True
+        )
+    ]
+    groups: dict[str, list[int]] = {}  # by what is said, the most probable place first
+    for at, text in enumerate(texts):
+        if said := normalise(text):
             groups.setdefault(said, []).append(at)
     shares = {said: float(candidates.shares[rows].sum()) for said, rows in groups.items()}
     ranked = sorted(groups, key=lambda said: -shares[said])
-
-    def text(said: str) -> str:
-        at, content = groups[said][0], documents[int(candidates.passages[groups[said][0]])].content
-        return content[int(candidates.starts[at]) : int(candidates.ends[at])]
-
-    if not ranked or 1 - candidates.none < threshold:
-        return Answer(
-            question,
-            confidence=candidates.none,
-            alternatives={text(said): shares[said] for said in ranked[:ALTERNATIVES]},
-        )
-    best, *others = ranked[: 1 + ALTERNATIVES]
-    return Answer(
-        question,
-        text(best),
-        shares[best],
-        _supports(candidates, groups[best], documents),
-        {text(said): shares[said] for said in others},
-    )
+    none = candidates.none
+    given = ranked[:1] if 1 - none >= threshold else []
+    others = {texts[groups[said][0]]: shares[said] for said in ranked[len(given) :][:ALTERNATIVES]}
+    if not given:
+        return Answer(question, confidence=none, alternatives=others, no_answer=none)
+    rows = groups[given[0]]
+    supports = _supports(candidates, rows, documents)
+    return Answer(question, texts[rows[0]], shares[given[0]], supports, others, none)
 
 
 def _supports(

@@ -21,12 +21,15 @@ def span_scores(
     starts: Tensor, ends: Tensor, relevance: Tensor, may_start: Tensor, may_end: Tensor, longest: int
 ) -> Tensor:
     """[W, T], [W, T], [W] → [W, T, L]: the score of the span of l + 1 tokens from each token on."""
-    first = starts.masked_fill(~may_start, NEVER)  # [W, T]
-    last = ends.masked_fill(~may_end, NEVER)  # [W, T]
     longest = min(longest, ends.shape[1])
-    last = torch.nn.functional.pad(last, (0, longest - 1), value=NEVER)  # [W, T + L − 1]
-    last = last.unfold(1, longest, 1)  # [W, T, L]: from t on
-    return (first[:, :, None] + last + relevance[:, None, None]).clamp_min(NEVER)
+
+    def from_each(values: Tensor, fill: float) -> Tensor:
+        """[W, T] → [W, T, L]: the values from each token on."""
+        return torch.nn.functional.pad(values, (0, longest - 1), value=fill).unfold(1, longest, 1)
+
+    scores = starts[:, :, None] + from_each(ends, 0.0) + relevance[:, None, None]  # [W, T, L]
+    allowed = may_start[:, :, None] & from_each(may_end.to(scores.dtype), 0.0).bool()
+    return scores.masked_fill(~allowed, NEVER)
 
 
 def grouped_logsumexp(values: Tensor, groups: Tensor, count: int) -> Tensor:

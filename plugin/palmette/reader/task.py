@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from palmette.errors import InputError
 from palmette.reader.exam import examine, f1_of
 from palmette.reader.lessons import Lessons
 from palmette.reader.module import SpanModule
-from palmette.reader.reading import TOKENS, Candidates, read
+from palmette.reader.reading import TOKENS, read
 from palmette.reader.scores import reading_loss, right_spans
 from palmette.reader.windows import Pairs, Window, batch_of, by_length
 
@@ -104,8 +103,6 @@ class SpanTask:
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """See :func:`examine`."""
-
-        def reads(questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
-            return read(self.module, self.pairs, questions, passages)
-
-        return examine(self.lessons, reads, f1_of)
+        questions = [exam.asked.question for exam in self.lessons.dev]
+        passages = [self.lessons.texts(exam.rows) for exam in self.lessons.dev]
+        return examine(self.lessons, read(self.module, self.pairs, questions, passages), f1_of)

@@ -5,10 +5,10 @@
     ivf:nlist=256,nprobe=8,pq=48   vectors compressed to 48 bytes
     hnsw:m=32,ef=64                a graph with so many links, searched with so many candidates
 
-They serve inner products; all other probes, small segments and narrow filters are searched exactly. What they propose is
-scored exactly, and as many documents come back as were asked for: where the lists looked through hold too few that
-pass a filter, more lists are. Each segment of an index has its own FAISS index, built when it is first searched and kept
-while the segment is; deleted documents are passed over, and added ones are a segment of their own.
+They serve inner products; all other probes, small segments and narrow filters are searched exactly. What they propose
+is scored exactly, and as many documents come back as were asked for: where the lists looked through hold too few that
+pass a filter, more lists are. Each segment of an index has its own FAISS index, built when it is first searched and
+kept while the segment is; deleted documents are passed over, and added ones are a segment of their own.
 """
 
 from __future__ import annotations

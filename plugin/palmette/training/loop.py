@@ -88,12 +88,10 @@ def _rows(config: TrainingConfig, size: int, step: int, process: int) -> NDArray
 
 def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
     """By weight decay, and by the ``pace`` of a part: its learning rate as a multiple of the run's."""
-    paced = {
-        id(p): float(part.pace)
-        for part in module.modules()
-        if hasattr(part, "pace")
-        for p in part.parameters()
-    }
+    paced: dict[int, float] = {}
+    for part in module.modules():
+        if isinstance(pace := getattr(part, "pace", None), float):
+            paced |= {id(p): pace for p in part.parameters()}
     learned = [p for p in module.parameters() if p.requires_grad]
     groups = []
     for pace in sorted({paced.get(id(p), 1.0) for p in learned} or {1.0}):

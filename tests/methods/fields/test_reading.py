@@ -45,6 +45,7 @@ def test_fields_lie_in_many_places() -> None:
         "title": "title",
         "attributes": "attributes",
         "missing": "metadata.nothing.at.all",
+        "all": "metadata.brand+nothing+tags",
         "text": "text",
     }
     assert Reader(sources).read(PHONE) == [
@@ -57,6 +58,7 @@ def test_fields_lie_in_many_places() -> None:
         "Fruit Phone 4",
         "colour: red, ports: usb, audio, 5g: yes",
         "",
+        "Fruit new, red",
         "A phone that rings.",
     ]
 

@@ -119,7 +119,7 @@ class FieldsConfig(Config):
             ("document_tokens", 8),
             ("trained_layers", 0),
         ):
-            check_range("fields", name, getattr(self, name), low, 1e9)
+            check_range("fields", name, getattr(self, name), low)
         for name in ("temperature", "pretrain_rate"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"fields: {name} must be above 0, got {getattr(self, name)!r}")
@@ -195,7 +195,7 @@ class FieldsSearch(Config):
 
     def check(self) -> None:
         """Ranges, and options that go together."""
-        check_range("fields search", "shortlist", self.shortlist, 1, 1e9)
+        check_range("fields search", "shortlist", self.shortlist, 1)
         check_range("fields search", "blend", self.blend, 0, 1)
         if self.by == "aggregate" and (self.fields or self.weights):
             raise ConfigError(

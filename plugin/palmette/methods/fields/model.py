@@ -45,7 +45,7 @@ class FieldsModel(Model):
 
     Scores are cosines (or inner products): of the field that matches best, or of the aggregate.
 
-    Example:
+    Examples:
         >>> from palmette import Document, FieldsModel, Index
         >>> shop = [Document(id="1", text="Light and warm.", fields={"title": "Wool socks", "brand": "Ovine"})]
         >>> model = FieldsModel.fit(shop * 1, fields=["brand", "title", "text"])  # doctest: +SKIP
@@ -108,8 +108,6 @@ class FieldsModel(Model):
     ) -> Self:
         """As everywhere; fields are found where none are given, and queries made of them where there are none."""
         given = {name: as_items(value) if name in _ITEMS else value for name, value in options.items()}
-        if isinstance(options.get("budgets"), Mapping):
-            given["budgets"] = tuple(f"{name}={tokens}" for name, tokens in options["budgets"].items())
         loaded = load_data(data, seed=options.get("seed", 0))
         reader = Reader.of(given["fields"]) if given.get("fields") else Reader.found(loaded.corpus)
         reader.check(loaded.corpus)
@@ -213,10 +211,9 @@ class FieldsModel(Model):
 
     def options(self, given: Mapping[str, Any]) -> FieldsSearch:
         """Search options; ``weights`` as a mapping too."""
-        weights = given.get("weights")
-        if isinstance(weights, Mapping):
-            given = {**given, "weights": tuple(f"{name}={weight}" for name, weight in weights.items())}
-        options: FieldsSearch = super().options({k: v for k, v in given.items() if v is not None})
+        if isinstance(given.get("weights"), Mapping):
+            given = {**given, "weights": as_items(given["weights"])}
+        options: FieldsSearch = super().options(given)
         return options
 
     def check_options(self, options: FieldsSearch) -> None:

@@ -19,6 +19,8 @@ __all__ = ["HardNegativeSource", "by_words", "mined_from"]
 Rows = NDArray[np.int64]
 Ranks = Callable[[Sequence[str], int], Rows]
 """The best documents of some queries: rows [Q, k], −1 where there are fewer."""
+Known = Callable[[Rows, Rows], NDArray[np.bool_]]
+"""Which documents [M] answer which queries [B]: [B, M]."""
 
 
 class HardNegativeSource:
@@ -40,17 +42,17 @@ class HardNegativeSource:
         return found[found >= 0]
 
 
-def mined_from(data: RetrievalData, queries: Rows, ranks: Ranks, depth: int) -> RowLists:
+def mined_from(data: RetrievalData, queries: Rows, ranks: Ranks, known: Known, depth: int) -> RowLists:
     """The best documents of some queries that are not known to answer them, by query row."""
     found = ranks([data.query_texts[row] for row in queries.tolist()], depth)  # [Q, depth]
     wrong = found >= 0
     for start in range(0, len(queries), 256):
         part = slice(start, start + 256)
         distinct = np.unique(found[part][wrong[part]])
-        known = data.positives_mask(queries[part], distinct)  # [q, U]
+        answers = known(queries[part], distinct)  # [q, U]
         at = np.searchsorted(distinct, found[part]).clip(max=max(0, len(distinct) - 1))
         if len(distinct):
-            wrong[part] &= ~np.take_along_axis(known, at, axis=1)
+            wrong[part] &= ~np.take_along_axis(answers, at, axis=1)
     rows, columns = np.nonzero(wrong)
     return RowLists.of(queries[rows], found[rows, columns], len(data.queries))
 

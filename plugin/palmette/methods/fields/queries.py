@@ -58,9 +58,13 @@ def _some(words: Sequence[str], draw: random.Random, least: int = 1, most: int =
 
 
 def _titles(fields: Fields) -> list[list[str]]:
-    """The fields that say what a document is, the most telling first: neither a word nor a text."""
-    counted = [words for words in map(_words, fields.values()) if words]
-    return sorted(counted, key=lambda words: abs(min(len(words), 40) - _TITLE))
+    """The fields that say what a document is, the most telling first: neither a word, nor a text, nor a list."""
+    there = []
+    for name, text in fields.items():
+        if words := _words(text):
+            unfit = text.count(": ") > 1 or len(words) > 2 * _TITLE
+            there.append((unfit, name != "title", len(words) if unfit else -len(words), words))
+    return [words for *_, words in sorted(there)]
 
 
 def _name(fields: Fields, draw: random.Random) -> list[str]:

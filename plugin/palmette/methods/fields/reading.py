@@ -51,7 +51,10 @@ def as_items(given: Mapping[str, Any] | Sequence[str] | None, joint: str = "+") 
         return tuple(item.strip() for item in given.split(",") if item.strip())
     if not isinstance(given, Mapping):
         return tuple(given)
-    values = {key: value if isinstance(value, str) else joint.join(value) for key, value in given.items()}
+    values = {
+        key: joint.join(value) if isinstance(value, list | tuple) else str(value)
+        for key, value in given.items()
+    }
     return tuple(key if key == value else f"{key}={value}" for key, value in values.items())
 
 
@@ -61,7 +64,7 @@ class Reader:
 
     Attributes:
         sources: Field name → where: a key of ``Document.fields`` or else of the metadata, ``metadata.brand`` or
-            ``fields.specs.size`` to be exact, ``text`` for the text.
+            ``fields.specs.size`` to be exact, ``text`` for the text; several with ``+`` between them.
     """
 
     sources: Mapping[str, str]
@@ -118,7 +121,10 @@ class Reader:
 
         What has none of the fields at all, but a text, is read as its last field, which is the longest.
         """
-        texts = [written(_value(document, source)) for source in self.sources.values()]
+        texts = [
+            " ".join(filter(None, (written(_value(document, one)) for one in source.split("+"))))
+            for source in self.sources.values()
+        ]
         return texts if any(texts) else [*texts[:-1], document.content.strip()]
 
     def check(self, documents: Sequence[Document]) -> None:

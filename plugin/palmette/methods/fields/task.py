@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -85,7 +86,7 @@ class FieldsTask:
                 return HardNegativeSource(lists) if len(lists.values) else None
             case "words":
                 queries = np.unique(self.query_rows)
-                lists = mined_from(self.data, queries, by_words(self.data), config.mining_depth)
+                lists = mined_from(self.data, queries, by_words(self.data), self.known, config.mining_depth)
                 return HardNegativeSource(lists)
             case "mined":
                 return HardNegativeSource(self.data.negatives, rounds=config.mining_rounds)
@@ -107,6 +108,26 @@ class FieldsTask:
         """Token ids of some documents, by field."""
         return [[tokens[row] for tokens in self.documents] for row in rows.tolist()]
 
+    def known(self, queries: Rows, documents: Rows) -> NDArray[np.bool_]:
+        """Which documents answer which queries [B, M], as far as is known.
+
+        A query that was made from one document is answered by any other that has all of its words.
+        """
+        mask = self.data.positives_mask(queries, documents)
+        if not self.data.labelled:
+            held = [self._words[row] for row in documents.tolist()]
+            asked = [frozenset(self.queries[row]) for row in queries.tolist()]
+            mask |= np.array([[words <= having for having in held] for words in asked]).reshape(mask.shape)
+        return mask
+
+    @cached_property
+    def _words(self) -> list[frozenset[int]]:
+        """The distinct tokens of each document."""
+        return [
+            frozenset(id for tokens in self.documents for id in tokens[row])
+            for row in range(len(self.data.corpus))
+        ]
+
     def loss(
         self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
     ) -> Tensor:
@@ -122,7 +143,7 @@ class FieldsTask:
         documents = np.unique(np.concatenate([answers, hard]))  # [M], each once
         device = self.module.backbone.device
         target = torch.from_numpy(np.searchsorted(documents, answers)).to(device)
-        known = torch.from_numpy(self.data.positives_mask(queries, documents)).to(device)  # [B, M]
+        known = torch.from_numpy(self.known(queries, documents)).to(device)  # [B, M]
         asked = [self.queries[row] for row in queries.tolist()]
         fields, _, aggregate = in_chunks(module, "document", self.fields_of(documents), config.chunk)
         _, _, q = in_chunks(module, "query", asked, config.chunk)
@@ -154,7 +175,9 @@ class FieldsTask:
             ]
             return np.concatenate(parts)
 
-        self.negatives.lists = mined_from(self.data, asked, ranks, self.module.config.mining_depth)
+        self.negatives.lists = mined_from(
+            self.data, asked, ranks, self.known, self.module.config.mining_depth
+        )
         self.module.train(learning)
 
     def validate(self, module: nn.Module) -> dict[str, float]:

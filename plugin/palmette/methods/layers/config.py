@@ -46,8 +46,8 @@ class LayersConfig(Config):
             last layers (of its width, with the skip ``inside``), or add what they learn to a linear map of the layer;
             the last layer begins with the encoder's own query. ``random`` is the paper's.
         skip: The second skip of a network's layers: ``inside`` the layer norm as in BERT, ``outside`` as in the paper.
-        pooling: What of a network's output becomes the query: the ``mean`` of its tokens, the one at ``cls`` (the paper's),
-            or a linear map of ``both``.
+        pooling: What of a network's output becomes the query: the ``mean`` of its tokens, the one at ``cls`` (the
+            paper's), or a linear map of ``both``.
         trains: The ``heads`` alone, the linear maps at the end, or ``all`` of the networks.
         schedule: Whether the networks are trained ``together`` or ``one by one``.
         similarity: ``cosine`` of query and document, or their ``inner_product``.

@@ -24,8 +24,8 @@ def explanation(
 ) -> Explanation:
     """Of one document for one question.
 
-    A fused score is the weighted mean of the layers' similarities: each adds its share. In the other orders the score is
-    the similarity at the layer that found the document; without a search behind it, at the one where it is highest.
+    A fused score is the weighted mean of the layers' similarities: each adds its share. In the other orders the score
+    is the similarity at the layer that found the document; without a search behind it, the highest.
 
     Args:
         queries: [L, d] one for each layer.
@@ -39,7 +39,9 @@ def explanation(
     finder = int(evidence.get("layer", 0)) or None
     if options.order == "fused":
         parts = [
-            Part(f"layer {layer}", float(weight * value), {"similarity": float(value), "weight": float(weight)})
+            Part(
+                f"layer {layer}", float(weight * value), {"similarity": float(value), "weight": float(weight)}
+            )
             for layer, weight, value in zip(layers, weights, similar, strict=True)
         ]
     else:
@@ -54,5 +56,7 @@ def explanation(
     if (words := evidence.get("words")) is not None:
         detail["words"] = {word: bool(held) for word, held in words.items()}
         held = [word for word, there in words.items() if there]
-        text += f"; {len(held)} of {len(words)} words of the question" + (f" ({', '.join(held)})" if held else "")
+        text += f"; {len(held)} of {len(words)} words of the question" + (
+            f" ({', '.join(held)})" if held else ""
+        )
     return Explanation(score, parts, text, detail)

@@ -42,7 +42,7 @@ class LayersModel(Model):
     (``index.add(documents, embeddings=…)``). A score is the weighted mean of the layers' similarities; with another
     ``order``, the similarity at the layer that found the document.
 
-    Example:
+    Examples:
         >>> from palmette import FakeEncoder, Index, LayersModel
         >>> texts = ["the red owl sleeps", "a blue fox runs", "the green hen sings", "a white bee flies"]
         >>> pairs = [(f"what does the {text.split()[2]} do?", text) for text in texts]
@@ -87,7 +87,12 @@ class LayersModel(Model):
             cache: Where encodings are kept; ``None`` for the user's cache folder.
             options: Those of :class:`LayersConfig` and :class:`LayersTraining`.
         """
-        how: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume, "progress": progress}
+        how: dict[str, Any] = {
+            "device": device,
+            "output_dir": output_dir,
+            "resume": resume,
+            "progress": progress,
+        }
         return cls._fit(data, dict(options), encoder=encoder, cache=cache, **how)
 
     @classmethod
@@ -104,7 +109,7 @@ class LayersModel(Model):
         """Encode every text once, and start the networks."""
         if not encoder.num_layers:
             raise ConfigError(
-                f"encoder {encoder.name!r} has no transformer layers to ask with: choose one that has, or another method"
+                f"encoder {encoder.name!r} has no transformer layers to ask with: choose one that has some"
             )
         if config.layers is not None:
             config.replace(last=encoder.num_layers)  # complain before anything is encoded
@@ -129,9 +134,13 @@ class LayersModel(Model):
 
     def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
         """Vectors [N, d], of unit length where similarity is a cosine."""
-        return self.encode_vectors(documents, self.encoder.encode([document.content for document in documents]))
+        return self.encode_vectors(
+            documents, self.encoder.encode([document.content for document in documents])
+        )
 
-    def encode_vectors(self, documents: Sequence[Document], vectors: Floats) -> dict[str, NDArray[np.generic]]:
+    def encode_vectors(
+        self, documents: Sequence[Document], vectors: Floats
+    ) -> dict[str, NDArray[np.generic]]:
         """The encoder's vectors [N, d], wherever they come from."""
         return {VECTOR: self._finished(vectors)}
 
@@ -150,12 +159,16 @@ class LayersModel(Model):
         """Layers that were trained, and a share of the budget for each."""
         layers = self.layers_of(options)
         if lost := sorted(set(layers) - set(self.config.asking)):
-            raise ConfigError(f"layer {lost[0]} was not trained; this model asks with {list(self.config.asking)}")
+            raise ConfigError(
+                f"layer {lost[0]} was not trained; this model asks with {list(self.config.asking)}"
+            )
         if options.budget is not None and len(options.budget) != len(layers):
-            raise ConfigError(f"budget {options.budget!r} needs a share for each of the layers {list(layers)}")
+            raise ConfigError(
+                f"budget {options.budget!r} needs a share for each of the layers {list(layers)}"
+            )
 
     def encode_queries(self, texts: Sequence[str], options: LayersSearch) -> Queries:
-        """A query for each layer [Q, L, d], and their weighted mean [Q, d]; the encoder stops at the last layer asked."""
+        """A query for each layer [Q, L, d], and their weighted mean [Q, d]; the encoder stops at the last of them."""
         layers = self.layers_of(options)
         checked = self.encoder.check(texts, "query")
         shared = len(checked) and len(checked) <= TOGETHER

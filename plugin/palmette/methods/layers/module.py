@@ -113,7 +113,11 @@ class LayerQueries(nn.Module):
 
     def networks_of(self, layers: Sequence[int] | None) -> list[RNet]:
         """The networks of some asking layers (all by default)."""
-        return [self.networks[self.config.asking.index(n)] for n in layers or self.config.asking]
+        asking, every = self.config.asking, self.networks.children()
+        known = {
+            layer: network for layer, network in zip(asking, every, strict=True) if isinstance(network, RNet)
+        }
+        return [known[layer] for layer in layers or asking]
 
     def features(
         self, states: Sequence[Tensor], mask: Tensor, layers: Sequence[int] | None = None
@@ -138,9 +142,7 @@ class LayerQueries(nn.Module):
             layers: Their numbers; ``None`` for all.
         """
         read = list(inputs) if mask is None else self.features(inputs, mask, layers)
-        queries = [
-            network.query(x, own) for network, x in zip(self.networks_of(layers), read, strict=True)
-        ]
+        queries = [network.query(x, own) for network, x in zip(self.networks_of(layers), read, strict=True)]
         return self.finish(torch.stack(queries, dim=1))
 
     def weights(self, layers: Sequence[int] | None = None) -> Tensor:

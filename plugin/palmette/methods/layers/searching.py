@@ -41,7 +41,7 @@ def budgets(k: int, shares: Sequence[int]) -> list[int]:
 
 
 def allotted(ranked: Keys, dealt: Sequence[int]) -> tuple[Keys, Ints]:
-    """Each layer's best that no earlier layer took (the paper's equation 4): keys [Q, k], and their columns there [Q, k].
+    """Each layer's best that no earlier layer took (the paper's equation 4): keys [Q, k], and their columns [Q, k].
 
     A layer with b places after earlier layers took t documents needs its t + b best at most: t of them may be taken,
     then b are left. So one search that fetches k = Σ b for every layer is enough, and gives exactly k documents.
@@ -72,13 +72,16 @@ def _among(keys: Keys, taken: Keys) -> NDArray[np.bool_]:
     return np.concatenate(parts) if parts else np.zeros(keys.shape, bool)
 
 
-def search(view: View, queries: Floats, fused: Floats, layers: Sequence[int], k: int, options: LayersSearch) -> Found:
+def search(
+    view: View, queries: Floats, fused: Floats, layers: Sequence[int], k: int, options: LayersSearch
+) -> Found:
     """The documents of a view for queries [Q, L, d] of these layers, and their weighted means [Q, d]."""
     if options.order == "fused":
         return _fused(view, queries, fused, layers, k)
     count, width = len(layers), queries.shape[2]
     found = view.nearest(Probe(VECTOR, queries.reshape(-1, width), "inner_product"), k)
-    ranked, scores = (array.reshape(len(queries), count, -1) for array in (found.keys, found.scores))
+    ranked = found.keys.reshape(len(queries), count, -1)  # [Q, L, k]
+    scores = found.scores.reshape(ranked.shape)
     dealt = budgets(ranked.shape[2], options.budget or [1] * count)
     keys, columns = allotted(ranked, dealt)
     place = np.repeat(np.arange(count), dealt)  # [k] the layer of each column

@@ -1,9 +1,9 @@
 """What the networks begin as: the closest each layer can come to the encoder's own query without training.
 
-A frozen encoder's last layers work on the states of earlier ones too: with the layers between left out, they give queries
-almost as good as the encoder's. So a layer's network begins as a copy of the last layers, and its head as the encoder's own
-pooling. Where the encoder's layers are not of BERT's kind, or the networks have another shape, a layer begins as the linear
-map of its states that comes nearest to the encoder's query (a ridge regression).
+A frozen encoder's last layers work on the states of earlier ones too: with the layers between left out, they give
+queries almost as good as the encoder's. So a layer's network begins as a copy of the last layers, and its head as the
+encoder's own pooling. Where the encoder's layers are not of BERT's kind, or the networks have another shape, a layer
+begins as the linear map of its states that comes nearest to the encoder's query (a ridge regression).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from palmette.encoder import Encoder
 from palmette.methods.layers.config import LayersConfig
-from palmette.methods.layers.module import LayerQueries, RNetLayer, summary
+from palmette.methods.layers.module import LayerQueries, RNetLayer
 
 __all__ = ["completed", "ridge", "started"]
 
@@ -75,7 +75,7 @@ def started(
         torch.manual_seed(seed)
         module = LayerQueries(config)
     copies = encoder.copies(config.depth) if config.copied else None
-    for layer, network in zip(config.asking, module.networks, strict=True):
+    for layer, network in zip(config.asking, module.networks_of(None), strict=True):
         if network.kind == "copy" and copies is not None:
             wanted = copies.layers[len(copies.layers) - len(network.layers) :]
             for part, weights in zip(network.layers, wanted, strict=True):
@@ -86,13 +86,14 @@ def started(
     return module
 
 
-def _set(linear: nn.Linear, weight: Tensor, bias: Tensor) -> None:
+def _set(linear: nn.Module, weight: Tensor, bias: Tensor) -> None:
+    assert isinstance(linear, nn.Linear)
     linear.weight.copy_(weight)
     linear.bias.copy_(bias)
 
 
 def _pooling(pooled: Tensor, own: Tensor, states: int) -> tuple[Tensor, Tensor]:
-    """The map of last states' summaries [n, p] to the encoder's queries [n, d]: its pooling where that is one of them."""
+    """The map of last states' summaries [n, p] to the encoder's queries [n, d]: its own pooling where that is one."""
     width = own.shape[1]
     for start in range(0, pooled.shape[1], states):
         half = pooled[:, start : start + states]

@@ -204,4 +204,3 @@ class LayersTask:
         queries, documents = self._held_out()
         tables = torch.einsum("qld,nd->lqn", queries, documents).float().cpu().numpy()
         self.module.shares.copy_(torch.tensor(best_weights(tables, self.pairs.dev.judgements)))
-

@@ -57,8 +57,8 @@ class PathsConfig(Config):
         margin: γ of all triplets.
         similar: τ: documents whose cosine reaches it may share a leaf.
         balance: Weight of a term that asks for equally full leaves.
-        capacity: Expected documents per leaf that are allowed after training, as a multiple of equally full
-            leaves: fuller leaves are made less attractive; 0 for no limit.
+        capacity: How many documents a leaf is expected to hold at most, as a multiple of equally full leaves: fuller
+            ones are made less attractive, before training and after it; 0 for no limit.
         negatives: Wrong answers beside those of the batch: none (``in-batch``), from the ``leaves`` that the query
             goes to, or its ``nearest`` documents wherever they lie.
         refresh: Epochs between two searches for them.
@@ -70,15 +70,15 @@ class PathsConfig(Config):
     height: int = 1
     per_document: int = 1
     start: Literal["kmeans", "random"] = "kmeans"
-    sharpness: float = 20.0
-    semantic: float = 0.2
+    sharpness: float = 40.0
+    semantic: float = 1.0
     indexing: float = 0.8
     intra_leaf: float = 0.2
     intra_leaf_form: Literal["triplet", "product"] = "triplet"
     margin: float = 0.3
     similar: float = 0.9
     balance: float = 0.0
-    capacity: float = 0.0
+    capacity: float = 1.15
     negatives: Negatives = "in-batch"
     refresh: int = 5
     indexer_rate: float = 1.0

@@ -41,7 +41,7 @@ PART = 4096
 class PathsModel(Model):
     """A learned index (EHI). Scores are cosines in the space that it has learned: −1 … 1.
 
-    Example:
+    Examples:
         >>> from palmette import Document, FakeEncoder, Index, PathsModel
         >>> texts = [f"{animal} number {i}" for i in range(8) for animal in ("cat", "dog", "owl")]
         >>> pairs = [(text.upper(), text) for text in texts]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palmette.methods.paths.capacity import level_out
 from palmette.methods.paths.curve import SHARES
 from palmette.methods.paths.facts import Facts
 from palmette.methods.paths.health import load
@@ -45,8 +46,10 @@ def _loaded(metrics: dict[str, float]) -> dict[str, float]:
 
 @torch.no_grad()
 def finish(task: PathsTask) -> None:
-    """Keep the leaves' themes, the recall curve, the load and the keywords."""
+    """Level the leaves; keep their themes, the recall curve, the load and the keywords."""
     module, config = task.module, task.module.config
+    if config.capacity:
+        level_out(module.indexer, _routed(task)[0], config.capacity, config.sharpness)
     vectors, leaves = _routed(task)
     sums = torch.zeros_like(module.centres).index_add_(0, leaves[:, 0], vectors)
     counts = torch.bincount(leaves[:, 0], minlength=config.leaves)

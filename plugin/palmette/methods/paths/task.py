@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from palmette.methods.paths.capacity import level_out
 from palmette.methods.paths.config import PathsConfig
 from palmette.methods.paths.curve import recall_curve
 from palmette.methods.paths.facts import Facts
@@ -40,6 +41,9 @@ def started(config: PathsConfig, pairs: EncodedPairs, seed: int) -> Paths:
         with torch.no_grad():
             corpus = pairs.documents[: len(pairs.data.corpus)]
             begin(module.indexer, module.embed(corpus), config.sharpness, generator)
+            if config.capacity:  # tighter than asked for, since training loosens it again
+                tight = 1 + (config.capacity - 1) / 3
+                level_out(module.indexer, module.embed(corpus), tight, config.sharpness)
     return module
 
 

@@ -1,0 +1,307 @@
+"""Answers without a language model: exact match, F1 and "no answer" of a trained reader.
+
+    python tests/benchmarks/reader.py spans DATA [--unanswerable FILE] [--seeds 0 1 2] [--steps 1200] [--work DIR]
+    python tests/benchmarks/reader.py sentences DATA            the untrained ways to choose a sentence beside it
+    python tests/benchmarks/reader.py demo                      the demo's reader, on the standard library's questions
+    python tests/benchmarks/reader.py table [--work DIR] [--out FILE]
+
+DATA is a BEIR folder whose queries have ``answers``, with train, dev and test judgements; ``--unanswerable`` is a
+JSONL of questions (``text``, ``passage_id``, ``split``) that their passage does not answer. Options of ``Reader.fit``
+are given as name=value at the end. Readers learn from train, take their threshold from dev, and are measured on test:
+with the passage that has the answer (the ceiling), and with the first 1, 5 and 10 that the encoder finds.
+
+Every figure is a line of ``reader.jsonl`` in the folder ``--work``; a reader whose training was broken off goes on, and
+what is in the file is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from palmette import load_encoder, sample_data
+from palmette.answers import exact_match, f1, holds_answer
+from palmette.baselines import EncoderBaseline
+from palmette.cache import EncodingCache
+from palmette.reader import Answer, Asked, Reader, ReadingData, load_reading
+
+ENCODER = "packaged:all-MiniLM-L6-v2"
+DEPTHS = (1, 5, 10)
+PART = 64  # questions read at a time
+
+
+def data_of(folder: str, unanswerable: str | None, share: float, seed: int) -> ReadingData:
+    """The collection, with unanswerable questions in every split; of the training ones a share."""
+    data = load_reading(folder)
+    if unanswerable is None:
+        return data
+    rows = {passage.key: row for row, passage in enumerate(data.passages)}
+    splits = {name: list(asked) for name, asked in data.splits.items()}
+    opened = gzip.open if unanswerable.endswith(".gz") else open
+    with opened(unanswerable, "rt", encoding="utf-8") as lines:
+        records = [json.loads(line) for line in lines]
+    random.Random(seed).shuffle(records)
+    room = round(share * sum(record["split"] == "train" for record in records))
+    for record in records:
+        if record["split"] == "train":
+            room -= 1
+        if record["split"] != "train" or room >= 0:
+            splits[record["split"]].append(Asked(record["text"], (), (rows[record["passage_id"]],)))
+    return replace(data, splits=splits)
+
+
+def found(data: ReadingData, asked: Sequence[Asked], cache: EncodingCache) -> list[list[int]]:
+    """For each question, rows of the passages that the encoder finds, best first."""
+    encoder = load_encoder(ENCODER)
+    vectors = cache.encode(encoder, [passage.content for passage in data.passages])
+    nearest = EncoderBaseline(encoder, data.passages, vectors=vectors)
+    ids = nearest.search([one.question for one in asked], max(DEPTHS)).ids
+    rows = {passage.key: row for row, passage in enumerate(data.passages)}
+    return [[rows[key] for key in some] for some in ids]
+
+
+def measure(
+    reader: Reader, data: ReadingData, asked: Sequence[Asked], rows: Sequence[Sequence[int]]
+) -> dict[str, float]:
+    """Exact match and F1, the best answer given always or by the learned threshold, and how often none is."""
+    forced: list[tuple[float, float]] = []
+    bounded: list[tuple[float, float]] = []
+    silent, begun = 0, time.perf_counter()
+    for start in range(0, len(asked), PART):
+        part = asked[start : start + PART]
+        passages = [[data.passages[row] for row in some] for some in rows[start : start + PART]]
+        for one, answer in zip(
+            part, reader.answer([a.question for a in part], passages, threshold=0), strict=True
+        ):
+            accepted = one.answers or ()
+            forced.append((exact_match(answer.text, accepted), f1(answer.text, accepted)))
+            quiet = silence(answer, reader)
+            silent += quiet
+            said = "" if quiet else answer.text
+            bounded.append((exact_match(said, accepted), f1(said, accepted)))
+    seconds = time.perf_counter() - begun
+    (em, score), (em_bounded, score_bounded) = np.mean(forced, axis=0), np.mean(bounded, axis=0)
+    return {
+        "questions": len(asked),
+        "em": float(em),
+        "f1": float(score),
+        "em with threshold": float(em_bounded),
+        "f1 with threshold": float(score_bounded),
+        "silent": silent / len(asked),
+        "ms a question": 1e3 * seconds / len(asked),
+    }
+
+
+def silence(answer: Answer, reader: Reader) -> bool:
+    """Whether the learned threshold keeps an answer back."""
+    return 1 - answer.no_answer < reader.threshold
+
+
+def spans(args: argparse.Namespace, options: dict[str, Any]) -> None:
+    """Train readers of spans, and measure them."""
+    cache, log = EncodingCache(), Log(args.work)
+    for seed in args.seeds:
+        name = " ".join([f"seed={seed}", *(f"{key}={value}" for key, value in sorted(options.items()))])
+        folder = args.work / name.replace("/", "_").replace(" ", ",")
+        data = data_of(args.data, args.unanswerable, args.share, seed)
+        if not folder.is_dir():
+            reader = Reader.fit(
+                data,
+                encoder=ENCODER,
+                seed=seed,
+                output_dir=args.work / f"{folder.name}.training",
+                resume=True,
+                **options,
+            )
+            reader.save_pretrained(folder)
+        reader = Reader.from_pretrained(folder)
+        record = reader.record
+        log.add({"reader": name, "setting": "training", "seconds": record.seconds, **record.metrics})
+        test = list(data.split("test"))
+        answerable = [one for one in test if one.answers]
+        random.Random(0).shuffle(answerable)
+        without = [one for one in test if not one.answers]
+        sample = answerable[: args.retrieved]
+        near = found(data, sample, cache)
+        settings: dict[str, tuple[Sequence[Asked], Sequence[Sequence[int]]]] = {
+            "gold passage": (answerable, [one.passages for one in answerable]),
+            **{f"encoder, first {k}": (sample, [some[:k] for some in near]) for k in DEPTHS},
+        }
+        if without:
+            settings["no answer in the passage"] = (without, [one.passages for one in without])
+        for setting, (asked, rows) in settings.items():
+            if not log.has(name, setting):
+                held = np.mean(
+                    [
+                        any(holds_answer(data.passages[row].content, one.answers or ()) for row in some)
+                        for one, some in zip(asked, rows, strict=True)
+                    ]
+                )
+                log.add(
+                    {
+                        "reader": name,
+                        "setting": setting,
+                        "held": float(held),
+                        **measure(reader, data, asked, rows),
+                    }
+                )
+
+
+def sentences(args: argparse.Namespace, options: dict[str, Any]) -> None:
+    """Train a reader of sentences, and measure how often its sentence holds the answer."""
+    log, cache = Log(args.work), EncodingCache()
+    data = load_reading(args.data)
+    asked = list(data.split("test"))
+    random.Random(0).shuffle(asked)
+    asked = asked[: args.retrieved]
+    near = found(data, asked, cache)
+    for seed in args.seeds:
+        reader = Reader.fit(data, encoder=ENCODER, unit="sentence", seed=seed, **options)
+        for setting, rows in (
+            ("gold passage", [one.passages for one in asked]),
+            *((f"encoder, first {k}", [some[:k] for some in near]) for k in DEPTHS),
+        ):
+            passages = [[data.passages[row] for row in some] for some in rows]
+            answers = reader.answer([one.question for one in asked], passages, threshold=0)
+            right = [holds_answer(a.text, one.answers or ()) for a, one in zip(answers, asked, strict=True)]
+            log.add(
+                {
+                    "reader": f"sentences seed={seed}",
+                    "setting": setting,
+                    "questions": len(asked),
+                    "sentence holds the answer": float(np.mean(right)),
+                    "words": float(np.mean([len(answer.text.split()) for answer in answers])),
+                }
+            )
+
+
+def demo(args: argparse.Namespace, options: dict[str, Any]) -> None:
+    """The demo's reader: trained on one half of the handwritten questions, measured on the other."""
+    log, encoder = Log(args.work), load_encoder(ENCODER)
+    data = sample_data("small")
+    read = load_reading(data)
+    asked, test = read.split("dev"), read.split("test")
+    nearest = EncoderBaseline(encoder, data.corpus)
+    ids = nearest.search([one.question for one in test], 5).ids
+    for trained, lessons in (
+        ("handwritten questions", ReadingData("handwritten", data.corpus, {"train": asked, "dev": asked})),
+        ("summaries cut out of their entries", cut_out(asked)),
+    ):
+        for seed in args.seeds:
+            reader = Reader.fit(lessons, encoder=encoder, unit="sentence", passages=3, seed=seed, **options)
+            for k in (3, 5):
+                sources = [[data.corpus[data.rows[key]] for key in some[:k]] for some in ids]
+                answers = reader.answer([one.question for one in test], sources, threshold=0)
+                gold = [{data.corpus[row].key for row in one.passages} for one in test]
+                log.add(
+                    {
+                        "reader": f"demo, trained on {trained}, seed={seed}",
+                        "setting": f"encoder, first {k}",
+                        "questions": len(test),
+                        "right entry": share(
+                            a.document.key in g for a, g in zip(answers, gold, strict=True) if a.document
+                        ),
+                        "first hit is right": share(some[0] in g for some, g in zip(ids, gold, strict=True)),
+                        "right entry among them": share(
+                            bool(g & set(some[:k])) for some, g in zip(ids, gold, strict=True)
+                        ),
+                        "sentence opens its entry": share(a.supports[0].start == 0 for a in answers if a),
+                    }
+                )
+
+
+def cut_out(asked: Sequence[Asked]) -> ReadingData:
+    """Summaries as questions on what remains of their entries."""
+    masked = sample_data("small", masked=True)
+    read = load_reading(masked)
+    made = [one for one in read.split("train") if one.passages[0] >= len(masked.corpus)]
+    random.Random(0).shuffle(made)
+    return ReadingData("cut out", read.passages, {"train": made[:200], "dev": made[200:330]}, labelled=False)
+
+
+def share(values: Any) -> float:
+    """Of those that are true."""
+    return float(np.mean(list(values)))
+
+
+class Log:
+    """Figures, a line each."""
+
+    def __init__(self, work: Path) -> None:
+        work.mkdir(parents=True, exist_ok=True)
+        self.path = work / "reader.jsonl"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All so far; of two of one kind the later."""
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        rows = [json.loads(line) for line in lines]
+        return list({(row["reader"], row["setting"]): row for row in rows}.values())
+
+    def has(self, reader: str, setting: str) -> bool:
+        """Whether a figure is there."""
+        return any(row["reader"] == reader and row["setting"] == setting for row in self.rows())
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Write a figure down, and show it."""
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(json.dumps(row), flush=True)
+
+
+def table(args: argparse.Namespace, options: dict[str, Any]) -> None:
+    """All figures, as Markdown."""
+    lines: list[str] = []
+    rows = Log(args.work).rows()
+    for reader in dict.fromkeys(row["reader"] for row in rows):
+        mine = [row for row in rows if row["reader"] == reader]
+        names = list(dict.fromkeys(name for row in mine for name in row if name not in ("reader", "setting")))
+        lines += [f"**{reader}**", "", f"| | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
+        for row in mine:
+            cells = (f"{row[name]:.3g}" if name in row else "" for name in names)
+            lines.append(f"| {row['setting']} | {' | '.join(cells)} |")
+        lines.append("")
+    text = "\n".join(lines)
+    if args.out:
+        Path(args.out).write_text(text)
+    else:
+        print(text)
+
+
+def main() -> None:
+    """Arguments."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["spans", "sentences", "demo", "table"])
+    parser.add_argument("data", nargs="?")
+    parser.add_argument("--unanswerable")
+    parser.add_argument("--share", type=float, default=0.4, help="of the unanswerable training questions")
+    parser.add_argument(
+        "--retrieved", type=int, default=400, help="test questions read in retrieved passages"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--work", type=Path, default=Path("reader-benchmark"))
+    parser.add_argument("--out")
+    args, rest = parser.parse_known_args()
+    options = {}
+    for word in rest:
+        if word != "--":
+            key, _, value = word.partition("=")
+            try:
+                options[key] = json.loads(value)
+            except ValueError:
+                options[key] = value
+    {"spans": spans, "sentences": sentences, "demo": demo, "table": table}[args.what](args, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Searching, explaining, keeping and loading a model of fields."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.shop import FIELDS, index, model, questions, shop, train
+
+from palmette import Document, FieldsModel, Index, load_model
+from palmette.errors import ConfigError
+from palmette.methods.fields import FieldsWarning
+from palmette.methods.fields.searching import AGGREGATE, FIELDS as VECTORS, SCALES, WEIGHTS
+
+QUERY = "golden owl 22"
+
+
+def table(which: Index) -> tuple[list[str], np.ndarray, dict[str, np.ndarray]]:
+    """Ids, the query's vector, and the stored arrays of all documents, with vectors in full."""
+    with which.backend.read() as view:
+        keys = view.keys().tolist()
+        arrays = {spec.name: np.asarray(view.array(spec.name, keys), np.float32) for spec in which.model.arrays()}
+        if SCALES in arrays:
+            arrays[VECTORS] = arrays[VECTORS] * arrays[SCALES][..., None]
+        return view.ids(keys), which.model.encode_queries([QUERY], None)[AGGREGATE][0], arrays
+
+
+def ranked(ids: list[str], scores: np.ndarray) -> list[tuple[str, float]]:
+    order = np.argsort(-scores, kind="stable")
+    return [(ids[at], float(scores[at])) for at in order]
+
+
+@pytest.mark.parametrize("stored", ["int8", "float16", "float32"])
+def test_every_way_of_searching_is_what_it_says(stored: str) -> None:
+    made = index() if stored == "int8" else Index.build(shop(), train(stored=stored))
+    ids, query, arrays = table(made)
+    similarities = arrays[VECTORS] @ query  # [N, F]
+    whole, best = arrays[AGGREGATE] @ query, similarities.max(1)
+    listed = whole >= np.sort(whole)[-20]
+    expected = {
+        "aggregate": whole,
+        "best": best,
+        "two_stage": np.where(listed, best, -np.inf),
+        "blend": np.where(listed, 0.25 * whole + 0.75 * best, -np.inf),
+    }
+    for by, scores in expected.items():
+        options: dict[str, Any] = {"by": by, "shortlist": 20, "blend": 0.0}
+        if by == "blend":
+            options |= {"by": "two_stage", "blend": 0.25}
+        hits = made.search(QUERY, k=12, lexical=0, **options)
+        wanted = ranked(ids, scores)[:12]
+        assert [hit.id for hit in hits] == [id for id, _ in wanted]
+        assert [hit.score for hit in hits] == pytest.approx([score for _, score in wanted], abs=1e-5)
+
+
+def test_only_some_fields_and_their_weights() -> None:
+    ids, query, arrays = table(index())
+    similarities = arrays[VECTORS] @ query
+    for options, weights in (
+        ({"fields": ["brand"]}, [1, 0, 0]),
+        ({"fields": ["brand", "text"]}, [1, 0, 1]),
+        ({"weights": {"brand": 2.0}}, [2, 1, 1]),
+        ({"weights": {"brand": 0.5, "title": 3}, "fields": ["brand", "title"]}, [0.5, 3, 0]),
+    ):
+        scores = np.where(np.array(weights) > 0, similarities * weights, -np.inf).max(1)
+        hits = index().search(QUERY, k=60, lexical=0, by="best", **options)
+        assert [hit.id for hit in hits] == [id for id, _ in ranked(ids, scores)]
+        staged = index().search(QUERY, k=60, lexical=0, blend=0.0, **options)
+        assert [(h.id, h.score) for h in staged] == [(h.id, h.score) for h in hits]
+        if "weights" not in options:
+            assert {hit.explain().detail["field"] for hit in hits} <= set(options["fields"])
+
+
+def test_filters_come_before_the_shortlist() -> None:
+    cheap = {"price": {"$lt": 10}, "brand": "golden"}
+    hits = index().search(QUERY, k=5, filter=cheap, shortlist=1, lexical=0)
+    assert {hit.id for hit in hits} == {"2", "5", "8"}
+
+
+def test_quantised_vectors_are_near() -> None:
+    arrays = model().encode_documents(shop()[:20])
+    exact = train().encode_documents(shop()[:1])
+    assert arrays[VECTORS].dtype == np.int8
+    assert arrays[SCALES].shape == arrays[WEIGHTS].shape == (20, 3)
+    assert exact[AGGREGATE].shape == (1, 32)
+    full = arrays[VECTORS] * arrays[SCALES][..., None]
+    filled = arrays[SCALES] > 0
+    np.testing.assert_allclose(np.linalg.norm(full, axis=-1)[filled], 1, atol=0.01)
+    assert (full[~filled] == 0).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"by": "best"}, {"by": "aggregate"}, {"blend": 0.0}, {"fields": ["brand"]}], ids=str)
+def test_the_parts_of_an_explanation_are_the_fields_and_add_up(options: dict) -> None:
+    for hit in index().search(QUERY, k=60, lexical=0, **options):
+        explanation = hit.explain()
+        assert sum(part.value for part in explanation.parts) == pytest.approx(hit.score, abs=1e-5)
+        assert {part.name for part in explanation.parts} <= {*FIELDS, "rounding of stored vectors"}
+        detail = explanation.detail
+        assert detail["similarities"].keys() == detail["weights"].keys() == FIELDS.keys()
+        assert sum(detail["weights"].values()) == pytest.approx(1, abs=1e-5)
+        assert detail["field"] in FIELDS
+        assert detail["text"] in (*model().reader.read(hit.document),)
+        assert detail["field"] in explanation.text
+
+
+def test_the_best_field_is_the_one_that_search_saw() -> None:
+    for hit in index().search(QUERY, k=60, lexical=0, by="best"):
+        detail = hit.explain().detail
+        assert detail["similarities"][detail["field"]] == max(detail["similarities"].values())
+        assert detail["similarities"][detail["field"]] == pytest.approx(hit.score, abs=1e-5)
+
+
+def test_the_words_that_matched_are_a_sentence_of_a_long_field() -> None:
+    long = Document(id="long", text="Nothing to see here at all. " * 12 + "The owl lives in house 22 and sings.")
+    made = Index.build([long], model())
+    said = made.explain("owl 22", "long", lexical=0).detail["text"]
+    assert 0 < len(said) <= 200
+    assert said in long.text
+
+
+def test_a_trained_model_beats_its_beginning() -> None:
+    untrained = train(steps=0)
+    found = {}
+    for name, made in (("before", untrained), ("after", model())):
+        ranks = Index.build(shop(), made).rank([question for question, _ in questions()], k=10, lexical=0).ids
+        found[name] = np.mean([right.id in ids for ids, (_, right) in zip(ranks, questions(), strict=True)])
+    assert found["after"] > found["before"] + 0.15
+
+
+def test_checkpoint_round_trip(tmp_path) -> None:
+    for name, made in (("one", model()), ("other", train(sees={"text": ["title"]}, queries="plain", stored="float16"))):
+        made.save_pretrained(tmp_path / name)
+        loaded = load_model(tmp_path / name)
+        assert isinstance(loaded, FieldsModel)
+        assert loaded.fingerprint == made.fingerprint
+        assert loaded.reader.sources == FIELDS
+        assert Index.build(shop(), loaded).search(QUERY, k=9) == Index.build(shop(), made).search(QUERY, k=9)
+        assert loaded.describe() == made.describe()
+    assert loaded.describe()["sees"] == {"brand": ["brand"], "title": ["title"], "text": ["title", "text"]}
+    assert loaded.describe()["fields"] == FIELDS
+
+
+def test_documents_with_missing_unknown_and_odd_fields() -> None:
+    odd = [
+        Document(id="none", text="golden owl 22"),
+        Document(id="other", text="a cat", fields={"colour": "red"}),
+        Document(id="list", text="x", metadata={"brand": ["red", "blue"]}, fields={"title": {"kind": "cat", "n": 3.0}}),
+        Document(id="only", fields={"title": "owl 22"}),
+        Document(id="blank", text="…", fields={"title": "  "}),
+    ]
+    made = Index.build(odd, model())
+    assert {hit.id for hit in made.search("red cat", k=9, lexical=0)} == {d.id for d in odd}
+    for hit in made.search("red cat", k=9, lexical=0):
+        assert np.isfinite(hit.score)
+        assert hit.explain().text
+
+
+def test_options_that_do_not_exist_are_refused() -> None:
+    for options, words in (
+        ({"fields": ["colour"]}, "no field 'colour'; fields: brand, title, text"),
+        ({"weights": {"colour": 1}}, "no field 'colour'"),
+        ({"weights": {"title": -1}}, "a weight is field=number above 0"),
+        ({"weights": {"title": "much"}}, "a weight is field=number above 0"),
+        ({"by": "aggregate", "fields": ["title"]}, "compares all fields in one vector"),
+        ({"by": "guess"}, "by must be"),
+        ({"shortlist": 0}, "shortlist must be at least 1"),
+        ({"blend": 2.0}, "blend must be between 0 and 1"),
+        ({"field": "title"}, "Did you mean 'fields'"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            index().search(QUERY, **options)
+
+
+def test_fields_are_found_where_none_are_given() -> None:
+    with pytest.warns(FieldsWarning, match="taking title, text, from short to long"):
+        made = train(fields=None, steps=1)
+    assert made.reader.names == ["title", "text"]
+
+
+def test_a_catalogue_alone_is_enough() -> None:
+    made = train(data=shop(), steps=2)
+    assert made.record.labelled is False
+    assert made.record.pairs > 60
+
+
+def test_only_encoders_that_can_learn() -> None:
+    from palmette import FakeEncoder
+
+    with pytest.raises(ConfigError, match="this method trains sentence-transformers encoders"):
+        FieldsModel.fit(questions(), encoder=FakeEncoder(8), fields=FIELDS)
+
+
+def test_vectors_for_other_stores_are_aggregates() -> None:
+    texts = ["the owl lives", "red cat"]
+    documents = model().encode_documents([Document(str(n), fields={"text": text}) for n, text in enumerate(texts)])
+    np.testing.assert_allclose(model().vectors(texts), documents[AGGREGATE], atol=1e-6)
+    np.testing.assert_allclose(
+        model().vectors(texts, kind="query"), model().encode_queries(texts, None)[AGGREGATE], atol=1e-6
+    )

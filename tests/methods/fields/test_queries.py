@@ -1,0 +1,67 @@
+"""Queries made from fields."""
+
+import random
+import re
+
+import pytest
+from support.shop import FIELDS, shop
+
+from palmette import Document, RetrievalData, load_data
+from palmette.errors import InputError
+from palmette.methods.fields.queries import KINDS, field_queries, with_field_queries
+from palmette.methods.fields.reading import Reader, as_items
+
+LAPTOP = {
+    "brand": "HP",
+    "title": "HP Pavilion dv7 Notebook Silver 17 inch",
+    "attributes": "colour: Silver, processor: Intel Core 2 Duo, memory: 4 GB, ports: USB, disk: SSD",
+    "text": "A large notebook for work and play. It has a bright screen and much memory.",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_takes_its_words_from_the_fields(kind: str) -> None:
+    everything = {word.lower() for text in LAPTOP.values() for word in re.findall(r"\w+", text)}
+    made = {" ".join(KINDS[kind](LAPTOP, random.Random(seed))) for seed in range(40)}
+    assert len(made) > 5
+    for query in made:
+        assert {word.lower() for word in query.split()} <= everything
+        assert 1 <= len(query.split()) <= 9
+
+
+def test_a_pair_has_the_short_field_and_words_of_another() -> None:
+    for seed in range(20):
+        first, *rest = KINDS["pair"](LAPTOP, random.Random(seed))
+        assert first == "HP"
+        assert rest
+        assert "HP" not in rest
+
+
+def test_words_are_dropped_and_shuffled() -> None:
+    made = [KINDS["name"](LAPTOP, random.Random(seed)) for seed in range(60)]
+    order = LAPTOP["title"].split()
+    assert len({len(words) for words in made}) == 4
+    assert any([order.index(w) for w in words] != sorted(order.index(w) for w in words) for words in made)
+
+
+def test_documents_with_little_to_say() -> None:
+    for fields in ({"text": "word"}, {"brand": "HP", "title": ""}, {"attributes": "a: b"}):
+        made = field_queries(fields, random.Random(0))
+        assert made
+        assert len({text for _, text in made}) == len(made)
+    assert field_queries({"text": ""}, random.Random(0)) == []
+
+
+def test_a_catalogue_gets_queries_of_its_own() -> None:
+    data, reader = load_data(shop()), Reader.of(as_items(FIELDS))
+    made = with_field_queries(data, reader, 0)
+    assert not made.labelled
+    assert set(made.splits) == {"train", "dev"}
+    held = {doc for qrels in made.qrels["dev"].values() for doc in qrels}
+    assert held.isdisjoint(doc for qrels in made.qrels["train"].values() for doc in qrels)
+    assert len(made.queries) > 100
+    again, other = with_field_queries(data, reader, 0), with_field_queries(data, reader, 1)
+    assert made.queries == again.queries
+    assert made.queries != other.queries
+    with pytest.raises(InputError, match="no queries could be made from the fields title"):
+        with_field_queries(RetrievalData("d", [Document(text="!!!")], {}, {}), Reader({"title": "x"}), 0)

@@ -1,0 +1,147 @@
+"""The networks as the paper prints them, and their start at the encoder's own query."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from palmette import FakeEncoder, LayersModel, load_encoder
+from palmette.encoder import Encoder
+from palmette.errors import ConfigError
+from palmette.methods.layers.config import LayersConfig
+from palmette.methods.layers.losses import layers_loss
+from palmette.methods.layers.module import EPSILON, LayerQueries, RNetLayer, summary
+from palmette.methods.layers.start import ridge
+from support.tiny import pairs
+from support.tiny_encoder import save_tiny_encoder
+
+QUICK: dict[str, Any] = {"steps": 0, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    """A BERT of two layers, pooled by the mean."""
+    return load_encoder(str(save_tiny_encoder(tmp_path_factory.mktemp("layers") / "encoder")), dtype="float32")
+
+
+@pytest.mark.parametrize("skip", ["outside", "inside"])
+def test_a_layer_is_the_printed_equation(skip: str) -> None:
+    torch.manual_seed(0)
+    layer, x = RNetLayer(8, 2, 0.0, skip), torch.randn(2, 5, 8)
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    heads = []
+    for half in (slice(0, 4), slice(4, 8)):
+        q, k, v = layer.query(x)[..., half], layer.key(x)[..., half], layer.value(x)[..., half]
+        weights = (q @ k.transpose(1, 2) / 2).masked_fill(~mask[:, None], -torch.inf).softmax(2)
+        heads.append(weights @ v)
+    a = F.layer_norm(x + layer.attended(torch.cat(heads, 2)), (8,), eps=EPSILON)
+    inner = layer.inner(a)
+    y = layer.outer(0.5 * inner * (1 + torch.erf(inner / math.sqrt(2))))
+    expected = F.layer_norm(y, (8,), eps=EPSILON) + a
+    if skip == "inside":
+        expected = F.layer_norm(y + a, (8,), eps=EPSILON)
+    torch.testing.assert_close(layer(x, mask)[mask], expected[mask], atol=1e-5, rtol=1e-4)
+
+
+def test_the_loss_is_the_mean_of_the_layers_softmaxes() -> None:
+    scores, target = torch.randn(3, 2, 4), torch.tensor([2, 0])
+    known = torch.zeros(2, 4, dtype=torch.bool)
+    known[0, 2] = known[0, 3] = known[1, 0] = True  # column 3 answers the first question too: no negative
+    total = 0.0
+    for layer in range(3):
+        first, second = scores[layer]
+        total -= float(torch.log_softmax(first[[2, 0, 1]], 0)[0] + torch.log_softmax(second, 0)[0])
+    assert float(layers_loss(scores, target, known)) == pytest.approx(total / 6, rel=1e-5)
+
+
+def test_padding_changes_no_query() -> None:
+    torch.manual_seed(1)
+    config = LayersConfig(start="random", trains="all", states=8, vector=8, last=2, heads=2)
+    module = LayerQueries(config).eval()
+    x, mask = torch.randn(1, 3, 8), torch.ones(1, 3, dtype=torch.bool)
+    padded, wide = F.pad(x, (0, 0, 0, 2), value=9.0), F.pad(mask, (0, 2))
+    short = module([x, x], mask, None)
+    torch.testing.assert_close(module([padded, padded], wide, None), short)
+    assert short.shape == (1, 2, 8)
+    torch.testing.assert_close(short.norm(dim=2), torch.ones(1, 2))
+
+
+def test_copies_begin_at_the_encoders_own_query(real: Encoder) -> None:
+    model = LayersModel.fit(pairs(), encoder=real, **QUICK)
+    assert model.config.copied
+    assert [model.config.kind(layer) for layer in model.config.asking] == ["copy", "own"]
+    texts = ["the cat sat on the mat", "how do i open a file ?", "bird"]
+    own = real.encode_queries(texts)
+    for layer in (1, 2):  # layer 1 of 2 goes on with a copy of layer 2: the whole encoder again
+        asked = model.encode_queries(texts, model.options({"layers": (layer,)}))["layers"][:, 0]
+        np.testing.assert_allclose(asked, own, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"width": 8, "heads": 2, "trains": "all"},
+        {"skip": "outside"},
+        {"start": "random", "trains": "all", "skip": "outside", "pooling": "cls"},
+    ],
+)
+def test_other_shapes_begin_without_copies(real: Encoder, options: dict[str, Any]) -> None:
+    model = LayersModel.fit(pairs(), encoder=real, **QUICK, **options)
+    assert not model.config.copied
+    asked = model.encode_queries(["the cat ran"], model.options({}))["layers"][0]  # [2, d]
+    own = real.encode_queries(["the cat ran"])[0]
+    if options.get("start") == "random":
+        assert model.module.networks_of(None)[0].head.__class__ is torch.nn.Identity  # the paper's: what stands at CLS
+        assert abs(float(asked[1] @ own)) < 0.9
+    else:
+        assert float(asked[1] @ own) == pytest.approx(1.0, abs=1e-5)  # the last layer: the encoder's own
+        assert float(asked[0] @ own) > 0.9  # the best linear map of the first
+
+
+def test_the_map_is_a_ridge_regression() -> None:
+    torch.manual_seed(2)
+    x, true = torch.randn(500, 6) * 20, torch.randn(3, 6)
+    weight, bias = ridge(x, x @ true.T + 5)
+    torch.testing.assert_close(weight, true, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(bias, torch.full((3,), 5.0), atol=1e-2, rtol=1e-2)
+
+
+def test_summaries() -> None:
+    x, mask = torch.tensor([[[1.0], [3.0], [100.0]]]), torch.tensor([[True, True, False]])
+    assert summary(x, mask).tolist() == [[2.0, 1.0]]
+    assert summary(x, mask, "mean").tolist() == [[2.0]]
+    assert summary(x, mask, "cls").tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize("schedule", ["together", "one by one"])
+@pytest.mark.parametrize("trains", ["heads", "all"])
+def test_training_moves_what_it_should(real: Encoder, schedule: str, trains: str) -> None:
+    options: dict[str, Any] = {"steps": 6, "batch_size": 8, "learning_rate": 0.01, "progress": False, "dropout": 0.0}
+    asked: dict[str, Any] = {"schedule": schedule, "trains": trains, "negatives": 4}
+    before = LayersModel.fit(pairs(), encoder=real, **QUICK, **asked)
+    after = LayersModel.fit(pairs(), encoder=real, **options, **asked, evaluate_every=6)
+    if after.record.metrics["ndcg@10"] == before.record.metrics["ndcg@10"]:
+        pytest.skip("no step was better than the start, which was kept")
+    changed = {
+        name for name, value in after.module.state_dict().items() if not torch.equal(value, before.module.state_dict()[name])
+    }
+    assert any("head" in name for name in changed)
+    assert any(".layers." in name for name in changed) == (trains == "all")
+
+
+def test_wrong_options_name_the_fix() -> None:
+    fake = FakeEncoder(16)
+    for options, words in (
+        ({"layers": (2, 9)}, "layer 9.*3 layers"),
+        ({"layers": (2, 1)}, "rising"),
+        ({"heads": 5}, "5 heads.*width of 16"),
+        ({"start": "random"}, "trains='all'"),
+        ({"multiplier": 0.0}, "above 0"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            LayersModel.fit(pairs(), encoder=fake, **QUICK, **options)  # type: ignore[arg-type]

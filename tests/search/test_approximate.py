@@ -1,0 +1,144 @@
+"""Approximate engines: never fewer than asked for, exact scores, filters and changes as everywhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from palmette import Document, Index
+from palmette.errors import ConfigError
+from palmette.search import approximate
+from palmette.search.block import Block
+from palmette.search.engine import engine_named, is_engine, top_k
+from support.tiny import layers
+
+pytest.importorskip("faiss")
+
+NAMES = ["ivf:nlist=40,nprobe=2", "ivf:nlist=40,nprobe=4,pq=8", "hnsw:m=8,ef=10"]
+
+
+def clustered(rows: int, seed: int = 0) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    centres = draw.standard_normal((40, 16))
+    return (centres[draw.integers(0, 40, rows)] + 0.3 * draw.standard_normal((rows, 16))).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(approximate, "FEW", 50)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hits_are_as_many_as_asked_and_scored_exactly(name: str) -> None:
+    data, asked = clustered(2000), clustered(30, 1)
+    keys = np.arange(2000) * 3
+    for k in (1, 10, 900):
+        found = top_k([(Block(data, keys), None)], asked, "inner_product", k, engine_named(name))
+        exact = top_k([(Block(data, keys), None)], asked, "inner_product", k, engine_named("exact"))
+        assert found.approximate
+        assert not exact.approximate
+        assert found.keys.shape == (30, k)
+        assert all(len(set(row)) == k and -1 not in row for row in found.keys.tolist())
+        expected = np.einsum("qd,qkd->qk", asked, data[found.keys // 3])
+        np.testing.assert_allclose(found.scores, expected, rtol=1e-4, atol=1e-4)
+        assert (np.diff(found.scores, axis=1) <= 0).all()
+        common = np.mean([len(set(a) & set(b)) / k for a, b in zip(found.keys, exact.keys, strict=True)])
+        assert common > 0.6
+
+
+def test_more_probes_find_more_and_all_find_all() -> None:
+    data, asked, keys = clustered(2000), clustered(50, 1), np.arange(2000)
+    exact = top_k([(Block(data, keys), None)], asked, "inner_product", 10, engine_named("exact"))
+    recall, compared = [], []
+    for probes in (1, 4, 40):
+        found = top_k([(Block(data, keys), None)], asked, "inner_product", 10, engine_named(f"ivf:nlist=40,nprobe={probes}"))
+        recall.append(np.mean([len(set(a) & set(b)) for a, b in zip(found.keys, exact.keys, strict=True)]) / 10)
+        compared.append(found.compared)
+    assert recall[0] < recall[1] < recall[2] == 1
+    assert compared[0] < compared[1] < compared[2] == 2000
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.9])
+def test_rows_that_are_out_are_never_found(name: str, share: float) -> None:
+    data, asked, keys = clustered(2000), clustered(20, 1), np.arange(2000)
+    rows = np.flatnonzero(np.random.default_rng(3).random(2000) < share)
+    found = top_k([(Block(data, keys), rows)], asked, "inner_product", 30, engine_named(name))
+    assert np.isin(found.keys, rows).all()
+    assert found.keys.shape == (20, 30)
+    assert all(len(set(row)) == 30 for row in found.keys.tolist())
+
+
+def test_an_index_follows_its_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+    words = [f"word{n}" for n in range(60)]
+    made = [Document(id=str(n), text=" ".join(draw.choice(words, 6)), metadata={"n": n % 7}) for n in range(400)]
+    index = Index.in_memory(layers(), engine="ivf:nlist=8,nprobe=2")
+    assert index.engine == "ivf:nlist=8,nprobe=2"
+    index.add(made[:300])
+    question = made[7].text
+    assert index.search(question, k=1, lexical=0)[0].id == "7"
+    index.add(made[300:])
+    assert index.search(made[390].text, k=1, lexical=0)[0].id == "390"
+    index.delete(["7"])
+    found = [hit.id for hit in index.search(question, k=393, lexical=0)]
+    assert len(set(found)) == 393
+    assert "7" not in found
+    some = index.search(question, k=20, filter={"n": 3}, lexical=0, order="layer")
+    assert len(some) == 20
+    assert {hit.document.metadata["n"] for hit in some} == {3}
+    index.compact()
+    assert len(index.search(question, k=30, lexical=0)) == 30
+    built: list[int] = []
+    inner = approximate.ApproximateEngine._build
+    monkeypatch.setattr(
+        approximate.ApproximateEngine, "_build", lambda self, data: (built.append(len(data)), inner(self, data))[1]
+    )
+    for _ in range(3):
+        index.search(question, k=5, lexical=0)
+    assert built == []  # built when it was first searched, and kept
+
+
+def test_a_fused_list_looks_where_any_layer_does() -> None:
+    model = layers()
+    texts = [f"the {n} owl number {n} eats {n % 13} fish and {n % 7} figs" for n in range(300)]
+    documents = [Document(id=str(n), text=text) for n, text in enumerate(texts)]
+    rough = Index.build(documents, model, engine="ivf:nlist=30,nprobe=1")
+    whole = Index.build(documents, model)
+    questions = [f"how many figs does number {n} eat?" for n in range(0, 300, 10)]
+    options = {"k": 5, "lexical": 0.0}
+    best = [[h.id for h in hits] for hits in whole.search(questions, **options)]
+    many = [[h.id for h in hits] for hits in rough.search(questions, **options)]
+    one = [[h.id for h in hits] for hits in rough.search(questions, layers=(3,), **options)]
+    own = [[h.id for h in hits] for hits in whole.search(questions, layers=(3,), **options)]
+
+    def recall(found: list[list[str]], wanted: list[list[str]]) -> float:
+        return float(np.mean([len(set(a) & set(b)) for a, b in zip(found, wanted, strict=True)]))
+
+    assert recall(many, best) >= recall(one, own)
+    scores = [h.score for h in rough.search(questions[0], **options)]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_names_are_checked() -> None:
+    assert is_engine("ivf:nprobe=3")
+    assert not is_engine("qdrant")
+    for name, words in (
+        ("ivf:probes=3", "probes.*nprobe"),
+        ("ivf:nprobe", "name=number"),
+        ("ivf:nprobe=0", "at least 1"),
+        ("annoy", "Engines: exact, faiss, ivf, hnsw"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            engine_named(name)
+    data = clustered(300)
+    with pytest.raises(ConfigError, match="pq=5 does not divide"):
+        top_k([(Block(data, np.arange(300)), None)], data[:1], "inner_product", 3, engine_named("ivf:nlist=4,pq=5"))
+
+
+def test_what_is_no_inner_product_is_exact() -> None:
+    data = np.abs(clustered(500))
+    data /= data.sum(1, keepdims=True)
+    blocks = [(Block(data, np.arange(500)), None)]
+    found, exact = (top_k(blocks, data[:5], "overlap", 9, engine_named(name)) for name in ("ivf", "exact"))
+    assert np.array_equal(found.keys, exact.keys)
