@@ -32,7 +32,10 @@ def test_a_pass_that_stops_gives_the_first_layers(kind: str, real: Encoder, tmp_
         assert part.layers is not None
         assert torch.equal(part.layers, whole.layers[:, : depth + 1])
         assert torch.equal(part.mask, whole.mask)
-    rows = [states.layers for _, states in encoder.iter_states(TEXTS[:1], kind="query", outputs=("layers",), depth=1)]
+    rows = [
+        states.layers
+        for _, states in encoder.iter_states(TEXTS[:1], kind="query", outputs=("layers",), depth=1)
+    ]
     assert torch.allclose(rows[0], whole.layers[:1, :2, : rows[0].shape[2]], atol=1e-6)
     again = encoder.states(TEXTS, kind="query", outputs=("layers",))
     assert torch.equal(again.layers, whole.layers)  # all layers are back

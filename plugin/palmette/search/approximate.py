@@ -119,10 +119,13 @@ class ApproximateEngine:
         fetch = min(count, k * (REFINED if getattr(self.options, "pq", None) else 1))
         width, most = self._widths(built.index, fetch)
         found = self._search(built, selector, queries, fetch, width)
+        work = len(queries) * count * width // most
         while (short := (found >= 0).sum(axis=1) < k).any() and width < most:
             width = min(most, width * WIDER)
             found[short] = self._search(built, selector, queries[short], fetch, width)
-        proposals = _proposals(found, count * width // most, queries[0].nbytes)
+            work += int(short.sum()) * count * width // most
+        of, at = np.nonzero(found >= 0)
+        proposals = Proposals(of, found[of, at], work, work * queries[0].nbytes)
         return self._completed(proposals, short, block, rows, queries, k) if short.any() else proposals
 
     def _widths(self, index: Any, fetch: int) -> tuple[int, int]:
@@ -190,9 +193,3 @@ class ApproximateEngine:
         index = faiss.IndexIVFPQ(centroids, width, options.lists(rows), options.pq, 8, metric)
         index.pq.cp.min_points_per_centroid = 1
         return index
-
-
-def _proposals(found: Rows, compared: int, bytes_of_row: int) -> Proposals:
-    of, at = np.nonzero(found >= 0)
-    work = compared * len(found)
-    return Proposals(of, found[of, at], work, work * bytes_of_row)

@@ -119,7 +119,9 @@ def test_a_faiss_index_is_taken_over() -> None:
     flat = faiss.IndexFlatIP(48)
     flat.add(model.encoder.encode([document.text for document in given]))
     taken = Index.build(given, model, embeddings=flat)
-    assert [h.id for h in taken.search(QUESTION, k=5)] == [h.id for h in Index.build(given, model).search(QUESTION, k=5)]
+    assert [h.id for h in taken.search(QUESTION, k=5)] == [
+        h.id for h in Index.build(given, model).search(QUESTION, k=5)
+    ]
 
 
 def test_other_vectors_are_refused() -> None:
@@ -142,7 +144,9 @@ def test_other_vectors_are_refused() -> None:
 
 
 def test_documents_alone_are_enough_to_train() -> None:
-    texts = [document.text + f" It is {n} years old and eats {n} fish." for n, document in enumerate(documents())]
+    texts = [
+        document.text + f" It is {n} years old and eats {n} fish." for n, document in enumerate(documents())
+    ]
     model = LayersModel.fit(texts, encoder=FakeEncoder(32), steps=5, batch_size=8, progress=False)
     index = Index.build([Document(text=text) for text in texts], model)
     assert "red owl" in index.search("the red owl", k=1)[0].document.text

@@ -12,7 +12,9 @@ from palmette.methods.layers.searching import VECTOR, allotted, budgets, search
 from palmette.search.arrays import ArrayView
 
 
-def world(seed: int, documents: int, layers: int, queries: int = 3) -> tuple[np.ndarray, np.ndarray, ArrayView]:
+def world(
+    seed: int, documents: int, layers: int, queries: int = 3
+) -> tuple[np.ndarray, np.ndarray, ArrayView]:
     draw = np.random.default_rng(seed)
     vectors = draw.standard_normal((documents, 5)).astype(np.float32)
     asked = draw.standard_normal((queries, layers, 5)).astype(np.float32)

@@ -57,6 +57,7 @@ class LayersConfig(Config):
         vector: Width of its vectors (filled in by ``fit``).
         last: Its number of layers (filled in by ``fit``).
         copied: Whether the networks begin as copies (filled in by ``fit``).
+        wide: Width inside a network's layers, where it is not four times theirs (filled in by ``fit``).
     """
 
     layers: tuple[int, ...] | None = None
@@ -76,6 +77,7 @@ class LayersConfig(Config):
     vector: int = field(default=0, metadata={"filled_in": True})
     last: int = field(default=0, metadata={"filled_in": True})
     copied: bool = field(default=False, metadata={"filled_in": True})
+    wide: int = field(default=0, metadata={"filled_in": True})
 
     def check(self) -> None:
         """Ranges, heads that divide the width, layers that are there."""

@@ -22,12 +22,13 @@ class RNetLayer(nn.Module):
     In both, a = LN(x + attention(x)).
     """
 
-    def __init__(self, width: int, heads: int, dropout: float, skip: str) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, skip: str, wide: int = 0) -> None:
         super().__init__()
+        wide = wide or 4 * width
         self.heads, self.outside = heads, skip == "outside"
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.attended = nn.Linear(width, width)
-        self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.inner, self.outer = nn.Linear(width, wide), nn.Linear(wide, width)
         self.norms = nn.ModuleList([nn.LayerNorm(width, EPSILON) for _ in range(2)])
         self.dropout = nn.Dropout(dropout)
 
@@ -71,7 +72,8 @@ class RNet(nn.Module):
         heads = config.heads or max(1, width // 32)
         self.into = nn.Linear(config.states, width) if width != config.states else nn.Identity()
         self.layers = nn.ModuleList(
-            RNetLayer(width, heads, config.dropout, config.skip) for _ in range(config.layers_of(layer))
+            RNetLayer(width, heads, config.dropout, config.skip, config.wide)
+            for _ in range(config.layers_of(layer))
         )
         plain = self.kind == "random" and wide * width == config.vector
         self.head = nn.Identity() if plain else nn.Linear(wide * width, config.vector)

@@ -43,19 +43,13 @@ def completed(config: LayersConfig, encoder: Encoder, states: Tensor, mask: Tens
     copies = encoder.copies(1) if config.skip == "inside" and config.inner == config.states else None
     if config.start == "random" or copies is None or config.heads not in (None, copies.heads):
         return config.replace(heads=config.heads or max(1, config.inner // 32))
-    same = config.replace(heads=copies.heads)
-    try:
-        made = _layer(copies.layers[0], same)(states[:, :, -2], mask)[mask]  # [Σ T, h]
-    except RuntimeError:  # a network of another shape inside
-        return config.replace(heads=max(1, config.inner // 32))
-    wanted = states[:, :, -1][mask]
-    return same.replace(copied=float((made - wanted).norm() / wanted.norm()) < CLOSE)
-
-
-def _layer(weights: dict[str, Tensor], config: LayersConfig) -> RNetLayer:
-    layer = RNetLayer(config.inner, config.heads or 1, 0.0, config.skip)
-    layer.load_state_dict(weights)
-    return layer
+    same = config.replace(heads=copies.heads, wide=len(copies.layers[0]["inner.weight"]))
+    layer = RNetLayer(same.inner, copies.heads, 0.0, same.skip, same.wide)
+    layer.load_state_dict(copies.layers[0])
+    made, wanted = layer(states[:, :, -2], mask)[mask], states[:, :, -1][mask]  # [Σ T, h]
+    if float((made - wanted).norm() / wanted.norm()) < CLOSE:
+        return same.replace(copied=True)
+    return config.replace(heads=config.heads or max(1, config.inner // 32))
 
 
 @torch.no_grad()
