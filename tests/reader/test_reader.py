@@ -71,7 +71,7 @@ def test_a_sentence_reader_needs_only_to_know_which_document_answers(sentences: 
 def test_all_candidates_of_all_passages_share_one_softmax(reader: Reader) -> None:
     texts = readers.texts()[8:12]
     (found,) = reader.candidates([QUESTION], [texts])
-    assert found.shares.sum() + found.none == pytest.approx(1, abs=1e-3)
+    assert 0.95 < found.shares.sum() + found.none < 1 + 1e-6  # a window's least probable spans are not kept
     assert (found.shares[:-1] >= found.shares[1:]).all()
     (alone,) = reader.candidates([QUESTION], [texts[:1]])
     assert 1 - alone.none <= 1 - found.none + 1e-6  # another passage can only add

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from palmette.errors import InputError
 from palmette.search.arrays import ArrayView
 from palmette.search.block import Block
-from palmette.search.lists import ListedPart, Listing, nearest_listed
+from palmette.search.listing import ListedPart, Listing
+from palmette.search.lists import nearest_listed
 from palmette.search.probe import Lists, Probe
 from palmette.search.threads import set_threads
 

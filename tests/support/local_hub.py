@@ -314,7 +314,10 @@ def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
 
 if __name__ == "__main__":
     with LocalHub() as served:
-        print(f"export HF_ENDPOINT={served.url} HF_TOKEN={TOKEN}   # until Ctrl+C; the user is {USER!r}", flush=True)
+        print(
+            f"export HF_ENDPOINT={served.url} HF_TOKEN={TOKEN}   # until Ctrl+C; the user is {USER!r}",
+            flush=True,
+        )
         try:
             threading.Event().wait()
         except KeyboardInterrupt:

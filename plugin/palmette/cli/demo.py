@@ -111,6 +111,7 @@ def _prepare(folder: Path, data: RetrievalData, encoder: str, steps: int) -> Ind
 
 def _reader(folder: Path, data: RetrievalData, index: Index) -> Reader:
     """What answers: trained on the handwritten questions that nothing is measured by."""
+    from palmette.cache import CachedEncoder
     from palmette.reader import Reader, ReadingData, load_reading
 
     if folder.is_dir():
@@ -118,7 +119,9 @@ def _reader(folder: Path, data: RetrievalData, index: Index) -> Reader:
     with _stage("Training a reader to choose the sentence that answers"):
         asked = load_reading(data).split("dev")
         lessons = ReadingData(data.name, data.corpus, {"train": asked, "dev": asked})
-        reader = Reader.fit(lessons, encoder=index.model.encoder, unit="sentence", passages=3)
+        encoder = index.model.encoder
+        cache = encoder.cache if isinstance(encoder, CachedEncoder) else None
+        reader = Reader.fit(lessons, encoder=encoder, unit="sentence", passages=3, cache=cache)
         reader.save_pretrained(folder)
     return reader
 

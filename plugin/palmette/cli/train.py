@@ -8,7 +8,8 @@ import json
 import shlex
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +98,8 @@ def _methods() -> str:
     return "\n".join(f"  {name.ljust(10)}{line.partition('. ')[0].rstrip('.')}" for name, line in lines)
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(item.strip() for item in text.split(",") if item.strip())
+def _listed(text: str, of: Callable[[str], Any]) -> tuple[Any, ...]:
+    return tuple(of(item.strip()) for item in text.split(",") if item.strip())
 
 
 def _options(group: Any, config: type[Config]) -> None:
@@ -111,8 +112,8 @@ def _options(group: Any, config: type[Config]) -> None:
         members = [arg for arg in typing.get_args(hint) if arg is not type(None)]
         literal = typing.get_origin(hint) is typing.Literal
         kind = {"choices": members} if literal else {"type": members[0] if members else hint}
-        if typing.get_origin(hint) is tuple:
-            kind = {"type": _listed, "metavar": "A,B"}
+        if lists := [known for known in (hint, *members) if typing.get_origin(known) is tuple]:
+            kind = {"type": partial(_listed, of=typing.get_args(lists[0])[0]), "metavar": "A,B"}
         flag = "--" + item.name.replace("_", "-")
         group.add_argument(flag, default=item.default, help=help_of.get(item.name, ""), **kind)
 

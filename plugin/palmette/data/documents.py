@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from palmette.data.jsonl import existing, is_jsonl, located, read_jsonl
+from palmette.data.tables import is_table, read_table
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
 from palmette.types import Document
 
@@ -93,6 +94,15 @@ def to_document(value: Any) -> Document:
     )
 
 
+def _from_row(record: Mapping[str, Any]) -> Document:
+    """From a row of a table: as any record, or all columns as fields where there is neither text nor title."""
+    if any(key in record for key in TEXT_KEYS):
+        return _from_record(record)
+    named = {key: record[key] for key in ("_id", "id") if key in record}
+    columns = {key: value for key, value in record.items() if key not in named}
+    return _from_record({**named, "metadata": columns, "fields": columns})
+
+
 def read_documents(path: Path, titles: bool = True) -> Iterator[Document]:
     """The documents of a JSONL file; a malformed one is named by its line."""
     for place, record in read_jsonl(path):
@@ -133,11 +143,17 @@ def _from_path(given: str | Path, titles: bool) -> Iterator[Document]:
         raise NotFoundError(f"there is no file or folder {str(path)!r}")
     elif is_jsonl(path):
         yield from read_documents(path, titles)
+    elif is_table(path):
+        for place, row in read_table(path):
+            with located(place):
+                document = _from_row(row)
+            yield document
     elif path.suffix.lower() in TEXT_SUFFIXES:
         yield Document(path.name, _read_text(path), {"source": path.name})
     else:
         raise InputError(
-            f"cannot read {str(path)!r}: expected a folder, .jsonl, .jsonl.gz, {', '.join(TEXT_SUFFIXES)}"
+            f"cannot read {str(path)!r}: expected a folder, .jsonl, .csv or .tsv (perhaps .gz), "
+            f"{', '.join(TEXT_SUFFIXES)}"
         )
 
 
@@ -146,7 +162,8 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
 
     Args:
         data: A BEIR folder, a folder of Markdown or text files, one such file, a JSONL file of documents
-            (``id`` or ``_id``, ``text``, ``title``, ``metadata``, ``fields``; plain or .gz), or an iterable
+            (``id`` or ``_id``, ``text``, ``title``, ``metadata``, ``fields``; plain or .gz), a CSV or TSV file
+            with such columns (others become metadata, or fields where none of these is there), or an iterable
             of documents of any kind that :func:`to_document` knows. A str is a path.
         titles: Put titles that files give apart from the text before it, as BEIR does.
 

@@ -50,7 +50,8 @@ def document_vectors(given: Any, documents: Sequence[Document], encoder: Encoder
             "order, made by the same model, prompt and token limit, or leave them out"
         )
     if np.abs(own - 1).max() < LENGTHS:
-        return (vectors / lengths[:, None]).astype(np.float32)
+        scaled: Floats = (vectors / lengths[:, None]).astype(np.float32)
+        return scaled
     if np.abs(lengths[looked] / own - 1).max() > LENGTHS:
         raise InputError(
             f"embeddings have other lengths than encoder {encoder.name!r} gives ({lengths[looked[0]]:.3g} instead of "

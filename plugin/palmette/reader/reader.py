@@ -148,7 +148,7 @@ class Reader:
             coder = load_encoder(encoder, device=device)
             lessons = Lessons.of(loaded, config, coder, store, seed=training.seed, progress=progress)
         reading = unit(config, coder)
-        task = reading.task(lessons)
+        task = reading.task(lessons, progress)
         run: dict[str, Any] = {
             "device": device,
             "output_dir": output_dir,

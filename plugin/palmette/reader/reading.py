@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from palmette.answers import normalise
 from palmette.data.unlabelled import sentences
@@ -70,7 +71,7 @@ class Reading(ABC):
     def __init__(self, config: ReaderConfig, encoder: Encoder) -> None: ...
 
     @abstractmethod
-    def task(self, lessons: Lessons) -> Task:
+    def task(self, lessons: Lessons, progress: bool | None) -> Task:
         """What trains the module in place; its validation gives a ``threshold`` too."""
 
     @abstractmethod
@@ -99,7 +100,9 @@ def read(
 ) -> list[Candidates]:
     """The candidates of each question in its passages."""
     found: list[Candidates] = []
-    for start in range(0, len(questions), BLOCK):
+    for start in tqdm(
+        range(0, len(questions), BLOCK), desc="reading", unit="block", delay=2, leave=False, disable=None
+    ):
         part = slice(start, start + BLOCK)
         windows = [pairs.windows(q, texts) for q, texts in zip(questions[part], passages[part], strict=True)]
         found += read_windows(module, windows, pairs.padding)
@@ -118,7 +121,7 @@ def read_windows(module: SpanModule, windows: Sequence[Sequence[Window]], paddin
         for group in by_length(flat, TOKENS * (16 if device.type == "cuda" else 1)):
             scores = module(batch_of([flat[at] for at in group], padding, device))  # [W, T, L]
             longest = scores.shape[2]
-            every = scores.flatten(1).double()  # [W, T · L]
+            every = scores.flatten(1)  # [W, T · L]
             best = every.topk(min(KEEP, every.shape[1]), dim=1)
             totals[group] = every.logsumexp(1).cpu().numpy()
             for at, values, places in zip(

@@ -39,6 +39,8 @@ FEATURES = (
 )
 START, BIAS = (5.0, 4.0, 1.0, 1.0, 0.0), -6.0
 """About what all-MiniLM-L6-v2 comes to on questions of one sentence: where learning begins."""
+PULL = 0.01
+"""How strongly it holds the weights: a hundred questions may say little about some of them."""
 QUESTIONS = 200
 """Training questions looked at; more do not change so few weights."""
 
@@ -71,14 +73,20 @@ class Read(NamedTuple):
     features: Floats
 
 
-def describe(encoder: Encoder, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Read]:
+def describe(
+    encoder: Encoder,
+    questions: Sequence[str],
+    passages: Sequence[Sequence[str]],
+    progress: bool | None = None,
+) -> list[Read]:
     """The features of all sentences; every text is encoded once."""
     cut = {text: _cut(text) for some in passages for text in some}
     texts = list(dict.fromkeys([*cut, *(text[a:b] for text, spans in cut.items() for a, b in spans)]))
-    vectors = encoder.encode(texts)  # [N, d]
+    vectors = _unit(encoder.encode(texts, progress=progress))  # [N, d]
+    asked = _unit(encoder.encode_queries(questions))  # [Q, d]
     row = {text: at for at, text in enumerate(texts)}
     found = []
-    for question, query, some in zip(questions, encoder.encode_queries(questions), passages, strict=True):
+    for question, query, some in zip(questions, asked, passages, strict=True):
         places = [(at, a, b, text) for at, text in enumerate(some) for a, b in cut[text]]
         share = _Shares(question, [text[a:b] for _, a, b, text in places])
         features = [
@@ -99,6 +107,12 @@ def describe(encoder: Encoder, questions: Sequence[str], passages: Sequence[Sequ
             )
         )
     return found
+
+
+def _unit(vectors: Floats) -> Floats:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: Floats = vectors / np.maximum(lengths, 1e-12)
+    return scaled
 
 
 def _cut(text: str) -> list[tuple[int, int]]:
@@ -202,7 +216,8 @@ class SentenceTask:
         best = torch.full((len(rows),), NEVER, device=device)
         best = best.scatter_reduce(0, questions, right_scores.detach(), "amax")
         right_scores = right_scores.masked_fill(right_scores.detach() < best[questions], NEVER)
-        return reading_loss(scores, right_scores, questions, len(rows))
+        pull = (self.module.weigh.weight - self.module.weigh.weight.new_tensor([START])).square().sum()
+        return reading_loss(scores, right_scores, questions, len(rows)) + PULL * pull
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """See :func:`examine`."""
@@ -219,7 +234,7 @@ class SentenceReading(Reading):
         self.config, self.encoder = config, encoder
         self.module = SentenceModule()
 
-    def task(self, lessons: Lessons) -> SentenceTask:  # noqa: D102
+    def task(self, lessons: Lessons, progress: bool | None) -> SentenceTask:  # noqa: D102
         asked = lessons.train[:QUESTIONS]
         rows = [
             [*one.passages, *others[: max(1, self.config.passages - 1)]]
@@ -227,9 +242,8 @@ class SentenceReading(Reading):
         ]
         exams = lessons.dev
         questions = [*(one.question for one in asked), *(exam.asked.question for exam in exams)]
-        read = describe(
-            self.encoder, questions, [lessons.texts(some) for some in [*rows, *(e.rows for e in exams)]]
-        )
+        texts = [lessons.texts(some) for some in [*rows, *(exam.rows for exam in exams)]]
+        read = describe(self.encoder, questions, texts, progress)
         seen = read[: len(asked)]
         own = [
             read.passages < (len(one.passages) if one.answered else 0)

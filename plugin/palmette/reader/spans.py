@@ -32,7 +32,7 @@ class SpanReading(Reading):
             copy.deepcopy(backbone.tokenizer), config
         )  # the encoder sets its own to other lengths
 
-    def task(self, lessons: Lessons) -> SpanTask:  # noqa: D102
+    def task(self, lessons: Lessons, progress: bool | None) -> SpanTask:  # noqa: D102
         return SpanTask(self.module, self.pairs, lessons)
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:  # noqa: D102

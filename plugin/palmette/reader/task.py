@@ -76,30 +76,29 @@ class SpanTask:
         return reading_loss(torch.cat(every), torch.cat(right), owner, len(set(questions)))
 
     def _lesson(self, row: int, draw: np.random.Generator) -> list[tuple[Window, list[tuple[int, int]]]]:
-        """Windows to read for one question, and the right spans in each; none where its answer is in no window."""
+        """Windows to read for one question, and the right spans in each; none where its answer is in no window.
+
+        One window is of a passage that the question belongs to, the others are any without an answer: of the same
+        passage, or of others that look right.
+        """
         asked, config = self.lessons.train[row], self.module.config
         others = list(self.lessons.others[row])
-        withheld = bool(others) and (not asked.passages or (asked.answered and draw.random() < config.absent))
-        own = [] if withheld else [int(draw.choice(asked.passages))]
-        drawn = draw.permutation(len(others))[: config.passages - len(own)]
-        read = own + [others[at] for at in drawn]
+        withheld = bool(others) and asked.answered and draw.random() < config.absent
+        own = [] if withheld or not asked.passages else [int(draw.choice(asked.passages))]
+        more = config.passages - len(own)
+        read = own + [others[at] for at in draw.permutation(len(others))[:more]]
         texts = self.lessons.texts(read)
-        windows = self.pairs.windows(asked.question, texts)
-        lesson = []
-        for place, at in enumerate(read):
-            spans = asked.spans(at, texts[place]) if place < len(own) else []
-            choices = [
-                (window, window.gold(spans, config.max_answer))
-                for window in windows
-                if window.passage == place
-            ]
-            if asked.answered and place < len(own):
-                choices = [choice for choice in choices if choice[1]]
-                if not choices:
-                    return []
-            if choices:
-                lesson.append(choices[int(draw.integers(len(choices)))])
-        return lesson
+        spans = asked.spans(own[0], texts[0]) if own else []
+        right: list[tuple[Window, list[tuple[int, int]]]] = []
+        rest: list[tuple[Window, list[tuple[int, int]]]] = []
+        for window in self.pairs.windows(asked.question, texts):
+            held = window.gold(spans, config.max_answer) if own and window.passage == 0 else []
+            first = bool(held) if asked.answered else window.passage == 0
+            (right if own and first else rest).append((window, held))
+        if own and not right:
+            return []
+        chosen = [right[int(draw.integers(len(right)))]] if own else []
+        return chosen + [rest[at] for at in draw.permutation(len(rest))[:more]]
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """See :func:`examine`."""

@@ -13,7 +13,8 @@ from palmette.search.block import Block
 from palmette.search.engine import top_k
 from palmette.search.exact import ExactEngine
 from palmette.search.kernels import searchable
-from palmette.search.lists import ListedPart, Listing, nearest_listed
+from palmette.search.listing import ListedPart, Listing
+from palmette.search.lists import nearest_listed
 from palmette.search.parts import PartRows, best_parted, rescored
 from palmette.search.probe import Found, Keys, Parts, Probe
 from palmette.types import Document

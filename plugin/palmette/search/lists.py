@@ -7,101 +7,28 @@ only propose, as everywhere; exact ones decide, and the result is that of compar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from palmette.errors import InputError
 from palmette.search import kernels
-from palmette.search.block import Block
 from palmette.search.engine import Best
-from palmette.search.fixed import as_floats
 from palmette.search.kernels import Rows
+from palmette.search.listing import ListedPart, Listing
 from palmette.search.probe import Floats, Found, Lists
 from palmette.search.threads import get_threads, run_in_threads
 
-__all__ = ["ListedPart", "Listing", "added", "nearest_listed"]
+__all__ = ["nearest_listed"]
 
 _BATCH = 64  # queries that go over the lists together
 _ROOM = 1 << 24  # scores held at a time
 _GATHER = 8  # rows read on in the time that one is fetched from elsewhere
+_SHARED = 4  # queries from which on reading each list once for all of them is faster
+_ROOM_EACH = 1024  # contenders of one query that there is room for at first
 _WORTH_A_THREAD = 1 << 22  # numbers to multiply before a second thread pays
 _NEVER = np.float32(-1e38)  # below it lie rows that do not count
-
-Allowed = NDArray[np.bool_]
-
-
-class Listing:
-    """Which rows lie in which lists (n rows, l lists each, L lists).
-
-    Attributes:
-        lists: [n, l] list numbers, each once in a row.
-        rows: [n·l] rows in the order of their lists.
-        starts: [L + 1] where each list begins among them.
-    """
-
-    def __init__(self, lists: NDArray[Any]) -> None:
-        if lists.ndim != 2 or lists.dtype.kind not in "iu":
-            raise InputError(
-                f"lists must be whole numbers, [n, l], got {lists.shape} of {lists.dtype}: store them as int32"
-            )
-        self.lists = lists
-        flat = np.asarray(lists, np.int64).ravel()
-        self.rows = (np.argsort(flat, kind="stable") // lists.shape[1]).astype(np.int32)
-        self.starts = np.concatenate([[0], np.cumsum(np.bincount(flat))]).astype(np.int64)
-        self._last: tuple[Rows | None, Allowed, Rows] | None = None
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    @cached_property
-    def whole(self) -> Rows:
-        """[L] documents of each list."""
-        return np.diff(self.starts)
-
-    def sizes(self, rows: Rows | None) -> Rows:
-        """[L] how many of ``rows`` (``None`` for all) each list holds."""
-        return self.whole if rows is None else self._narrowed(rows)[2]
-
-    def allowed(self, rows: Rows) -> Allowed:
-        """[n] which rows are among ``rows``."""
-        return self._narrowed(rows)[1]
-
-    def _narrowed(self, rows: Rows) -> tuple[Rows | None, Allowed, Rows]:
-        """Remembered for the last rows: after a deletion they stay the same from search to search."""
-        last = self._last
-        if last is None or last[0] is not rows:
-            allowed = np.zeros(len(self.lists), np.bool_)
-            allowed[rows] = True
-            sizes = np.bincount(np.asarray(self.lists[rows], np.int64).ravel(), minlength=len(self))
-            last = self._last = (rows, allowed, sizes)
-        return last
-
-    def ordered(self, block: Block) -> Floats:
-        """A block's rows in the order of the lists: [n·l, d], made once."""
-        made: Floats = block.keep(
-            ("in lists", id(self)), lambda: np.ascontiguousarray(as_floats(block.data[self.rows]))
-        )
-        return made
-
-
-def added(some: Rows, more: Rows) -> Rows:
-    """Sizes of lists together; either may know lists that the other does not."""
-    longer, shorter = (some, more) if len(some) >= len(more) else (more, some)
-    total = longer.copy()
-    total[: len(shorter)] += shorter
-    return total
-
-
-class ListedPart(NamedTuple):
-    """Rows to search: a block, its lists, and which of its rows count (rising; ``None`` for all)."""
-
-    block: Block
-    listing: Listing
-    rows: Rows | None
 
 
 def nearest_listed(parts: Sequence[ListedPart], queries: Floats, lists: Lists, k: int) -> Found:
@@ -152,6 +79,8 @@ def _proposed(part: ListedPart, queries: Floats, chosen: Rows, k: int) -> tuple[
     margins = 2 * kernels.error_bound(queries, part.block.scale("inner_product"), "inner_product")
     if part.rows is not None and len(part.rows) * _GATHER * len(queries) < pairs.lengths.sum():
         return _gathered(part, queries, chosen, margins, k)
+    if len(queries) < _SHARED and get_threads() == 1:
+        return _one_by_one(part, queries, pairs, margins, k)
     found_of, found_rows, visited = [], [], 0
     counts = np.bincount(pairs.of, pairs.lengths, minlength=len(queries)).astype(np.int64)  # [Q]
     for begin, end in _batches(counts):
@@ -168,6 +97,34 @@ def _proposed(part: ListedPart, queries: Floats, chosen: Rows, k: int) -> tuple[
             found_rows.append(part.listing.rows[first[pair] + at + low - ordered[pair]].astype(np.int64))
             found_of.append(np.full(len(at), q))
             visited += seen
+    return np.concatenate(found_of), np.concatenate(found_rows), visited
+
+
+def _one_by_one(
+    part: ListedPart, queries: Floats, pairs: _Pairs, margins: Floats, k: int
+) -> tuple[Rows, Rows, int]:
+    """The same for few queries: one pass that keeps the best as it goes."""
+    from palmette.search import list_loops
+
+    listing = part.listing
+    data, several = listing.ordered(part.block), listing.lists.shape[1] > 1
+    allowed = np.ones(0, np.bool_) if part.rows is None else listing.allowed(part.rows)
+    found_of, found_rows, visited = [], [], 0
+    for q, query in enumerate(queries):
+        lists = pairs.lists[pairs.of == q]
+        room = _ROOM_EACH + 4 * k
+        while True:
+            at, scores = np.empty(room, np.int64), np.empty(room, np.float32)
+            heap = np.full(k, list_loops.NEVER, np.float32)
+            seen = np.zeros(len(part.block.keys) if several else 0, np.bool_)
+            held = (data, listing.rows, allowed, seen, listing.starts)
+            kept, looked = list_loops.best(*held, lists, query, margins[q], heap, at, scores)
+            if kept >= 0:
+                break
+            room *= 8  # very many equal scores
+        found_rows.append(listing.rows[at[:kept]].astype(np.int64))
+        found_of.append(np.full(kept, q))
+        visited += looked
     return np.concatenate(found_of), np.concatenate(found_rows), visited
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-__all__ = ["compare", "compiled", "encode", "glance", "overlaps", "promising", "search"]
+__all__ = ["compare", "compiled", "encode", "glance", "overlaps", "promising", "push", "search"]
 
 _CHUNK = 32  # columns read between two looks at how many rows are left
 
@@ -86,7 +86,7 @@ def encode(data: Any, scale: Any, codes: Any) -> None:
 
 
 @compiled
-def _push(heap: Any, score: Any) -> None:
+def push(heap: Any, score: Any) -> None:
     """Let a score take the place of the lowest, which lies on top."""
     at, size = 0, len(heap)
     while True:
@@ -193,7 +193,7 @@ def compare(
                 rows[kept], scores[kept] = i, score
                 kept += 1
                 if score > heap[0]:
-                    _push(heap, score)
+                    push(heap, score)
                     limit = min(limit, most - (heap[0] - margin) * parts)
     return compared, kept
 

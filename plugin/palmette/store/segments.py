@@ -22,7 +22,7 @@ from palmette.lexical.postings import Postings
 from palmette.lexical.tokens import Analyser
 from palmette.search.block import Block
 from palmette.search.kernels import searchable
-from palmette.search.lists import Listing
+from palmette.search.listing import Listing
 from palmette.search.probe import ArraySpec, Keys
 from palmette.store.column import CHUNK, Column, Files, sha256
 from palmette.store.manifest import fsync_folder

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from palmette.errors import StoreError
 from palmette.search.block import Block
-from palmette.search.lists import Listing
+from palmette.search.listing import Listing
 from palmette.search.probe import ArraySpec, Keys
 from palmette.store.conditions import Filter, Narrowed
 from palmette.store.database import read_meta

@@ -17,7 +17,8 @@ from palmette.lexical.bm25 import asked
 from palmette.lexical.tokens import Analyser
 from palmette.search.block import Engine
 from palmette.search.engine import top_k
-from palmette.search.lists import ListedPart, Listing, added, nearest_listed
+from palmette.search.listing import ListedPart, Listing, added
+from palmette.search.lists import nearest_listed
 from palmette.search.parts import PartRows, best_parted, rescored
 from palmette.search.probe import ArraySpec, Found, Keys, Parts, Probe, Shared
 from palmette.store.database import storage_errors

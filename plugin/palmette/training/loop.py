@@ -87,19 +87,16 @@ def _rows(config: TrainingConfig, size: int, step: int, process: int) -> NDArray
 
 
 def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
-    """By weight decay, and by the ``pace`` of a part: its learning rate as a multiple of the run's."""
-    paced: dict[int, float] = {}
-    for part in module.modules():
-        if isinstance(pace := getattr(part, "pace", None), float):
-            paced |= {id(p): pace for p in part.parameters()}
-    learned = [p for p in module.parameters() if p.requires_grad]
-    groups = []
-    for pace in sorted({paced.get(id(p), 1.0) for p in learned} or {1.0}):
-        own = [p for p in learned if paced.get(id(p), 1.0) == pace]
-        groups += [
-            {"params": [p for p in own if p.ndim > 1], "weight_decay": config.weight_decay, "pace": pace},
-            {"params": [p for p in own if p.ndim <= 1], "weight_decay": 0.0, "pace": pace},
-        ]
+    """By weight decay, and by pace: ``module.paces`` may give parts, by name, a multiple of the learning rate."""
+    paces: Mapping[str, float] = getattr(module, "paces", {})
+    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    pace = {name: next((paces[part] for part in paces if name.startswith(part)), 1.0) for name, _ in named}
+    groups: list[dict[str, Any]] = []
+    for each in sorted({*pace.values(), 1.0}):
+        own = [p for name, p in named if pace[name] == each]
+        matrices, others = [p for p in own if p.ndim > 1], [p for p in own if p.ndim <= 1]
+        groups.append({"params": matrices, "weight_decay": config.weight_decay, "pace": each})
+        groups.append({"params": others, "weight_decay": 0.0, "pace": each})
     return groups
 
 

@@ -12,7 +12,11 @@ CLS, SEP, PAD, NEW = 2, 3, 0, 100
 
 def test_which_field_sees_which() -> None:
     one, none = True, False
-    assert ancestors_of(NAMES, "triangular", None).tolist() == [[one, none, none], [one, one, none], [one, one, one]]
+    assert ancestors_of(NAMES, "triangular", None).tolist() == [
+        [one, none, none],
+        [one, one, none],
+        [one, one, one],
+    ]
     assert ancestors_of(NAMES, "diagonal", None).equal(torch.eye(3).bool())
     assert ancestors_of(NAMES, "full", None).all()
 
@@ -36,7 +40,9 @@ def test_a_document_is_laid_out_field_by_field() -> None:
         [CLS, 100, 101, 102, 14, SEP, PAD, PAD, PAD],
     ]
     assert batch.codes.tolist() == [[6, 3, 4, 5, 0, 0, 1, 1, 1], [6, 3, 4, 5, 2, 2, 8, 8, 8]]
-    assert batch.positions.tolist()[0] == [0, 0, 0, 0, 1, 2, 3, 4, 5], "words stand where the encoder expects them"
+    assert batch.positions.tolist()[0] == [0, 0, 0, 0, 1, 2, 3, 4, 5], (
+        "words stand where the encoder expects them"
+    )
 
 
 def test_the_mask_is_a_table_over_what_tokens_are() -> None:

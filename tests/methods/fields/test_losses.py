@@ -52,11 +52,18 @@ def test_a_field_without_a_vector_is_not_asked_to_match() -> None:
     h[2, 0] = 0  # the answer of the second query has nothing in its first field
     found = losses(q, h, aggregate, target, known, TAU)
     by_field = [(q @ h[:, f].T / TAU).tolist() for f in range(2)]
-    parts = [by_hand([by_field[f][b]], [m]) for f in range(2) for b, m in ((0, 0), (1, 2), (2, 4)) if (f, b) != (0, 1)]
+    parts = [
+        by_hand([by_field[f][b]], [m])
+        for f in range(2)
+        for b, m in ((0, 0), (1, 2), (2, 4))
+        if (f, b) != (0, 1)
+    ]
     assert float(found.fields) == pytest.approx(sum(parts) / 5, abs=1e-5)
 
 
 def test_diversity_is_zero_where_one_field_says_it_all() -> None:
     logits = torch.stack([torch.full((2, 2), 50.0), torch.full((2, 2), -50.0)])
     assert float(diversity(logits, torch.tensor([0, 1]))) == pytest.approx(0, abs=1e-6)
-    assert float(diversity(torch.zeros(4, 2, 2), torch.tensor([0, 1]))) == pytest.approx(math.log(4), abs=1e-6)
+    assert float(diversity(torch.zeros(4, 2, 2), torch.tensor([0, 1]))) == pytest.approx(
+        math.log(4), abs=1e-6
+    )

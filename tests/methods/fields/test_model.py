@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.shop import FIELDS, index, model, questions, shop, train
 
 from palmette import Document, FieldsModel, Index, load_model
 from palmette.errors import ConfigError
 from palmette.methods.fields import FieldsWarning
-from palmette.methods.fields.searching import AGGREGATE, FIELDS as VECTORS, SCALES, WEIGHTS
+from palmette.methods.fields.searching import AGGREGATE, SCALES, WEIGHTS
+from palmette.methods.fields.searching import FIELDS as VECTORS
+from support.shop import FIELDS, index, model, questions, shop, train
 
 QUERY = "golden owl 22"
 
@@ -18,7 +19,9 @@ def table(which: Index) -> tuple[list[str], np.ndarray, dict[str, np.ndarray]]:
     """Ids, the query's vector, and the stored arrays of all documents, with vectors in full."""
     with which.backend.read() as view:
         keys = view.keys().tolist()
-        arrays = {spec.name: np.asarray(view.array(spec.name, keys), np.float32) for spec in which.model.arrays()}
+        arrays = {
+            spec.name: np.asarray(view.array(spec.name, keys), np.float32) for spec in which.model.arrays()
+        }
         if SCALES in arrays:
             arrays[VECTORS] = arrays[VECTORS] * arrays[SCALES][..., None]
         return view.ids(keys), which.model.encode_queries([QUERY], None)[AGGREGATE][0], arrays
@@ -88,7 +91,9 @@ def test_quantised_vectors_are_near() -> None:
     assert (full[~filled] == 0).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"by": "best"}, {"by": "aggregate"}, {"blend": 0.0}, {"fields": ["brand"]}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"by": "best"}, {"by": "aggregate"}, {"blend": 0.0}, {"fields": ["brand"]}], ids=str
+)
 def test_the_parts_of_an_explanation_are_the_fields_and_add_up(options: dict) -> None:
     for hit in index().search(QUERY, k=60, lexical=0, **options):
         explanation = hit.explain()
@@ -110,7 +115,9 @@ def test_the_best_field_is_the_one_that_search_saw() -> None:
 
 
 def test_the_words_that_matched_are_a_sentence_of_a_long_field() -> None:
-    long = Document(id="long", text="Nothing to see here at all. " * 12 + "The owl lives in house 22 and sings.")
+    long = Document(
+        id="long", text="Nothing to see here at all. " * 12 + "The owl lives in house 22 and sings."
+    )
     made = Index.build([long], model())
     said = made.explain("owl 22", "long", lexical=0).detail["text"]
     assert 0 < len(said) <= 200
@@ -127,7 +134,10 @@ def test_a_trained_model_beats_its_beginning() -> None:
 
 
 def test_checkpoint_round_trip(tmp_path) -> None:
-    for name, made in (("one", model()), ("other", train(sees={"text": ["title"]}, queries="plain", stored="float16"))):
+    for name, made in (
+        ("one", model()),
+        ("other", train(sees={"text": ["title"]}, queries="plain", stored="float16")),
+    ):
         made.save_pretrained(tmp_path / name)
         loaded = load_model(tmp_path / name)
         assert isinstance(loaded, FieldsModel)
@@ -143,7 +153,12 @@ def test_documents_with_missing_unknown_and_odd_fields() -> None:
     odd = [
         Document(id="none", text="golden owl 22"),
         Document(id="other", text="a cat", fields={"colour": "red"}),
-        Document(id="list", text="x", metadata={"brand": ["red", "blue"]}, fields={"title": {"kind": "cat", "n": 3.0}}),
+        Document(
+            id="list",
+            text="x",
+            metadata={"brand": ["red", "blue"]},
+            fields={"title": {"kind": "cat", "n": 3.0}},
+        ),
         Document(id="only", fields={"title": "owl 22"}),
         Document(id="blank", text="…", fields={"title": "  "}),
     ]
@@ -191,7 +206,9 @@ def test_only_encoders_that_can_learn() -> None:
 
 def test_vectors_for_other_stores_are_aggregates() -> None:
     texts = ["the owl lives", "red cat"]
-    documents = model().encode_documents([Document(str(n), fields={"text": text}) for n, text in enumerate(texts)])
+    documents = model().encode_documents(
+        [Document(str(n), fields={"text": text}) for n, text in enumerate(texts)]
+    )
     np.testing.assert_allclose(model().vectors(texts), documents[AGGREGATE], atol=1e-6)
     np.testing.assert_allclose(
         model().vectors(texts, kind="query"), model().encode_queries(texts, None)[AGGREGATE], atol=1e-6

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.tiny_encoder import save_tiny_encoder
 
 from palmette import load_encoder
 from palmette.encoder import Backbone
 from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.module import FieldEncoder
+from support.tiny_encoder import save_tiny_encoder
 
 FIELDS = ("brand", "title", "text")
 
@@ -98,7 +98,9 @@ def test_empty_fields(folder: Path) -> None:
     assert found.fields[0, 0].abs().sum() == 0, "nothing to see yet: no vector"
     assert found.weights[0, 0] == 0
     torch.testing.assert_close(found.weights.sum(), torch.tensor(1.0))
-    assert found.fields[0, 2].norm() == pytest.approx(1, abs=1e-5), "made of the field before and its own token"
+    assert found.fields[0, 2].norm() == pytest.approx(1, abs=1e-5), (
+        "made of the field before and its own token"
+    )
     nothing = made.documents([[[], [], []]])
     assert torch.isfinite(nothing.aggregate).all()
 

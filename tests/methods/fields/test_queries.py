@@ -4,12 +4,12 @@ import random
 import re
 
 import pytest
-from support.shop import FIELDS, shop
 
 from palmette import Document, RetrievalData, load_data
 from palmette.errors import InputError
 from palmette.methods.fields.queries import KINDS, field_queries, with_field_queries
 from palmette.methods.fields.reading import Reader, as_items
+from support.shop import FIELDS, shop
 
 LAPTOP = {
     "brand": "HP",

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from palmette import Document, FakeEncoder, Index, LayersModel, load_model
-from palmette.errors import ConfigError, InputError
 from palmette.encoder.base import Output
+from palmette.errors import ConfigError, InputError
 from support.tiny import documents, layers, train_layers, tree
 
 

@@ -8,11 +8,13 @@ import pytest
 
 from palmette import Document, FakeEncoder, FusionModel, Index, PathsModel, load_model
 from palmette.cli import main
+from palmette.encoder import Backbone, load_encoder
 from palmette.errors import CheckpointError, ConfigError
 from palmette.methods.paths.config import PathsConfig, PathsOptions, PathsSearch, PathsTraining
 from palmette.methods.paths.facts import Facts, facts_from_json, facts_to_json
 from palmette.methods.paths.search import auto_share
 from support.tiny import documents, pairs, paths, train_paths, tree
+from support.tiny_encoder import save_tiny_encoder
 
 QUERY = "where does the red owl live?"
 
@@ -166,7 +168,9 @@ def test_unequal_leaves_are_said_aloud(tmp_path, capsys) -> None:
     model = paths()
     with Index.create(tmp_path / "i", model) as index:
         index.add(documents())
-        twins = [Document(id=f"twin {n}", text=f"The red owl lives in house {n} and sings.") for n in range(300)]
+        twins = [
+            Document(id=f"twin {n}", text=f"The red owl lives in house {n} and sings.") for n in range(300)
+        ]
         with pytest.warns(UserWarning, match=r"leaves have become unequal.*index\.copy_to"):
             index.add(twins)
         now = index.survey()["documents per leaf"]
@@ -244,3 +248,36 @@ def test_typed_options_are_those_of_the_configs() -> None:
     listed = set(PathsOptions.__annotations__)
     assert listed == {*PathsConfig.choices(), *PathsTraining.choices()}
     assert {field.name for field in dataclasses.fields(PathsSearch)} == {"visit", "tolerance", "beam"}
+
+
+@pytest.mark.parametrize("learns", ["last", "all"])
+def test_the_encoder_may_learn_too(learns, tmp_path) -> None:
+    words = tuple({word for d in documents() for word in d.text.lower().strip(".").split()})
+    encoder = load_encoder(save_tiny_encoder(tmp_path / "tiny", words=words))
+    model = PathsModel.fit(
+        pairs(),
+        encoder=encoder,
+        branches=4,
+        encoder_learns=learns,
+        encoder_rate=3.0,
+        negatives="leaves",
+        refresh=2,
+        steps=9,
+        batch_size=8,
+        progress=False,
+        cache=tmp_path / "cache",
+    )
+    before = Backbone.of(encoder).state_dict()
+    after = model.module.backbone.state_dict()
+    moved = {name for name, value in after.items() if not bool((value == before[name]).all())}
+    assert any("layer.1." in name for name in moved)
+    assert any("layer.0." in name for name in moved) == (learns == "all")
+    index = Index.build(documents(), model)
+    hits = index.search(QUERY, k=5, beam=2, lexical=0)
+    assert sum(part.value for part in hits[0].explain().parts) == pytest.approx(hits[0].score, abs=1e-5)
+    model.save_pretrained(tmp_path / "c")
+    loaded = load_model(tmp_path / "c", encoder=encoder)
+    again = Index.build(documents(), loaded)
+    assert [hit.id for hit in again.search(QUERY, k=5, beam=2, lexical=0)] == [hit.id for hit in hits]
+    with pytest.raises(ConfigError, match="search with the text itself"):
+        model.encode_embeddings(np.zeros((1, 16), np.float32))

@@ -97,7 +97,9 @@ class Layout:
         looks[words, words] = looks[tokens, words] = ancestors
         # A word looks at its own field's token alone: one such token, as one CLS, is what the encoder knows.
         looks[words, tokens] = looks[tokens, tokens] = torch.eye(count, dtype=torch.bool)
-        looks[first, words] = looks[first, [first, asked]] = True  # CLS sees every word; no word of a document sees it
+        looks[first, words] = looks[first, [first, asked]] = (
+            True  # CLS sees every word; no word of a document sees it
+        )
         looks[asked, [first, asked]] = True  # a query has nothing to hide
         looks[tokens, asked] = True
         looks[nothing, nothing] = True
@@ -125,7 +127,9 @@ class Layout:
         for fields in documents:
             ids, codes, positions = self._head(cls, new)
             sizes = torch.tensor([len(words) + 1 if len(words) else 0 for words in fields])
-            starts = (1 + self.before.long() @ sizes).tolist()  # where a field stands tells of what it sees alone
+            starts = (
+                1 + self.before.long() @ sizes
+            ).tolist()  # where a field stands tells of what it sees alone
             for field, (words, start) in enumerate(zip(fields, starts, strict=True)):
                 if len(words):
                     ids += [*words, sep]

@@ -62,10 +62,14 @@ def losses(
         temperature: τ.
     """
     by_field = torch.einsum("bd,mfd->fbm", queries, fields) / temperature  # [F, B, M]
-    there = (fields[target] != 0).any(-1).T  # [F, B] whether the document of a query has that field, or earlier ones
+    there = (
+        (fields[target] != 0).any(-1).T
+    )  # [F, B] whether the document of a query has that field, or earlier ones
     return Losses(
         aggregate=contrast(queries @ aggregate.T / temperature, target, known).mean(),
         fields=(contrast(by_field, target, known) * there).sum() / there.sum().clamp(min=1),  # avg_f
-        best=contrast(by_field.amax(0), target, known).mean(),  # h_max: the best field of each query and document
+        best=contrast(
+            by_field.amax(0), target, known
+        ).mean(),  # h_max: the best field of each query and document
         diversity=diversity(by_field, target),
     )

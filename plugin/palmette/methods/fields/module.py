@@ -90,7 +90,9 @@ class FieldEncoder(nn.Module):
         there = self._told(batch.codes.to(states.device))  # [B, F]
         fields = fields * there[..., None]
         lowest = torch.finfo(torch.float32).min
-        weights = self.weigh(states[:, 0]).float().masked_fill(~there, lowest).softmax(-1)  # [B, F] softmax(K h_CLS)
+        weights = (
+            self.weigh(states[:, 0]).float().masked_fill(~there, lowest).softmax(-1)
+        )  # [B, F] softmax(K h_CLS)
         return Encoded(fields, weights, aggregated(fields, weights, unit=self.unit))
 
     def _told(self, codes: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ __all__ = ["FieldsTask"]
 
 Rows = NDArray[np.int64]
 
-DEV_QUERIES, DEV_DOCUMENTS = 300, 2000
+DEV_QUERIES, DEV_DOCUMENTS = 200, 1000
 """A validation encodes so many anew, so it is a smaller sample than where encodings are kept."""
 SHORTLIST = 100
 

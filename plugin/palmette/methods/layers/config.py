@@ -72,7 +72,7 @@ class LayersConfig(Config):
     schedule: Literal["together", "one by one"] = "together"
     similarity: Literal["cosine", "inner_product"] = "cosine"
     multiplier: float = 20.0
-    negatives: int = 1024
+    negatives: int = 0
     states: int = field(default=0, metadata={"filled_in": True})
     vector: int = field(default=0, metadata={"filled_in": True})
     last: int = field(default=0, metadata={"filled_in": True})
@@ -137,9 +137,9 @@ def check_layers(owner: str, layers: tuple[int, ...], last: int | None = None) -
 class LayersTraining(TrainingConfig):
     """:class:`palmette.training.TrainingConfig` with what measured best for layers."""
 
-    steps: int = 600
+    steps: int = 200
     batch_size: int = 128
-    learning_rate: float = 1e-4
+    learning_rate: float = 1e-5
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ class LayersTask:
     ) -> Self:
         """Encode every text once, and start the networks (whose config is then complete)."""
         pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress)
-        asked = np.unique(np.concatenate([pairs.query_rows, *([pairs.dev.queries] if pairs.dev else [])]))
+        held = data.judgements("dev")[0] if pairs.dev else pairs.query_rows
+        asked = np.unique(np.concatenate([pairs.query_rows, held]))  # the same for every seed: encoded once
         texts = [data.query_texts[row] for row in asked]
         stored = cache.encode_tokens(encoder, texts, kind="query", outputs="layers", progress=progress)
         states = TokenRows(*stored, {row: at for at, row in enumerate(asked.tolist())})
@@ -104,12 +105,15 @@ class LayersTask:
                 network.layers.requires_grad_(False)
                 network.into.requires_grad_(False)
         task = cls(module, pairs, states)
-        return replace(task, features=task._features(asked, progress)) if config.trains == "heads" else task
+        return replace(task, features=task._features(progress)) if config.trains == "heads" else task
 
     @torch.no_grad()
-    def _features(self, asked: Rows, progress: bool | None) -> list[Tensor]:
-        """What the heads read, of all questions, by row."""
-        module, rows = self.module.eval(), len(self.pairs.queries)
+    def _features(self, progress: bool | None) -> list[Tensor]:
+        """What the heads read, of all questions that training and validation ask, by row."""
+        module, rows, pairs = self.module.eval(), len(self.pairs.queries), self.pairs
+        asked = np.unique(
+            np.concatenate([pairs.query_rows, pairs.dev.queries if pairs.dev else pairs.query_rows])
+        )
         made: list[Tensor] = []
         hidden = None if progress is None else not progress
         with tqdm(total=len(asked), desc="Reading the layers", unit="text", delay=2, disable=hidden) as bar:

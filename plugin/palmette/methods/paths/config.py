@@ -36,6 +36,8 @@ class PathsOptions(TrainingOptions, total=False):
     negatives: Negatives
     refresh: int
     indexer_rate: float
+    encoder_learns: Literal["nothing", "last", "all"]
+    encoder_rate: float
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,9 @@ class PathsConfig(Config):
             goes to, or its ``nearest`` documents wherever they lie.
         refresh: Epochs between two searches for them.
         indexer_rate: Learning rate of the indexer, as a multiple of that of the rest.
+        encoder_learns: The encoder's ``last`` layer, or ``all`` of it; a checkpoint then holds its weights. With
+            ``nothing``, a linear map on its embeddings learns alone, which takes minutes on a CPU.
+        encoder_rate: Its learning rate, as a multiple of that of the map.
         width: Width of the encoder's embedding (filled in by ``fit``).
     """
 
@@ -82,6 +87,8 @@ class PathsConfig(Config):
     negatives: Negatives = "in-batch"
     refresh: int = 5
     indexer_rate: float = 1.0
+    encoder_learns: Literal["nothing", "last", "all"] = "nothing"
+    encoder_rate: float = 0.1
     width: int = field(default=0, metadata={"filled_in": True})
 
     def check(self) -> None:
@@ -99,7 +106,7 @@ class PathsConfig(Config):
             ("width", 0, 1e6),
         ):
             check_range("paths", name, getattr(self, name), low, high)
-        for name in ("sharpness", "margin", "indexer_rate"):
+        for name in ("sharpness", "margin", "indexer_rate", "encoder_rate"):
             if not 0 < getattr(self, name) < 1e6:
                 raise ConfigError(f"paths: {name} must be above 0, got {getattr(self, name)!r}")
         if self.capacity and self.capacity < 1:

@@ -6,21 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from palmette.lexical.terms import log_odds, merged, occurrences, strongest
 from palmette.methods.paths.explanation import name_of
 
 if TYPE_CHECKING:
-    from palmette.methods.paths.module import Paths
-    from palmette.pairs import EncodedPairs
+    from palmette.data import RetrievalData
 
 __all__ = ["keywords_of", "leaf_terms"]
 
-SAMPLE, PART = 50_000, 4096
-"""Texts of a training whose words are read, and how many are routed at a time."""
+SAMPLE = 50_000
+"""Texts of a training whose words are read."""
 
 Ints = NDArray[np.int64]
 Listed = dict[str, list[tuple[str, float]]]
@@ -35,19 +32,27 @@ def leaf_terms(texts: Sequence[str], leaves: Ints, name: Callable[[int], str], *
     return {name(at): chosen for at, chosen in strongest(leaf, term, weight, spelled, terms)}
 
 
-@torch.inference_mode()
-def keywords_of(module: Paths, pairs: EncodedPairs) -> tuple[Listed, Listed]:
-    """Of the training's documents and of its queries, by leaf (an even sample of very many)."""
-    pairs = pairs.to(module.adapter.device)
-    data, indexer = pairs.data, module.indexer
+def keywords_of(
+    data: RetrievalData,
+    leaves: Ints,
+    asked: Ints,
+    asked_leaves: Ints,
+    path_of: Callable[[int], Sequence[int]],
+) -> tuple[Listed, Listed]:
+    """Of the documents and of some queries, by leaf (an even sample of very many).
 
-    def listed(rows: Ints, texts: Sequence[str], embedded: Tensor) -> Listed:
-        parts = [embedded[torch.from_numpy(rows[at : at + PART])] for at in range(0, len(rows), PART)]
-        leaves = torch.cat([indexer.beam(module.embed(part), 1).leaves[:, 0] for part in parts]).cpu().numpy()
-        return leaf_terms(texts, leaves, lambda leaf: name_of(indexer.path_of(leaf)))
+    Args:
+        data: Where they come from.
+        leaves: [N] leaf of each document.
+        asked: [Q] rows of the queries.
+        asked_leaves: [Q] leaf of each.
+        path_of: Leaf number → its path.
+    """
 
-    rows = np.unique(np.linspace(0, len(data.corpus) - 1, min(len(data.corpus), SAMPLE)).astype(np.int64))
-    documents = listed(rows, [data.corpus[row].content for row in rows.tolist()], pairs.documents)
-    asked = np.unique(pairs.query_rows)[:SAMPLE]
-    queries = listed(asked, [data.query_texts[row] for row in asked.tolist()], pairs.queries)
-    return documents, queries
+    def listed(texts: Callable[[int], str], rows: Ints, fallen: Ints) -> Listed:
+        some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), SAMPLE)).astype(np.int64))
+        read = [texts(row) for row in rows[some].tolist()]
+        return leaf_terms(read, fallen[some], lambda leaf: name_of(path_of(leaf)))
+
+    documents = listed(lambda row: data.corpus[row].content, np.arange(len(leaves)), leaves)
+    return documents, listed(lambda row: data.query_texts[row], asked, asked_leaves)

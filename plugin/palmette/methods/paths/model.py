@@ -11,17 +11,18 @@ import torch
 from numpy.typing import NDArray
 
 from palmette.config import check_keys
-from palmette.encoder import Encoder, Kind
+from palmette.encoder import Backbone, Encoder, Kind
 from palmette.methods.paths.config import PathsConfig, PathsOptions, PathsSearch, PathsTraining
 from palmette.methods.paths.explanation import explain
 from palmette.methods.paths.facts import FACTS, Facts, facts_from_json, facts_to_json
 from palmette.methods.paths.health import filled, unbalanced
+from palmette.methods.paths.inputs import Embedded, Tokenised, embedded, tokens_of
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.search import LEAVES, VECTOR, VISIT, plan, search
 from palmette.methods.paths.stages import run
 from palmette.methods.paths.task import PathsTask, started
 from palmette.model import DEFAULT_ENCODER, Model, Queries
-from palmette.pairs import EncodedPairs
+from palmette.pairs import EncodedPairs, HeldOut
 from palmette.search.probe import ArraySpec, Floats, Found
 from palmette.training import Trained, TrainingConfig
 from palmette.types import Document, Explanation
@@ -36,6 +37,8 @@ __all__ = ["PathsModel"]
 
 PART = 4096
 """Texts that are routed at a time."""
+DEV_QUERIES, DEV_DOCUMENTS = 300, 2000
+"""Where the encoder learns, a validation encodes so many anew."""
 
 
 class PathsModel(Model):
@@ -110,7 +113,12 @@ class PathsModel(Model):
         """Encode the pairs once, and start the indexer from the corpus's geometry."""
         config = config.sized(len(data.corpus)).replace(width=encoder.dimension)
         pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress)
-        return config, PathsTask(started(config, pairs, seed), pairs)
+        if config.encoder_learns == "nothing":
+            return config, PathsTask(started(config, pairs, seed), pairs, Embedded(pairs), pairs.dev)
+        backbone = Backbone.of(encoder)
+        inputs = Tokenised.of(backbone, pairs, progress)
+        fewer = HeldOut.of(data, seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
+        return config, PathsTask(started(config, pairs, seed, backbone), pairs, inputs, fewer)
 
     @classmethod
     def run(cls, task: PathsTask, training: TrainingConfig, **how: Any) -> Trained:
@@ -120,7 +128,8 @@ class PathsModel(Model):
     @classmethod
     def module_for(cls, config: PathsConfig, encoder: Encoder) -> Paths:
         """An index of the config's shape."""
-        return Paths(config)
+        learns = config.encoder_learns != "nothing"
+        return Paths(config, Backbone.of(encoder, pretrained=False) if learns else None)
 
     def learned(self, task: PathsTask) -> None:
         """The recall curve, the load and the keywords of the leaves."""
@@ -146,7 +155,15 @@ class PathsModel(Model):
 
     def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
         """Vectors [N, m] and leaves [N, l]: routing needs no training."""
-        return self.routed(self.encoder.encode([document.content for document in documents]))
+        return self.routed(self._embedded([document.content for document in documents], "document"))
+
+    def _embedded(self, texts: Sequence[str], kind: Kind) -> Floats:
+        """The encoder's vectors [n, m] of texts: as it was, or as it has learned."""
+        backbone = self.module.backbone
+        if backbone is None:
+            return self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
+        made: Floats = embedded(backbone, tokens_of(backbone, texts, kind)).cpu().numpy()
+        return made
 
     def routed(self, embeddings: Floats) -> dict[str, NDArray[np.generic]]:
         """The arrays of documents with these encoder embeddings [N, m]."""
@@ -161,18 +178,22 @@ class PathsModel(Model):
 
     def encode_queries(self, texts: Sequence[str], options: PathsSearch) -> Queries:
         """Vectors [Q, m]; which leaves they visit depends on the index, see :meth:`planned`."""
-        return self.encode_embeddings(self.encoder.encode_queries(texts))
+        return self._asked(self._embedded(texts, "query"))
 
     def encode_embeddings(self, vectors: Floats) -> Queries:
-        """From the encoder's own."""
+        """From the encoder's own, where it has stayed as it was."""
+        return (
+            super().encode_embeddings(vectors) if self.module.backbone is not None else self._asked(vectors)
+        )
+
+    def _asked(self, vectors: Floats) -> Queries:
         with torch.inference_mode():
             return {VECTOR: self.module.embed(self._tensor(vectors)).cpu().numpy()}
 
     def vectors(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """Vectors [n, m] of the learned space."""
         check_keys(f"{self.method} vectors", options, ())
-        encode = self.encoder.encode_queries if kind == "query" else self.encoder.encode
-        found: Floats = self.encode_embeddings(encode(texts))[VECTOR]
+        found: Floats = self._asked(self._embedded(texts, kind))[VECTOR]
         return found
 
     def _tensor(self, array: Floats) -> torch.Tensor:

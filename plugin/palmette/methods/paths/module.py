@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,13 @@ from torch.nn import functional as F
 
 from palmette.methods.paths.config import PathsConfig
 
-__all__ = ["Beam", "Indexer", "Paths", "Routed"]
+if TYPE_CHECKING:
+    from palmette.encoder import Backbone
+
+__all__ = ["Beam", "Indexer", "Part", "Paths", "Routed"]
+
+Part = Tensor | tuple[Tensor, Tensor]
+"""Texts: embeddings [n, m], or padded token ids [n, T] and where there is a token."""
 
 SMALL = 0.02
 """Standard deviation at which U begins."""
@@ -45,9 +51,6 @@ class Indexer(nn.Module):
 
     The bias is not the paper's: it lets the start be any k-means, and full leaves be less attractive.
     """
-
-    pace = 1.0
-    """Learning rate, as a multiple of the run's."""
 
     def __init__(self, branches: int, height: int, width: int) -> None:
         super().__init__()
@@ -107,25 +110,40 @@ class Paths(nn.Module):
     """A residual linear map of the encoder's embeddings, and the indexer on it; both learn together.
 
     Attributes:
+        backbone: The encoder itself, where it learns too.
         centres: [L, m] mean vector of the training's documents in each leaf, for explanations.
     """
 
     centres: Tensor
 
-    def __init__(self, config: PathsConfig) -> None:
+    def __init__(self, config: PathsConfig, backbone: Backbone | None = None) -> None:
         super().__init__()
         assert config.branches is not None
         self.config = config
+        self.backbone = backbone
+        if backbone is not None:
+            backbone.freeze(1 if config.encoder_learns == "last" else None)
         self.adapter = nn.Parameter(torch.zeros(config.width, config.width))
         self.indexer = Indexer(config.branches, config.height, config.width)
-        self.indexer.pace = config.indexer_rate
         self.register_buffer("centres", torch.zeros(config.leaves, config.width))
+
+    @property
+    def paces(self) -> dict[str, float]:
+        """Learning rates of parts, as multiples of the run's."""
+        return {"indexer.": self.config.indexer_rate, "backbone.": self.config.encoder_rate}
 
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings [n, m] → [n, m], rows of length 1."""
         return F.normalize((x + F.linear(x, self.adapter)).float(), dim=1)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Routed]:
-        """Embeddings [n, m] → our vectors [n, m], and where they go."""
-        vectors = self.embed(x)
+    def forward(self, *parts: Part) -> tuple[Tensor, Routed]:
+        """Embeddings [n, m], or texts by their tokens → our vectors of all of them, and where they go."""
+        vectors = self.embed(torch.cat([self._read(part) for part in parts]))
         return vectors, self.indexer(vectors)
+
+    def _read(self, part: Part) -> Tensor:
+        if isinstance(part, Tensor):
+            return part
+        assert self.backbone is not None
+        ids, there = part
+        return self.backbone.pool(self.backbone(ids, there), there)

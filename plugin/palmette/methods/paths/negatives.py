@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from palmette.methods.paths.inputs import Inputs
 from palmette.methods.paths.module import Paths
 from palmette.pairs import EncodedPairs
 
@@ -25,21 +26,20 @@ class Mined(NamedTuple):
 
     documents: Rows
 
-    def drawn(self, rows: Rows, generator: torch.Generator) -> Rows | None:
-        """One for each of these training rows, each document once; ``None`` where there is none."""
+    def drawn(self, rows: Rows, generator: torch.Generator) -> Rows:
+        """One for each of these training rows that has any, each document once."""
         choice = torch.randint(self.documents.shape[1], (len(rows),), generator=generator).numpy()
         drawn = np.unique(self.documents[rows, choice])
-        drawn = drawn[drawn >= 0]
-        return drawn if len(drawn) else None
+        return drawn[drawn >= 0]
 
 
 @torch.no_grad()
-def mine(module: Paths, pairs: EncodedPairs) -> Mined:
+def mine(module: Paths, pairs: EncodedPairs, inputs: Inputs) -> Mined:
     """The nearest documents of every training query that do not answer it.
 
     ``leaves``: among those in the leaf that the query goes to (the paper's); ``nearest``: of all documents (ANCE).
     """
-    corpus = pairs.documents[: len(pairs.data.corpus)]
+    corpus = inputs.document_embeddings(np.arange(len(pairs.data.corpus)))
     vectors = torch.cat([module.embed(part) for part in torch.split(corpus, 4096)])
     inside = module.config.negatives == "leaves"
     placed = torch.cat([module.indexer.beam(v, 1).leaves[:, 0] for v in torch.split(vectors, 4096)])
@@ -47,7 +47,7 @@ def mine(module: Paths, pairs: EncodedPairs) -> Mined:
     found = []
     for start in range(0, len(asked), PART):
         rows = asked[start : start + PART]
-        queries = module.embed(pairs.queries[torch.from_numpy(rows)])
+        queries = module.embed(inputs.query_embeddings(rows))
         scores = queries @ vectors.T  # [256, N]
         answers = pairs.data.positives_mask(rows, np.arange(len(corpus)))
         out = torch.from_numpy(answers).to(scores.device)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from palmette.methods.paths.capacity import level_out
@@ -48,22 +49,30 @@ def _loaded(metrics: dict[str, float]) -> dict[str, float]:
 def finish(task: PathsTask) -> None:
     """Level the leaves; keep their themes, the recall curve, the load and the keywords."""
     module, config = task.module, task.module.config
+    vectors = _vectors(task)
     if config.capacity:
-        level_out(module.indexer, _routed(task)[0], config.capacity, config.sharpness)
-    vectors, leaves = _routed(task)
+        level_out(module.indexer, vectors, config.capacity, config.sharpness)
+    parts = [module.indexer.beam(part, config.per_document).leaves for part in torch.split(vectors, PART)]
+    leaves = torch.cat(parts)  # [N, l]
     sums = torch.zeros_like(module.centres).index_add_(0, leaves[:, 0], vectors)
     counts = torch.bincount(leaves[:, 0], minlength=config.leaves)
     module.centres.copy_(sums / counts.clamp(min=1)[:, None])
-    curve = {} if task.pairs.dev is None else task.measured(SHARES)[0]
-    documents, queries = keywords_of(module, task.pairs)
+    curve = {} if task.held_out is None else task.measured(SHARES)[0]
+    documents, queries = keywords_of(
+        task.pairs.data, leaves[:, 0].cpu().numpy(), *_asked(task), module.indexer.path_of
+    )
     filled = load(np.bincount(leaves.cpu().numpy().ravel(), minlength=config.leaves))
     task.facts = Facts(curve, filled, documents=documents, queries=queries)
 
 
-def _routed(task: PathsTask) -> tuple[Tensor, Tensor]:
-    """Vectors [N, m] and leaves [N, l] of the whole corpus."""
-    module, config = task.module, task.module.config
-    corpus = task.pairs.documents[: len(task.pairs.data.corpus)]
-    vectors = torch.cat([module.embed(part) for part in torch.split(corpus, PART)])
-    parts = [module.indexer.beam(part, config.per_document).leaves for part in torch.split(vectors, PART)]
-    return vectors, torch.cat(parts)
+def _vectors(task: PathsTask) -> Tensor:
+    """[N, m] of the whole corpus."""
+    corpus = task.inputs.document_embeddings(np.arange(len(task.pairs.data.corpus)))
+    return torch.cat([task.module.embed(part) for part in torch.split(corpus, PART)])
+
+
+def _asked(task: PathsTask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The training's queries, and the likeliest leaf of each."""
+    rows = np.unique(task.pairs.query_rows)
+    embedded = task.module.embed(task.inputs.query_embeddings(rows))
+    return rows, task.module.indexer.beam(embedded, 1).leaves[:, 0].cpu().numpy()

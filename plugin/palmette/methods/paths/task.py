@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,28 +16,33 @@ from palmette.methods.paths.config import PathsConfig
 from palmette.methods.paths.curve import recall_curve
 from palmette.methods.paths.facts import Facts
 from palmette.methods.paths.health import load
+from palmette.methods.paths.inputs import Inputs
 from palmette.methods.paths.losses import imbalance, intra_leaf, triplet
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.negatives import Mined, mine
 from palmette.methods.paths.start import begin
-from palmette.pairs import EncodedPairs
+from palmette.pairs import EncodedPairs, HeldOut
 from palmette.training import TrainingConfig
+
+if TYPE_CHECKING:
+    from palmette.encoder import Backbone
 
 __all__ = ["LOADED", "PathsTask", "started"]
 
 PART = 4096
+Rows = NDArray[np.int64]
 METRIC = "recall over visits"
 LOADED = "documents per leaf, "
 JUDGED_AT = (0.1, 0.2, 0.4, 1.0)
 """Shares of the documents over whose recall the best weights are chosen."""
 
 
-def started(config: PathsConfig, pairs: EncodedPairs, seed: int) -> Paths:
+def started(config: PathsConfig, pairs: EncodedPairs, seed: int, backbone: Backbone | None = None) -> Paths:
     """A module as training begins with it."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        module = Paths(config)
+        module = Paths(config, backbone).cpu()
     if config.start == "kmeans":
         with torch.no_grad():
             corpus = pairs.documents[: len(pairs.data.corpus)]
@@ -49,10 +55,22 @@ def started(config: PathsConfig, pairs: EncodedPairs, seed: int) -> Paths:
 
 @dataclass
 class PathsTask:
-    """The paper's three losses on a frozen encoder's embeddings; see :class:`PathsConfig` for the choices."""
+    """The paper's three losses; see :class:`PathsConfig` for the choices.
+
+    Attributes:
+        module: What learns.
+        pairs: Which texts belong together, and their embeddings by the encoder as it was.
+        inputs: What the module reads of them.
+        held_out: What validation ranks.
+        steps_per_epoch: Of the run to come.
+        steps: Of the run to come.
+        facts: What training has shown, once it is over.
+    """
 
     module: Paths
     pairs: EncodedPairs
+    inputs: Inputs
+    held_out: HeldOut | None
     steps_per_epoch: float = 1.0
     steps: int = 1
     facts: Facts = field(default_factory=Facts)
@@ -69,28 +87,22 @@ class PathsTask:
 
     def to(self, device: torch.device) -> None:
         """Move the embeddings beside the module."""
-        self.pairs = self.pairs.to(device)
+        self.pairs, self.inputs = self.pairs.to(device), self.inputs.to(device)
 
     def expect(self, training: TrainingConfig) -> None:
         """How long the run will be, so that the task knows its epochs."""
         self.steps = training.steps
         self.steps_per_epoch = max(1, self.size() // min(training.batch_size, self.size()))
 
-    def loss(
-        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
-    ) -> Tensor:
+    def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """λ₁ L_siamese + λ₂ L_indexing + λ₃ L_intra-leaf of a batch of pairs (equation 6)."""
         config = self.module.config
-        queries, documents, known = self.pairs.batch(rows)  # [B, m], [B, m], [B, B]
-        given = self.pairs.hard_negatives(rows, generator)
-        mined = self._negatives(progress).drawn(rows, generator) if config.negatives != "in-batch" else None
-        for extra in [] if given is None else [given.rows]:
-            documents, known = self._more(documents, known, rows, extra)
-        for extra in [] if mined is None else [mined]:
-            documents, known = self._more(documents, known, rows, extra)
-        vectors, routed = module(torch.cat([queries, documents]))
-        (q, d), (tq, td) = (x.split([len(queries), len(documents)]) for x in (vectors, routed.embedding))
-        negative = ~known  # [B, C]
+        asked = self.pairs.query_rows[rows]
+        documents = np.concatenate([self.pairs.document_rows[rows], *self._wrong(rows, generator, progress)])
+        vectors, routed = module(self.inputs.queries(asked), self.inputs.documents(documents))
+        (q, d), (tq, td) = (x.split([len(asked), len(documents)]) for x in (vectors, routed.embedding))
+        known = self.pairs.data.positives_mask(asked, documents)
+        negative = ~torch.from_numpy(known).to(q.device)  # [B, C]
         total = config.semantic * triplet(q @ d.T, negative, config.margin)
         total = total + config.indexing * triplet(tq @ td.T, negative, config.margin)
         if config.intra_leaf:
@@ -101,28 +113,25 @@ class PathsTask:
             total = total + config.balance * imbalance(td, config.height)
         return total
 
-    def _more(
-        self, documents: Tensor, known: Tensor, rows: NDArray[np.int64], extra: NDArray[np.int64]
-    ) -> tuple[Tensor, Tensor]:
-        """Further wrong answers as columns."""
-        answers = self.pairs.data.positives_mask(self.pairs.query_rows[rows], extra)
-        more = torch.from_numpy(answers).to(known.device)
-        return (
-            torch.cat([documents, self.pairs.documents[torch.from_numpy(extra)]]),
-            torch.cat([known, more], dim=1),
-        )
+    def _wrong(self, rows: Rows, generator: torch.Generator, progress: float) -> Iterator[Rows]:
+        """Further documents that do not answer these training rows: those that were given, and those found."""
+        given = self.pairs.hard_negatives(rows, generator)
+        if given is not None:
+            yield given.rows
+        if self.module.config.negatives != "in-batch":
+            yield self._negatives(progress).drawn(rows, generator)
 
     def _negatives(self, progress: float) -> Mined:
         """Those mined for this epoch, from the index as it was when its turn began."""
         turn = int(progress * self.steps / self.steps_per_epoch + 1e-6) // self.module.config.refresh
         if turn not in self._mined:
-            self._mined = {turn: mine(self.module, self.pairs)}
+            self._mined = {turn: mine(self.module, self.pairs, self.inputs)}
         return self._mined[turn]
 
     @torch.no_grad()
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Recall at several shares of documents visited, on held-out queries, and how full the leaves are."""
-        if self.pairs.dev is None:
+        if self.held_out is None:
             return {}
         curve, filled = self.measured(JUDGED_AT)
         found = [row[name] for row in curve.values() for name in ("recall@10", "recall@100")]
@@ -139,13 +148,11 @@ class PathsTask:
         self, shares: tuple[float, ...]
     ) -> tuple[dict[float, Mapping[str, float]], dict[str, float]]:
         """The curve of the held-out queries, and the load of the documents that they are ranked against."""
-        dev = self.pairs.dev
+        dev = self.held_out
         assert dev is not None
         config, indexer = self.module.config, self.module.indexer
-        queries, documents = (
-            self.module.embed(x[torch.from_numpy(rows)])
-            for x, rows in ((self.pairs.queries, dev.queries), (self.pairs.documents, dev.documents))
-        )
+        queries = self.module.embed(self.inputs.query_embeddings(dev.queries))
+        documents = self.module.embed(self.inputs.document_embeddings(dev.documents))
         order, leaves = (
             torch.cat([indexer.beam(part, beam).leaves for part in torch.split(x, PART)])
             for x, beam in ((queries, config.leaves), (documents, config.per_document))

@@ -1,0 +1,192 @@
+"""Data with fields, pools to rank, and what a model makes of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from palmette import Document, FieldsModel, Index, RetrievalData, load_data
+from palmette.baselines import BM25
+from palmette.metrics import Judgements, query_scores
+
+FIELDS: dict[str, dict[str, str]] = {
+    "chorus_icecat": {f: f for f in ("brand", "name", "title", "text", "attributes")},
+    "medquad": {"group": "semantic_group", "title": "title", "synonyms": "synonyms", "text": "text"},
+}
+"""Short to long; a medquad document's ``question`` is a query, and no field."""
+KS = (10, 50, 100)
+SHOWN = ("ndcg@10", "ndcg@50", "recall@100")
+MODES: dict[str, dict[str, Any]] = {
+    "aggregate": {"by": "aggregate"},
+    "best": {"by": "best"},
+    "two stages": {"by": "two_stage", "blend": 0.0},
+    "two stages, blended": {"by": "two_stage"},
+}
+"""Ways of searching one model."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One data set: what trains, and the pools of documents that are ranked."""
+
+    name: str
+    data: RetrievalData
+    fields: dict[str, str]
+    pool: int
+    queries: int
+
+    @classmethod
+    def load(cls, folder: str, pool: int, queries: int, labelled: bool, fold: int | None) -> Self:
+        """Read a BEIR folder; of ``fold`` the training queries are those of the others (cross validation).
+
+        Without labels only the documents remain to train on; what is ranked stays judged.
+        """
+        name = Path(folder).name
+        return cls(name, load_data(folder, titles=False), FIELDS[name], pool, queries)
+
+    def ranked(self, split: str, seed: int = 0) -> tuple[list[str], list[Document], Judgements]:
+        """The queries of a split, the documents that are ranked, and their judgements.
+
+        Those are all that anybody judged in any split, and others at random, ``pool`` in all (0 for all documents).
+        """
+        draw = np.random.default_rng(seed)
+        judged = list(self.data.split(split).qrels.items())
+        judged = [(query, grades) for query, grades in judged if any(g > 0 for g in grades.values())]
+        if self.queries and len(judged) > self.queries:
+            judged = [judged[at] for at in np.sort(draw.permutation(len(judged))[: self.queries])]
+        every = np.arange(len(self.data.corpus))
+        if self.pool:
+            needed = {self.data.rows[id] for _, grades in judged for id in grades}
+            others = [row for row in draw.permutation(every).tolist() if row not in needed]
+            every = np.sort(np.array([*needed, *others[: max(0, self.pool - len(needed))]], np.int64))
+        flat = [
+            (at, int(np.searchsorted(every, self.data.rows[id])), grade)
+            for at, (_, grades) in enumerate(judged)
+            for id, grade in grades.items()
+        ]
+        texts = [self.data.queries[query] for query, _ in judged]
+        documents = [self.data.corpus[row] for row in every.tolist()]
+        return texts, documents, Judgements.of(len(texts), len(documents), *zip(*flat, strict=True))
+
+
+@dataclass
+class Measured:
+    """Scores of one way of searching: means, and nDCG@10 by query."""
+
+    scores: dict[str, float]
+    by_query: list[float]
+
+
+def judged(ranks: np.ndarray, judgements: Judgements) -> Measured:
+    """Rankings [Q, K] of document rows."""
+    scores = query_scores(ranks, judgements, ks=KS)
+    means = {name: round(float(scores[name].mean()), 4) for name in SHOWN}
+    return Measured(means, np.round(scores["ndcg@10"], 4).tolist())
+
+
+def model_rows(
+    model: FieldsModel, bench: Bench, split: str, modes: Sequence[str]
+) -> tuple[dict[str, Measured], dict[str, Any]]:
+    """Every way of searching one model, and facts about its fields."""
+    texts, documents, judgements = bench.ranked(split)
+    began = time.perf_counter()
+    index = Index.in_memory(model)
+    index.add(documents)
+    encoding = time.perf_counter() - began
+    place = {document.key: row for row, document in enumerate(documents)}
+    found, rows = {}, {}
+    for mode in modes:
+        ids = index.rank(texts, k=max(KS), lexical=0, **MODES[mode]).ids
+        ranks = np.full((len(texts), max(KS)), -1, np.int64)
+        for row, ranked in enumerate(ids):
+            ranks[row, : len(ranked)] = [place[id] for id in ranked]
+        found[mode], rows[mode] = judged(ranks, judgements), ranks
+    facts: dict[str, Any] = {"seconds to encode": round(encoding, 1), "documents": len(documents)}
+    if "best" in modes:
+        facts |= _facts(index, model, texts, rows["best"])
+    return found, facts
+
+
+def _facts(index: Index, model: FieldsModel, texts: Sequence[str], best: np.ndarray) -> dict[str, Any]:
+    """How well shortlists keep what ``best`` finds; how much fields differ; which queries match which."""
+    names = model.config.order
+    kept = {}
+    with index.backend.read() as view:
+        options = model.options({"by": "aggregate"})
+        queries = model.encode_queries(texts, options)
+        keys = view.keys()
+        for shortlist in (25, 50, 75, 100):
+            near = model.search(view, queries, shortlist, options).keys
+            rows = np.searchsorted(keys, near)
+            kept[str(shortlist)] = round(
+                float(np.mean([np.isin(b[:10], r).mean() for b, r in zip(best, rows, strict=True)])), 4
+            )
+        found = model.search(view, queries, 1, model.options({"by": "best"}))
+        part = found.evidence["part"][:, 0]
+        vectors = view.array("fields", keys.tolist()).astype(np.float32)
+    lengths = np.array([len(text.split()) for text in texts])
+    units = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-9)
+    steps = np.einsum("nfd,nfd->nf", units[:, 1:], units[:, :-1]).mean(0) if len(names) > 1 else []
+    return {
+        "kept of the best ten": kept,
+        "matched": {name: int((part == at).sum()) for at, name in enumerate(names)},
+        "words of queries by matched field": {
+            name: round(float(lengths[part == at].mean()), 2)
+            for at, name in enumerate(names)
+            if (part == at).any()
+        },
+        "cosine to the field before": {
+            name: round(float(value), 3) for name, value in zip(names[1:], steps, strict=False)
+        },
+    }
+
+
+def bm25_rows(bench: Bench, split: str) -> dict[str, Measured]:
+    """BM25 over all fields as one text, and as a sum over fields with weights chosen on dev."""
+    from palmette.methods.fields.reading import Reader, as_items
+
+    reader = Reader.of(as_items(bench.fields))
+
+    def tables(which: str) -> tuple[list[np.ndarray], np.ndarray, Judgements]:
+        texts, documents, judgements = bench.ranked(which)
+        read = [reader.read(document) for document in documents]
+        by_field = [
+            _scores([Document(d.key, row[at] or "-") for d, row in zip(documents, read, strict=True)], texts)
+            for at in range(len(reader.names))
+        ]
+        joined = [
+            Document(d.key, " ".join(row).strip() or "-") for d, row in zip(documents, read, strict=True)
+        ]
+        return by_field, _scores(joined, texts), judgements
+
+    by_field, joined, judgements = tables("dev")
+    weights = np.ones(len(by_field))
+    best = -1.0
+    for _ in range(2):
+        for at in range(len(weights)):
+            for value in (0.0, 0.25, 0.5, 1.0, 2.0, 4.0):
+                tried = weights.copy()
+                tried[at] = value
+                score = _judged(sum(w * s for w, s in zip(tried, by_field, strict=True)), judgements)
+                if score.scores["ndcg@10"] > best + 1e-6:
+                    best, weights = score.scores["ndcg@10"], tried
+    by_field, joined, judgements = tables(split)
+    return {
+        "BM25": _judged(joined, judgements),
+        "BM25, fields weighted": _judged(
+            sum(w * s for w, s in zip(weights, by_field, strict=True)), judgements
+        ),
+    }
+
+
+def _scores(documents: Sequence[Document], texts: Sequence[str]) -> np.ndarray:
+    return np.stack(list(BM25(documents)._score(texts)))
+
+
+def _judged(scores: Any, judgements: Judgements) -> Measured:
+    return judged(np.argsort(-np.asarray(scores), axis=1, kind="stable")[:, : max(KS)], judgements)

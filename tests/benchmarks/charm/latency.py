@@ -1,0 +1,85 @@
+"""What the three ways of searching cost: ratios of one process, taken in turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from palmette.methods.fields.config import FieldsConfig, FieldsSearch
+from palmette.methods.fields.searching import AGGREGATE, FIELDS, SCALES, search
+from palmette.search.parts import quantised
+from palmette.search.probe import ArraySpec
+from palmette.store.local import LocalBackend
+from palmette.types import Document
+
+WIDTH, COUNT, ROUNDS = 384, 5, 9
+WAYS: dict[str, FieldsSearch] = {
+    "aggregate": FieldsSearch(by="aggregate"),
+    "two stages of 100": FieldsSearch(blend=0.0),
+    "two stages of 100, blended": FieldsSearch(),
+    "best": FieldsSearch(by="best"),
+}
+
+
+def backend_of(size: int, stored: str) -> LocalBackend:
+    """Documents of random unit vectors."""
+    draw = np.random.default_rng(0)
+    scales = (ArraySpec(SCALES, (COUNT,)),) if stored == "int8" else ()
+    specs = (ArraySpec(AGGREGATE, (WIDTH,)), ArraySpec(FIELDS, (COUNT, WIDTH), stored), *scales)
+    backend = LocalBackend.in_memory(specs)
+    with backend.write() as writer:
+        for start in range(0, size, 5000):
+            rows = range(start, min(size, start + 5000))
+            made = draw.standard_normal((len(rows), COUNT, WIDTH)).astype(np.float32)
+            made /= np.linalg.norm(made, axis=-1, keepdims=True)
+            whole = made.mean(1)
+            arrays: dict[str, Any] = {AGGREGATE: whole / np.linalg.norm(whole, axis=-1, keepdims=True)}
+            if stored == "int8":
+                arrays[FIELDS], arrays[SCALES] = quantised(made)
+            else:
+                arrays[FIELDS] = made.astype(stored)
+            writer.put([Document(str(row), "x") for row in rows], arrays)
+    return backend
+
+
+def timed(backend: LocalBackend, stored: str, batch: int) -> dict[str, float]:
+    """The fastest of some rounds, milliseconds a query."""
+    config = FieldsConfig(fields=tuple("abcde"), stored=stored, dimension=WIDTH)
+    draw = np.random.default_rng(1)
+    queries = draw.standard_normal((batch, WIDTH)).astype(np.float32)
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    times: dict[str, list[float]] = {name: [] for name in WAYS}
+    with backend.read() as view:
+        for turn in range(ROUNDS + 1):
+            for name, options in WAYS.items():
+                if name == "best" and turn > 2:
+                    continue
+                began = time.perf_counter()
+                search(view, queries, 10, options, config)
+                if turn:
+                    times[name].append(1000 * (time.perf_counter() - began) / batch)
+    return {name: min(values) for name, values in times.items()}
+
+
+def latency_table(sizes: Sequence[int]) -> str:
+    """Milliseconds a query by number of documents, storage and queries at once."""
+    lines = [
+        f"Random unit vectors, {COUNT} fields of {WIDTH} numbers, k = 10; the fastest of {ROUNDS} rounds in turns.",
+        "",
+        "| documents | fields kept as | queries at once | "
+        + " | ".join(WAYS)
+        + " | two stages : aggregate |",
+        "|---|---|---|" + "---|" * (len(WAYS) + 1),
+    ]
+    for size in sizes:
+        for stored in ("int8", "float16") if size <= 100_000 else ("int8",):
+            with backend_of(size, stored) as backend:
+                for batch in (1, 64):
+                    found = timed(backend, stored, batch)
+                    cells = " | ".join(f"{found[name]:.2f} ms" for name in WAYS)
+                    ratio = found["two stages of 100, blended"] / found["aggregate"]
+                    lines.append(f"| {size:,} | {stored} | {batch} | {cells} | {ratio:.2f} |")
+    return "\n".join(lines)

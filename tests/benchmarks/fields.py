@@ -1,0 +1,150 @@
+"""Documents with fields: CHARM beside its rivals and without its parts, on judged data, and what searching costs.
+
+    python tests/benchmarks/fields.py DATA [DATA …] --seeds 0 1 2                 # with the training judgements
+    python tests/benchmarks/fields.py DATA --no-labels                            # from the documents alone
+    python tests/benchmarks/fields.py --latency 10000 100000                      # random vectors
+
+DATA are BEIR folders named ``medquad`` and ``chorus_icecat``. Every finished method and seed is a line of the
+``.jsonl`` beside ``--out``: a run that was broken off goes on. ``--methods`` chooses (names or patterns), ``--pool 0``
+ranks all documents. On one GPU everything takes about an hour: ``--steps 2000 --batch 256 --pool 0 --queries 0``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from charm.bench import MODES, Bench, bm25_rows, model_rows
+from charm.latency import latency_table
+from charm.methods import METHODS, fields_of
+from charm.report import tables
+
+from palmette import FieldsModel, RetrievalData
+
+MARK = "<!-- What follows is written by fields.py; what stands above is kept. -->"
+LATENCY = "latency"
+
+
+def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
+    """Whatever is missing of one data set."""
+    bench = Bench.load(folder, args.pool, args.queries, not args.no_labels, None)
+    training = "from the documents alone" if args.no_labels else "with its training judgements"
+    size = f"{args.steps} steps of {args.batch}, {args.tokens} tokens a document"
+    layers = "" if args.layers is None else f", the last {args.layers} layers"
+    pool = f"{args.pool} documents" if args.pool else "all documents"
+    title = f"{bench.name}, {training} ({size}{layers}), {pool} ranked, {args.split}"
+    done = {(r["method"], r["seed"]) for r in read(store) if r["title"] == title}
+
+    def keep(method: str, seed: int, rows: dict[str, Any], facts: dict[str, Any]) -> None:
+        line = {"title": title, "method": method, "seed": seed, "facts": facts}
+        line["rows"] = {mode: {"scores": m.scores, "by_query": m.by_query} for mode, m in rows.items()}
+        with store.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    if ("BM25", 0) not in done:
+        for method, measured in bm25_rows(bench, args.split).items():
+            keep(method, 0, {"words": measured}, {})
+    for name in args.methods:
+        method = METHODS[name]
+        options = {"steps": args.steps, "batch_size": args.batch, "document_tokens": args.tokens} | dict(
+            method.options
+        )
+        for seed in args.seeds if options["steps"] else args.seeds[:1]:
+            if (name, seed) in done:
+                continue
+            began = time.perf_counter()
+            model = FieldsModel.fit(
+                unlabelled(bench.data) if args.no_labels else bench.data,
+                encoder=args.encoder,
+                fields=fields_of(method, bench.fields),
+                device=args.device,
+                seed=seed,
+                precision=args.precision,
+                learning_rate=args.rate,
+                trained_layers=args.layers,
+                evaluate_every=args.steps,
+                progress=None,
+                **options,
+            )
+            trained = time.perf_counter() - began
+            rows, facts = model_rows(model, bench, args.split, method.modes)
+            keep(
+                name,
+                seed,
+                rows,
+                {**facts, "seconds to train": round(trained, 1), "dev": dict(model.record.metrics)},
+            )
+            print(f"  {bench.name}: {name}, seed {seed}: {time.perf_counter() - began:.0f} s", flush=True)
+            write(args.out, store)
+
+
+def unlabelled(data: RetrievalData) -> RetrievalData:
+    """Its documents alone."""
+    return replace(data, queries={}, qrels={"train": {}}, labelled=False)
+
+
+def read(store: Path) -> list[dict[str, Any]]:
+    """Finished results."""
+    return [json.loads(line) for line in store.read_text("utf-8").splitlines()] if store.exists() else []
+
+
+def write(out: Path, store: Path) -> None:
+    """The tables of all that is stored."""
+    results = read(store)
+    text = tables([r for r in results if r["title"] != LATENCY])
+    text += "".join(f"\n\n## Latency\n\n{r['text']}" for r in results if r["title"] == LATENCY)
+    kept = out.read_text("utf-8").partition(MARK)[0] if out.exists() else "# Documents with fields\n\n"
+    out.write_text(f"{kept}{MARK}\n\n{text.strip()}\n", encoding="utf-8")
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", nargs="*", help="BEIR folders")
+    parser.add_argument("--methods", nargs="+", default=["*"], help="names or patterns")
+    parser.add_argument("--no-labels", action="store_true", help="train on queries made from the documents")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--rate", type=float, default=5e-5)
+    parser.add_argument("--tokens", type=int, default=128, help="of a document")
+    parser.add_argument("--layers", type=int, help="how many of the last layers learn; all by default")
+    parser.add_argument("--pool", type=int, default=3000, help="documents ranked; 0 for all")
+    parser.add_argument("--queries", type=int, default=500, help="judged queries; 0 for all")
+    parser.add_argument("--split", default="test", choices=["test", "dev"])
+    parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
+    parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("--device", help="where to train and encode")
+    parser.add_argument("--latency", type=int, nargs="+", default=[], help="numbers of documents")
+    parser.add_argument(
+        "--out", type=Path, default=Path("fields.md"), help="the tables; results lie beside them"
+    )
+    args = parser.parse_args(argv)
+    args.methods = [name for name in METHODS if any(fnmatch(name, pattern) for pattern in args.methods)]
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure what is missing, then write what there is."""
+    args = arguments(argv)
+    store = args.out.with_suffix(".jsonl")
+    for folder in args.data:
+        measure(folder, args, store)
+    if args.latency:
+        line = {"title": LATENCY, "text": latency_table(args.latency)}
+        kept = [r for r in read(store) if r["title"] != LATENCY]
+        store.write_text("".join(json.dumps(r) + "\n" for r in [*kept, line]), encoding="utf-8")
+    write(args.out, store)
+    assert set(MODES)
+
+
+if __name__ == "__main__":
+    main()

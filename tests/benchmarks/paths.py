@@ -1,0 +1,302 @@
+"""The learned index beside exact search, FAISS IVF and HNSW: recall against documents visited, over several seeds.
+
+    python tests/benchmarks/paths.py DATA [DATA …] --out tests/benchmarks/results/paths.md
+
+DATA are BEIR folders with train, dev and test judgements. Whatever is chosen is chosen on dev; test is only looked at
+here. Every finished system and seed is a line of the ``.jsonl`` beside ``--out``: a run that was broken off goes on.
+``--list`` names the systems. Wall clock is measured by ``paths_speed.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from palmette import PathsModel, RetrievalData, load_data, load_encoder
+from palmette.cache import EncodingCache
+from palmette.methods.paths.capacity import crowding
+from palmette.methods.paths.curve import prefixes
+from palmette.metrics import Judgements, query_scores
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Measured = dict[str, Any]
+
+SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+SHOWN = (0.05, 0.1, 0.2, 0.4, 0.6, 1.0)
+KS = (10, 20, 50, 100)
+HEAD = "# Recall by documents visited\n\n"
+MARK = "<!-- What follows is written by paths.py; what stands above is kept. -->"
+
+PATHS: dict[str, dict[str, Any]] = {
+    "paths": {},
+    "paths, weights of the paper": {"semantic": 0.2, "indexing": 0.8, "intra_leaf": 0.2},
+    "paths, leaves as they come": {"capacity": 0.0},
+    "paths, balance term": {"capacity": 0.0, "balance": 0.3},
+    "paths, random start": {"start": "random", "capacity": 0.0},
+    "paths, no indexing loss": {"indexing": 0.0},
+    "paths, no semantic loss": {"semantic": 0.0},
+    "paths, no intra-leaf loss": {"intra_leaf": 0.0},
+    "paths, product in the leaf": {"intra_leaf_form": "product"},
+    "paths, negatives of its leaves": {"negatives": "leaves"},
+    "paths, nearest negatives": {"negatives": "nearest"},
+    "paths, two leaves a document": {"per_document": 2},
+    "paths, two heights": {"height": 2},
+    "paths, 40 leaves": {"branches": 40},
+    "paths, 72 leaves": {"branches": 72},
+    "paths, 256 leaves": {"branches": 256},
+    "paths, last layer": {"encoder_learns": "last"},
+    "paths, whole encoder": {"encoder_learns": "all"},
+}
+"""What is trained, by name: options of ``PathsModel.fit``."""
+
+
+class Bench:
+    """A data set, encoded once."""
+
+    def __init__(self, folder: str, encoder: str, split: str) -> None:
+        self.data: RetrievalData = load_data(folder)
+        self.encoder, self.cache, self.split = load_encoder(encoder), EncodingCache(), split
+        texts = self.data.query_texts
+        self.documents = self.cache.encode(
+            self.encoder, [d.content for d in self.data.corpus], kind="document"
+        )
+        self.rows, self.judgements = self.data.judgements(split)
+        self.asked = [texts[row] for row in self.rows]
+        self.queries = self.cache.encode(self.encoder, self.asked, kind="query")
+
+
+def curve(
+    queries: Floats, documents: Floats, order: Ints, leaves: Ints, count: int, truth: Judgements
+) -> Measured:
+    """Recall [share][k] and the share really visited, by vectors, lists of each query in order, lists of documents.
+
+    Args:
+        queries: [Q, m].
+        documents: [N, m].
+        order: [Q, L] every list, each query's first one first.
+        leaves: [N, l].
+        count: L.
+        truth: Judgements.
+    """
+    sizes = np.bincount(leaves.ravel(), minlength=count)
+    rank = np.argsort(order, axis=1)
+    scores = queries @ documents.T
+    places = np.min([rank[:, own] for own in leaves.T], axis=0)  # [Q, N]
+    out: Measured = {"crowding": round(crowding(torch.from_numpy(sizes)), 3), "lists": count}
+    for share in SHARES:
+        looked = prefixes(order, sizes, np.inf if share == 1 else share * len(documents))
+        inside = places < looked[:, None]
+        best = np.argsort(-np.where(inside, scores, -np.inf), axis=1, kind="stable")[:, : max(KS)]
+        found = np.where(np.take_along_axis(inside, best, 1), best, -1)
+        scored = query_scores(found, truth, ks=KS)
+        judged = truth.relevant > 0
+        row = {f"recall@{k}": round(float(scored[f"recall@{k}"][judged].mean()), 4) for k in KS}
+        row["ndcg@10"] = round(float(scored["ndcg@10"][judged].mean()), 4)
+        row["visited"] = round(float(inside.mean()), 4)
+        out[str(share)] = row
+        if share in (0.1, 0.4, 1.0):
+            out[f"by query {share}"] = [round(float(v), 3) for v in scored["recall@100"][judged]]
+    return out
+
+
+def ivf(queries: Floats, documents: Floats, lists: int, seed: int, truth: Judgements) -> Measured:
+    """FAISS's inverted file: its k-means, its assignment, its order of lists."""
+    width = documents.shape[1]
+    quantizer = faiss.IndexFlatIP(width)
+    index = faiss.IndexIVFFlat(quantizer, width, lists, faiss.METRIC_INNER_PRODUCT)
+    index.cp.seed, index.cp.niter = 1234 + seed, 25
+    index.train(documents)
+    leaves = quantizer.search(documents, 1)[1]
+    order = quantizer.search(queries, lists)[1]
+    return curve(queries, documents, order, leaves, lists, truth)
+
+
+def hnsw(queries: Floats, documents: Floats, truth: Judgements) -> Measured:
+    """FAISS's graph: documents it compares a query with are what it visits."""
+    index = faiss.IndexHNSWFlat(documents.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
+    index.hnsw.efConstruction = 200
+    index.add(documents)
+    out: Measured = {}
+    for ef in (100, 200, 400, 800):
+        index.hnsw.efSearch = ef
+        faiss.cvar.hnsw_stats.reset()
+        found = index.search(queries, max(KS))[1]
+        scored, judged = query_scores(found, truth, ks=KS), truth.relevant > 0
+        row = {f"recall@{k}": round(float(scored[f"recall@{k}"][judged].mean()), 4) for k in KS}
+        row["visited"] = round(faiss.cvar.hnsw_stats.ndis / len(queries) / len(documents), 4)
+        out[str(ef)] = row
+    return out
+
+
+def measure(bench: Bench, name: str, seed: int, steps: int | None) -> dict[str, Measured]:
+    """One system, or, for a trained one, itself and FAISS on the vectors that it has learned."""
+    kind, _, lists = name.partition(", ")
+    if kind == "IVF":
+        count = int(lists.split()[0])
+        return {name: ivf(bench.queries, bench.documents, count, seed, bench.judgements)}
+    if kind == "HNSW":
+        return {name: hnsw(bench.queries, bench.documents, bench.judgements)}
+    begun, extra = time.process_time(), {} if steps is None else {"steps": steps}
+    model = PathsModel.fit(
+        bench.data,
+        encoder=bench.encoder,
+        cache=bench.cache,
+        seed=seed,
+        progress=False,
+        **PATHS[name],
+        **extra,
+    )
+    seconds = time.process_time() - begun
+    learned = model.module.backbone is not None
+    arrays = model.encode_documents(bench.data.corpus) if learned else model.routed(bench.documents)
+    asked = model.encode_queries(bench.asked, None) if learned else model.encode_embeddings(bench.queries)
+    queries, documents, count = asked["vector"], np.asarray(arrays["vector"]), model.config.leaves
+    order = model.module.indexer.beam(torch.from_numpy(queries), count).leaves.numpy()
+    leaves = np.asarray(arrays["leaves"], np.int64)
+    measured = curve(queries, documents, order, leaves, count, bench.judgements)
+    measured |= {"seconds": round(seconds, 1), "loads": [dict(row) for row in model.facts.loads]}
+    found = {name: measured}
+    if name == "paths":
+        found["IVF, tuned vectors"] = ivf(queries, documents, count, seed, bench.judgements)
+        found["HNSW, tuned vectors"] = hnsw(queries, documents, bench.judgements)
+    return found
+
+
+def p_value(ours: Ints, theirs: Ints) -> float:
+    """Two-sided sign-flip test of paired per-query differences."""
+    gain, draw = np.asarray(ours) - np.asarray(theirs), np.random.default_rng(0)
+    flips = draw.choice([-1.0, 1.0], size=(20_000, len(gain)))
+    return float((np.abs(flips @ gain) >= abs(gain.sum()) - 1e-9).mean())
+
+
+def table(results: Sequence[Measured]) -> str:
+    """Everything stored, data set by data set."""
+    parts = []
+    for data in dict.fromkeys(r["data"] for r in results):
+        own = [r for r in results if r["data"] == data]
+        parts.append(f"## {data}\n\n{_curves(own)}\n\n{_graphs(own)}\n\n{_tests(own)}")
+    return "\n\n".join(parts)
+
+
+def _grouped(results: Sequence[Measured]) -> dict[str, list[Measured]]:
+    return {
+        name: [r["measured"] for r in results if r["system"] == name]
+        for name in dict.fromkeys(r["system"] for r in results)
+    }
+
+
+def _mean(runs: Sequence[Measured], value: Callable[[Measured], float], places: int = 3) -> str:
+    values = [value(run) for run in runs]
+    spread = f" ± {np.std(values):.{places}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{places}f}{spread}"
+
+
+def _curves(results: Sequence[Measured]) -> str:
+    heads = [f"R@100 at {share:.0%} (really visited)" for share in SHOWN]
+    lines = ["| system | seeds | " + " | ".join(heads) + " | R@10, all | nDCG@10, all | crowding | s |"]
+    lines.append("|---|---:|" + "---:|" * (len(SHOWN) + 4))
+    for name, runs in _grouped(results).items():
+        if "1.0" not in runs[0]:
+            continue
+        cells = [
+            f"{_mean(runs, lambda r, s=s: r[str(s)]['recall@100'])} ({np.mean([r[str(s)]['visited'] for r in runs]):.3f})"
+            for s in SHOWN
+        ]
+        cells += [_mean(runs, lambda r, m=m: r["1.0"][m]) for m in ("recall@10", "ndcg@10")]
+        cells += [_mean(runs, lambda r: r["crowding"], 2)]
+        cells += [f"{np.mean([r['seconds'] for r in runs]):.0f}" if "seconds" in runs[0] else ""]
+        lines.append(f"| {name} | {len(runs)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _graphs(results: Sequence[Measured]) -> str:
+    lines = ["| HNSW | efSearch | R@10 | R@100 | compared |", "|---|---:|---:|---:|---:|"]
+    for name, runs in _grouped(results).items():
+        for ef in runs[0] if name.startswith("HNSW") else ():
+            cells = [
+                _mean(runs, lambda r, m=m, ef=ef: r[ef][m]) for m in ("recall@10", "recall@100", "visited")
+            ]
+            lines.append(f"| {name} | {ef} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _tests(results: Sequence[Measured]) -> str:
+    """Paths, averaged over seeds, against IVF and exact search, question by question."""
+    groups = _grouped(results)
+    lists = next((name for name in groups if name.startswith("IVF, ") and name != "IVF, tuned vectors"), None)
+    if "paths" not in groups or lists is None:
+        return ""
+
+    def mean(name: str, share: float) -> Any:
+        return np.mean([run[f"by query {share}"] for run in groups[name]], axis=0)
+
+    exact, lines = mean(lists, 1.0), []
+    for what, share, other in (
+        (f"{lists} at 10 %", 0.1, mean(lists, 0.1)),
+        ("exact search, at 40 % visited", 0.4, exact),
+        ("exact search, at 100 % visited", 1.0, exact),
+    ):
+        ours = mean("paths", share)
+        lines.append(
+            f"- against {what}: {100 * (ours - other).mean():+.1f} points, p = {p_value(ours, other):.4f}"
+        )
+    return "R@100 of `paths`, by question (sign-flip test):\n\n" + "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure what is missing, then write what there is."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", nargs="*", help="BEIR folders")
+    parser.add_argument("--systems", nargs="+", default=["IVF*", "HNSW", "paths"], help="names or patterns")
+    parser.add_argument("--lists", type=int, nargs="+", default=[40, 144], help="of IVF")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--steps", type=int, help="other than the default")
+    parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
+    parser.add_argument("--split", default="test", choices=["test", "dev"])
+    parser.add_argument("--out", type=Path, default=Path("paths.md"), help="the table; results lie beside it")
+    parser.add_argument("--list", action="store_true", help="name the systems")
+    args = parser.parse_args(argv)
+    every = [f"IVF, {lists} lists" for lists in args.lists] + ["HNSW", *PATHS]
+    if args.list:
+        print("\n".join(every))
+        return
+    store = args.out.with_suffix(".jsonl")
+    lines = store.read_text("utf-8").splitlines() if store.exists() else []
+    results = [json.loads(line) for line in lines]
+    for folder in args.data:
+        bench: Bench | None = None
+        for name in (one for one in every if any(fnmatch(one, pattern) for pattern in args.systems)):
+            for seed in args.seeds if name != "HNSW" else args.seeds[:1]:
+                key = {"data": Path(folder).name, "split": args.split, "seed": seed, "steps": args.steps}
+                if any(r["system"] == name and all(r[k] == v for k, v in key.items()) for r in results):
+                    continue
+                bench = bench or Bench(folder, args.encoder, args.split)
+                for system, measured in measure(bench, name, seed, args.steps).items():
+                    results.append({"system": system, **key, "measured": measured})
+                    with store.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(results[-1], separators=(",", ":")) + "\n")
+                print(f"{key['data']}: {name}, seed {seed}", flush=True)
+    order = {name: place for place, name in enumerate([*every, "IVF, tuned vectors", "HNSW, tuned vectors"])}
+    results = sorted(
+        (r for r in results if r["split"] == args.split), key=lambda r: order.get(r["system"], 99)
+    )
+    print(text := table(results))
+    kept = args.out.read_text("utf-8").partition(MARK)[0] if args.out.exists() else HEAD
+    args.out.write_text(f"{kept}{MARK}\n\n{text}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

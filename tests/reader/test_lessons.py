@@ -1,0 +1,97 @@
+"""What a reader is trained and examined on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from palmette import FakeEncoder, load_encoder
+from palmette.cache import EncodingCache
+from palmette.errors import InputError
+from palmette.reader import Asked, ReaderConfig, ReadingData, load_reading
+from palmette.reader.lessons import Lessons
+from palmette.reader.spans import SpanReading
+from support import readers
+
+CONFIG = ReaderConfig(
+    max_length=24, overlap=4, max_answer=4, max_question=10, passages=3, absent=0.0, dropout=0.0
+)
+
+
+@pytest.fixture(scope="module")
+def data() -> ReadingData:
+    """Long passages, and a question without an answer; the first and the last passage hold the same answer."""
+    filler = "the dog sings at night and the cat lives in the house . " * 3
+    records = [
+        {
+            "question": f"where does the cat {number} live?",
+            "context": f"{filler}the cat {number} lives in house {number % 9}. {filler}",
+            "answers": [f"house {number % 9}"] if number != 4 else [],
+        }
+        for number in range(10)
+    ]
+    return load_reading(records)
+
+
+def lessons(data: ReadingData, folder: Path, config: ReaderConfig = CONFIG) -> Lessons:
+    return Lessons.of(data, config, FakeEncoder(32), EncodingCache(folder), seed=0, progress=False)
+
+
+def test_other_passages_neither_belong_nor_hold_an_answer(data: ReadingData, tmp_path: Path) -> None:
+    made = lessons(data, tmp_path)
+    assert len(made.others) == len(made.train)
+    for asked, others in zip(made.train, made.others, strict=True):
+        assert others
+        assert not set(others) & set(asked.passages)
+        for text in made.texts(others):
+            assert not any(answer in text for answer in asked.answers or ())
+
+
+def test_exams_withhold_passages_only_where_every_question_has_an_answer(
+    data: ReadingData, tmp_path: Path
+) -> None:
+    asked = [one for split in data.splits.values() for one in split]
+    answerable = [one for one in asked if one.answers] * 10
+    whole = lessons(ReadingData("a", data.passages, {"train": asked, "dev": answerable}), tmp_path)
+    assert {exam.answered for exam in whole.dev} == {True, False}
+    for exam in whole.dev:
+        assert exam.answered == (exam.asked.passages[0] in exam.rows)
+    mixed = lessons(ReadingData("b", data.passages, {"train": asked, "dev": asked}), tmp_path)
+    assert all(exam.asked.passages[0] in exam.rows for exam in mixed.dev)
+    assert [exam.answered for exam in mixed.dev] == [exam.asked.answered for exam in mixed.dev]
+
+
+@pytest.mark.parametrize("absent", [0.0, 0.9])
+def test_a_lesson_is_one_right_window_and_wrong_ones(
+    data: ReadingData, tmp_path: Path, absent: float
+) -> None:
+    encoder = load_encoder(readers.tiny_encoder(tmp_path / "model"), dtype="float32", device="cpu")
+    config = CONFIG.replace(absent=absent)
+    task = SpanReading(config, encoder).task(lessons(data, tmp_path / "cache", config), progress=False)
+    draw = np.random.default_rng(0)
+    withheld = 0
+    for row, asked in enumerate(task.lessons.train):
+        for _ in range(8):
+            lesson = task._lesson(row, draw)
+            assert len(lesson) == CONFIG.passages
+            right = [spans for _, spans in lesson if spans]
+            assert len(right) <= (1 if asked.answers else 0)
+            withheld += bool(asked.answers) and not right
+            assert len({id(window) for window, _ in lesson}) == CONFIG.passages
+    assert bool(withheld) == (absent > 0)
+
+
+def test_answers_that_never_fit_are_named(tmp_path: Path) -> None:
+    encoder = load_encoder(readers.tiny_encoder(tmp_path / "model"), dtype="float32", device="cpu")
+    long = "the dog sings at night and the cat lives"
+    data = ReadingData(
+        "long", load_reading([{"question": "q?", "context": long, "answers": []}] * 2).passages, {}
+    )
+    asked = Asked("what?", (long,), (0,))
+    made = Lessons(data, [asked, asked], [[], []], [])
+    task = SpanReading(CONFIG, encoder).task(made, progress=False)
+    with pytest.raises(InputError, match="max_answer"):
+        task.loss(task.module, np.array([0, 1]), torch.Generator(), 0.0)
