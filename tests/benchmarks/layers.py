@@ -272,9 +272,9 @@ def tables(args: argparse.Namespace) -> None:
         for system in systems[:5]:
             key, short = (name, system, 120), (name, system, 12)
             if "occurrence" in grouped[key][0]:
-                shares = [100 * mean(key, "critical"), 100 * mean(key, "coverage")]
-                counts = f"{mean(key, 'held'):.2f} | {mean(key, 'occurrence'):.2f} | {shares[0]:.1f} % | {shares[1]:.1f} %"
-                print(f"| {name} | {system} | {counts} | {mean(short, 'ndcg'):.4f} |")
+                counts = f"{mean(key, 'held'):.2f} | {mean(key, 'occurrence'):.2f}"
+                shares = f"{100 * mean(key, 'critical'):.1f} % | {100 * mean(key, 'coverage'):.1f} %"
+                print(f"| {name} | {system} | {counts} | {shares} | {mean(short, 'ndcg'):.4f} |")
     print("\n### Support: documents with an answer that each layer adds, 120 in all\n")
     for name in INDEXES:
         rows = [row["support"] for row in grouped[name, "all layers", 120]]

@@ -162,7 +162,7 @@ def measure(bench: Bench, name: str, seed: int, steps: int | None) -> dict[str, 
     arrays = model.encode_documents(bench.data.corpus) if learned else model.routed(bench.documents)
     asked = model.encode_queries(bench.asked, None) if learned else model.encode_embeddings(bench.queries)
     queries, documents, count = asked["vector"], np.asarray(arrays["vector"]), model.config.leaves
-    order = model.module.indexer.beam(torch.from_numpy(queries), count).leaves.numpy()
+    order = model.router.beam(queries, count).leaves
     leaves = np.asarray(arrays["leaves"], np.int64)
     measured = curve(queries, documents, order, leaves, count, bench.judgements)
     measured |= {"seconds": round(seconds, 1), "loads": [dict(row) for row in model.facts.loads]}
@@ -209,10 +209,10 @@ def _curves(results: Sequence[Measured]) -> str:
     for name, runs in _grouped(results).items():
         if "1.0" not in runs[0]:
             continue
-        cells = [
-            f"{_mean(runs, lambda r, s=s: r[str(s)]['recall@100'])} ({np.mean([r[str(s)]['visited'] for r in runs]):.3f})"
-            for s in SHOWN
-        ]
+        cells = []
+        for share in map(str, SHOWN):
+            found = _mean(runs, lambda r, s=share: r[s]["recall@100"])
+            cells.append(f"{found} ({np.mean([run[share]['visited'] for run in runs]):.3f})")
         cells += [_mean(runs, lambda r, m=m: r["1.0"][m]) for m in ("recall@10", "ndcg@10")]
         cells += [_mean(runs, lambda r: r["crowding"], 2)]
         cells += [f"{np.mean([r['seconds'] for r in runs]):.0f}" if "seconds" in runs[0] else ""]

@@ -317,6 +317,9 @@ def test_as_a_module_and_into_a_closed_pipe(place: Path) -> None:
     )
     assert done.stdout.strip() == "["
     assert "Traceback" not in done.stderr
+    tour = f"{sys.executable} -m palmette | true"
+    done = subprocess.run(tour, shell=True, env=env, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
 
 
 def test_a_reader_is_trained_and_answers(

@@ -8,7 +8,7 @@ from palmette.lexical.calibration import best_weights, calibrated, scale_of
 from palmette.lexical.explanation import mixed
 from palmette.lexical.mix import Mix, check_lexical, options_key
 from palmette.methods.tree.config import TreeSearch
-from palmette.metrics import Judgements
+from palmette.metrics import Judgements, query_scores
 from palmette.types import Explanation, Part
 
 
@@ -47,6 +47,32 @@ def test_the_weight_goes_to_whoever_is_right() -> None:
     assert calibrated(right, noise, judged).weight <= 0.3, "words that mislead"
     both = calibrated(right, right, judged)
     assert both.weight == 0.5, "where nothing is to be gained it stays in the middle"
+
+
+@pytest.mark.parametrize("lure", [0.0, 0.4, 0.8])
+def test_words_that_mislead_cost_next_to_nothing(lure: float) -> None:
+    """They point to a wrong document (or to none): learned from some queries, measured on others."""
+    draw, count, documents = np.random.default_rng(1), 600, 50
+    rows, right = np.arange(count), draw.integers(0, documents, count)
+    method, words = draw.random((2, count, documents)).astype(np.float32)
+    method[rows, right] += draw.random(count)
+    words[rows, (right + 7) % documents] += lure
+    words /= words.max()
+
+    def judged(part: slice) -> Judgements:
+        size = len(right[part])
+        return Judgements.of(size, documents, np.arange(size), right[part], np.ones(size))
+
+    def quality(mix: Mix, part: slice) -> float:
+        best = np.argsort(-mix.score(method[part], words[part]), axis=1)[:, :10]
+        return float(query_scores(best, judged(part), ks=(10,))["ndcg@10"].mean())
+
+    seen, new = slice(0, 300), slice(300, None)
+    learned = calibrated(method[seen], words[seen], judged(seen))
+    assert quality(learned, new) >= quality(learned.replace(weight=0.0), new) - 0.005
+    assert quality(learned.replace(weight=0.5), new) < quality(learned, new), (
+        "the balance would have cost more"
+    )
 
 
 def test_few_queries_or_none_leave_the_balance() -> None:

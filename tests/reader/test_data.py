@@ -67,6 +67,7 @@ def test_records_with_contexts_and_splits(tmp_path: Path) -> None:
     ("changed", "message"),
     [
         ({"question": " "}, "question"),
+        ({"context": 7}, "int"),
         ({"answers": "Rome"}, "must be a list"),
         ({"answers": ["Paris"]}, "'Paris' is not in its context"),
         ({"answers": [{"text": "Rome", "start": 3}]}, "should start at character 3"),
@@ -80,6 +81,13 @@ def test_a_malformed_record_is_named(tmp_path: Path, changed: dict, message: str
     with pytest.raises(InputError, match=message) as caught:
         load_reading(path)
     assert "asked.jsonl:2" in str(caught.value)
+
+
+def test_what_is_no_data_is_named() -> None:
+    with pytest.raises(InputError, match="int 7"):
+        load_reading(7)
+    with pytest.raises(InputError, match="'context' is missing"):
+        load_reading([{"question": "q", "context": "c", "answers": []}, {"question": "q", "answers": []}])
 
 
 def test_a_beir_folder_whose_queries_have_answers(tmp_path: Path) -> None:
@@ -100,17 +108,22 @@ def test_a_beir_folder_whose_queries_have_answers(tmp_path: Path) -> None:
 
 
 def test_what_was_made_of_documents_is_asked_about_the_rest() -> None:
-    texts = [
-        f"Number {n} is here. It has a second sentence of {n} words. And one more, number {n}."
-        for n in range(9)
-    ]
-    data: RetrievalData = load_data(texts, cut=1.0)
+    texts = [" ".join(f"{' '.join(f'word{n}{s}{w}' for w in 'abcdefg')}." for s in "xyz") for n in range(9)]
+    data: RetrievalData = load_data(texts, cut=1.0, dev_fraction=0)
     read: ReadingData = load_reading(data)
     assert not read.labelled
     assert len(read.passages) == len(data.corpus) + len(data.remainders)
     cut = [one for one in read.split("train") if one.passages[0] >= len(data.corpus)]
     assert cut
-    assert all(one.question not in read.passages[one.passages[0]].text for one in cut)
+    assert read.split("dev")
+    whole = [one for split in read.splits.values() for one in split]
+    for one in whole:
+        same = {row for row, passage in enumerate(read.passages) if one.question in passage.text}
+        assert same <= {*one.passages, *one.related}  # what has its very words is not taken for wrong
+        if one.passages[0] >= len(data.corpus):
+            assert one.passages[0] not in same
+    sides = [{min((*one.passages, *one.related)) for one in read.split(name)} for name in ("train", "dev")]
+    assert not sides[0] & sides[1]
 
 
 def test_held_out_questions_share_no_passage_with_training() -> None:

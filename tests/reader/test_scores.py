@@ -47,8 +47,9 @@ def test_the_loss_is_the_probability_of_the_right_spans_or_of_no_answer() -> Non
     assert float(loss) == pytest.approx(-(math.log(first) + math.log(second)) / 2, rel=1e-5)
 
 
-def test_the_threshold_gives_the_best_mean_credit() -> None:
-    there, said, silent = [0.9, 0.8, 0.3, 0.2], [1.0, 0.5, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]
-    assert best_threshold(there, said, silent) == pytest.approx((0.55, 0.875))
-    assert best_threshold([0.4, 0.6], [1.0, 1.0], [0.0, 0.0])[0] == pytest.approx(0.2)  # all are answered
-    assert best_threshold([0.4, 0.6], [0.0, 0.0], [1.0, 1.0])[0] == pytest.approx(0.8)  # none is
+def test_the_threshold_balances_precision_and_recall() -> None:
+    there, worth = [0.9, 0.3, 0.8, 0.2], [1.0, 0.0, 0.5, 0.0]
+    assert best_threshold(there, worth, 2) == pytest.approx(0.55)  # 2 · 1.5 / (2 + 2) is the most
+    assert best_threshold([0.4, 0.6], [1.0, 1.0], 2) == pytest.approx(0.2)  # all are answered
+    assert best_threshold([0.4, 0.6], [0.0, 0.0], 0) == pytest.approx(0.8)  # none is
+    assert best_threshold([], [], 0) == pytest.approx(0.5)

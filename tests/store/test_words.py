@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,6 +65,26 @@ def test_scores_do_not_depend_on_filters_and_parts_add_up() -> None:
             assert shared.scores.tolist() == narrow.scores[0].tolist()
             inner = few.within(narrow.keys[0][narrow.keys[0] < 5])
             assert set(inner.matching(["owl"], 99).keys[0].tolist()) == set(inner.keys().tolist())
+
+
+@pytest.mark.parametrize("filter", [None, {"n": {"$lt": 9}}, {"n": 3}])
+def test_the_best_are_those_of_all_documents(filter: Any) -> None:
+    """Ties included: texts are short and repeat themselves; five segments, some documents deleted."""
+    with LocalBackend.in_memory(SPECS) as backend:
+        for start in (0, 60, 63, 64, 90):
+            put(backend, *(doc(d.key, d.text, n=n % 10) for n, d in enumerate(some(50, start))))
+        delete(backend, *(f"d{n}" for n in range(0, 140, 6)))
+        with backend.read(filter) as view:
+            keys = view.keys()
+            for query in QUERIES:
+                scores = view.shared(query, keys.tolist()).scores
+                ranked = np.lexsort((keys, -scores))
+                ranked = ranked[scores[ranked] > 0]
+                for k, floor in ((1, 0.0), (7, 0.0), (1000, 0.0), (1000, 0.4), (3, 0.4), (5, 1.5)):
+                    found, expected = view.matching([query], k, floor), ranked[scores[ranked] >= floor][:k]
+                    held = found.keys[0] >= 0
+                    assert found.keys[0][held].tolist() == keys[expected].tolist()
+                    assert found.scores[0][held].tolist() == scores[expected].tolist()
 
 
 def test_a_view_keeps_its_words_while_others_write() -> None:

@@ -17,15 +17,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     from palmette.errors import PalmetteError
 
     given = list(sys.argv[1:] if argv is None else argv)
-    if not given:
-        print(tour())
-        return 0
-    parser = build_parser(given)
-    args = parse(parser, given)
+    debug = False
     try:
+        if not given:
+            print(tour(), flush=True)
+            return 0
+        args = parse(build_parser(given), given)
+        debug = args.debug
         return int(args.handler(args) or 0)
     except PalmetteError as error:
-        if args.debug:
+        if debug:
             raise
         print(_paragraph(f"palmette: {error}"), file=sys.stderr)
         return 1

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from palmette.data.jsonl import existing, is_jsonl, located, read_jsonl
+from palmette.data.pieces import pieces
 from palmette.data.tables import is_table, read_table
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
 from palmette.types import Document
@@ -126,8 +127,14 @@ def _text_files(folder: Path) -> Iterator[Document]:
         name = path.relative_to(folder).as_posix()
         if any(part.startswith(".") for part in name.split("/")):
             continue
-        if (text := _read_text(path)).strip():
-            yield Document(name, text, {"source": name})
+        yield from _of_file(name, _read_text(path))
+
+
+def _of_file(name: str, text: str) -> Iterator[Document]:
+    """A short file is one document; a long one several, ``name#1``, ``name#2``, …; an empty one none."""
+    parts = [part for part in pieces(text) if part.strip()]
+    for number, part in enumerate(parts, 1):
+        yield Document(name if len(parts) == 1 else f"{name}#{number}", part, {"source": name})
 
 
 def _from_path(given: str | Path, titles: bool) -> Iterator[Document]:
@@ -149,7 +156,7 @@ def _from_path(given: str | Path, titles: bool) -> Iterator[Document]:
                 document = _from_row(row)
             yield document
     elif path.suffix.lower() in TEXT_SUFFIXES:
-        yield Document(path.name, _read_text(path), {"source": path.name})
+        yield from _of_file(path.name, _read_text(path))
     else:
         raise InputError(
             f"cannot read {str(path)!r}: expected a folder, .jsonl, .csv or .tsv (perhaps .gz), "
@@ -161,7 +168,8 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
     """Documents to index, one by one.
 
     Args:
-        data: A BEIR folder, a folder of Markdown or text files, one such file, a JSONL file of documents
+        data: A BEIR folder, a folder of Markdown or text files (long ones are cut at their headings, see
+            :mod:`palmette.data.pieces`), one such file, a JSONL file of documents
             (``id`` or ``_id``, ``text``, ``title``, ``metadata``, ``fields``; plain or .gz), a CSV or TSV file
             with such columns (others become metadata, or fields where none of these is there), or an iterable
             of documents of any kind that :func:`to_document` knows. A str is a path.

@@ -29,7 +29,7 @@ FilterLike = Mapping[str, Any] | Filter | None
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked, ready to be searched for: its ``texts``, where those are given, and a ``mix`` where words count."""
+    """What is asked, ready to be searched for: its ``texts`` where there are any, a ``mix`` where words count."""
 
     model: Model
     queries: Queries

@@ -3,6 +3,7 @@
 tokens.py       text → words
 postings.py     which words stand in which documents; kernels.py, the loops over them
 bm25.py         how much of a query a document answers
+skipping.py     the best documents without all postings; given.py, of a few documents without an index
 mix.py          that beside a method's score; calibration.py, how much it counts; explanation.py, in words
 """
 

@@ -34,12 +34,14 @@ class Asked:
             answer.
         passages: Rows of the passages that it was asked about.
         starts: Where known, the characters at which an answer starts: (answer, passage) → start.
+        related: Rows that are neither right nor wrong: of a document whose own words the question is made of.
     """
 
     question: str
     answers: tuple[str, ...] | None = None
     passages: tuple[int, ...] = ()
     starts: Mapping[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    related: tuple[int, ...] = ()
 
     @property
     def answered(self) -> bool:
@@ -95,12 +97,13 @@ class ReadingData:
         train = self.splits.get("train", ())
         if "dev" in self.splits or not train:
             return self
-        rows = sorted({row for asked in train for row in asked.passages[:1]})
+        of = [min((*asked.passages, *asked.related), default=-1) for asked in train]
+        rows = sorted(set(of))
         draw = np.random.default_rng(seed).permutation(len(rows))
         held = {rows[at] for at in draw[: max(1, round(fraction * len(rows)))]} if len(rows) > 1 else set()
         sides: dict[str, list[Asked]] = {"train": [], "dev": []}
-        for asked in train:
-            sides["dev" if held.intersection(asked.passages[:1]) else "train"].append(asked)
+        for asked, row in zip(train, of, strict=True):
+            sides["dev" if row in held else "train"].append(asked)
         return replace(self, splits={**self.splits, **sides})
 
 
@@ -120,6 +123,7 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
         seed: Of the held-out share and of what is made from documents.
         titles: Put titles that files give apart from the text before it.
     """
+    made: dict[str, Any] = {"seed": seed, "cut": CUT, "dev_fraction": 0.0}
     if isinstance(data, ReadingData):
         return data.with_dev(seed=seed)
     if isinstance(data, str | Path):
@@ -132,11 +136,11 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
             first = next(records, None)
             if first is not None and _is_reading(first[1]):
                 return from_records(chain([first], records), name).with_dev(seed=seed)
-        loaded = load_data(data, seed=seed, cut=CUT, titles=titles)
+        loaded = load_data(data, titles=titles, **made)
         answers = _answers_of(path) if path.is_dir() else {}
         return from_retrieval(loaded, answers).with_dev(seed=seed)
-    if isinstance(data, RetrievalData):
-        return from_retrieval(data, {}).with_dev(seed=seed)
+    if isinstance(data, RetrievalData) or not isinstance(data, Iterable):
+        return from_retrieval(load_data(data, **made), {}).with_dev(seed=seed)
     values = iter(data)
     first_value = next(values, None)
     rest = chain([] if first_value is None else [first_value], values)
@@ -144,7 +148,7 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
         return from_records(((f"question {n}", value) for n, value in enumerate(rest)), "questions").with_dev(
             seed=seed
         )
-    return from_retrieval(load_data(rest, seed=seed, cut=CUT), {}).with_dev(seed=seed)
+    return from_retrieval(load_data(rest, **made), {}).with_dev(seed=seed)
 
 
 def _is_reading(record: object) -> bool:
@@ -162,6 +166,8 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
                 raise InputError(f"'question' must be a str that is not empty, got {question!r:.80}")
             if not isinstance(answers, list | tuple):
                 raise InputError(f"'answers' must be a list, [] where there is none; got {answers!r:.80}")
+            if "context" not in record:
+                raise InputError(f"'context' is missing; got the keys {sorted(record)}")
             passage = to_document(record["context"])
             row = rows.setdefault(corpus.add(passage), len(rows))
             asked = _asked(question, answers, row, passage.content)
@@ -235,18 +241,24 @@ def _answers_of(folder: Path) -> dict[str, tuple[str, ...]]:
 def from_retrieval(data: RetrievalData, answers: Mapping[str, tuple[str, ...]]) -> ReadingData:
     """From judged queries, and the answers of those that have any.
 
-    A query that was made of its document's words is asked about what remains of it.
+    A query that was cut out of its document is asked about what remains of it.
     """
-    rest = {query: len(data.corpus) + row for row, query in enumerate(data.remainders)}
     remains = [Document(f"{query} (rest)", text) for query, text in data.remainders.items()]
-    splits: dict[str, list[Asked]] = {}
-    for split, judged in data.qrels.items():
-        splits[split] = [
-            Asked(
-                data.queries[query],
-                answers.get(query),
-                tuple(rest.get(query, data.rows[id]) for id, grade in grades.items() if grade > 0),
-            )
-            for query, grades in judged.items()
-        ]
+    rest = {query: len(data.corpus) + row for row, query in enumerate(data.remainders)}
+    judged = {query: grades for split in data.qrels.values() for query, grades in split.items()}
+    cut: dict[str, list[int]] = {}  # document → what remains of it without one of its queries
+    for query, row in rest.items():
+        for id in judged[query]:
+            cut.setdefault(id, [data.rows[id]]).append(row)
+
+    def asked(query: str, grades: Mapping[str, int]) -> Asked:
+        right = [id for id, grade in grades.items() if grade > 0]
+        rows = (rest[query],) if query in rest else tuple(data.rows[id] for id in right)
+        related = tuple(row for id in right for row in cut.get(id, ()) if row not in rows)
+        return Asked(data.queries[query], answers.get(query), rows, related=related)
+
+    splits = {
+        split: [asked(query, grades) for query, grades in qrels.items()]
+        for split, qrels in data.qrels.items()
+    }
     return ReadingData(data.name, [*data.corpus, *remains], splits, data.labelled)

@@ -31,46 +31,44 @@ def accuracy_of(answer: Answer, exam: Exam) -> dict[str, float]:
     return {"accuracy": float(right)}
 
 
-def best_threshold(
-    there: Sequence[float], said: Sequence[float], silent: Sequence[float]
-) -> tuple[float, float]:
-    """The threshold that gives the highest mean credit, and that mean.
+def best_threshold(there: Sequence[float], worth: Sequence[float], answerable: int) -> float:
+    """The threshold at which precision and recall of right answers balance best.
+
+    Counting right answers alone would keep silent wherever one in two is wrong, which helps nobody who asks.
 
     Args:
         there: Of each question, the probability that there is an answer.
-        said: The credit if the best answer is given.
-        silent: The credit if none is.
+        worth: What its best answer is worth, 0 … 1.
+        answerable: How many of the questions have an answer.
     """
     order = np.argsort(-np.asarray(there), kind="stable")
-    gain = np.asarray(said, np.float64)[order] - np.asarray(silent, np.float64)[order]
-    means = np.concatenate([[0.0], np.cumsum(gain)]) + float(
-        np.sum(silent)
-    )  # answering the n surest questions
-    best = int(np.argmax(means))
-    ordered = np.asarray(there, np.float64)[order]
-    bounds = np.concatenate([[1.0], ordered, [0.0]])
-    return float((bounds[best] + bounds[best + 1]) / 2), float(means[best] / max(1, len(order)))
+    right = np.concatenate([[0.0], np.cumsum(np.asarray(worth, np.float64)[order])])  # of the n surest
+    balance = 2 * right / np.maximum(1, np.arange(len(right)) + answerable)
+    best = int(np.argmax(balance))
+    bounds = np.concatenate([[1.0], np.asarray(there, np.float64)[order], [0.0]])
+    return float((bounds[best] + bounds[best + 1]) / 2)
 
 
 def examine(lessons: Lessons, found: Sequence[Candidates], credit: Credit) -> dict[str, float]:
-    """The mean credit over all held-out questions, the threshold that gives it, and the means of those with an answer.
+    """The best threshold, the mean credit of all held-out questions with it, and of those with an answer without it.
 
     Where no passage has an answer, giving none is right, and all else is wrong.
     """
     if not lessons.dev:
         return {}
-    there, said, worth = [], [], []
+    there, worth, each = [], [], []
     for exam, candidates in zip(lessons.dev, found, strict=True):
         passages = [lessons.data.passages[row] for row in exam.rows]
-        answer = answer_of(exam.asked.question, candidates, passages, 0.0)
+        values = credit(answer_of(exam.asked.question, candidates, passages, 0.0), exam)
+        name = next(iter(values))
         there.append(1 - candidates.none)
-        value = credit(answer, exam)
-        said.append(next(iter(value.values())) if exam.answered else float(not answer))
+        worth.append(values[name] if exam.answered else 0.0)
         if exam.answered:
-            worth.append(value)
-        first = next(iter(value))
-    threshold, reached = best_threshold(there, said, [float(not exam.answered) for exam in lessons.dev])
-    means = {
-        f"{name} answered": float(np.mean([value[name] for value in worth])) for name in (worth or [{}])[0]
-    }
-    return {first: reached, "threshold": threshold, **means}
+            each.append(values)
+    threshold = best_threshold(there, worth, len(each))
+    credits = [
+        value if probability >= threshold else float(not exam.answered)
+        for exam, probability, value in zip(lessons.dev, there, worth, strict=True)
+    ]
+    means = {f"{key} answered": float(np.mean([values[key] for values in each])) for key in (each or [{}])[0]}
+    return {name: float(np.mean(credits)), "threshold": threshold, **means}

@@ -95,7 +95,9 @@ def others(
         wrong = (
             row
             for row in ranked
-            if row not in asked.passages and not holds_answer(contents[row], asked.answers or ())
+            if row not in asked.passages
+            and row not in asked.related
+            and not holds_answer(contents[row], asked.answers or ())
         )
         found.append([row for row, _ in zip(wrong, range(count), strict=False)])
     return found

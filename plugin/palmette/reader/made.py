@@ -46,10 +46,9 @@ def make_questions(documents: Sequence[Document], seed: int = 0) -> list[Asked]:
 
 def with_gaps(data: ReadingData, seed: int = 0) -> ReadingData:
     """The same data where answers are known, else its passages with self-made questions."""
-    train = data.split("train")
-    known = [asked for asked in train if asked.answers is not None]
-    if known:
-        return replace(data, splits={**data.splits, "train": known})
+    known = {name: [one for one in asked if one.answers is not None] for name, asked in data.splits.items()}
+    if known.get("train"):
+        return replace(data, splits={name: asked for name, asked in known.items() if asked})
     made = make_questions(data.passages, seed)
     if not made:
         raise InputError(

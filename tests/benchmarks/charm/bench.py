@@ -41,11 +41,8 @@ class Bench:
     queries: int
 
     @classmethod
-    def load(cls, folder: str, pool: int, queries: int, labelled: bool, fold: int | None) -> Self:
-        """Read a BEIR folder; of ``fold`` the training queries are those of the others (cross validation).
-
-        Without labels only the documents remain to train on; what is ranked stays judged.
-        """
+    def load(cls, folder: str, pool: int, queries: int) -> Self:
+        """Read a BEIR folder."""
         name = Path(folder).name
         return cls(name, load_data(folder, titles=False), FIELDS[name], pool, queries)
 

@@ -39,7 +39,7 @@ def visited(index: Index, query: str, beam: int) -> set[str]:
     """The documents of a query's likeliest leaves."""
     model = index.model
     asked = model.encode_queries([query], PathsSearch())["vector"]
-    chosen = set(model.module.indexer.beam(model._tensor(asked), beam).leaves[0].tolist())
+    chosen = set(model.router.beam(asked, beam).leaves[0].tolist())
     return {id for id, leaves in leaves_of(index).items() if chosen & set(leaves)}
 
 

@@ -2,10 +2,13 @@
 
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 
-from palmette.methods.paths.module import Indexer
+from palmette.methods.paths.config import PathsConfig
+from palmette.methods.paths.module import Indexer, Paths
+from palmette.methods.paths.routing import Router
 from palmette.methods.paths.start import assigned, begin, kmeans
 
 
@@ -14,6 +17,13 @@ def indexer(branches: int, height: int, width: int = 6) -> Indexer:
     made = Indexer(branches, height, width)
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=0.7)
+    return made.requires_grad_(False)
+
+
+def module(branches: int, height: int) -> Paths:
+    made = Paths(PathsConfig(branches=branches, height=height).replace(width=6))
+    made.indexer = indexer(branches, height)
+    torch.nn.init.normal_(made.adapter, std=0.3)
     return made.requires_grad_(False)
 
 
@@ -74,7 +84,20 @@ def test_leaves_are_numbered_by_their_paths() -> None:
     made = indexer(3, 2)
     paths = torch.tensor(list(product(range(3), repeat=2)))
     assert made.numbers(paths).tolist() == list(range(9))
-    assert [made.path_of(leaf) for leaf in range(9)] == [tuple(path) for path in paths.tolist()]
+    router = Router(module(3, 2))
+    assert [router.path_of(leaf) for leaf in range(9)] == [tuple(path) for path in paths.tolist()]
+
+
+@pytest.mark.parametrize(("branches", "height"), [(9, 1), (4, 2), (2, 4)])
+def test_plain_arrays_route_alike(branches: int, height: int) -> None:
+    made, x = module(branches, height), 3 * texts(7)
+    router = Router(made)
+    vectors = made.embed(x)
+    np.testing.assert_allclose(router.embed(x.numpy()), vectors.numpy(), atol=1e-6)
+    for beam in (1, 2, 5, branches**height):
+        ours, theirs = router.beam(vectors.numpy(), beam), made.indexer.beam(vectors, beam)
+        np.testing.assert_allclose(ours.probabilities, theirs.probabilities.numpy(), atol=1e-6)
+        assert ours.leaves.tolist() == theirs.leaves.tolist()
 
 
 def test_kmeans_finds_clusters_and_leaves_no_centre_empty() -> None:

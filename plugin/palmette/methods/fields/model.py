@@ -45,13 +45,15 @@ class FieldsModel(Model):
 
     Scores are cosines (or inner products): of the field that matches best, or of the aggregate.
 
+    A checkpoint holds the whole encoder: four bytes a parameter (see :mod:`palmette.encoder.backbone`).
+
     Examples:
-        >>> from palmette import Document, FieldsModel, Index
-        >>> shop = [Document(id="1", text="Light and warm.", fields={"title": "Wool socks", "brand": "Ovine"})]
-        >>> model = FieldsModel.fit(shop * 1, fields=["brand", "title", "text"])  # doctest: +SKIP
-        >>> index = Index.build(shop, model)  # doctest: +SKIP
-        >>> index.search("warm socks", k=1)[0].explain().detail["field"]  # doctest: +SKIP
-        'title'
+        .. code-block:: python
+
+            model = FieldsModel.fit(products, fields={"brand": "metadata.brand", "title": "title", "text": "text"})
+            index = Index.build(products, model)
+            hit = index.search("warm socks", k=1, filter={"price": {"$lt": 20}}, fields=["title", "text"])[0]
+            hit.explain().detail["field"]  # 'title'
     """
 
     method: ClassVar[str] = "fields"

@@ -120,6 +120,11 @@ class LayersConfig(Config):
             return "own"
         return "copy" if self.copied else "map"
 
+    @property
+    def shared(self) -> bool:
+        """Whether all networks are one stack of copies, which nothing changes, under heads of their own."""
+        return self.copied and self.trains == "heads"
+
     def layers_of(self, layer: int) -> int:
         """Transformer layers of a layer's network: copies end where the encoder does."""
         return min(self.depth, self.last - layer) if self.copied else self.depth

@@ -50,7 +50,9 @@ class CriticalWords:
     def of(self, question: str) -> list[tuple[str, int]]:
         """The content words of a question with how many documents have them, the rarest first."""
         found = {word.text: len(self._rows.get(word.term, ())) for word in self._analyser.words(question)}
-        return sorted(((word, n) for word, n in found.items() if 0 < n <= self._most), key=lambda pair: pair[1])
+        return sorted(
+            ((word, n) for word, n in found.items() if 0 < n <= self._most), key=lambda pair: pair[1]
+        )
 
     def measure(self, questions: Sequence[str], retrieved: Sequence[Sequence[int]]) -> dict[str, float]:
         """Means over the questions that have content words.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
@@ -171,9 +172,8 @@ class LayersModel(Model):
         """A query for each layer [Q, L, d], and their weighted mean [Q, d]; the encoder stops at the last of them."""
         layers = self.layers_of(options)
         checked = self.encoder.check(texts, "query")
-        shared = len(checked) and len(checked) <= TOGETHER
-        queries = self._sharing(layers)(checked, lambda some: self._ask(some, layers)) if shared else None
-        asked = self._ask(checked, layers) if queries is None else queries
+        ask = partial(self._ask, layers=layers)
+        asked = self._sharing(layers)(checked, ask) if 0 < len(checked) <= TOGETHER else ask(checked)
         fused = self.module.fused(torch.from_numpy(asked).to(self.encoder.device), layers)
         return {LAYERS: asked, FUSED: fused.cpu().numpy()}
 

@@ -73,7 +73,7 @@ class RNet(nn.Module):
         self.into = nn.Linear(config.states, width) if width != config.states else nn.Identity()
         self.layers = nn.ModuleList(
             RNetLayer(width, heads, config.dropout, config.skip, config.wide)
-            for _ in range(config.layers_of(layer))
+            for _ in range(0 if config.shared else config.layers_of(layer))
         )
         plain = self.kind == "random" and wide * width == config.vector
         self.head = nn.Identity() if plain else nn.Linear(wide * width, config.vector)
@@ -111,6 +111,10 @@ class LayerQueries(nn.Module):
         super().__init__()
         self.config = config
         self.networks = nn.ModuleList(RNet(config, layer) for layer in config.asking)
+        self.stack = nn.ModuleList(
+            RNetLayer(config.inner, config.heads or 1, 0.0, config.skip, config.wide)
+            for _ in range(min(config.depth, config.last) if config.shared else 0)
+        )
         self.register_buffer("shares", torch.full((len(config.asking),), 1 / len(config.asking)))  # [L]
 
     def networks_of(self, layers: Sequence[int] | None) -> list[RNet]:
@@ -125,8 +129,20 @@ class LayerQueries(nn.Module):
         self, states: Sequence[Tensor], mask: Tensor, layers: Sequence[int] | None = None
     ) -> list[Tensor]:
         """States [B, T, h] of some asking layers, where there is a token [B, T] → what their heads read."""
+        after = self._stacked(states, mask, layers or self.config.asking) if self.config.shared else states
         networks = self.networks_of(layers)
-        return [network.features(x, mask) for network, x in zip(networks, states, strict=True)]
+        return [network.features(x, mask) for network, x in zip(networks, after, strict=True)]
+
+    def _stacked(self, states: Sequence[Tensor], mask: Tensor, layers: Sequence[int]) -> list[Tensor]:
+        """States after the shared stack, which each layer enters where the encoder has as many left: in one pass."""
+        after = list(states)
+        for left, part in zip(range(len(self.stack), 0, -1), self.stack, strict=True):
+            inside = [place for place, layer in enumerate(layers) if self.config.layers_of(layer) >= left]
+            if inside:
+                y = part(torch.cat([after[place] for place in inside]), mask.repeat(len(inside), 1))
+                for place, own in zip(inside, y.split(len(mask)), strict=True):
+                    after[place] = own
+        return after
 
     def forward(
         self,

@@ -68,16 +68,22 @@ def started(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = LayerQueries(config)
-    copies = encoder.copies(config.depth) if config.copied else None
+    copies = encoder.copies(min(config.depth, config.last)) if config.copied else None
+    weights = [] if copies is None else copies.layers
+    _load(module.stack, weights)
     for layer, network in zip(config.asking, module.networks_of(None), strict=True):
-        if network.kind == "copy" and copies is not None:
-            wanted = copies.layers[len(copies.layers) - len(network.layers) :]
-            for part, weights in zip(network.layers, wanted, strict=True):
-                part.load_state_dict(weights)
+        if network.kind == "copy":
+            _load(network.layers, weights)
             _set(network.head, *_pooling(summaries(config.last), own, config.states))
         elif network.map is not None:
             _set(network.map, *ridge(summaries(layer), own))
     return module
+
+
+def _load(layers: nn.ModuleList, weights: list[dict[str, Tensor]]) -> None:
+    """The last of these weights into as many layers."""
+    for layer, own in zip(list(layers)[::-1], weights[::-1], strict=False):
+        layer.load_state_dict(own)
 
 
 def _set(linear: nn.Module, weight: Tensor, bias: Tensor) -> None:

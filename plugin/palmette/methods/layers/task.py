@@ -101,14 +101,19 @@ class LayersTask:
 
         module = started(config, encoder, summaries, pairs.queries[torch.from_numpy(drawn)], seed)
         if config.trains == "heads":
-            for network in module.networks:
+            module.stack.requires_grad_(False)
+            for network in module.networks_of(None):
                 network.layers.requires_grad_(False)
                 network.into.requires_grad_(False)
-        task = cls(module, pairs, states)
-        return replace(task, features=task._features(progress)) if config.trains == "heads" else task
+        task = cls(module.to(encoder.device), pairs, states)
+        return (
+            replace(task, features=task._features(encoder.device, progress))
+            if config.trains == "heads"
+            else task
+        )
 
     @torch.no_grad()
-    def _features(self, progress: bool | None) -> list[Tensor]:
+    def _features(self, device: torch.device, progress: bool | None) -> list[Tensor]:
         """What the heads read, of all questions that training and validation ask, by row."""
         module, rows, pairs = self.module.eval(), len(self.pairs.queries), self.pairs
         asked = np.unique(
@@ -118,11 +123,11 @@ class LayersTask:
         hidden = None if progress is None else not progress
         with tqdm(total=len(asked), desc="Reading the layers", unit="text", delay=2, disable=hidden) as bar:
             for block in _blocks(asked):
-                x, mask = self.states.take(block, torch.device("cpu"))
+                x, mask = self.states.take(block, device)
                 parts = module.features([x[:, :, layer] for layer in self.config.asking], mask)
                 made = made or [torch.zeros(rows, part.shape[1]) for part in parts]
                 for whole, part in zip(made, parts, strict=True):
-                    whole[torch.from_numpy(block)] = part
+                    whole[torch.from_numpy(block)] = part.cpu()
                 bar.update(len(block))
         return made
 

@@ -11,6 +11,8 @@ __all__ = ["crowding", "level_out"]
 
 ROUNDS, STEP, FADE = 200, 0.25, 0.99
 PART = 16_384
+ROOM = 1 << 26
+"""Logits held at a time: of very many texts an even sample is looked at."""
 
 
 def crowding(sizes: Tensor) -> float:
@@ -28,18 +30,30 @@ def level_out(indexer: Indexer, x: Tensor, limit: float, sharpness: float) -> fl
     state seen stays.
     """
     h, branches = indexer.height - 1, indexer.branches
-    prices = indexer.bias[h] if h == 0 else indexer.outer[h][:branches]  # [B] or [B, B]: a view
+    x = x[:: max(1, len(x) * branches // ROOM)]
+    parts = [indexer(part).path[:, :h] for part in torch.split(x, PART)]
+    path = torch.cat(parts)  # [n, H − 1], which prices do not change
+    logits = torch.cat(
+        [indexer.logits(*both) for both in zip(torch.split(x, PART), torch.split(path, PART), strict=True)]
+    )  # [n, B]
+    node = indexer.numbers(torch.cat([path, torch.zeros_like(path[:, :1])], 1)) if h else 0  # its first leaf
+    prices = torch.zeros(branches if h else 1, branches, device=x.device)  # by the last turn
+    turn = path[:, -1] if h else torch.zeros(len(x), dtype=torch.int64, device=x.device)
     best, kept, step = float("inf"), prices.clone(), STEP * sharpness / 20
+    ideal = len(x) / branches**indexer.height
     for _ in range(ROUNDS):
-        leaves = torch.cat([indexer.numbers(indexer(part).path) for part in torch.split(x, PART)])
+        leaves = node + (logits - prices[turn]).argmax(1)
         sizes = torch.bincount(leaves, minlength=branches**indexer.height)
         crowded = crowding(sizes)
         if crowded < best:
             best, kept = crowded, prices.clone()
         if crowded <= limit:
             break
-        over = ((sizes + 1) / (len(x) / len(sizes) + 1)).log().clamp(-2, 2).view(-1, *prices.shape).mean(0)
-        prices -= step * over
+        over = ((sizes + 1) / (ideal + 1)).log().clamp(-2, 2).view(-1, *prices.shape).mean(0)
+        prices += step * over
         step *= FADE
-    prices.copy_(kept)
+    if h:
+        indexer.outer[h][:branches] -= kept
+    else:
+        indexer.bias[0] -= kept[0]
     return best

@@ -134,7 +134,7 @@ class PathsConfig(Config):
 class PathsTraining(TrainingConfig):
     """:class:`palmette.training.TrainingConfig` with what measured best for the learned index."""
 
-    steps: int = 3000
+    steps: int = 600
     batch_size: int = 64
     learning_rate: float = 3e-4
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from palmette.lexical.terms import Terms
-from palmette.methods.paths.module import Paths
+from palmette.methods.paths.routing import Router
 from palmette.methods.paths.search import LEAVES, VECTOR, VISITED
 from palmette.types import Explanation, Part
 
@@ -26,7 +26,8 @@ def name_of(path: Sequence[int]) -> str:
 
 
 def explain(
-    module: Paths,
+    router: Router,
+    centres: Tensor,
     keywords: Terms,
     query: Mapping[str, NDArray[Any]],
     arrays: Mapping[str, NDArray[np.generic]],
@@ -35,16 +36,14 @@ def explain(
     """The cosine q·d as q·c + q·(d − c), where c is the mean of the leaf's documents: its theme, and the rest."""
     q, d = (np.asarray(a[VECTOR], np.float64).reshape(-1) for a in (query, arrays))  # [m] each
     own = np.ravel(arrays[LEAVES]).astype(np.int64)  # [l]
-    indexer, count = module.indexer, int(evidence.get(VISITED, SHOWN))
-    with torch.inference_mode():
-        asked = torch.from_numpy(query[VECTOR].reshape(1, -1)).to(module.adapter.device)
-        beam = indexer.beam(asked, module.config.leaves)
+    count = int(evidence.get(VISITED, SHOWN))
+    beam = router.beam(query[VECTOR].reshape(1, -1), len(centres))
     leaves, chances = beam.leaves[0].tolist(), beam.probabilities[0].tolist()
     place = min(leaves.index(leaf) for leaf in own.tolist())
     leaf = leaves[place]
     score = float(np.float32(q @ d))
-    theme = float(q @ module.centres[leaf].double().cpu().numpy())
-    steps = [_facts(module, keywords, leaf, chance) for leaf, chance in zip(leaves, chances, strict=True)]
+    theme = float(q @ centres[leaf].double().cpu().numpy())
+    steps = [_facts(router, keywords, leaf, chance) for leaf, chance in zip(leaves, chances, strict=True)]
     found = {**steps[place], "place": place + 1}
     name = found["leaf"]
     parts = [
@@ -63,8 +62,8 @@ def explain(
     return Explanation(score, parts, text, detail)
 
 
-def _facts(module: Paths, keywords: Terms, leaf: int, chance: float) -> dict[str, Any]:
-    path = module.indexer.path_of(leaf)
+def _facts(router: Router, keywords: Terms, leaf: int, chance: float) -> dict[str, Any]:
+    path = router.path_of(leaf)
     name = name_of(path)
     words = [term for term, _ in keywords.get(name, ())]
     return {"leaf": name, "path": list(path), "probability": chance, "keywords": words}

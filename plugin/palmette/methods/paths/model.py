@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
@@ -18,6 +19,7 @@ from palmette.methods.paths.facts import FACTS, Facts, facts_from_json, facts_to
 from palmette.methods.paths.health import filled, unbalanced
 from palmette.methods.paths.inputs import Embedded, Tokenised, embedded, tokens_of
 from palmette.methods.paths.module import Paths
+from palmette.methods.paths.routing import Router
 from palmette.methods.paths.search import LEAVES, VECTOR, VISIT, plan, search
 from palmette.methods.paths.stages import run
 from palmette.methods.paths.task import PathsTask, started
@@ -144,6 +146,11 @@ class PathsModel(Model):
         if FACTS in checkpoint.files:
             self.facts = facts_from_json(checkpoint.file(FACTS), f"{checkpoint.path}: {FACTS}")
 
+    @cached_property
+    def router(self) -> Router:
+        """What embeds and routes queries."""
+        return Router(self.module)
+
     # -- searching ------------------------------------------------------------------------------------------
 
     def arrays(self) -> tuple[ArraySpec, ...]:
@@ -187,8 +194,7 @@ class PathsModel(Model):
         )
 
     def _asked(self, vectors: Floats) -> Queries:
-        with torch.inference_mode():
-            return {VECTOR: self.module.embed(self._tensor(vectors)).cpu().numpy()}
+        return {VECTOR: self.router.embed(np.asarray(vectors, np.float32))}
 
     def vectors(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """Vectors [n, m] of the learned space."""
@@ -203,7 +209,7 @@ class PathsModel(Model):
         """With the leaves that each query visits."""
         if VISIT in queries:
             return queries
-        leaves = plan(self.module, self.facts.curve, view, queries[VECTOR], k, options)
+        leaves = plan(self.router, self.config, self.facts.curve, view, queries[VECTOR], k, options)
         return {**queries, VISIT: leaves}
 
     def search(self, view: View, queries: Queries, k: int, options: PathsSearch) -> Found:
@@ -222,7 +228,7 @@ class PathsModel(Model):
         evidence: Mapping[str, Any],
     ) -> Explanation:
         """The leaves visited, the document's own, and how much of the cosine is its leaf's theme."""
-        return explain(self.module, self.facts.documents, query, arrays, evidence)
+        return explain(self.router, self.module.centres, self.facts.documents, query, arrays, evidence)
 
     # -- health ---------------------------------------------------------------------------------------------
 

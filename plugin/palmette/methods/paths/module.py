@@ -101,10 +101,6 @@ class Indexer(nn.Module):
         numbers: Tensor = (paths * torch.tensor(powers, device=paths.device)).sum(-1)
         return numbers
 
-    def path_of(self, leaf: int) -> tuple[int, ...]:
-        """The children that lead to a leaf."""
-        return tuple(leaf // self.branches**h % self.branches for h in range(self.height - 1, -1, -1))
-
 
 class Paths(nn.Module):
     """A residual linear map of the encoder's embeddings, and the indexer on it; both learn together.

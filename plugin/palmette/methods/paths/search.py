@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from palmette.methods.paths.curve import prefixes
 from palmette.search.probe import Found, Lists, Probe
 
 if TYPE_CHECKING:
-    from palmette.methods.paths.config import PathsSearch
-    from palmette.methods.paths.module import Paths
+    from palmette.methods.paths.config import PathsConfig, PathsSearch
+    from palmette.methods.paths.routing import Router
     from palmette.store.backend import View
 
 __all__ = ["LEAVES", "VECTOR", "VISIT", "VISITED", "auto_share", "plan", "search"]
@@ -46,14 +45,20 @@ def auto_share(curve: Curve, tolerance: float, documents: int) -> float:
 
 
 def plan(
-    module: Paths, curve: Curve, view: View, vectors: NDArray[np.float32], k: int, options: PathsSearch
+    router: Router,
+    config: PathsConfig,
+    curve: Curve,
+    view: View,
+    vectors: NDArray[np.float32],
+    k: int,
+    options: PathsSearch,
 ) -> Ints:
     """The leaves that each query visits: [Q, β].
 
     As many as the budget allows or the beam says; more where they hold fewer than ``k`` documents of the view, as a
     filter may leave it.
     """
-    count, config = len(view), module.config
+    count = len(view)
     visit = options.visit
     if visit == "auto":
         visit = auto_share(curve, options.tolerance, count)
@@ -66,10 +71,8 @@ def plan(
     sizes[: len(held)] = held
     needed = min(k * config.per_document, int(sizes.sum()))  # so many entries are at least k documents
     beam = options.beam or _guess(max(budget, needed), sizes)
-    asked = torch.from_numpy(vectors).to(module.adapter.device)
     while True:
-        with torch.inference_mode():
-            leaves = module.indexer.beam(asked, beam).leaves.cpu().numpy()  # [Q, β]
+        leaves = router.beam(vectors, beam).leaves  # [Q, β]
         reached = np.cumsum(sizes[leaves], axis=1)
         enough = (reached < needed).sum(axis=1) + 1  # [Q]
         wanted = np.full(len(leaves), options.beam) if options.beam else prefixes(leaves, sizes, budget)

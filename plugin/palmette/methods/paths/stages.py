@@ -15,6 +15,7 @@ from palmette.methods.paths.curve import SHARES
 from palmette.methods.paths.facts import Facts
 from palmette.methods.paths.health import load
 from palmette.methods.paths.keywords import keywords_of
+from palmette.methods.paths.routing import Router
 from palmette.methods.paths.task import LOADED, PathsTask
 from palmette.training import Trained, TrainingConfig, train
 
@@ -59,7 +60,7 @@ def finish(task: PathsTask) -> None:
     module.centres.copy_(sums / counts.clamp(min=1)[:, None])
     curve = {} if task.held_out is None else task.measured(SHARES)[0]
     documents, queries = keywords_of(
-        task.pairs.data, leaves[:, 0].cpu().numpy(), *_asked(task), module.indexer.path_of
+        task.pairs.data, leaves[:, 0].cpu().numpy(), *_asked(task), Router(module).path_of
     )
     filled = load(np.bincount(leaves.cpu().numpy().ravel(), minlength=config.leaves))
     task.facts = Facts(curve, filled, documents=documents, queries=queries)

@@ -1,0 +1,38 @@
+"""A shop in a table, from the shell: train, index, search."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from palmette.cli import main
+from support.shop import shop
+from support.tiny import learner
+
+
+def test_a_table_becomes_a_search_by_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{d.id},{d.fields.get('title', '')},{d.text},{d.metadata['brand']},{d.id}\n" for d in shop()]
+    (tmp_path / "shop.csv").write_text("id,title,text,brand,price\n" + "".join(rows))
+    ckpt, place = str(tmp_path / "ckpt"), str(tmp_path / "index")
+    options = [
+        "--fields",
+        "brand=metadata.brand,title,text",
+        "--budgets",
+        "text=9",
+        "--steps",
+        "2",
+        "--batch-size",
+        "8",
+    ]
+    train = ["train", "fields", str(tmp_path / "shop.csv"), "--out", ckpt, "--encoder", learner().name]
+    assert main([*train, *options, "--device", "cpu", "--quiet"]) == 0
+    config = json.loads((tmp_path / "ckpt" / "config.json").read_text())["config"]
+    assert config["fields"] == ["brand=metadata.brand", "title", "text"]
+    assert config["limits"][2] == 9
+    assert main(["index", ckpt, str(tmp_path / "shop.csv"), "--out", place, "--quiet"]) == 0
+    capsys.readouterr()
+    cheap = ["--filter", '{"price": {"$lt": 9}}']
+    assert main(["search", place, "golden owl", "-k", "2", "--explain", "--json", *cheap]) == 0
+    found = json.loads(capsys.readouterr().out)
+    hits = found["hits"] if isinstance(found, dict) else found
+    assert "similarities" in json.dumps(hits)
