@@ -65,6 +65,9 @@ def test_a_broken_off_run_goes_on(folder: Path, tmp_path: Path) -> None:
     assert "| CHARM | two stages, blended | 1 |" in text
     assert "kept of the ten that `best` finds" in text
     assert run("CHARM") == second
+    crossed = run("untuned encoder, all*", "--folds", "2")
+    assert len(crossed) == len(second) + 6
+    assert "2-fold cross validation" in out.read_text()
 
 
 def test_the_pool_holds_all_that_is_judged(folder: Path) -> None:
@@ -74,6 +77,9 @@ def test_the_pool_holds_all_that_is_judged(folder: Path) -> None:
     assert (judgements.relevant == 1).all()
     assert len(Bench.load(str(folder), 0, 5).ranked("test")[1]) == 60
     assert len(Bench.load(str(folder), 0, 5).ranked("test")[0]) == 5
+    folds = [Bench.load(str(folder), 0, 0).folded(3, fold).data.qrels for fold in range(3)]
+    assert sorted(query for fold in folds for query in fold["test"]) == sorted(bench.data.queries)
+    assert all(len(f["train"]) == len(f["dev"]) == 20 and not {*f["train"]} & {*f["test"]} for f in folds)
     bare = unlabelled(bench.data)
     assert bare.queries == {}
     assert not bare.labelled

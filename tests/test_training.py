@@ -63,6 +63,20 @@ def test_global_random_state_is_left_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
+@pytest.mark.parametrize("pace", [0.0, 0.5, 2.0])
+def test_parts_may_learn_at_a_pace_of_their_own(pace: float) -> None:
+    moved = []
+    for paces in ({"weight": pace}, {}):
+        task = Quadratic()
+        task.module.paces = paces
+        before = task.module.weight.detach().clone()
+        config = TrainingConfig(steps=1, batch_size=8, learning_rate=0.01, warmup=0.0, clip=0.0)
+        loop = _Loop(task, config, "cpu", None)
+        loop.step(0)
+        moved.append(task.module.weight.detach() - before)
+    torch.testing.assert_close(moved[0], pace * moved[1])
+
+
 def test_every_row_is_drawn_once_per_epoch() -> None:
     task = Quadratic(size=24)
     train(task, TrainingConfig(steps=6, batch_size=8), device="cpu")

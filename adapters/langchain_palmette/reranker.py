@@ -85,7 +85,9 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
         if self._model is None:
             self._model = open_model(str(self.model), self._loading())
         filled = [place for place, document in enumerate(documents) if document.page_content.strip()]
-        given = [Stored(id=str(place), text=documents[place].page_content) for place in filled]
+        given = [
+            Stored(str(place), documents[place].page_content, documents[place].metadata) for place in filled
+        ]
         how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
         found = self._model.score(query, given, **how) if given else ()
         scores = dict(zip(filled, map(float, found), strict=True))

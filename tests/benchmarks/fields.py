@@ -2,6 +2,7 @@
 
     python tests/benchmarks/fields.py DATA [DATA …] --seeds 0 1 2                 # with the training judgements
     python tests/benchmarks/fields.py DATA --no-labels                            # from the documents alone
+    python tests/benchmarks/fields.py DATA --folds 5                              # cross validation, for few judgements
     python tests/benchmarks/fields.py --latency 10000 100000                      # random vectors
 
 DATA are BEIR folders named ``medquad`` and ``chorus_icecat``. Every finished method and seed is a line of the
@@ -37,27 +38,33 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
     training = "from the documents alone" if args.no_labels else "with its training judgements"
     size = f"{args.steps} steps of {args.batch}, {args.tokens} tokens a document"
     layers = "" if args.layers is None else f", the last {args.layers} layers"
+    if args.folds:
+        training = f"{args.folds}-fold cross validation over all of its judged queries"
     pool = f"{args.pool} documents" if args.pool else "all documents"
     title = f"{bench.name}, {training} ({size}{layers}), {pool} ranked, {args.split}"
     done = {(r["method"], r["seed"]) for r in read(store) if r["title"] == title}
 
     def keep(method: str, seed: int, rows: dict[str, Any], facts: dict[str, Any]) -> None:
-        line = {"title": title, "method": method, "seed": seed, "facts": facts}
+        line = {"title": title, "method": method, "seed": seed, "folds": args.folds, "facts": facts}
         line["rows"] = {mode: {"scores": m.scores, "by_query": m.by_query} for mode, m in rows.items()}
         with store.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    if ("BM25", 0) not in done:
-        for method, measured in bm25_rows(bench, args.split).items():
-            keep(method, 0, {"words": measured}, {})
+    runs = range(args.folds) if args.folds else args.seeds  # a fold counts as a seed
+    benches = {run: bench.folded(args.folds, run) if args.folds else bench for run in runs}
+    for run in runs if args.folds else args.seeds[:1]:
+        if ("BM25", run) not in done:
+            for method, measured in bm25_rows(benches[run], args.split).items():
+                keep(method, run, {"words": measured}, {})
     for name in args.methods:
         method = METHODS[name]
         options = {"steps": args.steps, "batch_size": args.batch, "document_tokens": args.tokens} | dict(
             method.options
         )
-        for seed in args.seeds if options["steps"] else args.seeds[:1]:
+        for seed in runs if options["steps"] or args.folds else args.seeds[:1]:
             if (name, seed) in done:
                 continue
+            bench = benches[seed]
             began = time.perf_counter()
             model = WithoutWords.fit(
                 unlabelled(bench.data) if args.no_labels else bench.data,
@@ -119,6 +126,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--methods", nargs="+", default=["*"], help="names or patterns")
     parser.add_argument("--no-labels", action="store_true", help="train on queries made from the documents")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--folds", type=int, default=0, help="cross validation instead of seeds")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rate", type=float, default=5e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -44,6 +45,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.encoder
+@pytest.mark.filterwarnings("ignore:<aiosqlite:ResourceWarning")  # LlamaIndex's chat memory is never closed
 @pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_its_code_runs(page: Path, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +61,8 @@ def test_its_code_runs(page: Path, hub: LocalHub, tmp_path: Path, monkeypatch: p
     for value in names.values():
         if hasattr(value, "backend"):
             value.close()
+    names.clear()
+    gc.collect()  # what a page leaves open is its own fault, not the next test's
 
 
 def test_few_blocks_are_not_run_and_they_say_so() -> None:

@@ -30,10 +30,10 @@ def found() -> list[Document]:
 
 
 def test_a_chain_of_retriever_and_reader_answers(reader: Reader, retriever: TreeRetriever) -> None:
-    answering = PalmetteReader(reader=reader)
+    answering = PalmetteReader(reader=reader, threshold=0)
     chain = {"question": RunnablePassthrough(), "documents": retriever} | answering
     told = chain.invoke(QUESTION)
-    expected = reader.answer(QUESTION, [one.page_content for one in told["documents"]])
+    expected = reader.answer(QUESTION, [one.page_content for one in told["documents"]], threshold=0)
     assert told["question"] == QUESTION
     assert told["documents"] == retriever.invoke(QUESTION)
     assert told["answer"] == expected.text

@@ -38,9 +38,11 @@ def no_llm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_engine_answers_and_keeps_its_sources(reader: Reader, animals: TreeRetriever) -> None:
-    engine = RetrieverQueryEngine(animals, response_synthesizer=PalmetteSynthesizer(reader))
+    engine = RetrieverQueryEngine(animals, response_synthesizer=PalmetteSynthesizer(reader, threshold=0))
     response = engine.query(QUESTION)
-    expected = reader.answer(QUESTION, [scored.node.get_content() for scored in response.source_nodes])
+    expected = reader.answer(
+        QUESTION, [scored.node.get_content() for scored in response.source_nodes], threshold=0
+    )
     assert expected
     assert str(response) == expected.text
     assert [scored.node_id for scored in response.source_nodes] == [

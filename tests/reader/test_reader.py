@@ -9,7 +9,7 @@ from langchain_core.documents import Document as LangChainDocument
 from llama_index.core.schema import TextNode
 
 from palmette import Document, FakeEncoder, Index, load_model
-from palmette.answers import normalise
+from palmette.answers import f1, normalise
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.reader import Answer, Reader
 from support import readers, tiny
@@ -30,12 +30,12 @@ def spans(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Reader:
         readers.records(),
         encoder=str(encoder),
         cache=tmp_path_factory.mktemp("cache"),
-        steps=150,
+        steps=200,
         batch_size=16,
-        learning_rate=5e-3,
+        learning_rate=1e-2,
         dropout=0.0,
         passages=2,
-        evaluate_every=75,
+        evaluate_every=100,
         **options,
     )
 
@@ -53,9 +53,9 @@ def reader(request: pytest.FixtureRequest) -> Reader:
 def test_a_span_reader_learns_where_answers_stand(spans: Reader) -> None:
     assert spans.record.metrics["f1 answered"] >= 0.6  # untrained, one span in dozens is right
     assert spans.record.metric == "f1"
-    text = tiny.documents()[18].text
+    text = tiny.documents()[10].text
     answer = spans.answer(QUESTION, [text], threshold=0)
-    assert answer.text.startswith("house")
+    assert f1(answer.text, ["house 10"]) > 0
     assert answer.sentence == text
 
 
@@ -73,6 +73,8 @@ def test_documents_alone_are_enough_to_begin(encoder: Path, tmp_path: Path) -> N
     texts = readers.texts()
     made = Reader.fit(texts, encoder=FakeEncoder(64), unit="sentence", progress=False, **how)
     gaps = Reader.fit(texts, encoder=str(encoder), **how, **readers.span_options())
+    again = Reader.fit(texts, encoder=str(encoder), **how, **readers.span_options())
+    assert again.fingerprint == gaps.fingerprint
     for reader in (made, gaps):
         assert not reader.record.labelled
         assert reader.record.pairs >= len(texts) * 0.8

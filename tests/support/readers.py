@@ -39,7 +39,7 @@ def pairs() -> list[tuple[str, str]]:
 @cache
 def sentence_reader() -> Reader:
     """Over a fake encoder."""
-    return Reader.fit(pairs(), encoder=FakeEncoder(64), unit="sentence", steps=60, progress=False)
+    return Reader.fit(pairs(), encoder=FakeEncoder(64), unit="sentence", steps=200, progress=False)
 
 
 def span_options() -> dict[str, Any]:

@@ -124,9 +124,11 @@ def _chosen(args: argparse.Namespace, config: type[Config]) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> None:
     """Train, save, say what came out; of several processes, the main one saves and speaks."""
+    from palmette.hub import check_target
     from palmette.training import finish, main_process
     from palmette.training.state import STATE
 
+    check_target(args.out)
     main = main_process()
     cls = _class(args.method)
     options = _chosen(args, cls.config_class) | _chosen(args, args.loop)

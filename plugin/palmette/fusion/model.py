@@ -260,6 +260,10 @@ class FusionModel(Model):
         every = [member.warning(MemberView(view, place)) for place, member in enumerate(self.members)]
         return "; ".join(said for said in every if said) or None
 
+    def reads(self, document: Document) -> str:
+        """What of it any member reads."""
+        return repr([member.reads(document) for member in self.members])
+
     def describe(self) -> dict[str, Any]:
         """Who counts how much, and each member's own facts."""
         return {

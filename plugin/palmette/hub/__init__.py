@@ -14,6 +14,7 @@ a model hands it.
 
 from palmette.hub.card import render_card
 from palmette.hub.checkpoint import Checkpoint, fingerprint_of, save_checkpoint
+from palmette.hub.folder import check_target
 from palmette.hub.layout import LAYOUT, Layout
 from palmette.hub.remote import open_checkpoint, pull, push_checkpoint
 
@@ -21,6 +22,7 @@ __all__ = [
     "LAYOUT",
     "Checkpoint",
     "Layout",
+    "check_target",
     "fingerprint_of",
     "open_checkpoint",
     "pull",

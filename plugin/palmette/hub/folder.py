@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from palmette.errors import CheckpointError
 from palmette.hub.layout import LAYOUT, Manifest, foreign
 
-__all__ = ["settle", "write_folder"]
+__all__ = ["check_target", "settle", "write_folder"]
 
 _OURS = ".palmette-"
 _STAGE, READY, _LOCK = _OURS + "stage-", _OURS + "ready", _OURS + "lock"
@@ -31,8 +31,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], card: str) -> Manifes
     """Make ``folder`` the checkpoint of these files and card, replacing an earlier one there."""
     manifest = Manifest.of(files)
     content = {**files, LAYOUT.card: card.encode(), LAYOUT.manifest: manifest.dump()}
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"cannot save to {folder}: it is a file; name a folder")
+    check_target(folder)
     with _writing(folder):
         _claim(folder, content)  # before anything is written there, the lock file included
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,6 +51,13 @@ def write_folder(folder: Path, files: Mapping[str, bytes], card: str) -> Manifes
             _flush(folder)
             _settle(folder)
     return manifest
+
+
+def check_target(folder: Path) -> None:
+    """Raise unless a checkpoint may be saved there: better before an hour of training than after it."""
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"cannot save to {folder}: it is a file; name a folder")
+    _claim(folder, {})
 
 
 def settle(folder: Path) -> None:

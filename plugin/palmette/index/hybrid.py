@@ -44,10 +44,8 @@ class _Words:
 
     def __init__(self, view: WordView, text: str, method: MethodSide, mix: Mix, k: int) -> None:
         self.view, self.text, self.method, self.mix, self.k = view, text, method, mix, k
-        self._keys, self._shares = (
-            np.empty(0, np.int64),
-            np.empty(0, np.float32),
-        )  # of documents scored, rising
+        self._keys = np.empty(0, np.int64)  # documents scored, rising
+        self._shares = np.empty(0, np.float32)
 
     def best(self, depth: int) -> Keys:
         """Of those that have enough."""
@@ -60,9 +58,8 @@ class _Words:
         if len(keys) > few:
             floor = max(floor, self._needed(np.union1d(known, keys[:few]), last))
         if len(keys) == limit and shares[-1] >= floor:
-            keys, shares = self._matching(
-                len(self.view), float(shares[-1])
-            )  # with all equals of the last one
+            every, equal = len(self.view), float(shares[-1])
+            keys, shares = self._matching(every, equal)  # with all equals of the last one
             floor = float(np.nextafter(shares[-1], np.float32(0)))
         self.bound = floor
         return keys[shares >= floor]

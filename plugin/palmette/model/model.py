@@ -204,6 +204,10 @@ class Model(ABC):
     def restore(self, checkpoint: Checkpoint) -> None:  # noqa: B027 (most methods keep nothing more)
         """Read :meth:`files` back."""
 
+    def reads(self, document: Document) -> str:
+        """What of a document counts besides its text: two with the same of both have the same arrays."""
+        return repr(document.fields)
+
     def vectors(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """One vector per text, for other people's vector stores: the encoder's own, unless a method has better."""
         check_keys(f"{self.method} vectors", options, ())

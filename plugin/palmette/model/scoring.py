@@ -34,7 +34,7 @@ def scores_of(
     """
     if not documents:
         return []
-    contents = [(document.text, repr(document.fields)) for document in documents]
+    contents = [(document.text, model.reads(document)) for document in documents]
     distinct = dict(zip(contents, documents, strict=True))
     view = ArrayView(model.encode_documents(list(distinct.values())))
     found = model.search(view, model.encode_queries([query], options), len(distinct), options)

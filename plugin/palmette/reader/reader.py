@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self, Unpack, overload
 from weakref import WeakValueDictionary
 
+import torch
 from torch import Tensor
 
 from palmette.cache import EncodingCache
@@ -147,7 +148,9 @@ class Reader:
         with main_first(device):
             coder = load_encoder(encoder, device=device)
             lessons = Lessons.of(loaded, config, coder, store, seed=training.seed, progress=progress)
-        reading = unit(config, coder)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(training.seed)  # of the heads' first weights
+            reading = unit(config, coder)
         task = reading.task(lessons, progress)
         run: dict[str, Any] = {
             "device": device,

@@ -17,13 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from palmette.answers import holds_answer
 from palmette.data.unlabelled import sentences
 from palmette.encoder import Encoder
 from palmette.lexical.tokens import LANGUAGE, analyser_of
 from palmette.reader.config import ReaderConfig
 from palmette.reader.data import Asked
 from palmette.reader.exam import accuracy_of, examine
-from palmette.reader.lessons import Lessons
+from palmette.reader.lessons import Exam, Lessons
 from palmette.reader.reading import Candidates, Reading
 from palmette.reader.scores import NEVER, reading_loss
 from palmette.training import TrainingConfig
@@ -183,8 +184,8 @@ class SentenceTask:
 
     @property
     def metric(self) -> str:
-        """See :func:`accuracy_of`."""
-        return "accuracy"
+        """The mean probability of what is right: finer than the share of right answers to some questions."""
+        return "likelihood"
 
     def size(self) -> int:
         """Training questions."""
@@ -220,8 +221,27 @@ class SentenceTask:
         return reading_loss(scores, right_scores, questions, len(rows)) + PULL * pull
 
     def validate(self, module: nn.Module) -> dict[str, float]:
-        """See :func:`examine`."""
-        return examine(self.lessons, [choose(self.module, read) for read in self.exams], accuracy_of)
+        """The metric, and those of :func:`examine`."""
+        if not self.exams:
+            return {}
+        found = [choose(self.module, read) for read in self.exams]
+        right = [
+            float(candidates.shares[self._right(exam, candidates)].sum())
+            if exam.answered
+            else candidates.none
+            for exam, candidates in zip(self.lessons.dev, found, strict=True)
+        ]
+        return {"likelihood": float(np.mean(right)), **examine(self.lessons, found, accuracy_of)}
+
+    def _right(self, exam: Exam, candidates: Candidates) -> Marks:
+        """[C] which sentences answer a held-out question, as far as is known."""
+        asked, texts = exam.asked, self.lessons.texts(exam.rows)
+        if asked.answers is None:
+            return np.isin(np.asarray(exam.rows)[candidates.passages], asked.passages)
+        places = zip(candidates.passages, candidates.starts, candidates.ends, strict=True)
+        return np.array(
+            [holds_answer(texts[at][first:last], asked.answers) for at, first, last in places], bool
+        )
 
 
 class SentenceReading(Reading):

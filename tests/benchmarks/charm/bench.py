@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,6 +46,16 @@ class Bench:
         """Read a BEIR folder."""
         name = Path(folder).name
         return cls(name, load_data(folder, titles=False), FIELDS[name], pool, queries)
+
+    def folded(self, folds: int, fold: int) -> Self:
+        """Cross validation: the judged queries of all splits dealt anew, one part of ``folds`` held out as test."""
+        every = {query: grades for qrels in self.data.qrels.values() for query, grades in qrels.items()}
+        order = sorted(every, key=lambda query: hashlib.sha256(query.encode()).digest())
+        parts: dict[str, dict[str, dict[str, int]]] = {"train": {}, "dev": {}, "test": {}}
+        for at, query in enumerate(order):
+            place = (at - fold) % folds
+            parts["test" if place == 0 else "dev" if place == 1 else "train"][query] = every[query]
+        return replace(self, data=replace(self.data, qrels=parts))
 
     def ranked(self, split: str, seed: int = 0) -> tuple[list[str], list[Document], Judgements]:
         """The queries of a split, the documents that are ranked, and their judgements.

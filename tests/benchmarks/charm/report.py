@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from charm.bench import SHOWN
 
 Rows = Sequence[Mapping[str, Any]]
@@ -46,9 +47,7 @@ def _table(rows: Rows) -> str:
         numbers = [_spread(measured, name) for name in SHOWN]
         compared = ""
         if best is not None and (method, mode) != best:
-            first, second = (
-                np.mean([m["by_query"] for m in means[key]], axis=0) for key in ((method, mode), best)
-            )
+            first, second = (_by_query(means[key], rows[0].get("folds")) for key in ((method, mode), best))
             if len(first) == len(second):
                 compared = f"{100 * (first.mean() - second.mean()):+.1f} (p {p_value(first, second):.3f})"
         lines.append(f"| {method} | {mode} | {len(measured)} | {' | '.join(numbers)} | {compared} |")
@@ -62,6 +61,12 @@ def _table(rows: Rows) -> str:
 
 def _mean(measured: Rows, name: str) -> float:
     return float(np.mean([m["scores"][name] for m in measured]))
+
+
+def _by_query(measured: Rows, folds: int | None) -> NDArray[np.float64]:
+    """nDCG@10 by query: the mean over seeds, or the folds on end, whose queries differ."""
+    values = [np.asarray(m["by_query"], np.float64) for m in measured]
+    return np.concatenate(values) if folds else np.mean(values, axis=0)
 
 
 def _spread(measured: Rows, name: str) -> str:

@@ -204,6 +204,13 @@ def test_only_encoders_that_can_learn() -> None:
         FieldsModel.fit(questions(), encoder=FakeEncoder(8), fields=FIELDS)
 
 
+def test_documents_that_differ_in_a_field_alone_are_scored_apart() -> None:
+    alike = [Document(id=brand, text="The owl.", metadata={"brand": brand}) for brand in ("red", "blue", "red ")]
+    first, second, third = model().score("red owl", alike)
+    assert first == third
+    assert first != second
+
+
 def test_vectors_for_other_stores_are_aggregates() -> None:
     texts = ["the owl lives", "red cat"]
     documents = model().encode_documents(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from palmette.methods.layers.config import LayersSearch
 from palmette.methods.layers.searching import VECTOR, allotted, budgets, search
 from palmette.search.arrays import ArrayView
+from palmette.search.probe import Found, Probe
 
 
 def world(
@@ -98,6 +101,35 @@ def test_a_layer_that_found_too_few_leaves_the_end_empty() -> None:
     keys, columns = allotted(ranked, [1, 2])
     assert keys.tolist() == [[4, 2, -1]]
     assert columns[0, :2].tolist() == [0, 1]
+
+
+class Sparse(ArrayView):
+    """An engine that finds three documents for each query, whatever is asked for."""
+
+    def nearest(self, probe: Probe, k: int) -> Found:
+        found = super().nearest(probe, 3)
+        keys = np.pad(found.keys, ((0, 0), (0, k - 3)), constant_values=-1)
+        scores = np.pad(found.scores, ((0, 0), (0, k - 3)), constant_values=-np.inf)
+        return replace(found, keys=keys, scores=scores, approximate=True)
+
+
+def test_an_engine_that_finds_too_few_leaves_no_gaps() -> None:
+    vectors, asked, _ = world(4, 40, 3)
+    view = Sparse({VECTOR: vectors})
+    each = np.argsort(-np.einsum("qld,nd->qln", asked, vectors), axis=2)[:, :, :3]
+    for order in ("layer", "interleave", "fused"):
+        found = search(view, asked, asked.mean(1), (1, 2, 3), 12, LayersSearch(order=order))  # type: ignore[arg-type]
+        for row, keys in enumerate(found.keys):
+            held = (keys >= 0).sum()
+            assert (keys[held:] == -1).all()
+            if order != "fused":
+                assert set(keys[:held]) == set(each[row].ravel())
+                for key, layer in zip(keys[:held], found.evidence["layer"][row], strict=False):
+                    assert key in each[row, layer - 1]
+            else:
+                assert set(each[row].ravel()) <= set(keys[:held])
+        turns = found.evidence["layer"][0, :3].tolist()
+        assert order == "fused" or turns == ([1, 1, 1] if order == "layer" else [1, 2, 3])
 
 
 @pytest.mark.parametrize("order", ["fused", "layer", "interleave"])

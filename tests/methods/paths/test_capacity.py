@@ -24,11 +24,11 @@ def test_full_leaves_give_some_away(branches: int, height: int) -> None:
 
     before, inner = measured(), indexer.inner[0].clone()
     reached = level_out(indexer, x, 1.1, 40.0)
-    assert measured() == pytest.approx(reached, abs=0.01)  # below the root, U passes a little of a price on
-    assert reached < before
+    assert measured() == pytest.approx(reached, abs=0.005)
+    assert reached <= before
     assert torch.equal(indexer.inner[0], inner)
     if height < 3:  # deeper, prices are shared by leaves with the same last turns
-        assert measured() < 1.11 < before
+        assert reached <= 1.1 < before
     assert level_out(indexer, x, 5.0, 40.0) == pytest.approx(reached, abs=0.01), "what is level enough stays"
 
 

@@ -35,7 +35,8 @@ class PalmetteSynthesizer(BaseSynthesizer):
         response = engine.query("When did it begin?")
         response.response, response.source_nodes, response.metadata["answer"]["confidence"]
 
-    No LLM is set or called (``RetrieverQueryEngine.from_args`` would look for one: use the constructor). All nodes stay sources; ``metadata["answer"]["supports"]`` names those that say the answer.
+    No LLM is set or called (``RetrieverQueryEngine.from_args`` would look for one: use the constructor). All nodes
+    stay sources; ``metadata["answer"]["supports"]`` names those that say the answer.
 
     Args:
         reader: A reader (shared, not copied), its checkpoint's folder or a Hub repository.

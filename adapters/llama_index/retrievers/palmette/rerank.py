@@ -10,7 +10,7 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 from llama_index_instrumentation import get_dispatcher
 
 from llama_index.retrievers.palmette.loading import loaded, reloadable, source
@@ -104,8 +104,7 @@ class PalmetteRerank(BaseNodePostprocessor):
             EventPayload.TOP_K: self.top_n,
         }
         with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
-            texts = [scored.node.get_content(MetadataMode.EMBED) for scored in nodes]
-            scores = self._scores(query_bundle.query_str, texts)
+            scores = self._scores(query_bundle.query_str, [scored.node for scored in nodes])
             lowest = min([0.0, *scores.values()])
             best = sorted(range(len(nodes)), key=lambda place: -scores.get(place, -inf))[: self.top_n]
             kept = [nodes[place].model_copy(update={"score": scores.get(place, lowest)}) for place in best]
@@ -113,10 +112,11 @@ class PalmetteRerank(BaseNodePostprocessor):
         dispatcher.event(ReRankEndEvent(nodes=kept))
         return kept
 
-    def _scores(self, query: str, texts: list[str]) -> dict[int, float]:
+    def _scores(self, query: str, nodes: list[BaseNode]) -> dict[int, float]:
         """Scores by place, without the blank texts, which no encoder takes: those come last."""
+        texts = [node.get_content(MetadataMode.EMBED) for node in nodes]
         filled = [place for place, text in enumerate(texts) if text.strip()]
-        documents = [Document(text=texts[place]) for place in filled]
+        documents = [Document(str(place), texts[place], nodes[place].metadata) for place in filled]
         how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
         found = self._model.score(query, documents, **how) if documents else ()
         return dict(zip(filled, map(float, found), strict=True))

@@ -203,6 +203,10 @@ class FieldsModel(Model):
         ids = backbone.tokenise([prompt + text for text in texts], self.config.query_tokens)
         return encoded_queries(self.module, ids)
 
+    def reads(self, document: Document) -> str:
+        """Its fields, which may lie in metadata."""
+        return repr(self.reader.read(document))
+
     def vectors(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """Aggregated vectors of texts without fields, or of queries."""
         super().vectors([], **options)

@@ -39,7 +39,7 @@ def search(view: View, queries: Floats, k: int, options: FieldsSearch, config: F
     if options.blend:
         found = _blended(first, found, options.blend)
     evidence = {name: array[:, :k] for name, array in found.evidence.items()}
-    return Found(found.keys[:, :k], found.scores[:, :k], first.compared, evidence, first.refined, first.read)
+    return replace(first, keys=found.keys[:, :k], scores=found.scores[:, :k], evidence=evidence)
 
 
 def _blended(first: Found, second: Found, share: float) -> Found:

@@ -91,10 +91,9 @@ def search(
     by = np.broadcast_to(np.array(layers)[place], keys.shape)
     order = np.lexsort((place, rank)) if options.order == "interleave" else np.arange(len(place))
     # What a layer could not fill stands at the end, wherever its places were.
-    order = np.argsort(keys[:, order] < 0, axis=1, kind="stable") if (keys < 0).any() else order[None]
-    order = np.broadcast_to(order, keys.shape)
-    parts = [np.take_along_axis(array, order, 1) for array in (keys, scored, by)]
-    return Found(parts[0], parts[1], found.compared, {"layer": parts[2]}, found.refined, found.read)
+    order = order[np.argsort(keys[:, order] < 0, axis=1, kind="stable")]  # [Q, k]
+    keys, scored, by = (np.take_along_axis(array, order, 1) for array in (keys, scored, by))
+    return _of(keys, scored, by, found, view, count)
 
 
 def _fused(view: View, queries: Floats, fused: Floats, layers: Sequence[int], k: int) -> Found:
@@ -110,7 +109,14 @@ def _fused(view: View, queries: Floats, fused: Floats, layers: Sequence[int], k:
     if ranked.shape[2] < len(view):  # else nothing had to be found
         for place, layer in reversed(list(enumerate(layers, 1))):
             by[_among(keys, ranked[:, place])] = layer
-    return Found(keys, scores, found.compared, {"layer": by}, found.refined, found.read)
+    return _of(keys, scores, by, found, view, rows.shape[1])
+
+
+def _of(keys: Keys, scores: Floats, by: Ints, found: Found, view: View, rows: int) -> Found:
+    """A result, whose effort is that of all its ``rows`` of queries."""
+    compared = min(float(len(view)), rows * found.compared)
+    effort = [rows * found.refined, rows * found.read]
+    return Found(keys, scores, compared, {"layer": by}, *effort, approximate=found.approximate)
 
 
 def _best(view: View, ranked: Keys, fused: Floats) -> tuple[Keys, Floats]:

@@ -31,18 +31,21 @@ def level_out(indexer: Indexer, x: Tensor, limit: float, sharpness: float) -> fl
     """
     h, branches = indexer.height - 1, indexer.branches
     x = x[:: max(1, len(x) * branches // ROOM)]
-    parts = [indexer(part).path[:, :h] for part in torch.split(x, PART)]
-    path = torch.cat(parts)  # [n, H − 1], which prices do not change
-    logits = torch.cat(
-        [indexer.logits(*both) for both in zip(torch.split(x, PART), torch.split(path, PART), strict=True)]
-    )  # [n, B]
-    node = indexer.numbers(torch.cat([path, torch.zeros_like(path[:, :1])], 1)) if h else 0  # its first leaf
-    prices = torch.zeros(branches if h else 1, branches, device=x.device)  # by the last turn
-    turn = path[:, -1] if h else torch.zeros(len(x), dtype=torch.int64, device=x.device)
+    path = torch.cat(
+        [indexer(part).path[:, :h] for part in torch.split(x, PART)]
+    )  # which prices do not change
+    seen = [
+        indexer.transformed(*both) for both in zip(torch.split(x, PART), torch.split(path, PART), strict=True)
+    ]
+    logits = torch.cat([k @ indexer.outer[h] + indexer.bias[h] for k in seen])  # [n, B]
+    # Prices [T, B], by the last turn where there is one, and how much of each turn's a text pays: [n, T]
+    paid = torch.cat([k[:, :branches] for k in seen]) if h else torch.ones(len(x), 1, device=x.device)
+    prices = torch.zeros(paid.shape[1], branches, device=x.device)
+    node = indexer.numbers(torch.cat([path, torch.zeros_like(logits[:, :1], dtype=torch.int64)], 1))
     best, kept, step = float("inf"), prices.clone(), STEP * sharpness / 20
     ideal = len(x) / branches**indexer.height
     for _ in range(ROUNDS):
-        leaves = node + (logits - prices[turn]).argmax(1)
+        leaves = node + (logits - paid @ prices).argmax(1)
         sizes = torch.bincount(leaves, minlength=branches**indexer.height)
         crowded = crowding(sizes)
         if crowded < best:

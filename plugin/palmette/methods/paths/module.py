@@ -60,13 +60,17 @@ class Indexer(nn.Module):
         self.outer = nn.ParameterList(nn.Parameter(torch.randn(s, branches) * s**-0.5) for s in sizes)
         self.bias = nn.ParameterList(nn.Parameter(torch.zeros(branches)) for _ in sizes)
 
-    def logits(self, x: Tensor, path: Tensor) -> Tensor:
-        """Texts [n, m] that have come along paths [n, h] → [n, B] for the children there."""
+    def transformed(self, x: Tensor, path: Tensor) -> Tensor:
+        """F([one-hots; text]) of texts [n, m] that have come along paths [n, h]: [n, h·B + m], the last turn first."""
         h = path.shape[1]
-        ways = F.one_hot(path.flip(1), self.branches).flatten(1).to(x.dtype)  # [n, h·B], the last turn first
-        k = torch.cat([ways, x], dim=1)  # [n, h·B + m]
-        k = k + torch.relu(k @ self.inner[h])
-        logits: Tensor = k @ self.outer[h] + self.bias[h]
+        ways = F.one_hot(path.flip(1), self.branches).flatten(1).to(x.dtype)  # [n, h·B]
+        k = torch.cat([ways, x], dim=1)
+        return k + torch.relu(k @ self.inner[h])
+
+    def logits(self, x: Tensor, path: Tensor) -> Tensor:
+        """For the children there: [n, B]."""
+        h = path.shape[1]
+        logits: Tensor = self.transformed(x, path) @ self.outer[h] + self.bias[h]
         return logits.float()
 
     def forward(self, x: Tensor) -> Routed:
