@@ -24,6 +24,15 @@ DIRECTIVE = re.compile(r"<p>\.\. code-block:: \w+</p>\n?")
 HELP = "<!-- help of every command -->"
 
 
+def on_config(config: Any, **_: Any) -> Any:
+    """List the measured tables, whichever there are, under their own titles."""
+    tables = sorted(RESULTS.glob("*.md"))
+    titles = (path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for path in tables)
+    listed = [{title: f"measured/{path.name}"} for title, path in zip(titles, tables, strict=True)]
+    config.nav.append({"Measured": listed})
+    return config
+
+
 def on_files(files: Files, config: Any, **_: Any) -> Files:
     """Show the measured tables as they lie beside the benchmarks."""
     for path in sorted(RESULTS.iterdir()):

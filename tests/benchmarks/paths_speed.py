@@ -23,7 +23,6 @@ import torch
 from numpy.typing import NDArray
 
 from palmette import Document, FakeEncoder, Index, PathsModel
-from palmette.methods.paths.capacity import level_out
 from palmette.methods.paths.config import PathsConfig
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.start import begin
@@ -56,9 +55,8 @@ def learned(x: Floats, leaves: int) -> PathsModel:
     """A model as training begins with it."""
     config = PathsConfig(branches=leaves).replace(width=WIDTH)
     module, generator = Paths(config), torch.Generator().manual_seed(0)
-    some = torch.from_numpy(x[:: max(1, len(x) // 50_000)])
-    begin(module.indexer, some, config.sharpness, generator)
-    level_out(module.indexer, some, config.capacity, config.sharpness)
+    some = torch.from_numpy(x[:: max(1, len(x) // 20_000)])
+    begin(module.indexer, some, config.sharpness, generator, limit=config.capacity)
     return PathsModel(config, FakeEncoder(WIDTH), module)
 
 
@@ -109,7 +107,7 @@ def measure(count: int, lists: int, probes: Sequence[int], threads: int) -> str:
     index = Index(model, backend)
     begun = time.perf_counter()
     rival = faiss.IndexIVFFlat(faiss.IndexFlatIP(WIDTH), WIDTH, lists, faiss.METRIC_INNER_PRODUCT)
-    rival.train(x[:: max(1, count // 50_000)])
+    rival.train(x[:: max(1, count // 20_000)])
     rival.add(x)
     lines = [
         f"{count:,} vectors of {WIDTH} numbers, {lists} lists, {threads} thread(s). Start of the index {built:.0f} s, "

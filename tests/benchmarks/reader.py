@@ -2,7 +2,7 @@
 
     python tests/benchmarks/reader.py spans DATA [--unanswerable FILE] [--seeds 0 1 2] [--steps 1200] [--work DIR]
     python tests/benchmarks/reader.py sentences DATA            the untrained ways to choose a sentence beside it
-    python tests/benchmarks/reader.py demo                      the demo's reader, on the standard library's questions
+    python tests/benchmarks/reader.py demo INDEX                the demo's reader, over the index that the demo has made
     python tests/benchmarks/reader.py table [--work DIR] [--out FILE]
 
 DATA is a BEIR folder whose queries have ``answers``, with train, dev and test judgements; ``--unanswerable`` is a
@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 
-from palmette import load_encoder, sample_data
+from palmette import Hit, Index, load_encoder, sample_data
 from palmette.answers import exact_match, f1, holds_answer
 from palmette.baselines import EncoderBaseline
-from palmette.cache import EncodingCache
+from palmette.cache import CachedEncoder, EncodingCache
 from palmette.reader import Answer, Asked, Reader, ReadingData, load_reading
 
 ENCODER = "packaged:all-MiniLM-L6-v2"
@@ -185,41 +185,54 @@ def sentences(args: argparse.Namespace, options: dict[str, Any]) -> None:
 
 
 def demo(args: argparse.Namespace, options: dict[str, Any]) -> None:
-    """The demo's reader: trained on one half of the handwritten questions, measured on the other."""
-    log, encoder = Log(args.work), load_encoder(ENCODER)
+    """The demo's reader and index: trained on one half of the handwritten questions, measured on the other."""
+    log = Log(args.work)
     data = sample_data("small")
     read = load_reading(data)
     asked, test = read.split("dev"), read.split("test")
-    nearest = EncoderBaseline(encoder, data.corpus)
-    ids = nearest.search([one.question for one in test], 5).ids
+    gold = [{data.corpus[row].key for row in one.passages} for one in test]
+    with Index.open(args.data) as index:
+        index.model.encoder = encoder = CachedEncoder(index.model.encoder)
+        sources = index.search([one.question for one in test], 5)
     for trained, lessons in (
         ("handwritten questions", ReadingData("handwritten", data.corpus, {"train": asked, "dev": asked})),
-        ("summaries cut out of their entries", cut_out(asked)),
+        ("summaries cut out of their entries", cut_out()),
     ):
         for seed in args.seeds:
             reader = Reader.fit(lessons, encoder=encoder, unit="sentence", passages=3, seed=seed, **options)
             for k in (3, 5):
-                sources = [[data.corpus[data.rows[key]] for key in some[:k]] for some in ids]
-                answers = reader.answer([one.question for one in test], sources, threshold=0)
-                gold = [{data.corpus[row].key for row in one.passages} for one in test]
                 log.add(
                     {
                         "reader": f"demo, trained on {trained}, seed={seed}",
-                        "setting": f"encoder, first {k}",
-                        "questions": len(test),
-                        "right entry": share(
-                            a.document.key in g for a, g in zip(answers, gold, strict=True) if a.document
-                        ),
-                        "first hit is right": share(some[0] in g for some, g in zip(ids, gold, strict=True)),
-                        "right entry among them": share(
-                            bool(g & set(some[:k])) for some, g in zip(ids, gold, strict=True)
-                        ),
-                        "sentence opens its entry": share(a.supports[0].start == 0 for a in answers if a),
+                        "setting": f"first {k}",
+                        **measure_entries(reader, test, [hits[:k] for hits in sources], gold),
                     }
                 )
 
 
-def cut_out(asked: Sequence[Asked]) -> ReadingData:
+def measure_entries(
+    reader: Reader, asked: Sequence[Asked], sources: Sequence[Sequence[Hit]], gold: Sequence[set[str]]
+) -> dict[str, float]:
+    """How often the sentence is of a right entry: always answering, and by the learned threshold."""
+    answers = reader.answer([one.question for one in asked], sources, threshold=0)
+    right = np.array(
+        [a.document is not None and a.document.key in g for a, g in zip(answers, gold, strict=True)]
+    )
+    said = np.array([1 - answer.no_answer >= reader.threshold for answer in answers])
+    among = np.array([any(hit.id in g for hit in hits) for hits, g in zip(sources, gold, strict=True)])
+    return {
+        "questions": len(asked),
+        "right entry among them": float(among.mean()),
+        "first hit is right": share(hits[0].id in g for hits, g in zip(sources, gold, strict=True)),
+        "right entry": float(right.mean()),
+        "answered": float(said.mean()),
+        "right of the answered": float(right[said].mean()) if said.any() else 0.0,
+        "answered though there is no right entry": float(said[~among].mean()) if (~among).any() else 0.0,
+        "sentence opens its entry": share(a.supports[0].start == 0 for a in answers if a),
+    }
+
+
+def cut_out() -> ReadingData:
     """Summaries as questions on what remains of their entries."""
     masked = sample_data("small", masked=True)
     read = load_reading(masked)
@@ -282,7 +295,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=["spans", "sentences", "demo", "table"])
-    parser.add_argument("data", nargs="?")
+    parser.add_argument("data", nargs="?", help="a BEIR folder; for demo, an index")
     parser.add_argument("--unanswerable")
     parser.add_argument("--share", type=float, default=0.4, help="of the unanswerable training questions")
     parser.add_argument(

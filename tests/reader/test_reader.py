@@ -205,3 +205,14 @@ def test_unusable_settings_are_named(encoder: Path) -> None:
 def test_an_answer_can_be_made_by_hand() -> None:
     assert str(Answer("q")) == ""
     assert not Answer("q")
+
+
+def test_headings_answer_nothing() -> None:
+    text = f"# {QUESTION}\n\n{readers.texts()[10]}"
+    answer = readers.sentence_reader().answer(QUESTION, [text], threshold=0)
+    assert answer.text == tiny.documents()[10].text
+    assert answer.supports[0].start == text.index("The green owl")
+    assert (
+        readers.sentence_reader().answer(QUESTION, ["# Only a heading"], threshold=0).text
+        == "# Only a heading"
+    )

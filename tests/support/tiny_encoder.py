@@ -21,13 +21,14 @@ def save_tiny_encoder(
     pooling: str = "mean",
     words: tuple[str, ...] = (),
     width: int = 16,
+    layers: int = 2,
 ) -> Path:
-    """Write the model to ``folder``: 2 layers, vectors of unit length.
+    """Write the model to ``folder``: a few layers, vectors of unit length.
 
     ``dense`` projects the result; with ``router``, queries take another pooling than documents. Given ``words``, it
     knows those and any other by its letters.
     """
-    how = (dense, router, family, pooling, words, width)
+    how = (dense, router, family, pooling, words, width, layers)
     shutil.copytree(_build(tuple(sorted((prompts or {}).items())), *how), folder)
     return folder
 
@@ -41,6 +42,7 @@ def _build(
     pooling: str,
     words: tuple[str, ...],
     width: int,
+    layers: int,
 ) -> Path:
     import torch
     from sentence_transformers import SentenceTransformer
@@ -64,7 +66,7 @@ def _build(
             vocab_size=len(vocabulary),
             pad_token_id=pad,
             hidden_size=width,
-            num_hidden_layers=2,
+            num_hidden_layers=layers,
             num_attention_heads=2,
             intermediate_size=32,
             max_position_embeddings=64 if family == "bert" else 66,  # some count from 1

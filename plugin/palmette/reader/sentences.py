@@ -8,6 +8,7 @@ only be known which passage answers them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -44,6 +45,8 @@ PULL = 0.01
 """How strongly it holds the weights: a hundred questions may say little about some of them."""
 QUESTIONS = 200
 """Training questions looked at; more do not change so few weights."""
+
+_HEADINGS = re.compile(r"(?:\s*#{1,6}[ \t][^\n]*(?:\n|\Z))+")
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -117,13 +120,15 @@ def _unit(vectors: Floats) -> Floats:
 
 
 def _cut(text: str) -> list[tuple[int, int]]:
-    """The sentences' characters, without blanks at the ends."""
+    """The sentences' characters, without blanks at the ends, and without Markdown headings, which answer nothing."""
     found = []
     for start, end in sentences(text) or [(0, len(text))]:
+        headings = _HEADINGS.match(text, start, end)
+        start = headings.end() if headings else start
         if inner := text[start:end].strip():
             first = text.index(inner, start)
             found.append((first, first + len(inner)))
-    return found
+    return found or ([(0, len(text))] if text.strip() else [])
 
 
 class _Shares:
@@ -184,8 +189,8 @@ class SentenceTask:
 
     @property
     def metric(self) -> str:
-        """The mean probability of what is right: finer than the share of right answers to some questions."""
-        return "likelihood"
+        """The mean log-likelihood that training raises too: shares of some right answers would be too coarse."""
+        return "log-likelihood"
 
     def size(self) -> int:
         """Training questions."""
@@ -226,12 +231,13 @@ class SentenceTask:
             return {}
         found = [choose(self.module, read) for read in self.exams]
         right = [
-            float(candidates.shares[self._right(exam, candidates)].sum())
+            float(candidates.shares[self._right(exam, candidates)].max(initial=0))
             if exam.answered
             else candidates.none
             for exam, candidates in zip(self.lessons.dev, found, strict=True)
         ]
-        return {"likelihood": float(np.mean(right)), **examine(self.lessons, found, accuracy_of)}
+        likelihood = float(np.log(np.maximum(right, 1e-12)).mean())
+        return {"log-likelihood": likelihood, **examine(self.lessons, found, accuracy_of)}
 
     def _right(self, exam: Exam, candidates: Candidates) -> Marks:
         """[C] which sentences answer a held-out question, as far as is known."""

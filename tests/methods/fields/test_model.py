@@ -205,7 +205,9 @@ def test_only_encoders_that_can_learn() -> None:
 
 
 def test_documents_that_differ_in_a_field_alone_are_scored_apart() -> None:
-    alike = [Document(id=brand, text="The owl.", metadata={"brand": brand}) for brand in ("red", "blue", "red ")]
+    alike = [
+        Document(id=brand, text="The owl.", metadata={"brand": brand}) for brand in ("red", "blue", "red ")
+    ]
     first, second, third = model().score("red owl", alike)
     assert first == third
     assert first != second

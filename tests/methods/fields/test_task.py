@@ -13,6 +13,7 @@ from palmette.errors import ConfigError, TrainingError
 from palmette.methods.fields import FieldsConfig
 from palmette.methods.fields.config import FieldsOptions
 from palmette.methods.fields.layout import Batch
+from palmette.methods.fields.losses import contrast
 from palmette.methods.fields.model import FieldsModel
 from palmette.methods.fields.negatives import HardNegativeSource, by_words, mined_from
 from palmette.methods.fields.passes import in_chunks
@@ -186,6 +187,25 @@ def test_a_run_goes_on_after_language_modelling(tmp_path) -> None:
     assert train(**options, resume=True).fingerprint == model.fingerprint
     with pytest.raises(TrainingError, match="other settings"):
         train(**{**options, "steps": 5}, resume=True)
+
+
+def test_fields_count_as_much_as_they_help_from_the_start() -> None:
+    made = task()
+
+    def loss() -> float:
+        found = made.module.eval().documents(made.fields_of(made.document_rows))
+        q = made.module.queries([made.queries[row] for row in made.query_rows.tolist()]).aggregate
+        known = torch.from_numpy(made.known(made.query_rows, made.document_rows))
+        own = torch.arange(made.size())
+        return contrast(q @ found.aggregate.T / 0.05, own, known).mean().item()
+
+    begun = made.module.weigh.bias.clone()
+    assert begun.std() > 0.1
+    fitted = loss()
+    with torch.no_grad():
+        made.module.weigh.bias.zero_()
+    assert fitted < loss() - 1e-3, "better than all alike"
+    assert task(fields=("text",)).module.weigh.bias.item() == 0
 
 
 def test_frozen_layers_stay_as_they_are() -> None:

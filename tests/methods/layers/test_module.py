@@ -27,10 +27,12 @@ QUICK: dict[str, Any] = {"steps": 0, "progress": False}
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
-    """A BERT of two layers, pooled by the mean."""
-    return load_encoder(
-        str(save_tiny_encoder(tmp_path_factory.mktemp("layers") / "encoder")), dtype="float32"
-    )
+    """A BERT of four layers, pooled by the mean."""
+    return tiny(tmp_path_factory.mktemp("layers"))
+
+
+def tiny(folder: Path, **options: Any) -> Encoder:
+    return load_encoder(str(save_tiny_encoder(folder / "encoder", layers=4, **options)), dtype="float32")
 
 
 @pytest.mark.parametrize("skip", ["outside", "inside"])
@@ -76,15 +78,35 @@ def test_padding_changes_no_query() -> None:
 
 
 @pytest.mark.parametrize("trains", ["heads", "all"])
-def test_copies_begin_at_the_encoders_own_query(real: Encoder, trains: Any) -> None:
-    model = LayersModel.fit(pairs(), encoder=real, trains=trains, **QUICK)
+@pytest.mark.parametrize(("family", "pooling"), [("bert", "mean"), ("bert", "cls"), ("roberta", "mean")])
+def test_copies_begin_as_the_encoder_with_layers_left_out(
+    tmp_path: Path, trains: Any, family: str, pooling: str
+) -> None:
+    encoder = tiny(tmp_path, family=family, pooling=pooling)
+    model = LayersModel.fit(pairs(), encoder=encoder, trains=trains, **QUICK)
     assert model.config.copied
-    assert [model.config.kind(layer) for layer in model.config.asking] == ["copy", "own"]
+    assert [model.config.layers_of(layer) for layer in model.config.asking] == [2, 1, 0, 0]
     texts = ["the cat sat on the mat", "how do i open a file ?", "bird"]
-    own = real.encode_queries(texts)
-    for layer in (1, 2):  # layer 1 of 2 goes on with a copy of layer 2: the whole encoder again
-        asked = model.encode_queries(texts, model.options({"layers": (layer,)}))["layers"][:, 0]
-        np.testing.assert_allclose(asked, own, atol=2e-4)
+    asked = model.encode_queries(texts, model.options({}))["layers"]  # [3, 4, d]
+    own = encoder.encode_queries(texts)
+    states = encoder.states(texts, kind="query", outputs=("layers",))
+    stack = encoder._model[0].auto_model.encoder.layer  # type: ignore[attr-defined]
+    hidden = torch.where(states.mask, 0.0, -1e9)[:, None, None]
+    for layer, rest in ((1, stack[2:]), (2, stack[3:])):
+        x = states.layers[:, layer]
+        for part in rest:
+            out = part(x, hidden)
+            x = out[0] if isinstance(out, tuple) else out
+        expected = F.normalize(summary(x, states.mask, pooling), dim=1)
+        np.testing.assert_allclose(asked[:, layer - 1], expected.detach(), atol=2e-4)
+    np.testing.assert_allclose(asked[:, 3], own, atol=1e-5)  # the last: the encoder's own
+    assert (asked[:, 2] * own).sum(1).mean() > 0.7  # before it: a linear map
+    assert LayerQueries(model.config).weights().tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
+
+
+def test_an_encoder_of_another_kind_is_not_copied(tmp_path: Path) -> None:
+    model = LayersModel.fit(pairs(), encoder=tiny(tmp_path, family="mpnet"), **QUICK)
+    assert {model.config.kind(layer) for layer in model.config.asking} == {"map", "own"}
 
 
 @pytest.mark.parametrize(
@@ -98,16 +120,16 @@ def test_copies_begin_at_the_encoders_own_query(real: Encoder, trains: Any) -> N
 def test_other_shapes_begin_without_copies(real: Encoder, options: dict[str, Any]) -> None:
     model = LayersModel.fit(pairs(), encoder=real, **QUICK, **options)
     assert not model.config.copied
-    asked = model.encode_queries(["the cat ran"], model.options({}))["layers"][0]  # [2, d]
+    asked = model.encode_queries(["the cat ran"], model.options({}))["layers"][0]  # [4, d]
     own = real.encode_queries(["the cat ran"])[0]
     if options.get("start") == "random":
         assert (
             model.module.networks_of(None)[0].head.__class__ is torch.nn.Identity
         )  # the paper's: what stands at CLS
-        assert abs(float(asked[1] @ own)) < 0.9
+        assert abs(float(asked[3] @ own)) < 0.9
     else:
-        assert float(asked[1] @ own) == pytest.approx(1.0, abs=1e-5)  # the last layer: the encoder's own
-        assert float(asked[0] @ own) > 0.9  # the best linear map of the first
+        assert float(asked[3] @ own) == pytest.approx(1.0, abs=1e-5)  # the last layer: the encoder's own
+        assert float(asked[2] @ own) > 0.8  # the best linear map of the first
 
 
 def test_the_map_is_a_ridge_regression() -> None:
@@ -128,7 +150,7 @@ def test_summaries() -> None:
 @pytest.mark.parametrize("trains", ["heads", "all"])
 def test_training_reaches_what_it_should(real: Encoder, trains: str, tmp_path: Path) -> None:
     """Every head learns, the layers under it only if asked to; one by one, only the layer whose turn it is."""
-    for schedule, turns in (("together", {"0", "1"}), ("one by one", {"0"})):
+    for schedule, turns in (("together", {"0", "1", "2", "3"}), ("one by one", {"0"})):
         config = LayersConfig(trains=trains, schedule=schedule, negatives=4)  # type: ignore[arg-type]
         data, cache = load_data(pairs()), EncodingCache(tmp_path)
         _, task = LayersModel.task(config, data, real, cache, seed=0, progress=False)

@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from palmette import Document, FakeEncoder, FusionModel, Index, PathsModel, load_model
+from palmette import Document, FakeEncoder, FusionModel, Index, PathsModel, load_data, load_model
+from palmette.cache import EncodingCache
 from palmette.cli import main
 from palmette.encoder import Backbone, load_encoder
 from palmette.errors import CheckpointError, ConfigError
@@ -254,24 +255,19 @@ def test_typed_options_are_those_of_the_configs() -> None:
 def test_the_encoder_may_learn_too(learns, tmp_path) -> None:
     words = tuple({word for d in documents() for word in d.text.lower().strip(".").split()})
     encoder = load_encoder(save_tiny_encoder(tmp_path / "tiny", words=words))
-    model = PathsModel.fit(
-        pairs(),
-        encoder=encoder,
-        branches=4,
-        encoder_learns=learns,
-        encoder_rate=3.0,
-        negatives="leaves",
-        refresh=2,
-        steps=9,
-        batch_size=8,
-        progress=False,
-        cache=tmp_path / "cache",
-    )
+    config = PathsConfig(branches=4, encoder_learns=learns, encoder_rate=3.0, negatives="leaves", refresh=2)
+    cache = EncodingCache(tmp_path / "cache")
+    config, task = PathsModel.task(config, load_data(pairs()), encoder, cache, seed=0, progress=False)
+    task.held_out = None  # so that the last weights stay
+    PathsModel.run(task, PathsTraining(steps=9, batch_size=8), progress=False)
+    model = PathsModel(config, encoder, task.module)
+    model.learned(task)
     before = Backbone.of(encoder).state_dict()
     after = model.module.backbone.state_dict()
     moved = {name for name, value in after.items() if not bool((value == before[name]).all())}
     assert any("layer.1." in name for name in moved)
     assert any("layer.0." in name for name in moved) == (learns == "all")
+    assert not model.facts.curve
     index = Index.build(documents(), model)
     hits = index.search(QUERY, k=5, beam=2, lexical=0)
     assert sum(part.value for part in hits[0].explain().parts) == pytest.approx(hits[0].score, abs=1e-5)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from palmette.methods.paths.capacity import crowding
 from palmette.methods.paths.config import PathsConfig
 from palmette.methods.paths.module import Indexer, Paths
 from palmette.methods.paths.routing import Router
@@ -104,11 +105,24 @@ def test_kmeans_finds_clusters_and_leaves_no_centre_empty() -> None:
     generator = torch.Generator().manual_seed(0)
     spots = torch.tensor([[3.0, 0], [0, 3], [-3, 0], [0, -3]])
     x = spots.repeat(50, 1) + 0.1 * torch.randn(200, 2, generator=generator)
-    centres = kmeans(x, 4, generator)
+    centres, prices = kmeans(x, 4, generator)
     assert torch.cdist(spots, centres).min(dim=1).values.max() < 0.2
     assert torch.bincount(assigned(x, centres), minlength=4).tolist() == [50] * 4
-    twins = kmeans(torch.ones(10, 2), 3, generator)
+    assert not prices.any()
+    twins, _ = kmeans(torch.ones(10, 2), 3, generator)
     assert torch.equal(twins, torch.ones(3, 2))
+
+
+def test_prices_even_clusters_out() -> None:
+    generator = torch.Generator().manual_seed(0)
+    spots = torch.randn(30, 8, generator=generator)
+    x = spots[torch.randint(30, (3000,), generator=generator) ** 2 // 30]  # some spots are much fuller
+    x = x + 0.5 * torch.randn(3000, 8, generator=generator)
+    crowded = []
+    for limit in (0.0, 1.05):
+        centres, prices = kmeans(x, 12, torch.Generator().manual_seed(1), limit=limit)
+        crowded.append(crowding(torch.bincount(assigned(x, centres, prices), minlength=12)))
+    assert crowded[1] <= 1.05 < 1.1 < crowded[0]
 
 
 @pytest.mark.parametrize("height", [1, 2, 3])

@@ -12,7 +12,8 @@ untrained model of one field is the encoder it began as.
 
 ``config.py`` options · ``reading.py`` from users' documents to texts by field · ``tokens.py`` to token ids ·
 ``layout.py`` where tokens stand, and what sees what · ``module.py`` the encoder, ``passes.py`` many texts through it ·
-``losses.py`` equations 2 to 7 · ``negatives.py``, ``task.py``, ``pretraining.py`` training · ``queries.py`` without
+``losses.py`` equations 2 to 7 · ``start.py`` where training begins ·
+``negatives.py``, ``task.py``, ``pretraining.py`` training · ``queries.py`` without
 labels · ``searching.py``, ``explanation.py``, ``model.py`` search
 """
 

@@ -3,11 +3,12 @@
 A document of F fields is the sequence ``CLS f₀ … f_{F−1}  text₀ SEP  text₁ SEP …``: one token per field right after
 CLS, so that it always stands in the same place. Every token has a code that says what it is:
 
-* ``0 … F−1``    a word of that field (or the SEP after it)
+* ``0 … F−1``    a word of that field
 * ``F … 2F−1``   the token of a field
-* ``2F``         CLS
-* ``2F + 1``     a word of a query
-* ``2F + 2``     nothing, where a shorter sequence is filled up
+* ``2F … 3F−1``  the SEP after a field
+* ``3F``         CLS
+* ``3F + 1``     a word of a query (or the SEP after it)
+* ``3F + 2``     nothing, where a shorter sequence is filled up
 
 What may look at what, and what is averaged into a field's vector, are small tables over these codes.
 """
@@ -77,7 +78,7 @@ class Layout:
 
     Attributes:
         fields: How many, F.
-        looks: [C, C] whether a token of one code may look at one of another, C = 2F + 3.
+        looks: [C, C] whether a token of one code may look at one of another, C = 3F + 3.
         averaged: [F, C] whether tokens of a code count in the vector of a field.
         before: [F, F] which fields' words are counted before those of a field, to say where these stand.
     """
@@ -91,12 +92,14 @@ class Layout:
     def of(cls, ancestors: Tensor) -> Self:
         """From which field sees which [F, F]."""
         count = len(ancestors)
-        words, tokens = slice(0, count), slice(count, 2 * count)
-        first, asked, nothing = 2 * count, 2 * count + 1, 2 * count + 2
+        own = torch.eye(count, dtype=torch.bool)
+        words, tokens, ends = (slice(part * count, (part + 1) * count) for part in range(3))
+        first, asked, nothing = 3 * count, 3 * count + 1, 3 * count + 2
         looks = torch.zeros(nothing + 1, nothing + 1, dtype=torch.bool)
-        looks[words, words] = looks[tokens, words] = ancestors
-        # A word looks at its own field's token alone: one such token, as one CLS, is what the encoder knows.
-        looks[words, tokens] = looks[tokens, tokens] = torch.eye(count, dtype=torch.bool)
+        for part in (words, tokens, ends):
+            looks[part, words] = ancestors
+            # Of tokens and SEPs all look at their own field's alone: one CLS and one SEP is what the encoder knows.
+            looks[part, tokens] = looks[part, ends] = own
         looks[first, words] = looks[first, [first, asked]] = (
             True  # CLS sees every word; no word of a document sees it
         )
@@ -104,10 +107,9 @@ class Layout:
         looks[tokens, asked] = True
         looks[nothing, nothing] = True
         # What all fields see alike would make all vectors alike: with full attention each averages its own words.
-        own = torch.eye(count, dtype=torch.bool)
         averaged = torch.zeros(count, nothing + 1, dtype=torch.bool)
         averaged[:, words] = own if bool(ancestors.all()) and count > 1 else ancestors
-        averaged[:, tokens] = own
+        averaged[:, tokens] = averaged[:, ends] = own
         averaged[:, asked] = True
         before = ancestors.tril(-1) if bool(ancestors.all()) else ancestors & ~own
         return cls(count, looks, averaged, before)
@@ -126,14 +128,14 @@ class Layout:
         rows = []
         for fields in documents:
             ids, codes, positions = self._head(cls, new)
-            sizes = torch.tensor([len(words) + 1 if len(words) else 0 for words in fields])
+            sizes = torch.tensor([len(words) for words in fields])
             starts = (
                 1 + self.before.long() @ sizes
             ).tolist()  # where a field stands tells of what it sees alone
             for field, (words, start) in enumerate(zip(fields, starts, strict=True)):
                 if len(words):
                     ids += [*words, sep]
-                    codes += [field] * (len(words) + 1)
+                    codes += [*[field] * len(words), 2 * self.fields + field]
                     positions += range(start, start + len(words) + 1)
             rows.append((ids, codes, positions))
         return self._batch(rows, pad)
@@ -148,7 +150,7 @@ class Layout:
             rows.append(
                 (
                     [*ids, *words, sep],
-                    [*codes, *[2 * self.fields + 1] * count],
+                    [*codes, *[3 * self.fields + 1] * count],
                     [*positions, *range(1, count + 1)],
                 )
             )
@@ -157,11 +159,11 @@ class Layout:
     def _head(self, cls: int, new: int) -> tuple[list[int], list[int], list[int]]:
         """CLS and the tokens of fields, which share its place: words stand where the encoder is used to find them."""
         ids = [cls, *range(new, new + self.fields)]
-        return ids, [2 * self.fields, *range(self.fields, 2 * self.fields)], [0] * len(ids)
+        return ids, [3 * self.fields, *range(self.fields, 2 * self.fields)], [0] * len(ids)
 
     def _batch(self, rows: Sequence[tuple[list[int], list[int], list[int]]], pad: int) -> Batch:
         def column(part: int, filler: int) -> Tensor:
             parts = [torch.tensor(row[part]) for row in rows]
             return nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=filler)
 
-        return Batch(column(0, pad), column(1, 2 * self.fields + 2), column(2, 0))
+        return Batch(column(0, pad), column(1, 3 * self.fields + 2), column(2, 0))

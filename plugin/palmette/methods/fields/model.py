@@ -21,6 +21,7 @@ from palmette.methods.fields.pretraining import LanguageModel, LanguageTask
 from palmette.methods.fields.queries import with_field_queries
 from palmette.methods.fields.reading import TEXT, Reader, as_items
 from palmette.methods.fields.searching import AGGREGATE, FIELDS, SCALES, WEIGHTS, search
+from palmette.methods.fields.start import begin
 from palmette.methods.fields.task import FieldsTask
 from palmette.methods.fields.tokens import field_tokens, limits_of
 from palmette.model import DEFAULT_ENCODER, Model, Queries
@@ -136,7 +137,9 @@ class FieldsModel(Model):
         config = config.replace(fields=reader.items, limits=limits, dimension=backbone.dimension)
         module = FieldEncoder(config, backbone, encoder.precision)
         backbone.freeze(config.trained_layers)
-        return config, FieldsTask.of(module, data, reader, seed=seed, progress=progress)
+        task = FieldsTask.of(module, data, reader, seed=seed, progress=progress)
+        begin(task, seed)
+        return config, task
 
     @classmethod
     def run(cls, task: Any, training: TrainingConfig, **how: Any) -> Trained:

@@ -49,7 +49,7 @@ class FieldEncoder(nn.Module):
         self.precision = precision
         self.ancestors = ancestors_of(config.order, config.attention, config.seen)
         self.layout = Layout.of(self.ancestors)
-        # K: begins at zero, with all fields counting alike.
+        # K begins at zero and its bias where the fields as they are rank best: see ``start.py``.
         self.weigh = nn.Linear(backbone.width, len(config.order))
         nn.init.zeros_(self.weigh.weight)
         nn.init.zeros_(self.weigh.bias)
@@ -98,7 +98,7 @@ class FieldEncoder(nn.Module):
     def _told(self, codes: Tensor) -> Tensor:
         """Which fields have a word to see [B, F]; the vectors of others, before the first that is filled, are zero."""
         count = self.layout.fields
-        asked = (codes == 2 * count + 1).any(1)  # [B]
+        asked = (codes == 3 * count + 1).any(1)  # [B]
         filled = torch.stack([(codes == field).any(1) for field in range(count)], dim=1)  # [B, F]
         seen = filled.float() @ self.ancestors.T.to(codes.device).float() > 0
         return seen | asked[:, None]

@@ -38,13 +38,14 @@ class LayersConfig(Config):
 
     Attributes:
         layers: The layers that ask, 1 for the first; ``None`` for all.
-        depth: Transformer layers in a retrieval network (copies: at most as many as the encoder has left).
+        depth: Transformer layers in a retrieval network (copies: fewer than the encoder has left).
         width: Their width; ``None`` for the encoder's.
         heads: Their attention heads; ``None`` for the encoder's, or one for 32 columns.
         dropout: Inside them, while they are trained.
         start: ``encoder`` begins as near to the encoder's own query as a layer can come: the networks are copies of its
             last layers (of its width, with the skip ``inside``), or add what they learn to a linear map of the layer;
-            the last layer begins with the encoder's own query. ``random`` is the paper's.
+            the last layer begins with the encoder's own query, the one before it with a linear map. ``random`` is the
+            paper's.
         skip: The second skip of a network's layers: ``inside`` the layer norm as in BERT, ``outside`` as in the paper.
         pooling: What of a network's output becomes the query: the ``mean`` of its tokens, the one at ``cls`` (the
             paper's), or a linear map of ``both``.
@@ -126,8 +127,12 @@ class LayersConfig(Config):
         return self.copied and self.trains == "heads"
 
     def layers_of(self, layer: int) -> int:
-        """Transformer layers of a layer's network: copies end where the encoder does."""
-        return min(self.depth, self.last - layer) if self.copied else self.depth
+        """Transformer layers of a layer's network.
+
+        Copies leave out at least one of the layers that the encoder has left: with all of them a layer would ask with
+        the encoder's own query again.
+        """
+        return max(0, min(self.depth, self.last - layer - 1)) if self.copied else self.depth
 
 
 def check_layers(owner: str, layers: tuple[int, ...], last: int | None = None) -> None:

@@ -102,6 +102,14 @@ class RNet(nn.Module):
         return torch.add(self.head(features[:, :-wide]), self.map(features[:, -wide:]))
 
 
+def _shares(config: LayersConfig) -> Tensor:
+    """At first the last layer counts as much as all others together, which were measured to be worth that: [L]."""
+    others = len(config.asking) - 1
+    if config.asking[-1] != config.last or not others:
+        return torch.full((others + 1,), 1 / (others + 1))
+    return torch.tensor([0.5 / others] * others + [0.5])
+
+
 class LayerQueries(nn.Module):
     """A retrieval network per asking layer, and how much each counts in a fused list."""
 
@@ -113,9 +121,9 @@ class LayerQueries(nn.Module):
         self.networks = nn.ModuleList(RNet(config, layer) for layer in config.asking)
         self.stack = nn.ModuleList(
             RNetLayer(config.inner, config.heads or 1, 0.0, config.skip, config.wide)
-            for _ in range(min(config.depth, config.last) if config.shared else 0)
+            for _ in range(max(map(config.layers_of, config.asking)) if config.shared else 0)
         )
-        self.register_buffer("shares", torch.full((len(config.asking),), 1 / len(config.asking)))  # [L]
+        self.register_buffer("shares", _shares(config))  # [L]
 
     def networks_of(self, layers: Sequence[int] | None) -> list[RNet]:
         """The networks of some asking layers (all by default)."""

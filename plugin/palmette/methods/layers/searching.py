@@ -115,8 +115,8 @@ def _fused(view: View, queries: Floats, fused: Floats, layers: Sequence[int], k:
 def _of(keys: Keys, scores: Floats, by: Ints, found: Found, view: View, rows: int) -> Found:
     """A result, whose effort is that of all its ``rows`` of queries."""
     compared = min(float(len(view)), rows * found.compared)
-    effort = [rows * found.refined, rows * found.read]
-    return Found(keys, scores, compared, {"layer": by}, *effort, approximate=found.approximate)
+    refined, read = rows * found.refined, rows * found.read
+    return Found(keys, scores, compared, {"layer": by}, refined, read, found.approximate)
 
 
 def _best(view: View, ranked: Keys, fused: Floats) -> tuple[Keys, Floats]:

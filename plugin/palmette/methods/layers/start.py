@@ -1,9 +1,10 @@
 """What the networks begin as: the closest each layer can come to the encoder's own query without training.
 
 A frozen encoder's last layers work on the states of earlier ones too: with the layers between left out, they give
-queries almost as good as the encoder's. So a layer's network begins as a copy of the last layers, and its head as the
-encoder's own pooling. Where the encoder's layers are not of BERT's kind, or the networks have another shape, a layer
-begins as the linear map of its states that comes nearest to the encoder's query (a ridge regression).
+queries almost as good as the encoder's, and different enough to find other documents. So a layer's network begins as a
+copy of the last layers, and its head as the encoder's own pooling. Where no layer would be left out, where the
+encoder's layers are not of BERT's kind, or where the networks have another shape, a layer begins as the linear map of
+its states that comes nearest to the encoder's query (a ridge regression).
 """
 
 from __future__ import annotations
@@ -74,7 +75,13 @@ def started(
     for layer, network in zip(config.asking, module.networks_of(None), strict=True):
         if network.kind == "copy":
             _load(network.layers, weights)
-            _set(network.head, *_pooling(summaries(config.last), own, config.states))
+            whole = config.layers_of(layer) > 0
+            head = (
+                _pooling(summaries(config.last), own, config.states)
+                if whole
+                else ridge(summaries(layer), own)
+            )
+            _set(network.head, *head)
         elif network.map is not None:
             _set(network.map, *ridge(summaries(layer), own))
     return module
@@ -95,12 +102,14 @@ def _set(linear: nn.Module, weight: Tensor, bias: Tensor) -> None:
 def _pooling(pooled: Tensor, own: Tensor, states: int) -> tuple[Tensor, Tensor]:
     """The map of last states' summaries [n, p] to the encoder's queries [n, d]: its own pooling where that is one."""
     width = own.shape[1]
-    for start in range(0, pooled.shape[1], states):
-        half = pooled[:, start : start + states]
-        if half.shape[1] == width and float(F.cosine_similarity(half, own).mean()) > SAME:
-            weight = torch.zeros(width, pooled.shape[1])
-            weight[:, start : start + width] = torch.eye(width) * ((half * own).sum() / (half * half).sum())
-            return weight, torch.zeros(width)
+    if width == states:
+        halves = torch.split(pooled, states, dim=1)
+        alike = [float(F.cosine_similarity(half, own).mean()) for half in halves]
+        best = alike.index(max(alike))
+        if alike[best] > SAME:
+            length = (halves[best] * own).sum() / halves[best].square().sum()
+            blocks = [torch.eye(width) * (length if place == best else 0.0) for place in range(len(halves))]
+            return torch.cat(blocks, dim=1), torch.zeros(width)
     return ridge(pooled, own)
 
 

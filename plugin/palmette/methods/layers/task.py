@@ -207,9 +207,11 @@ class LayersTask:
 
     @torch.no_grad()
     def weigh(self) -> None:
-        """Set how much each layer counts in the fused list, by the held-out questions; without any, all alike."""
+        """Move how much each layer counts in the fused list, where the held-out questions clearly gain by it."""
         if self.pairs.dev is None or not self.pairs.data.labelled:
             return
         queries, documents = self._held_out()
-        tables = torch.einsum("qld,nd->lqn", queries, documents).float().cpu().numpy()
-        self.module.shares.copy_(torch.tensor(best_weights(tables, self.pairs.dev.judgements)))
+        now = self.module.weights()  # [L]
+        tables = torch.einsum("qld,nd,l->lqn", queries, documents, now).float().cpu().numpy()
+        moved = torch.tensor(best_weights(tables, self.pairs.dev.judgements)).to(now) * now
+        self.module.shares.copy_(moved / moved.sum())

@@ -3,7 +3,8 @@
 From a random start the leaves collapse: the losses know only the batch, and nothing asks a path to be that of few
 documents. A k-means is an indexer that keeps the encoder's geometry, and the losses go on from there. It can be
 written down exactly: argmin ‖x − c‖² = argmax (c·x − ½‖c‖²) is linear in x, and at height h, where x is what earlier
-centres c(i) leave of a text, c·c(i) is a number for each child taken earlier: a row of its one-hot.
+centres c(i) leave of a text, c·c(i) is a number for each child taken earlier: a row of its one-hot. Leaves are made
+equally full here rather than once training is over: centres that move with their prices lose far less.
 """
 
 from __future__ import annotations
@@ -11,50 +12,68 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from palmette.methods.paths.capacity import crowding
 from palmette.methods.paths.module import Indexer
 
-__all__ = ["begin", "kmeans"]
+__all__ = ["assigned", "begin", "kmeans"]
 
-ROUNDS = 25
+ROUNDS, MORE, STEP = 20, 60, 0.01
+"""Rounds of a k-means, further ones that even its clusters out, and how fast prices rise in them."""
 POINTS = 256
 """Points per centre that are looked at."""
 PART = 16_384
 
 
-def kmeans(x: Tensor, centres: int, generator: torch.Generator, *, rounds: int = ROUNDS) -> Tensor:
-    """Centres [K, m] of points [n, m]; one that nothing goes to moves beside the fullest."""
+def kmeans(
+    x: Tensor, centres: int, generator: torch.Generator, *, limit: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Centres [K, m] of points [n, m], and their prices [K].
+
+    With a ``limit``, full clusters ask a price on top of the distance, by the log of how overfull they are, while the
+    centres go on moving, until the crowding is at most that. A centre that nothing goes to moves beside the fullest.
+    """
     n = min(len(x), POINTS * centres)
     x = x[torch.randperm(len(x), generator=generator)[:n]]
     c = x[torch.randperm(n, generator=generator)[torch.arange(centres) % n]].clone()  # [K, m]
-    for _ in range(rounds):
-        nearest = assigned(x, c)
+    prices = torch.zeros(centres)
+    for turn in range(ROUNDS + MORE):
+        nearest = assigned(x, c, prices)
         counts = torch.bincount(nearest, minlength=centres)
+        crowded = bool(limit) and crowding(counts) > limit
+        if turn >= ROUNDS and not crowded:
+            break
         sums = torch.zeros_like(c).index_add_(0, nearest, x)
         c = torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], c)
+        if crowded:
+            prices += STEP * ((counts + 1) / (n / centres + 1)).log().clamp(-2, 2)
         for empty in torch.nonzero(counts == 0).flatten().tolist():
-            fullest = int(counts.argmax())
-            members = torch.nonzero(nearest == fullest).flatten()
+            members = torch.nonzero(nearest == counts.argmax()).flatten()
             c[empty] = x[members[torch.randint(len(members), (1,), generator=generator)]][0]
-            counts[fullest] = counts[fullest] // 2
-    return c
+            prices[empty], counts[counts.argmax()] = 0.0, counts.max() // 2
+    return c, prices
 
 
-def assigned(x: Tensor, c: Tensor) -> Tensor:
-    """The nearest centre of each point: [n, m], [K, m] → [n]."""
-    half = 0.5 * c.square().sum(1)
-    return torch.cat([(part @ c.T - half).argmax(1) for part in torch.split(x, PART)])
+def assigned(x: Tensor, c: Tensor, prices: Tensor | float = 0.0) -> Tensor:
+    """The nearest centre of each point, prices counted: [n, m], [K, m] → [n]."""
+    cost = 0.5 * c.square().sum(1) + prices
+    return torch.cat([(part @ c.T - cost).argmax(1) for part in torch.split(x, PART)])
 
 
 @torch.no_grad()
-def begin(indexer: Indexer, x: Tensor, sharpness: float, generator: torch.Generator) -> None:
-    """Set an indexer to the k-means of unit vectors [n, m]; ``sharpness`` is the factor of its logits."""
+def begin(
+    indexer: Indexer, x: Tensor, sharpness: float, generator: torch.Generator, *, limit: float = 0.0
+) -> None:
+    """Set an indexer to the k-means of unit vectors [n, m].
+
+    ``sharpness`` is the factor of its logits, ``limit`` how crowded its children may be (0 for as it comes).
+    """
     earlier: list[Tensor] = []
     left = x
     for h in range(indexer.height):
-        c = kmeans(left, indexer.branches, generator)  # [B, m]
+        c, prices = kmeans(left, indexer.branches, generator, limit=limit)  # [B, m], [B]
         outer, bias = indexer.outer[h], indexer.bias[h]
         crossed = [-(before @ c.T) for before in reversed(earlier)]  # [B, B] each, the last turn first
         outer.copy_(torch.cat([*crossed, c.T]) * sharpness)
-        bias.copy_(-0.5 * c.square().sum(1) * sharpness)
-        left = left - c[assigned(left, c)]
+        bias.copy_(-(0.5 * c.square().sum(1) + prices) * sharpness)
+        left = left - c[assigned(left, c, prices)]
         earlier.append(c)

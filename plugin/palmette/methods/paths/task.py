@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.methods.paths.capacity import level_out
 from palmette.methods.paths.config import PathsConfig
 from palmette.methods.paths.curve import recall_curve
 from palmette.methods.paths.facts import Facts
@@ -46,10 +45,8 @@ def started(config: PathsConfig, pairs: EncodedPairs, seed: int, backbone: Backb
     if config.start == "kmeans":
         with torch.no_grad():
             corpus = pairs.documents[: len(pairs.data.corpus)]
-            begin(module.indexer, module.embed(corpus), config.sharpness, generator)
-            if config.capacity:  # tighter than asked for, since training loosens it again
-                tight = 1 + (config.capacity - 1) / 3
-                level_out(module.indexer, module.embed(corpus), tight, config.sharpness)
+            limit = config.capacity and 1 + (config.capacity - 1) / 3  # training loosens it again
+            begin(module.indexer, module.embed(corpus), config.sharpness, generator, limit=limit)
     return module
 
 
