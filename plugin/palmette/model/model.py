@@ -16,7 +16,7 @@ A method (``methods/<name>/``) subclasses :class:`Model` once and says
 ``search``            query arrays + a view of the index → keys and scores
 ``explain``           one query, one document → parts that add up to the score ``search`` gave
 ``learned``           what is kept of a training besides weights, where a method needs it
-``survey``/``warning``  how an index's documents fit the trained structure, where that can go wrong
+``survey``            how an index's documents fit the trained structure (and ``warning``, where they do not)
 ``files``/``restore``  what a checkpoint keeps besides config and weights, where a method needs it
 ====================  =========================================================================================
 
@@ -25,11 +25,9 @@ Everything else — data, caching, the loop, checkpoints, the Hub, the index, th
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -39,21 +37,14 @@ from torch import Tensor, nn
 from palmette.config import Config, check_keys
 from palmette.encoder import Encoder, Kind
 from palmette.errors import ConfigError
-from palmette.hub import (
-    Checkpoint,
-    fingerprint_of,
-    open_checkpoint,
-    push_checkpoint,
-    render_card,
-    save_checkpoint,
-)
+from palmette.hub import Checkpoint
 from palmette.lexical.mix import Lexical, Mix, check_lexical, options_key
 from palmette.lexical.tokens import LANGUAGE, check_language
 from palmette.model.fitting import documented, fit
 from palmette.model.loading import load
+from palmette.model.published import Published
 from palmette.model.scoring import scores_of
 from palmette.record import Record
-from palmette.report import SHOWN, Report
 from palmette.search.probe import ArraySpec, Floats, Found
 from palmette.training import Task, Trained, TrainingConfig, train
 from palmette.types import Document, Explanation
@@ -71,16 +62,14 @@ Queries = dict[str, NDArray[Any]]
 """Named query arrays, one row per query in each."""
 
 
-class Model(ABC):
+class Model(Published):
     """A trained retriever of one method: turns texts into arrays, ranks them, says why.
 
     Made by ``fit``, ``from_pretrained`` or :func:`palmette.load_model`; safe to share between threads, indexes
     and retrievers.
     """
 
-    method: ClassVar[str]
     retriever: ClassVar[str]
-    """Name of the method's retriever class in both frameworks."""
     config_class: ClassVar[type[Config]]
     training_class: ClassVar[type[TrainingConfig]] = TrainingConfig
     search_class: ClassVar[type[Config]]
@@ -177,10 +166,7 @@ class Model(ABC):
         options: Any,
         evidence: Mapping[str, Any],
     ) -> Explanation:
-        """Why a document (its arrays, one row each) scores what it does for one query (one row each).
-
-        ``evidence`` is what the search remembered of this hit, if there was one, and the ``document`` itself.
-        """
+        """Why a document scores what it does for a query; ``evidence``: the hit's, if any, and the ``document``."""
 
     def additive(self, options: Any) -> bool:
         """Whether these searches rank by score alone, so that something may be added to it."""
@@ -194,14 +180,10 @@ class Model(ABC):
         """The options of which :attr:`mixes` are learned in training; empty where words are no help."""
         return [self.search_class()]
 
-    def learned(self, task: Any) -> None:  # noqa: B027 (most methods keep nothing more)
+    def learned(self, task: Any) -> None:
         """Keep what a training has shown besides the weights, such as topics (``files`` then writes it)."""
 
-    def files(self) -> dict[str, bytes]:
-        """What a checkpoint keeps besides config and weights (a vocabulary, an edge list): JSON or text by name."""
-        return {}
-
-    def restore(self, checkpoint: Checkpoint) -> None:  # noqa: B027 (most methods keep nothing more)
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Read :meth:`files` back."""
 
     def reads(self, document: Document) -> str:
@@ -264,89 +246,6 @@ class Model(ABC):
     def _tensors(self) -> dict[str, Tensor]:
         return {name: value.detach().cpu().contiguous() for name, value in self.module.state_dict().items()}
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of method, options, weights and encoder: equal fingerprints give equal arrays."""
-        return fingerprint_of(self._facts(), self._tensors(), self.files())
-
-    def card(self, report: Report | None = None, **more: Any) -> str:
-        """The model card: what it is, what it was trained on, and the measured table of a ``report`` where given.
-
-        ``license``, ``dataset`` (the training data on the Hub), ``language`` and ``limits`` go into it too.
-        """
-        check_keys(f"{type(self).__name__} card", more, ("dataset", "language", "license", "limits"))
-        measured: dict[str, Any] = {}
-        if report is not None:
-            rows = {row.name: {name: row.metrics[name] for name in SHOWN} for row in report.rows}
-            measured = {"results": rows, "evaluated_on": f"{report.data}, {report.split}"}
-        return render_card(
-            method=self.method,
-            class_name=type(self).__name__,
-            config=self.config.to_dict(),
-            encoder=self.encoder.to_config(),
-            record=self.record.to_dict(),
-            retriever=self.retriever,
-            **measured,
-            **more,
-        )
-
-    def save_pretrained(self, path: str | Path, *, report: Report | None = None, **card: Any) -> Path:
-        """Write the checkpoint, whole or not at all: JSON, safetensors, a card, and a manifest of their sums.
-
-        What goes into the card: see :meth:`card`.
-        """
-        text = self.card(report, **card)
-        return save_checkpoint(path, self._facts(), self._tensors(), text, files=self.files()).path
-
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        report: Report | None = None,
-        card: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> str:
-        """Publish the checkpoint and return the commit's URL.
-
-        Args:
-            repo_id: ``owner/name``; made if it is not there.
-            report: What :func:`palmette.evaluate` measured, for the card's table.
-            card: More for the card, see :meth:`card`.
-            options: ``branch``, ``token``, ``private``, ``commit_message``, ``create_tag``.
-        """
-        with TemporaryDirectory() as folder:
-            saved = self.save_pretrained(Path(folder) / "checkpoint", report=report, **(card or {}))
-            return push_checkpoint(saved, repo_id, **options)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        repo_or_dir: str | Path,
-        *,
-        revision: str | None = None,
-        token: str | bool | None = None,
-        cache_dir: str | Path | None = None,
-        local_files_only: bool = False,
-        device: str | None = None,
-        encoder: str | Encoder | None = None,
-        **encoder_options: Any,
-    ) -> Self:
-        """Load a checkpoint from a folder or the Hub.
-
-        Args:
-            repo_or_dir: A folder, or a repository id such as ``"me/ckpt"``.
-            revision: Branch, tag or commit; a full commit hash that is cached costs no request.
-            token: Hub token, where the client's own login is not enough.
-            cache_dir: Hub cache to use.
-            local_files_only: Never go to the network.
-            device: Where to compute; ``None`` for the best there is.
-            encoder: Take the encoder from here instead (it must be the very one the checkpoint names).
-            encoder_options: ``dtype``, ``batch_size``, ``threads`` of :func:`palmette.load_encoder`.
-        """
-        hub: dict[str, Any] = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
-        checkpoint = open_checkpoint(repo_or_dir, revision=revision, **hub)
-        return cls.from_checkpoint(checkpoint, encoder=encoder, device=device, **hub, **encoder_options)
-
     @classmethod
     def from_checkpoint(
         cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any
@@ -363,7 +262,7 @@ class Model(ABC):
         self.check_options(options)
         return options
 
-    def check_options(self, options: Any) -> None:  # noqa: B027 (most methods have nothing to add)
+    def check_options(self, options: Any) -> None:
         """Raise ConfigError when search options do not fit this model."""
 
     def mix(self, options: Any, lexical: Lexical) -> Mix | None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self, Unpack, overload
 from weakref import WeakValueDictionary
 
@@ -18,15 +16,8 @@ from palmette.data.documents import to_document
 from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.load import encoder_of
 from palmette.errors import CheckpointError, InputError
-from palmette.hub import (
-    Checkpoint,
-    fingerprint_of,
-    open_checkpoint,
-    push_checkpoint,
-    render_card,
-    save_checkpoint,
-)
-from palmette.model import DEFAULT_ENCODER
+from palmette.hub import Checkpoint
+from palmette.model import DEFAULT_ENCODER, Published
 from palmette.reader.answer import Answer
 from palmette.reader.config import ReaderConfig, ReaderOptions, ReaderTraining
 from palmette.reader.data import load_reading
@@ -47,15 +38,16 @@ _LOADED: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
 """Readers in use, so that many chains over one checkpoint share one."""
 
 
-class Reader:
+class Reader(Published):
     """Answers questions from passages, in their own words, and says how sure it is and which passages say it.
 
     Made by :meth:`fit` or :meth:`from_pretrained`; safe to share between threads.
     """
 
-    method = "reader"
+    method = kind = "reader"
     config_class = ReaderConfig
     training_class = ReaderTraining
+    config: ReaderConfig
 
     def __init__(
         self,
@@ -232,58 +224,6 @@ class Reader:
 
     def _tensors(self) -> dict[str, Tensor]:
         return {name: value.detach().cpu().contiguous() for name, value in self.reading.kept().items()}
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of options, threshold, weights and encoder: equal fingerprints give equal answers."""
-        return fingerprint_of(self._facts(), self._tensors())
-
-    def save_pretrained(self, path: str | Path, **card: Any) -> Path:
-        """Write the checkpoint, whole or not at all: JSON, safetensors, a card, and a manifest of their sums.
-
-        ``license``, ``dataset`` (the training data on the Hub), ``language`` and ``limits`` go into the card.
-        """
-        check_keys("Reader card", card, ("dataset", "language", "license", "limits"))
-        text = render_card(
-            method=self.method,
-            class_name="Reader",
-            config=self.config.to_dict(),
-            encoder=self.encoder.to_config(),
-            record=self.record.to_dict(),
-            kind="reader",
-            **card,
-        )
-        return save_checkpoint(path, self._facts(), self._tensors(), text).path
-
-    def push_to_hub(self, repo_id: str, *, card: Mapping[str, Any] | None = None, **options: Any) -> str:
-        """Publish the checkpoint and return the commit's URL.
-
-        Args:
-            repo_id: ``owner/name``; made if it is not there.
-            card: What goes into the card, see :meth:`save_pretrained`.
-            options: ``branch``, ``token``, ``private``, ``commit_message``, ``create_tag``.
-        """
-        with TemporaryDirectory() as folder:
-            saved = self.save_pretrained(Path(folder) / "checkpoint", **(card or {}))
-            return push_checkpoint(saved, repo_id, **options)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        repo_or_dir: str | Path,
-        *,
-        revision: str | None = None,
-        token: str | bool | None = None,
-        cache_dir: str | Path | None = None,
-        local_files_only: bool = False,
-        device: str | None = None,
-        encoder: str | Encoder | None = None,
-        **encoder_options: Any,
-    ) -> Self:
-        """Load a checkpoint from a folder or the Hub; the arguments are those of ``Model.from_pretrained``."""
-        hub: dict[str, Any] = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
-        checkpoint = open_checkpoint(repo_or_dir, revision=revision, **hub)
-        return cls.from_checkpoint(checkpoint, encoder=encoder, device=device, **hub, **encoder_options)
 
     @classmethod
     def from_checkpoint(

@@ -164,6 +164,13 @@ class PathsModel(Model):
         """Vectors [N, m] and leaves [N, l]: routing needs no training."""
         return self.routed(self._embedded([document.content for document in documents], "document"))
 
+    def encode_vectors(
+        self, documents: Sequence[Document], vectors: Floats
+    ) -> dict[str, NDArray[np.generic]]:
+        """From the encoder's own, where it has stayed as it was."""
+        learned = self.module.backbone is not None
+        return super().encode_vectors(documents, vectors) if learned else self.routed(vectors)
+
     def _embedded(self, texts: Sequence[str], kind: Kind) -> Floats:
         """The encoder's vectors [n, m] of texts: as it was, or as it has learned."""
         backbone = self.module.backbone
