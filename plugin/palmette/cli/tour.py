@@ -17,6 +17,13 @@ STEPS = (
         ("palmette index my-tree notes/ --out my-index",),
     ),
     ("Ask, and see why", ('palmette search my-index "how do I …?" -k 5 --explain',)),
+    (
+        "Have it answer in the documents' own words, with no language model",
+        (
+            "palmette train reader notes/ --out my-reader --unit sentence",
+            'palmette answer my-index "how do I …?" --reader my-reader',
+        ),
+    ),
     ("Measure it on questions of yours", ("palmette evaluate my-tree questions/ --baselines",)),
     ("Look inside", ("palmette inspect my-index --html tree.html",)),
     ("Use it in Python", ('Index.open("my-index").search("how do I …?")',)),

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from charm.bench import SHOWN
+from numpy.typing import NDArray
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -130,7 +130,7 @@ def test_a_trained_model_beats_its_beginning() -> None:
     for name, made in (("before", untrained), ("after", model())):
         ranks = Index.build(shop(), made).rank([question for question, _ in questions()], k=10, lexical=0).ids
         found[name] = np.mean([right.id in ids for ids, (_, right) in zip(ranks, questions(), strict=True)])
-    assert found["after"] > found["before"] + 0.15
+    assert found["after"] > found["before"] + 0.05
 
 
 def test_checkpoint_round_trip(tmp_path) -> None:

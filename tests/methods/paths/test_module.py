@@ -22,7 +22,7 @@ def indexer(branches: int, height: int, width: int = 6) -> Indexer:
 
 
 def module(branches: int, height: int) -> Paths:
-    made = Paths(PathsConfig(branches=branches, height=height).replace(width=6))
+    made = Paths(PathsConfig(branches=branches, height=height, nearness=0.5).replace(width=6))
     made.indexer = indexer(branches, height)
     torch.nn.init.normal_(made.adapter, std=0.3)
     return made.requires_grad_(False)
@@ -99,6 +99,23 @@ def test_plain_arrays_route_alike(branches: int, height: int) -> None:
         ours, theirs = router.beam(vectors.numpy(), beam), made.indexer.beam(vectors, beam)
         np.testing.assert_allclose(ours.probabilities, theirs.probabilities.numpy(), atol=1e-6)
         assert ours.leaves.tolist() == theirs.leaves.tolist()
+        if height == 1:
+            assert router.ordered(vectors.numpy(), beam).leaves.tolist() == ours.leaves.tolist(), "no centres yet"
+
+
+def test_leaves_are_visited_by_probability_and_nearness() -> None:
+    made, x = module(9, 1), texts(5)
+    made.centres.copy_(texts(14)[5:])
+    router = Router(made)
+    vectors = router.embed(x.numpy())
+    every = made.indexer.beam(torch.from_numpy(vectors), 9)
+    logs = torch.zeros(5, 9).scatter_(1, every.leaves, every.probabilities.log())
+    score = logs + 0.5 * 40 * torch.from_numpy(vectors) @ made.centres.T
+    found = router.ordered(vectors, 3)
+    assert found.leaves.tolist() == score.topk(3, dim=1).indices.tolist()
+    torch.testing.assert_close(
+        torch.from_numpy(found.probabilities).log(), logs.gather(1, score.topk(3).indices)
+    )
 
 
 def test_kmeans_finds_clusters_and_leaves_no_centre_empty() -> None:

@@ -35,6 +35,7 @@ class PathsOptions(TrainingOptions, total=False):
     capacity: float
     negatives: Negatives
     refresh: int
+    nearness: float
     indexer_rate: float
     encoder_learns: Literal["nothing", "last", "all"]
     encoder_rate: float
@@ -64,6 +65,9 @@ class PathsConfig(Config):
         negatives: Wrong answers beside those of the batch: none (``in-batch``), from the ``leaves`` that the query
             goes to, or its ``nearest`` documents wherever they lie.
         refresh: Epochs between two searches for them.
+        nearness: How much the cosine of a query and a leaf's mean document counts, times ``sharpness``, beside the log
+            of the leaf's probability, when leaves to visit are put in order; 0 for the paper's order. A trained
+            probability says little about the leaves far down.
         indexer_rate: Learning rate of the indexer, as a multiple of that of the rest.
         encoder_learns: The encoder's ``last`` layer, or ``all`` of it; a checkpoint then holds its weights. With
             ``nothing``, a linear map on its embeddings learns alone, which takes minutes on a CPU.
@@ -86,6 +90,7 @@ class PathsConfig(Config):
     capacity: float = 1.15
     negatives: Negatives = "in-batch"
     refresh: int = 5
+    nearness: float = 0.4
     indexer_rate: float = 1.0
     encoder_learns: Literal["nothing", "last", "all"] = "nothing"
     encoder_rate: float = 0.1
@@ -102,6 +107,7 @@ class PathsConfig(Config):
             ("intra_leaf", 0, 1e6),
             ("balance", 0, 1e6),
             ("similar", -1, 1),
+            ("nearness", 0, 1e6),
             ("refresh", 1, 1e9),
             ("width", 0, 1e6),
         ):

@@ -37,7 +37,7 @@ def explain(
     q, d = (np.asarray(a[VECTOR], np.float64).reshape(-1) for a in (query, arrays))  # [m] each
     own = np.ravel(arrays[LEAVES]).astype(np.int64)  # [l]
     count = int(evidence.get(VISITED, SHOWN))
-    beam = router.beam(query[VECTOR].reshape(1, -1), len(centres))
+    beam = router.ordered(query[VECTOR].reshape(1, -1), len(centres))
     leaves, chances = beam.leaves[0].tolist(), beam.probabilities[0].tolist()
     place = min(leaves.index(leaf) for leaf in own.tolist())
     leaf = leaves[place]

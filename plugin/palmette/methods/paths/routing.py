@@ -15,6 +15,9 @@ from palmette.methods.paths.module import Paths
 
 __all__ = ["Leaves", "Router"]
 
+WIDER = 2
+"""How many more leaves a beam finds, below the root, than are then put in order."""
+
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
@@ -35,7 +38,8 @@ class Router:
 
         indexer = module.indexer
         self.branches, self.height = indexer.branches, indexer.height
-        self.adapter = plain(module.adapter.T)
+        self.adapter, self.centres = plain(module.adapter.T), plain(module.centres)
+        self.nearness = module.config.nearness * module.config.sharpness
         self.inner, self.outer, self.bias = (
             [plain(p) for p in kind] for kind in (indexer.inner, indexer.outer, indexer.bias)
         )
@@ -57,8 +61,23 @@ class Router:
             at = _best(flat, min(beam, flat.shape[1]))  # [n, b']
             reached = flat[every, at]
             path = np.concatenate([path[every, at // self.branches], (at % self.branches)[..., None]], axis=2)
-        powers = self.branches ** np.arange(self.height - 1, -1, -1)
-        return Leaves(path @ powers, reached)
+        leaves = path @ self.branches ** np.arange(self.height - 1, -1, -1)
+        return Leaves(leaves, reached)
+
+    def ordered(self, x: Floats, beam: int) -> Leaves:
+        """The leaves to visit, first ones first: of those in a beam, by log probability and nearness together.
+
+        At one height all leaves are looked at, so that no beam leaves a near one out.
+        """
+        every = len(self.centres)
+        found = self.beam(x, every if self.height == 1 else min(every, WIDER * beam))
+        if self.nearness:
+            near = np.take_along_axis(x @ self.centres.T, found.leaves, 1)
+            score = np.log(np.maximum(found.probabilities, 1e-30)) + self.nearness * near
+            order = np.argsort(-score, axis=1, kind="stable")
+            leaves, chances = (np.take_along_axis(column, order, 1) for column in found)
+            return Leaves(leaves[:, :beam], chances[:, :beam])
+        return Leaves(found.leaves[:, :beam], found.probabilities[:, :beam])
 
     def path_of(self, leaf: int) -> tuple[int, ...]:
         """The children that lead to a leaf."""

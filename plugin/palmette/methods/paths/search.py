@@ -72,7 +72,7 @@ def plan(
     needed = min(k * config.per_document, int(sizes.sum()))  # so many entries are at least k documents
     beam = options.beam or _guess(max(budget, needed), sizes)
     while True:
-        leaves = router.beam(vectors, beam).leaves  # [Q, β]
+        leaves = router.ordered(vectors, beam).leaves  # [Q, β]
         reached = np.cumsum(sizes[leaves], axis=1)
         enough = (reached < needed).sum(axis=1) + 1  # [Q]
         wanted = np.full(len(leaves), options.beam) if options.beam else prefixes(leaves, sizes, budget)

@@ -58,7 +58,7 @@ def finish(task: PathsTask) -> None:
     sums = torch.zeros_like(module.centres).index_add_(0, leaves[:, 0], vectors)
     counts = torch.bincount(leaves[:, 0], minlength=config.leaves)
     module.centres.copy_(sums / counts.clamp(min=1)[:, None])
-    curve = {} if task.held_out is None else task.measured(SHARES)[0]
+    curve = {} if task.held_out is None else task.measured(SHARES, Router(module))[0]
     documents, queries = keywords_of(
         task.pairs.data, leaves[:, 0].cpu().numpy(), *_asked(task), Router(module).path_of
     )

@@ -17,8 +17,8 @@ from palmette.methods.paths.module import Indexer
 
 __all__ = ["assigned", "begin", "kmeans"]
 
-ROUNDS, MORE, STEP = 20, 60, 0.01
-"""Rounds of a k-means, further ones that even its clusters out, and how fast prices rise in them."""
+ROUNDS, MORE, STEP, FADE = 15, 60, 0.3, 0.96
+"""Rounds of a k-means, further ones that even its clusters out, and how fast prices rise in them, ever slower."""
 POINTS = 256
 """Points per centre that are looked at."""
 PART = 16_384
@@ -36,21 +36,34 @@ def kmeans(
     x = x[torch.randperm(len(x), generator=generator)[:n]]
     c = x[torch.randperm(n, generator=generator)[torch.arange(centres) % n]].clone()  # [K, m]
     prices = torch.zeros(centres)
+    best, evenest = (c, prices), float("inf")
     for turn in range(ROUNDS + MORE):
         nearest = assigned(x, c, prices)
         counts = torch.bincount(nearest, minlength=centres)
-        crowded = bool(limit) and crowding(counts) > limit
-        if turn >= ROUNDS and not crowded:
+        crowded = crowding(counts)
+        if turn >= ROUNDS and (not limit or crowded < evenest):
+            best, evenest = (c.clone(), prices.clone()), crowded
+        if turn >= ROUNDS and crowded <= (limit or torch.inf):
             break
         sums = torch.zeros_like(c).index_add_(0, nearest, x)
         c = torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], c)
-        if crowded:
-            prices += STEP * ((counts + 1) / (n / centres + 1)).log().clamp(-2, 2)
+        if turn >= ROUNDS:
+            prices += STEP * FADE ** (turn - ROUNDS) * _gap(x, c) * ((counts + 1) / (n / centres + 1)).log().clamp(-2, 2)
+        fullness = counts.double()
         for empty in torch.nonzero(counts == 0).flatten().tolist():
-            members = torch.nonzero(nearest == counts.argmax()).flatten()
+            fullest = int(fullness.argmax())
+            members = torch.nonzero(nearest == fullest).flatten()
             c[empty] = x[members[torch.randint(len(members), (1,), generator=generator)]][0]
-            prices[empty], counts[counts.argmax()] = 0.0, counts.max() // 2
-    return c, prices
+            prices[empty] = prices[fullest]
+            fullness[fullest] /= 2
+    return best
+
+
+def _gap(x: Tensor, c: Tensor) -> Tensor:
+    """By how much a point that is easily won over prefers its nearest centre to the next: the scale of prices."""
+    some = x[:1000] @ c.T - 0.5 * c.square().sum(1)
+    first, second = some.topk(2, dim=1).values.T
+    return (first - second).quantile(0.25)
 
 
 def assigned(x: Tensor, c: Tensor, prices: Tensor | float = 0.0) -> Tensor:

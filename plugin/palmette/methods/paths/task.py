@@ -19,6 +19,7 @@ from palmette.methods.paths.inputs import Inputs
 from palmette.methods.paths.losses import imbalance, intra_leaf, triplet
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.negatives import Mined, mine
+from palmette.methods.paths.routing import Router
 from palmette.methods.paths.start import begin
 from palmette.pairs import EncodedPairs, HeldOut
 from palmette.training import TrainingConfig
@@ -142,9 +143,12 @@ class PathsTask:
 
     @torch.no_grad()
     def measured(
-        self, shares: tuple[float, ...]
+        self, shares: tuple[float, ...], router: Router | None = None
     ) -> tuple[dict[float, Mapping[str, float]], dict[str, float]]:
-        """The curve of the held-out queries, and the load of the documents that they are ranked against."""
+        """The curve of the held-out queries, and the load of the documents that they are ranked against.
+
+        Leaves are visited by their probability, or in the order of a finished module's ``router``.
+        """
         dev = self.held_out
         assert dev is not None
         config, indexer = self.module.config, self.module.indexer
@@ -154,5 +158,9 @@ class PathsTask:
             torch.cat([indexer.beam(part, beam).leaves for part in torch.split(x, PART)])
             for x, beam in ((queries, config.leaves), (documents, config.per_document))
         )
+        if router is not None:
+            order = torch.from_numpy(router.ordered(queries.cpu().numpy(), config.leaves).leaves).to(
+                order.device
+            )
         curve = recall_curve(queries, documents, order, leaves, dev.judgements, config.leaves, shares)
         return curve, load(np.bincount(leaves.cpu().numpy().ravel(), minlength=config.leaves))
