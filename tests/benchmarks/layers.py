@@ -243,6 +243,11 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
+def few(seeds: int, most: int) -> str:
+    """What a row of fewer seeds than others says."""
+    return "" if seeds == most else f" ({seeds} seed{'s' * (seeds > 1)})"
+
+
 def tables(args: argparse.Namespace) -> None:
     """Means over the seeds, as Markdown."""
     grouped: dict[tuple[str, str, int], list[dict[str, Any]]] = defaultdict(list)
@@ -253,6 +258,7 @@ def tables(args: argparse.Namespace) -> None:
         return float(np.mean([row[name] for row in grouped[key] if name in row]))
 
     systems = list(dict.fromkeys(system for _, system, _ in grouped))
+    most = max(map(len, grouped.values()))
     for name in INDEXES:
         print(f"\n### {name}\n\n| system | " + " | ".join(f"@{k}" for k in BUDGETS) + " |")
         print("|---|" + "---|" * len(BUDGETS))
@@ -261,8 +267,11 @@ def tables(args: argparse.Namespace) -> None:
                 f"{mean((name, system, k), 'accuracy'):.1f}" if (name, system, k) in grouped else ""
                 for k in BUDGETS
             ]
-            if any(cells):
-                print(f"| {system} | " + " | ".join(cells) + " |")
+            seeds = max(
+                (len(grouped[name, system, k]) for k in BUDGETS if (name, system, k) in grouped), default=0
+            )
+            if seeds:
+                print(f"| {system}{few(seeds, most)} | " + " | ".join(cells) + " |")
     print("\n### Critical words and answers among 120 documents, and nDCG@10\n")
     print(
         "| index | system | with an answer | with the critical word | questions with any | words covered | nDCG@10 |"

@@ -4,8 +4,8 @@
 
 One query at a time on ``--threads`` threads; each index answers the same queries in turn, so that load on the machine
 falls on all alike. The leaves are IVF's own lists, so that both visit the same documents: what is compared is the
-search. Times are the least and the median of each query's repetitions, averaged over queries; read ratios. ``search`` is what the
-method does in an open view, ``index`` a whole ``Index.rank`` from the query's embedding to ids.
+search. Times are the least and the median of each query's repetitions, averaged over queries; read ratios. ``search``
+is what the method does in an open view, ``index`` a whole ``Index.rank`` from the query's embedding to ids.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def measure(count: int, lists: int, probes: Sequence[int], threads: int) -> str:
     backend, rate = filled(model, x)
     index = Index(model, backend)
     lines = [
-        f"{count:,} vectors of {WIDTH} numbers, {lists} lists, {threads} thread(s). {rate:,.0f} documents are routed and "
-        f"stored a second, {added:,.0f} by FAISS IVF, which stores vectors alone.",
+        f"{count:,} vectors of {WIDTH} numbers, {lists} lists, {threads} thread(s). {rate:,.0f} documents are routed "
+        f"and stored a second, {added:,.0f} by FAISS IVF, which stores vectors alone.",
         "",
         "| system | recall@10 | visited | µs, least | µs, median |",
         "|---|---:|---:|---:|---:|",
