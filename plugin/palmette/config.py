@@ -99,7 +99,10 @@ class Config:
     @classmethod
     def help(cls) -> dict[str, str]:
         """What each option does: the Attributes of the class's docstring, and of those it extends."""
-        parts = [re.split(r"\n\s*Attributes:\n", base.__doc__ or "", maxsplit=1)[-1] for base in reversed(cls.__mro__)]
+        parts = [
+            re.split(r"\n\s*Attributes:\n", base.__doc__ or "", maxsplit=1)[-1]
+            for base in reversed(cls.__mro__)
+        ]
         found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", "\n".join(parts), flags=re.MULTILINE)
         return {name: re.sub(r"\s+", " ", words) for name, words in found if name in cls.names()}
 

@@ -100,7 +100,9 @@ def test_plain_arrays_route_alike(branches: int, height: int) -> None:
         np.testing.assert_allclose(ours.probabilities, theirs.probabilities.numpy(), atol=1e-6)
         assert ours.leaves.tolist() == theirs.leaves.tolist()
         if height == 1:
-            assert router.ordered(vectors.numpy(), beam).leaves.tolist() == ours.leaves.tolist(), "no centres yet"
+            assert router.ordered(vectors.numpy(), beam).leaves.tolist() == ours.leaves.tolist(), (
+                "no centres yet"
+            )
 
 
 def test_leaves_are_visited_by_probability_and_nearness() -> None:
