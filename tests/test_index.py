@@ -268,6 +268,7 @@ def test_an_emptied_index_still_answers(index: Index) -> None:
     assert index.search("owl") == []
     index.compact()
     assert index.search("owl", filter={"colour": "red"}) == []
+    assert index.search("where does the owl live?", lexical=0.5) == []
     index.add([documents()[0]])
     assert [hit.id for hit in index.search("owl")] == ["red-cat"]
 

@@ -70,7 +70,7 @@ class Matcher:
             facts = [
                 [self._facts(place, term) for term in asked.terms] for place in range(len(self.segments))
             ]
-            holding = [sum(fact.holding for fact in column) for column in zip(*facts, strict=True)]
+            holding = [sum(found[at].holding for found in facts) for at in range(len(asked.terms))]
             weight = weights(asked.times, holding, self.documents)
             known = [
                 [
