@@ -416,6 +416,10 @@ def test_an_index_reopens_as_it_was(model: Model, tmp_path) -> None:
             assert opened.model.fingerprint == model.fingerprint
             assert opened.search(QUERIES, k=10) == expected
             assert opened.stats().documents == 47
+            if given is None:
+                opened.copy_to(tmp_path / "again").close()
+    with Index.open(tmp_path / "again") as copy:
+        assert copy.model.fingerprint == model.fingerprint, "a model that was loaded is saved as it was"
 
 
 def test_an_index_refuses_another_model_and_folders_in_use(model: Model, tmp_path) -> None:
@@ -444,7 +448,13 @@ def test_unusable_places_and_options_are_refused(model: Model, tmp_path) -> None
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="file is a file"):
         Index.create(tmp_path / "file" / "index", model)
+    for engine in ("annoy", None):
+        with pytest.raises(ConfigError, match="engine"):
+            Index.create(tmp_path / "i", model, engine=engine)  # type: ignore[arg-type]
+    assert not (tmp_path / "i").exists(), "a wrong engine leaves no folder behind"
     Index.create(tmp_path / "i", model).close()
+    with pytest.raises(InputError, match="batch_size"):
+        Index.open(tmp_path / "i", model).copy_to(tmp_path / "copy", batch_size=0)
     with pytest.raises(ConfigError, match=r"device.*a model is given"):
         Index.open(tmp_path / "i", model, device="cpu")
     Index.open_or_create(tmp_path / "new", model, verify=False, lock_timeout=1.0).close()

@@ -37,7 +37,8 @@ class MultiFieldRetriever(PalmetteRetriever):
     Attributes:
         by: ``two_stage`` (a shortlist by all fields together, ranked by the best field), ``aggregate`` or ``best``.
         shortlist: How many documents the second stage ranks.
-        blend: How much of the similarity of all fields together there is in the second stage's, 0 … 1.
+        blend: How much of the similarity of all fields together there is in the second stage's, 0 … 1; by default
+            half. 0 ranks by the best field alone, as the paper does.
         fields: Only these count as best field.
         weights: What similarities of a field are multiplied by, where the best is chosen.
     """

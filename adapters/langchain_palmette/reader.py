@@ -83,7 +83,11 @@ class PalmetteReader(Loading, RunnableSerializable[Asked, Any]):
     def model_post_init(self, context: Any, /) -> None:
         """Take hold of a reader that was given as an object."""
         super().model_post_init(context)
-        self._reader = find(str(self.reader))
+        self._reader = held = find(str(self.reader))
+        if held is not None and getattr(held, "kind", None) != "reader":
+            raise InputError(
+                f"reader must be a palmette.reader.Reader, or where its checkpoint lies, got {held!r:.80}"
+            )
 
     @classmethod
     def is_lc_serializable(cls) -> bool:
@@ -106,9 +110,9 @@ class PalmetteReader(Loading, RunnableSerializable[Asked, Any]):
         return_exceptions: bool = False,
         **kwargs: Any,
     ) -> list[Any]:
-        """Answer several questions, read together."""
+        """Answer several questions, read together; one that cannot be answered fails alone."""
         return self._batch_with_config(
-            self._all, inputs, config, return_exceptions=return_exceptions, **kwargs
+            self._each, inputs, config, return_exceptions=return_exceptions, **kwargs
         )
 
     async def abatch(
@@ -121,7 +125,7 @@ class PalmetteReader(Loading, RunnableSerializable[Asked, Any]):
     ) -> list[Any]:
         """See :meth:`batch`."""
         return await self._abatch_with_config(
-            self._aall, inputs, config, return_exceptions=return_exceptions, **kwargs
+            self._aeach, inputs, config, return_exceptions=return_exceptions, **kwargs
         )
 
     def _one(self, asked: Asked) -> Any:
@@ -130,8 +134,15 @@ class PalmetteReader(Loading, RunnableSerializable[Asked, Any]):
     async def _aone(self, asked: Asked) -> Any:
         return await in_thread(self._one, asked)
 
-    async def _aall(self, inputs: list[Asked]) -> list[Any]:
-        return await in_thread(self._all, inputs)
+    async def _aeach(self, inputs: list[Asked]) -> list[Any]:
+        return await in_thread(self._each, inputs)
+
+    def _each(self, inputs: list[Asked]) -> list[Any]:
+        """Answer or error of each, as LangChain's batches want them."""
+        try:
+            return self._all(inputs)
+        except InputError as error:  # perhaps of one of them only
+            return [error] if len(inputs) == 1 else [self._each([asked])[0] for asked in inputs]
 
     def _all(self, inputs: list[Asked]) -> list[Any]:
         if self._reader is None:

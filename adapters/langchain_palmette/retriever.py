@@ -96,7 +96,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
 
     index_path: PathName | None = Field(default=None, frozen=True)
     model: ModelName | None = Field(default=None, frozen=True)
-    engine: str = Field(default="exact", frozen=True)
+    engine: str = Field(default="exact", frozen=True, pattern=r"^(exact|faiss|(ivf|hnsw)(:.+)?)$")
     k: int = Field(default=4, ge=1)
     filter: dict[str, JsonValue] | None = None
     score_threshold: float | None = None

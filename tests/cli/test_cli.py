@@ -201,6 +201,8 @@ def test_search_json_filter_level_and_explanation(place: Path, capsys: pytest.Ca
     assert "argument --lexical: must be a number" in capsys.readouterr().err
     assert main(["search", str(place / "index"), "red owl", "white hen", "--json"]) == 0
     assert [len(found) for found in json.loads(capsys.readouterr().out)] == [5, 5]
+    assert main(["search", str(place / "index"), "red owl", "--engine", "annoy"]) == 1
+    assert "Engines: exact, faiss, ivf, hnsw" in capsys.readouterr().err
 
 
 def test_search_for_people(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,6 +306,11 @@ def test_options_are_read_as_json_where_they_are() -> None:
         "rerank": "encoder",
         "flat": True,
         "x_y": -1,
+    }
+    assert options_of(["--layers", "1,4", "--fields=a,b", "--only", "[2]"]) == {
+        "layers": [1, 4],
+        "fields": "a,b",
+        "only": [2],
     }
     with pytest.raises(ConfigError, match="stray"):
         options_of(["stray"])

@@ -51,6 +51,8 @@ def test_a_hash_in_code_is_no_heading() -> None:
 
 def test_words_without_an_end_are_cut_all_the_same() -> None:
     assert [len(piece.split()) for piece in pieces("word " * 400)] == [WORDS, WORDS, 40]
+    heading = f"# {words(200)}"
+    assert pieces(heading) == [heading]
 
 
 @given(st.text(st.sampled_from("#ab. \n`"), max_size=3000), st.integers(2, 20))

@@ -61,6 +61,9 @@ def test_a_table_alone_can_be_trained_on(tmp_path) -> None:
         (b'id,text\n1,"open\n', "cannot be read as a table"),
         (b"id,text\n1,a\n1,b\n", "document id '1' has two contents"),
         (b"", "there are no documents"),
+        (b",id,text\n0,1,a\n", "column 1 has no name"),
+        (b"id,text,text\n1,a,b\n", "two columns are named 'text'"),
+        (b"id;text\n1;a\n", "seem to be parted by ';'"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(content: bytes, words: str, tmp_path) -> None:

@@ -109,6 +109,7 @@ def change_manifest(folder: Path, **changes: object) -> None:
         ),
         ({"version": "1"}, "damaged"),
         ({"format": "other"}, "is no palmette checkpoint"),
+        ({"kind": "palmette index", "format": 2}, "is an index, not a checkpoint"),
         ({"files": {}}, "must list config.json, model.safetensors"),
         ({"files": {"../../evil.json": {"sha256": "0" * 64, "size": 1}}}, "only flat names"),
         ({"files": {"config.json": {"sha256": "0", "size": 1}}}, "damaged"),

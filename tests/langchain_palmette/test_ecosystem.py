@@ -107,7 +107,7 @@ def test_classic_retrievers(retriever: TreeRetriever, model: TreeModel) -> None:
     several = classic.MultiQueryRetriever(retriever=plain, llm_chain=asked).invoke(QUESTION)
     assert len({document.id for document in several}) == len(several) < 8
 
-    reranker = PalmetteReranker(model=model, top_n=2)
+    reranker = PalmetteReranker(model=model, top_n=2, lexical=0)
     pipeline = classic.ContextualCompressionRetriever(
         base_compressor=reranker, base_retriever=coarse.bind(k=48)
     )

@@ -13,7 +13,7 @@ from langchain_core.runnables import RunnablePassthrough
 from langchain_palmette import PalmetteReader, TreeRetriever
 from palmette.errors import InputError, NotFoundError
 from palmette.reader import Reader
-from support import readers
+from support import readers, tiny
 from support.recorder import Recorder
 
 QUESTION = "where does the green owl live?"
@@ -65,7 +65,10 @@ async def test_sync_async_and_batch_agree(reader: Reader, found: list[Document],
     assert await answering.abatch(asked) == one
     assert one[1]["answer"] is None
     broken = answering.batch([asked[0], {"question": QUESTION}], return_exceptions=True)
-    assert all(isinstance(each, InputError) for each in broken)
+    assert broken[0] == one[0]
+    assert isinstance(broken[1], InputError)
+    with pytest.raises(InputError, match="'documents'"):
+        await answering.abatch([asked[0], {"question": QUESTION}])
 
 
 def test_copies_and_other_keys(reader: Reader, found: list[Document], tmp_path: Path) -> None:
@@ -93,5 +96,7 @@ def test_wrong_input_and_settings_are_named(reader: Reader, found: list[Document
     for wrong in ({"thresold": 0.1}, {"threshold": 2}, {"output": "json"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             PalmetteReader(reader=reader, **wrong)
+    with pytest.raises(InputError, match=r"reader must be .* got <TreeModel"):
+        PalmetteReader(reader=tiny.tree())
     with pytest.raises(NotFoundError, match="nowhere"):
         PalmetteReader(reader="./nowhere").invoke({"question": QUESTION, "documents": found})

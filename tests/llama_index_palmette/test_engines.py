@@ -37,7 +37,10 @@ def test_query_engine_passes_settings_and_explanations_through(shared_index, mod
     engine = query_engine(
         TreeRetriever(shared_index, explain=True, lexical=0),
         llm,
-        node_postprocessors=[SimilarityPostprocessor(similarity_cutoff=0.0), PalmetteRerank(model, top_n=3)],
+        node_postprocessors=[
+            SimilarityPostprocessor(similarity_cutoff=0.0),
+            PalmetteRerank(model, top_n=3, lexical=0),
+        ],
     )
     nodes = engine.query(PalmetteQuery(QUESTION, top_k=5, filters={"animal": "fox"})).source_nodes
     assert len(nodes) == 3

@@ -9,7 +9,7 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_index.retrievers.palmette import PalmetteSynthesizer, TreeRetriever
-from palmette.errors import ConfigError
+from palmette.errors import ConfigError, InputError
 from palmette.reader import Reader
 from support import readers, tiny
 
@@ -96,6 +96,8 @@ def test_from_a_checkpoint_with_callbacks(reader: Reader, animals: TreeRetriever
     assert synthesizer.get_prompts() == {}
 
 
-def test_a_wrong_threshold_is_named(reader: Reader) -> None:
+def test_a_wrong_threshold_or_reader_is_named(reader: Reader) -> None:
     with pytest.raises(ConfigError, match="threshold"):
         PalmetteSynthesizer(reader, threshold=-1)
+    with pytest.raises(InputError, match="got <TreeModel"):
+        PalmetteSynthesizer(tiny.tree())

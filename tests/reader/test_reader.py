@@ -140,6 +140,8 @@ def test_passages_come_in_every_form(reader: Reader) -> None:
         {"text": text},
     ]
     answers = [reader.answer(QUESTION, [form], threshold=0) for form in forms]
+    for blank in ("", LangChainDocument(page_content=" "), TextNode(text="")):
+        assert reader.answer(QUESTION, [blank, text], threshold=0).supports[0].passage == 1
     assert {answer.text for answer in answers} == {answers[0].text}
     together = reader.answer([QUESTION, "where does the red cat live?"], [forms[:2], forms[3:]], threshold=0)
     assert [answer.question for answer in together] == [QUESTION, "where does the red cat live?"]
@@ -180,6 +182,9 @@ def test_weights_of_another_reader_are_refused(spans: Reader, encoder: Path) -> 
     [
         ("", ["text"], "question"),
         ("q", "text", "list"),
+        ("q", {"text": "text"}, "list, got one dict"),
+        ("q", Document("d", "text"), "list, got one Document"),
+        ("q", None, "list, got one NoneType"),
         (["a", "b"], [["text"]], "2 questions"),
         ("q", [3], "int"),
     ],

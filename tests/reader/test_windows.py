@@ -52,6 +52,14 @@ def test_every_span_of_whole_words_is_in_exactly_one_window(pairs: Pairs) -> Non
     )  # owlet is read by letters
 
 
+def test_no_answer_begins_within_a_word_that_a_window_cuts(pairs: Pairs) -> None:
+    for lead in range(12):
+        text = "cat " * lead + "zebra in house owlet " * 8
+        for window in pairs.windows("where?", [text]):
+            for start in window.offsets[window.starts, 0].tolist():
+                assert start == 0 or text[start - 1] == " ", text[start:]
+
+
 def test_answers_are_found_at_their_characters_and_widened_to_words(pairs: Pairs) -> None:
     text = "the cat sings in house 12 at night"
     (window,) = pairs.windows("where?", [text])

@@ -128,6 +128,15 @@ def test_a_fused_list_looks_where_any_layer_does() -> None:
     assert (found.scores > alone.scores + 1e-6).any()
 
 
+def test_what_a_gpu_cannot_search_is_left_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(approximate, "_GPU_MOST", 8)
+    data, engine = clustered(400), engine_named("ivf:nlist=20,nprobe=2")
+    assert isinstance(engine, approximate.ApproximateEngine)
+    built = engine._build(data)._replace(on_gpu=object())  # which nothing can be asked of
+    assert engine._search(built, None, data[:3], fetch=5, width=20).shape == (3, 5)
+    assert engine._search(built, None, data[:3], fetch=10, width=2).shape == (3, 10)
+
+
 def test_names_are_checked() -> None:
     assert is_engine("ivf:nprobe=3")
     assert not is_engine("qdrant")

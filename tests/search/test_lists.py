@@ -82,6 +82,17 @@ def test_wide_rows_in_many_threads_are_the_same() -> None:
         assert results[0].compared == len(np.flatnonzero((lists < 8).any(axis=1)))
 
 
+def test_each_listing_has_an_order_of_its_own() -> None:
+    data = np.eye(6, dtype=np.float32)
+    block, everywhere = Block(data, np.arange(6)), Lists("lists", np.array([[0]]))
+    for row in range(6):  # listings that come and go over one block
+        apart = (np.arange(6) - row) % 6 > 2  # list 0 holds this row and the next two
+        part = ListedPart(block, Listing(apart.astype(np.int32)[:, None]), None)
+        found = nearest_listed([part], data[row : row + 1], everywhere, 1)
+        assert (found.keys.tolist(), found.scores.tolist()) == ([[row]], [[1.0]])
+        del part
+
+
 def test_sizes_count_the_rows_that_pass() -> None:
     listing = Listing(np.array([[0, 2], [2, 3], [0, 3]], np.int32))
     assert listing.sizes(None).tolist() == [2, 0, 2, 2]

@@ -102,10 +102,13 @@ def options_of(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    """JSON, a list without its brackets (``1,4``), or else a text."""
+    for written in (text, f"[{text}]") if "," in text else (text,):
+        try:
+            return json.loads(written)
+        except ValueError:
+            continue
+    return text
 
 
 def read_filter(text: str | None) -> dict[str, Any] | None:

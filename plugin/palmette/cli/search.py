@@ -25,6 +25,9 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
         "--lexical", default=None, help="how much words count: 0 … 1, or auto", type=read_lexical
     )
     command.add_argument("--explain", action="store_true", help="say why each document matched")
+    command.add_argument(
+        "--engine", default="exact", help="what searches: exact, faiss, ivf, hnsw, ivf:nlist=256,nprobe=8"
+    )
     command.add_argument("--device", help="cpu, cuda, mps; the best there is by default")
     command.add_argument("--json", action="store_true", help="print JSON")
     example(
@@ -45,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     options = options_of(args.extra)
     if args.lexical is not None:
         options["lexical"] = args.lexical
-    with Index.open(args.index, device=args.device) as index:
+    with Index.open(args.index, device=args.device, engine=args.engine) as index:
         results = index.search(
             args.query, args.k, filter=read_filter(args.filter), threshold=args.threshold, **options
         )

@@ -65,7 +65,7 @@ def _short(section: str) -> Iterator[str]:
     )
     paragraphs = [part for part in _PARAGRAPH.split(body.strip()) if part.strip()]
     fine = [s for p in paragraphs for s in (_sentences(p) if len(p.split()) > WORDS else [p])]
-    for part in _together(fine, "\n\n"):
+    for part in list(_together(fine, "\n\n")) or [""]:  # of a long heading alone, itself
         yield f"{heading}\n\n{part}".strip()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +30,33 @@ def read_table(path: Path) -> Iterator[tuple[str, dict[str, str | int | float]]]
     how: dict[str, Any] = {"mode": "rt", "encoding": "utf-8-sig", "newline": ""}
     try:
         with gzip.open(path, **how) if path.suffix == ".gz" else path.open(**how) as lines:
-            rows = csv.DictReader(lines, delimiter=separator, restkey="", strict=True)
+            rows = csv.DictReader(lines, delimiter=separator, strict=True)
+            names = [name.strip() for name in rows.fieldnames or ()]
+            _check_heading(path, names)
             for row in rows:
                 place = f"{path}:{rows.line_num}"
-                if "" in row or not all(isinstance(name, str) for name in row):
-                    raise InputError(
-                        f"{place}: more cells than the heading has columns ({', '.join(rows.fieldnames or ())})"
-                    )
+                if None in row:
+                    raise InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
                 cells = {name.strip(): (cell or "").strip() for name, cell in row.items()}
                 yield place, {name: _value(name, cell) for name, cell in cells.items() if cell}
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, csv.Error) as error:
         raise InputError(
             f"{path} cannot be read as a table ({error}); expected UTF-8 text with a heading"
         ) from error
+
+
+def _check_heading(path: Path, names: Sequence[str]) -> None:
+    """Raise where columns cannot be told apart."""
+    if len(names) == 1 and (found := re.search(r"[,;\t|]", names[0])):
+        raise InputError(
+            f"{path}: the heading {names[0]!r:.80} is one column: cells seem to be parted by {found[0]!r}; a .csv is "
+            "parted by ',', a .tsv by tabs"
+        )
+    for at, name in enumerate(names):
+        if not name:
+            raise InputError(f"{path}: column {at + 1} has no name: name it in the heading, or take it away")
+        if name in names[:at]:
+            raise InputError(f"{path}: two columns are named {name!r}: give them different names")
 
 
 def _value(name: str, cell: str) -> str | int | float:

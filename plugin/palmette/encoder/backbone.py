@@ -109,6 +109,11 @@ class Backbone(nn.Module):
         return next(self.parameters()).device
 
     @property
+    def positions(self) -> int:
+        """Places that a token can stand in."""
+        return int(self.network.config.max_position_embeddings) - self.first_position
+
+    @property
     def layers(self) -> nn.ModuleList:
         """The layers after the embeddings."""
         body = self.network.transformer if hasattr(self.network, "transformer") else self.network.encoder

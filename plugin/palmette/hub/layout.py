@@ -109,6 +109,8 @@ class Manifest:
             raise CheckpointError(
                 f"{where}: {LAYOUT.manifest} is damaged ({error}); save or pull the checkpoint again"
             ) from error
+        if isinstance(content, dict) and content.get("kind") == "palmette index":
+            raise CheckpointError(f"{where} is an index, not a checkpoint: name the one it was made with")
         if not isinstance(content, dict) or content.get("format") != LAYOUT.format:
             raise CheckpointError(
                 f"{where} is no palmette checkpoint: its {LAYOUT.manifest} is not palmette's"

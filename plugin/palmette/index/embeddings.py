@@ -67,6 +67,8 @@ def _array(given: Any) -> Floats:
             given = given.reconstruct_n(0, given.ntotal)
         except RuntimeError as error:
             raise InputError(f"this {type(given).__name__} cannot give its vectors back ({error})") from error
+    if hasattr(given, "detach"):  # a tensor, wherever it lies
+        given = given.detach().float().cpu().numpy()
     try:
         array = np.asarray(given, np.float32)
     except (TypeError, ValueError) as error:

@@ -76,7 +76,7 @@ class Index:
             lock_timeout: Seconds a write waits for another writer.
         """
         path, model = check_path(path), as_model(model)
-        make_folder(path, model, language)
+        make_folder(path, model, language, engine)
         return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod

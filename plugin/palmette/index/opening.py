@@ -9,9 +9,11 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from palmette.errors import ConfigError, InputError, ModelMismatchError
+from palmette.index.checks import check_count
 from palmette.index.folder import drafted
 from palmette.model import Model
 from palmette.registry import load_model
+from palmette.search.engine import engine_named
 from palmette.store.backend import Backend
 from palmette.store.local import LocalBackend
 
@@ -40,8 +42,9 @@ def as_model(model: Modelled) -> Model:
     raise InputError(f"a model must be a Model, or where its checkpoint lies, got {type(model).__name__}")
 
 
-def make_folder(path: Path, model: Model, language: str | None) -> None:
-    """An empty index, with a copy of its model's checkpoint."""
+def make_folder(path: Path, model: Model, language: str | None, engine: Engine) -> None:
+    """An empty index, with a copy of its model's checkpoint; ``engine`` is what it is to be opened with."""
+    engine_named(engine)  # a wrong one leaves no folder behind
     with drafted(path) as draft:
         arrays, fingerprint = model.arrays(), model.fingerprint
         LocalBackend.create(draft, arrays, fingerprint=fingerprint, language=language).close()
@@ -78,7 +81,7 @@ def copy_folder(
     path: Path, model: Model, source: Backend, batch_size: int, *, encode: bool, progress: bool | None
 ) -> None:
     """All documents that a backend shows, in a new folder; arrays as they are, or anew for another model."""
-    arrays = model.arrays()
+    arrays, batch_size = model.arrays(), check_count("batch_size", batch_size)
     with drafted(path) as draft:
         with (
             LocalBackend.create(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack, overload
 from weakref import WeakValueDictionary
@@ -264,8 +264,11 @@ class Reader(Published):
 
 def _documents(passages: Sequence[Any]) -> list[Document]:
     """Documents, of whatever was given."""
-    if isinstance(passages, str):
-        raise InputError(f"passages must be a list, got one str: {passages!r:.80}. Put it in a list: [text]")
+    if isinstance(passages, str | Mapping | Document) or not isinstance(passages, Iterable):
+        what = type(passages).__name__
+        raise InputError(
+            f"passages must be a list, got one {what}: {passages!r:.80}. Put it in a list: [text]"
+        )
     return [_document(passage, place) for place, passage in enumerate(passages)]
 
 
@@ -273,5 +276,7 @@ def _document(passage: Any, place: int) -> Document:
     if isinstance(passage, Hit):
         return passage.document
     text = passage if isinstance(passage, str) else getattr(passage, "page_content", None)
-    blank = text is not None and not text.strip()
+    if hasattr(passage, "get_content"):
+        text = passage.get_content()
+    blank = isinstance(text, str) and not text.strip()
     return Document(id=str(place), fields={"text": ""}) if blank else to_document(passage)

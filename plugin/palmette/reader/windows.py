@@ -99,18 +99,24 @@ class Pairs:
             )
         owner = found["overflow_to_sample_mapping"]
         return [
-            self._window(found, at, filled[sample], more=at + 1 < len(owner) and owner[at + 1] == sample)
+            self._window(
+                found,
+                at,
+                filled[sample],
+                first=not at or owner[at - 1] != sample,
+                more=at + 1 < len(owner) and owner[at + 1] == sample,
+            )
             for at, sample in enumerate(owner)
         ]
 
     def _shortened(self, question: str) -> str:
-        offsets = self.tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)[
-            "offset_mapping"
-        ]
+        offsets = self.tokenizer(
+            question, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+        )["offset_mapping"]
         most = self.config.max_question
         return question if len(offsets) <= most else question[: offsets[most - 1][1]]
 
-    def _window(self, found: Any, at: int, passage: int, *, more: bool) -> Window:
+    def _window(self, found: Any, at: int, passage: int, *, first: bool, more: bool) -> Window:
         offsets = np.array(found["offset_mapping"][at], np.int64).reshape(-1, 2)
         sides = [side == 1 for side in found.sequence_ids(at)]
         words = np.array([-1 if word is None else word for word in found.word_ids(at)], np.int64)
@@ -118,8 +124,12 @@ class Pairs:
         words[~inside] = -1
         starts = inside & (words != np.concatenate([[-1], words[:-1]]))
         ends = inside & (words != np.concatenate([words[1:], [-1]]))
+        covered = np.flatnonzero(inside)
         if more:  # what the next window has too starts there, where it is whole
-            starts[np.flatnonzero(inside)[-self.config.overlap :]] = False
+            starts[covered[-self.config.overlap :]] = False
+        if not first and len(covered):  # a window may open within a word, which the one before has whole
+            earliest = found.word_to_chars(at - 1, int(words[covered[0]]), 1).start
+            starts[covered[0]] &= bool(offsets[covered[0], 0] <= earliest)
         ids, types = found["input_ids"][at], found["token_type_ids"][at]
         return Window(passage, ids, types, np.where(inside[:, None], offsets, 0), words, starts, ends)
 

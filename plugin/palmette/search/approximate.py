@@ -40,7 +40,7 @@ TRAINED = 39
 """Vectors for each list that clustering wants at least."""
 WIDER = 4
 """Factor by which a search is widened that found too few."""
-_GPU_MOST = 2048  # the largest k of FAISS on a GPU
+_GPU_MOST = 2048  # the largest k of FAISS on a GPU, and the most lists it looks through
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class ApproximateEngine:
             else (self._faiss.SearchParametersHNSW, "efSearch")
         )
         rows: Rows
-        if built.on_gpu is not None and selector is None and fetch <= _GPU_MOST:
+        if built.on_gpu is not None and selector is None and max(fetch, width) <= _GPU_MOST:
             with self._gpu_lock:
                 _, rows = built.on_gpu.search(queries, fetch, params=kind(**{name: width}))
             return rows

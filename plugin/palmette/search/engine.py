@@ -23,6 +23,8 @@ def engine_named(name: str) -> Engine:
 
     The last two take options: ``"ivf:nlist=256,nprobe=8"`` (see :mod:`palmette.search.approximate`).
     """
+    if not isinstance(name, str):
+        raise ConfigError(f"an engine is given by its name, such as 'exact' or 'ivf', got {name!r}")
     kind, _, given = name.partition(":")
     if kind in ("ivf", "hnsw"):
         from palmette.search.approximate import ApproximateEngine, Hnsw, Ivf

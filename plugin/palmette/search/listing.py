@@ -68,7 +68,7 @@ class Listing:
     def ordered(self, block: Block) -> Floats:
         """A block's rows in the order of the lists: [n·l, d], made once."""
         made: Floats = block.keep(
-            ("in lists", id(self)), lambda: np.ascontiguousarray(as_floats(block.data[self.rows]))
+            ("in lists", self), lambda: np.ascontiguousarray(as_floats(block.data[self.rows]))
         )
         return made
 

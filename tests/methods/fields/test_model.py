@@ -92,7 +92,17 @@ def test_quantised_vectors_are_near() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"by": "best"}, {"by": "aggregate"}, {"blend": 0.0}, {"fields": ["brand"]}], ids=str
+    "options",
+    [
+        {},
+        {"by": "best"},
+        {"by": "aggregate"},
+        {"blend": 0.0},
+        {"fields": ["brand"]},
+        {"weights": {"title": 2.5}, "blend": 0.0},
+        {"weights": {"title": 2.5, "text": 0.5}, "fields": ["title", "text"]},
+    ],
+    ids=str,
 )
 def test_the_parts_of_an_explanation_are_the_fields_and_add_up(options: dict) -> None:
     for hit in index().search(QUERY, k=60, lexical=0, **options):
@@ -105,6 +115,9 @@ def test_the_parts_of_an_explanation_are_the_fields_and_add_up(options: dict) ->
         assert detail["field"] in FIELDS
         assert detail["text"] in (*model().reader.read(hit.document),)
         assert detail["field"] in explanation.text
+        for part in explanation.parts:
+            if part.name in FIELDS:
+                assert part.detail["similarity"] == pytest.approx(detail["similarities"][part.name])
 
 
 def test_the_best_field_is_the_one_that_search_saw() -> None:

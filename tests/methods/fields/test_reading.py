@@ -103,3 +103,7 @@ def test_a_field_that_is_nowhere_is_named_with_what_there_is() -> None:
     with pytest.raises(InputError, match=r"no document has the field 'colour'.*title.*metadata\.brand.*text"):
         Reader.of(["title", "colour=metadata.color"]).check([PHONE])
     Reader.of(["title", "text"]).check([PHONE])
+    with pytest.raises(InputError, match="no document has the field 'body'"):
+        Reader.of(["title", "body"]).check(
+            [PHONE, Document(text="untitled, and read as a body none the less")]
+        )

@@ -23,7 +23,7 @@ from palmette.methods.fields.reading import Reader, as_items
 from palmette.methods.fields.task import FieldsTask
 from palmette.methods.fields.tokens import limits_of
 from palmette.training import TrainingConfig
-from support.shop import FIELDS, questions, shop, train
+from support.shop import FIELDS, questions, shop, train, unheld
 from support.tiny import learner
 
 
@@ -227,6 +227,18 @@ def test_room_goes_to_the_fields_that_need_it() -> None:
     fixed = limits_of(backbone, reader, shop(), {"title": 7}, 64)
     assert fixed[1] == 7
     assert train(budgets={"text": 3}).config.limits[2] == 3
+    with pytest.raises(ConfigError, match="3 fields of 70 tokens together, but the encoder has room for 62"):
+        train(budgets={"text": 62})
+    with pytest.raises(ConfigError, match="20 fields of 80 tokens"):
+        train(fields={f"title {n}": "title" for n in range(20)})
+
+
+def test_of_a_long_query_as_much_is_read_as_the_encoder_takes() -> None:
+    data = unheld([(f"{number} golden " * 100, shop()[number]) for number in range(8)])
+    made = train(steps=1, data=data, query_tokens=500)
+    vectors = made.vectors(["golden " * 100, "golden " * 62, "golden " * 61], kind="query")
+    assert np.allclose(vectors[0], vectors[1])
+    assert not np.allclose(vectors[0], vectors[2], atol=1e-7)
 
 
 def test_validation_is_of_two_stages_and_of_each() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from palmette import Document, FakeEncoder, Index, LayersModel, load_model
 from palmette.encoder.base import Output
@@ -106,7 +107,7 @@ def test_vectors_that_are_there_are_not_made_again(index: Index, monkeypatch: py
     )
     reused = Index.in_memory(model)
     reused.add(given[:40], embeddings=3 * vectors[:40].astype(np.float64))  # of another length: scaled
-    reused.upsert(given, embeddings=vectors)
+    reused.upsert(given, embeddings=torch.tensor(vectors, requires_grad=True).double())
     assert sum(encoded) < len(given)  # a few, to see whether they are this encoder's
     before, after = (i.search(QUESTION, k=48, lexical=0) for i in (index, reused))
     assert [h.id for h in before] == [h.id for h in after]

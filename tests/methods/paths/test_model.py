@@ -195,6 +195,7 @@ def test_embeddings_are_enough(index: Index) -> None:
     vectors = index.model.encoder.encode_queries([QUERY])
     assert index.rank(vectors, k=5, beam=2).ids == index.rank([QUERY], k=5, beam=2, lexical=0).ids
     made = Index.in_memory(index.model)
+    assert made.add([], embeddings=np.empty((0, 48), np.float32)) == []
     made.add(documents(), embeddings=index.model.encoder.encode([d.content for d in documents()]))
     assert made.rank([QUERY], k=5, beam=2).ids == index.rank([QUERY], k=5, beam=2).ids
     learned = index.model.vectors([QUERY], kind="query")
@@ -236,6 +237,7 @@ def test_training_learns_and_needs_no_labels() -> None:
         (lambda: PathsConfig(branches=2, per_document=3), "at least per_document=3"),
         (lambda: PathsConfig(margin=0.0), "margin must be above 0"),
         (lambda: PathsConfig(capacity=0.5), "capacity must be 0 or at least 1"),
+        (lambda: PathsConfig(capacity=float("nan")), "capacity must be 0 or at least 1"),
         (lambda: PathsSearch(visit=0.0), "visit must be a share"),
         (lambda: PathsSearch(visit=1.5), "visit must be a share"),
         (lambda: PathsSearch(visit=0), "visit must be a share"),

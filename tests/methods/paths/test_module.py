@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from palmette.methods.paths import routing
 from palmette.methods.paths.capacity import crowding
 from palmette.methods.paths.config import PathsConfig
 from palmette.methods.paths.module import Indexer, Paths
@@ -118,6 +119,19 @@ def test_leaves_are_visited_by_probability_and_nearness() -> None:
     torch.testing.assert_close(
         torch.from_numpy(found.probabilities).log(), logs.gather(1, score.topk(3).indices)
     )
+
+
+def test_many_texts_are_routed_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    router, vectors = Router(module(3, 2)), texts(10).numpy()
+    whole, held, inner = router.ordered(vectors, 4), [], Router._children
+    monkeypatch.setattr(routing, "PART", 4)
+    monkeypatch.setattr(
+        Router, "_children", lambda self, x, path: (held.append(len(x)), inner(self, x, path))[1]
+    )
+    parts = router.ordered(vectors, 4)
+    assert max(held) == 4, "memory does not grow with the questions"
+    assert parts.leaves.tolist() == whole.leaves.tolist()
+    np.testing.assert_allclose(parts.probabilities, whole.probabilities, atol=1e-6)
 
 
 def test_kmeans_finds_clusters_and_leaves_no_centre_empty() -> None:

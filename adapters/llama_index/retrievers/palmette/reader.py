@@ -16,6 +16,7 @@ from llama_index_instrumentation import get_dispatcher
 
 from palmette.aio import in_thread
 from palmette.config import check_range
+from palmette.errors import InputError
 
 if TYPE_CHECKING:
     from palmette.reader import Answer, Reader
@@ -66,6 +67,10 @@ class PalmetteSynthesizer(BaseSynthesizer):
             from palmette.reader import Reader
 
             reader = Reader.from_pretrained(reader, revision=revision, **(reader_options or {}))
+        elif getattr(reader, "kind", None) != "reader":
+            raise InputError(
+                f"reader must be a palmette.reader.Reader, or where its checkpoint lies, got {reader!r:.80}"
+            )
         self.reader, self.threshold, self.no_answer = reader, threshold, no_answer
 
     def answer(self, query: QueryType, nodes: Sequence[NodeWithScore]) -> Answer:

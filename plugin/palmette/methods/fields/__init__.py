@@ -7,7 +7,8 @@ Queries go the same way. The loss is InfoNCE on the aggregate, on each field, an
 
 Read differently from the paper, each with the paper's way as an option: vectors have unit length
 (``similarity="inner_product"``); a field's vector is the mean of the words it stands for where the encoder was
-trained so (``pooling="token"``). The tokens of fields share the place of CLS and begin as copies of it, so that an
+trained so (``pooling="token"``); a search in two stages adds half of the aggregate's similarity to half of the best
+field's (``blend=0``). The tokens of fields share the place of CLS and begin as copies of it, so that an
 untrained model of one field is the encoder it began as.
 
 ``config.py`` options · ``reading.py`` from users' documents to texts by field · ``tokens.py`` to token ids ·

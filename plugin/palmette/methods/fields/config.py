@@ -182,7 +182,7 @@ class FieldsSearch(Config):
             ``two_stage``: a shortlist by the first, ranked by the second.
         shortlist: How many documents the second stage ranks; never fewer than are asked for.
         blend: How much of the aggregate's similarity there is in the second stage's, 0 … 1, beside that of the best
-            field; 0 is the paper's way.
+            field; half by default, where the paper has 0: the best field alone.
         fields: Only these count as best field; empty for all.
         weights: ``field=weight``: similarities of a field times this, where the best is chosen.
     """

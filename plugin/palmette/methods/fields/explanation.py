@@ -64,7 +64,7 @@ def explanation(
         heaviest = names[int(np.abs([part.value for part in parts[: len(names)]]).argmax())]
         said = f"similarity of all fields {score:.3f}, most of it from {heaviest}; nearest alone is {names[best]}"
         return Explanation(score, parts, f"{said}{quoted}", detail)
-    parts = _steps(config, names, similarities * counted[best], best)
+    parts = _steps(config, names, similarities, float(counted[best]), best)
     share = options.blend if options.by == "two_stage" else 0.0
     said = f"{names[best]} matches with {weighted[best]:.3f}{quoted}"
     if share:
@@ -100,13 +100,19 @@ def _shares(
     return [*parts, Part("rounding of stored vectors", rest)] if abs(rest) > 1e-7 else parts
 
 
-def _steps(config: FieldsConfig, names: Sequence[str], similarities: Floats, best: int) -> list[Part]:
-    """The similarity of the field that matched: with a cascade, what each field up to it adds to the ones before."""
+def _steps(
+    config: FieldsConfig, names: Sequence[str], similarities: Floats, counts: float, best: int
+) -> list[Part]:
+    """The similarity of the field that matched, times what it counts.
+
+    With a cascade it is split into what each field up to it adds to the ones before.
+    """
     if config.attention != "triangular" or config.sees:
-        return [Part(names[best], float(similarities[best]), {"similarity": float(similarities[best])})]
+        own = float(similarities[best])
+        return [Part(names[best], counts * own, {"similarity": own})]
     before = np.concatenate([[0.0], similarities[:best]])
     return [
-        Part(name, float(own - earlier), {"similarity": float(own)})
+        Part(name, counts * float(own - earlier), {"similarity": float(own)})
         for name, own, earlier in zip(names, similarities[: best + 1], before, strict=False)
     ]
 

@@ -23,7 +23,7 @@ from palmette.methods.fields.reading import TEXT, Reader, as_items
 from palmette.methods.fields.searching import AGGREGATE, FIELDS, SCALES, WEIGHTS, search
 from palmette.methods.fields.start import begin
 from palmette.methods.fields.task import FieldsTask
-from palmette.methods.fields.tokens import field_tokens, limits_of
+from palmette.methods.fields.tokens import field_tokens, limits_of, query_limit
 from palmette.model import DEFAULT_ENCODER, Model, Queries
 from palmette.search.parts import quantised
 from palmette.search.probe import ArraySpec, Floats, Found
@@ -203,7 +203,7 @@ class FieldsModel(Model):
     def _asked(self, texts: Sequence[str]) -> Floats:
         backbone = self.module.backbone
         prompt = backbone.prompts.get("query", "")
-        ids = backbone.tokenise([prompt + text for text in texts], self.config.query_tokens)
+        ids = backbone.tokenise([prompt + text for text in texts], query_limit(backbone, self.config))
         return encoded_queries(self.module, ids)
 
     def reads(self, document: Document) -> str:

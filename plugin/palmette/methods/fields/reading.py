@@ -92,7 +92,7 @@ class Reader:
         names[TEXT] = None
         reader = cls({name: name for name in names})
         rows = np.array(
-            [[len(text.split()) for text in reader.read(document)] for document in sample]
+            [[len(text.split()) for text in reader._found(document)] for document in sample]
         )  # [n, F]
         there = (rows > 0).mean(axis=0)
         lengths = rows.sum(axis=0) / np.maximum((rows > 0).sum(axis=0), 1)
@@ -121,17 +121,20 @@ class Reader:
 
         What has none of the fields at all, but a text, is read as its last field, which is the longest.
         """
-        texts = [
+        texts = self._found(document)
+        return texts if any(texts) else [*texts[:-1], document.content.strip()]
+
+    def _found(self, document: Document) -> list[str]:
+        return [
             " ".join(filter(None, (written(_value(document, one)) for one in source.split("+"))))
             for source in self.sources.values()
         ]
-        return texts if any(texts) else [*texts[:-1], document.content.strip()]
 
     def check(self, documents: Sequence[Document]) -> None:
         """Raise when a field is in none of many documents: its source is surely misspelt."""
         missing = set(self.names)
         for document in documents:
-            missing -= {name for name, text in zip(self.names, self.read(document), strict=True) if text}
+            missing -= {name for name, text in zip(self.names, self._found(document), strict=True) if text}
             if not missing:
                 return
         name = sorted(missing)[0]

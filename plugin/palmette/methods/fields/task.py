@@ -17,7 +17,7 @@ from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.negatives import HardNegativeSource, by_words, mined_from
 from palmette.methods.fields.passes import encoded_documents, encoded_queries, in_chunks
 from palmette.methods.fields.reading import Reader
-from palmette.methods.fields.tokens import Tokens, field_tokens
+from palmette.methods.fields.tokens import Tokens, field_tokens, query_limit
 from palmette.pairs import HeldOut
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class FieldsTask:
         prompt = backbone.prompts.get("query", "")
         texts = [prompt + text for text in data.query_texts]
         queries = Tokens.read(
-            backbone, texts, config.query_tokens, progress=progress, label="Reading queries"
+            backbone, texts, query_limit(backbone, config), progress=progress, label="Reading queries"
         )
         train = data.pairs("train")
         dev = HeldOut.of(data, seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from palmette.encoder import Backbone
+from palmette.errors import ConfigError
+from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.reading import Reader
 from palmette.types import Document
 
-__all__ = ["Tokens", "field_tokens", "limits_of"]
+__all__ = ["Tokens", "field_tokens", "limits_of", "query_limit"]
 
 _PART = 512  # texts tokenised between two looks at the progress bar
 _SAMPLE = 1000
@@ -98,4 +100,16 @@ def limits_of(
         chosen = np.minimum(wanted, cut)
         if chosen[~fixed].sum() <= left:
             break
-    return tuple(given.get(name, int(size)) for name, size in zip(reader.names, chosen, strict=True))
+    limits = tuple(given.get(name, int(size)) for name, size in zip(reader.names, chosen, strict=True))
+    most = backbone.positions - 2  # CLS stands before all fields, a SEP after the last
+    if sum(limits) > most:
+        raise ConfigError(
+            f"fields: {len(limits)} fields of {sum(limits)} tokens together, but the encoder has room for {most}: "
+            "give smaller budgets or fewer fields, or join some ('names=brand+title')"
+        )
+    return limits
+
+
+def query_limit(backbone: Backbone, config: FieldsConfig) -> int:
+    """Tokens of a query that are read: no more than the encoder takes."""
+    return min(config.query_tokens, backbone.max_length - 2)

@@ -115,7 +115,7 @@ class PathsConfig(Config):
         for name in ("sharpness", "margin", "indexer_rate", "encoder_rate"):
             if not 0 < getattr(self, name) < 1e6:
                 raise ConfigError(f"paths: {name} must be above 0, got {getattr(self, name)!r}")
-        if self.capacity and self.capacity < 1:
+        if self.capacity != 0 and not 1 <= self.capacity < 1e6:
             raise ConfigError(f"paths: capacity must be 0 or at least 1, got {self.capacity!r}")
         if self.branches is not None and not self.per_document <= self.branches**self.height <= 1 << 20:
             raise ConfigError(

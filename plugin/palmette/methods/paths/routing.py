@@ -17,6 +17,8 @@ __all__ = ["Leaves", "Router"]
 
 WIDER = 2
 """How many more leaves a beam finds, below the root, than are then put in order."""
+PART = 64
+"""Texts whose beams are held at a time."""
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -69,6 +71,10 @@ class Router:
 
         At one height all leaves are looked at, so that no beam leaves a near one out.
         """
+        parts = [self._ordered(part, beam) for part in np.split(x, range(PART, len(x), PART))]
+        return Leaves(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _ordered(self, x: Floats, beam: int) -> Leaves:
         every = len(self.centres)
         found = self.beam(x, every if self.height == 1 else min(every, WIDER * beam))
         if self.nearness:
