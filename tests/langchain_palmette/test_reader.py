@@ -96,7 +96,7 @@ def test_wrong_input_and_settings_are_named(reader: Reader, found: list[Document
     for wrong in ({"thresold": 0.1}, {"threshold": 2}, {"output": "json"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             PalmetteReader(reader=reader, **wrong)
-    with pytest.raises(InputError, match=r"reader must be .* got <TreeModel"):
+    with pytest.raises(ValueError, match=r"reader must be .* got <TreeModel"):
         PalmetteReader(reader=tiny.tree())
     with pytest.raises(NotFoundError, match="nowhere"):
         PalmetteReader(reader="./nowhere").invoke({"question": QUESTION, "documents": found})

@@ -72,6 +72,7 @@ def test_records_with_contexts_and_splits(tmp_path: Path) -> None:
         ({"answers": ["Paris"]}, "'Paris' is not in its context"),
         ({"answers": [{"text": "Rome", "start": 3}]}, "should start at character 3"),
         ({"answers": [7]}, "an answer is"),
+        ({"answers": [{"text": "Rome", "start": "x"}]}, "must be an int, got 'x'"),
     ],
 )
 def test_a_malformed_record_is_named(tmp_path: Path, changed: dict, message: str) -> None:

@@ -148,15 +148,16 @@ def test_names_are_checked() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             engine_named(name)
-    data = clustered(300)
-    with pytest.raises(ConfigError, match="pq=5 does not divide"):
-        top_k(
-            [(Block(data, np.arange(300)), None)],
-            data[:1],
-            "inner_product",
-            3,
-            engine_named("ivf:nlist=4,pq=5"),
-        )
+    for rows in (300, 10):  # not only once there are so many that it counts
+        data = clustered(rows)
+        with pytest.raises(ConfigError, match="pq=5 does not divide"):
+            top_k(
+                [(Block(data, np.arange(rows)), None)],
+                data[:1],
+                "inner_product",
+                3,
+                engine_named("ivf:nlist=4,pq=5"),
+            )
 
 
 def test_what_is_no_inner_product_is_exact() -> None:

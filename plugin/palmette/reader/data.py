@@ -201,7 +201,10 @@ def _said(answer: Any) -> tuple[str, int | None]:
     if not isinstance(text, str):
         raise InputError(f"an answer is a str or {{'text', 'start'}}, got {answer!r:.80}")
     start = answer.get("start", answer.get("answer_start"))
-    return text, None if start is None else int(start)
+    try:
+        return text, None if start is None else int(start)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the start of the answer {text!r:.80} must be an int, got {start!r:.80}") from error
 
 
 def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

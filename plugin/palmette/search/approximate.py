@@ -111,12 +111,14 @@ class ApproximateEngine:
 
     def propose(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Proposals:
         """Search ``rows`` (rising; ``None`` for all of them)."""
-        count = len(block.keys) if rows is None else len(rows)
+        count, pq = len(block.keys) if rows is None else len(rows), getattr(self.options, "pq", None)
+        if metric == "inner_product" and pq and queries.shape[1] % pq:  # said before there are many rows
+            raise ConfigError(f"engine ivf: pq={pq} does not divide vectors of {queries.shape[1]} numbers")
         if metric != "inner_product" or count <= max(FEW, k, NARROW * len(block.keys)):
             return self._exact.propose(block, rows, queries, metric, k)
         built = block.keep(self.options, lambda: self._build(as_floats(block.data)))
         selector = None if rows is None else self._selector(rows, len(block.keys))
-        fetch = min(count, k * (REFINED if getattr(self.options, "pq", None) else 1))
+        fetch = min(count, k * (REFINED if pq else 1))
         width, most = self._widths(built.index, fetch)
         found = self._search(built, selector, queries, fetch, width)
         work = len(queries) * count * width // most
@@ -188,8 +190,6 @@ class ApproximateEngine:
         centroids, metric = faiss.IndexFlatIP(width), faiss.METRIC_INNER_PRODUCT
         if options.pq is None:
             return faiss.IndexIVFFlat(centroids, width, options.lists(rows), metric)
-        if width % options.pq:
-            raise ConfigError(f"engine ivf: pq={options.pq} does not divide vectors of {width} numbers")
         index = faiss.IndexIVFPQ(centroids, width, options.lists(rows), options.pq, 8, metric)
         index.pq.cp.min_points_per_centroid = 1
         return index

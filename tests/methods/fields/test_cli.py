@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from palmette import Index
 from palmette.cli import main
 from support.shop import shop
 from support.tiny import learner
@@ -36,3 +37,10 @@ def test_a_table_becomes_a_search_by_fields(tmp_path: Path, capsys: pytest.Captu
     found = json.loads(capsys.readouterr().out)
     hits = found["hits"] if isinstance(found, dict) else found
     assert "similarities" in json.dumps(hits)
+    chosen = ["--fields", "title", "--weights", "title=2", "--blend", "0"]
+    assert main(["search", place, "golden owl", "-k", "2", "--json", "--lexical", "0", *chosen]) == 0
+    with Index.open(place) as index:
+        expected = index.search(
+            "golden owl", k=2, lexical=0, fields=["title"], weights={"title": 2}, blend=0.0
+        )
+    assert [hit["id"] for hit in json.loads(capsys.readouterr().out)] == [hit.id for hit in expected]

@@ -7,7 +7,8 @@ import pytest
 
 from palmette import Document, FieldsModel, Index, load_model
 from palmette.errors import ConfigError
-from palmette.methods.fields import FieldsWarning
+from palmette.methods.fields import FieldsConfig, FieldsSearch, FieldsWarning
+from palmette.methods.fields.explanation import explanation
 from palmette.methods.fields.searching import AGGREGATE, SCALES, WEIGHTS
 from palmette.methods.fields.searching import FIELDS as VECTORS
 from support.shop import FIELDS, index, model, questions, shop, train
@@ -125,6 +126,16 @@ def test_the_best_field_is_the_one_that_search_saw() -> None:
         detail = hit.explain().detail
         assert detail["similarities"][detail["field"]] == max(detail["similarities"].values())
         assert detail["similarities"][detail["field"]] == pytest.approx(hit.score, abs=1e-5)
+
+
+@pytest.mark.parametrize(("attention", "said"), [("triangular", "red"), ("diagonal", "")])
+def test_an_empty_field_says_what_it_sees(attention: Any, said: str) -> None:
+    config = FieldsConfig(("brand", "title"), attention)
+    vectors, query = np.array([[-1.0, 0.0], [0.0, 0.0]], np.float32), np.array([1.0, 0.0], np.float32)
+    weights, texts = np.array([1.0, 0.0], np.float32), {"brand": "red", "title": ""}
+    options = FieldsSearch(blend=0.0)
+    told = explanation(config, options, query, vectors, weights, vectors[0], texts, str)
+    assert (told.detail["field"], told.detail["text"]) == ("title", said)
 
 
 def test_the_words_that_matched_are_a_sentence_of_a_long_field() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from palmette.data.unlabelled import sentences
 from palmette.methods.fields.config import FieldsConfig, FieldsSearch
+from palmette.methods.fields.layout import ancestors_of
 from palmette.methods.fields.searching import field_weights
 from palmette.search.probe import Floats
 from palmette.types import Explanation, Part
@@ -53,8 +54,10 @@ def explanation(
     counted = field_weights(config, options)
     weighted = np.where(counted > 0, counted * similarities, -np.inf)
     best = int(weighted.argmax())
-    # What an empty field says are the fields before it.
-    told = next((name for name in reversed(names[: best + 1]) if texts.get(name)), "")
+    # What an empty field says are the fields that it sees.
+    seen = ancestors_of(names, config.attention, config.seen)[best].tolist()
+    filled = [name for name, sees in zip(names, seen, strict=True) if sees and texts.get(name)]
+    told = names[best] if names[best] in filled else next(reversed(filled), "")
     text = matched(texts[told]) if told else ""
     detail |= {"field": names[best], "text": text}
     quoted = f": {text!r}" if text else ""

@@ -219,10 +219,13 @@ class FieldsModel(Model):
         return np.asarray(self.encode_documents(documents)[AGGREGATE], np.float32)
 
     def options(self, given: Mapping[str, Any]) -> FieldsSearch:
-        """Search options; ``weights`` as a mapping too."""
-        if isinstance(given.get("weights"), Mapping):
-            given = {**given, "weights": as_items(given["weights"])}
-        options: FieldsSearch = super().options(given)
+        """Search options; ``weights`` as a mapping too, and both lists as a shell has them: ``title,text``."""
+        lists = {
+            name: as_items(value)
+            for name, value in given.items()
+            if name in ("fields", "weights") and isinstance(value, str | Mapping)
+        }
+        options: FieldsSearch = super().options({**given, **lists})
         return options
 
     def check_options(self, options: FieldsSearch) -> None:
