@@ -29,7 +29,7 @@ demo: $(VENV)/.demo      ## train, index and ask: this Python's own documentatio
 	$(BIN)/palmette demo
 
 test: $(VENV)/.dev       ## run every test
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev       ## style and import directions
 	$(BIN)/ruff check plugin adapters tests notebooks docs
