@@ -550,9 +550,13 @@ def test_readers_in_threads_see_whole_states(index: Index) -> None:
 async def test_async_searches_run_side_by_side(index: Index) -> None:
     expected = [index.search(query, k=3) for query in QUERIES]
     found = await asyncio.gather(*(index.asearch(query, 3) for query in QUERIES * 8))
-    for hits, alone in zip(found, expected * 8, strict=True):
+    if index.model.method not in ("fields", "layers"):
+        assert found == expected * 8
+        return
+    for hits, alone in zip(
+        found, expected * 8, strict=True
+    ):  # a transformer of theirs: a shared pass rounds otherwise
         assert [hit.id for hit in hits] == [hit.id for hit in alone]
-        # Where a transformer reads the queries, those that share a pass share the rounding.
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone], abs=1e-5)
 
 
