@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictFloat, StrictInt
 
 from langchain_palmette.retriever import PalmetteRetriever
 
@@ -42,6 +42,6 @@ class PathRetriever(PalmetteRetriever):
     method: ClassVar[str | None] = "paths"
     typed_options: ClassVar[tuple[str, ...]] = ("visit", "tolerance", "beam")
 
-    visit: int | float | Literal["auto"] | None = None
+    visit: StrictInt | StrictFloat | Literal["auto"] | None = None
     tolerance: float | None = Field(default=None, ge=0, le=1)
-    beam: int | None = Field(default=None, ge=1)
+    beam: StrictInt | None = Field(default=None, ge=1)

@@ -31,7 +31,7 @@ def test_options_are_fields_and_may_be_given_per_call(retriever: PathRetriever) 
 
 
 def test_wrong_options_and_wrong_models_are_refused(retriever: PathRetriever, tmp_path: Path) -> None:
-    for wrong in ({"beam": 0}, {"tolerance": 2}, {"visit": "all"}):
+    for wrong in ({"beam": 0}, {"beam": True}, {"tolerance": 2}, {"visit": "all"}, {"visit": True}):
         with pytest.raises(ValidationError, match=next(iter(wrong))):
             PathRetriever(index_path=tmp_path, **wrong)
     with pytest.raises(PalmetteError, match="visit must be a share"):
