@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,14 @@ settings.register_profile("palmette", deadline=None, derandomize=True, print_blo
 settings.load_profile("palmette")  # no timed assertions; the same examples on every machine
 
 
-@pytest.fixture(autouse=True)
-def _same_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real encoders compute in float32, whatever this CPU can do."""
+@pytest.fixture(autouse=True, scope="session")
+def _same_precision() -> Iterator[None]:
+    """Real encoders compute in float32, whatever this CPU can do, in fixtures of every scope."""
     from palmette.encoder import sentence
 
-    monkeypatch.setattr(sentence, "_cpu_has_bfloat16", lambda: False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentence, "_cpu_has_bfloat16", lambda: False)
+        yield
 
 
 def pytest_sessionfinish() -> None:

@@ -91,8 +91,8 @@ def train_fields(**options: Any) -> FieldsModel:
     asked = [(question, document) for (question, _), document in zip(pairs(), with_fields(), strict=True)]
     settings: dict[str, Any] = {
         "fields": ["name", "text"],
-        "steps": 150,
-        "batch_size": 16,
+        "steps": 200,
+        "batch_size": 32,
         "learning_rate": 3e-3,
         "progress": False,
     } | options
