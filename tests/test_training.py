@@ -209,12 +209,6 @@ def test_settings_out_of_range_are_refused(options: dict) -> None:
         TrainingConfig(**options)
 
 
-def test_typed_options_are_the_config() -> None:
-    from palmette.training import TrainingOptions
-
-    assert sorted(TrainingOptions.__annotations__) == sorted(TrainingConfig.names())
-
-
 def test_one_process_keeps_no_decision_for_the_next_run() -> None:
     script = (
         "import sys; from palmette.training import *; from support.quadratic import Quadratic\n"

@@ -7,23 +7,9 @@ from typing import Literal
 
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
-from palmette.training import TrainingConfig, TrainingOptions
+from palmette.training import TrainingConfig
 
-__all__ = ["ReaderConfig", "ReaderOptions", "ReaderTraining"]
-
-
-class ReaderOptions(TrainingOptions, total=False):
-    """Keyword options of ``Reader.fit``; see :class:`ReaderConfig` and :class:`ReaderTraining`."""
-
-    unit: Literal["span", "sentence"]
-    max_length: int
-    overlap: int
-    max_answer: int
-    max_question: int
-    trained_layers: int | None
-    dropout: float
-    passages: int
-    absent: float
+__all__ = ["ReaderConfig", "ReaderTraining"]
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from palmette.errors import CheckpointError, InputError
 from palmette.hub import Checkpoint
 from palmette.model import DEFAULT_ENCODER, Published
 from palmette.reader.answer import Answer
-from palmette.reader.config import ReaderConfig, ReaderOptions, ReaderTraining
+from palmette.reader.config import ReaderConfig, ReaderTraining
 from palmette.reader.data import load_reading
 from palmette.reader.lessons import Lessons
 from palmette.reader.made import with_gaps
+from palmette.reader.options import ReaderOptions
 from palmette.reader.reading import Candidates, Reading, answer_of
 from palmette.reader.sentences import SentenceReading
 from palmette.reader.spans import SpanReading

@@ -9,8 +9,9 @@ Several GPUs: start the same command with ``accelerate launch``; every process d
 gradients are averaged. The main process validates, saves and speaks for all.
 """
 
-from palmette.training.config import TrainingConfig, TrainingOptions
+from palmette.training.config import TrainingConfig
 from palmette.training.loop import Task, Trained, train
+from palmette.training.options import TrainingOptions
 from palmette.training.processes import finish, main_first, main_process
 
 __all__ = [

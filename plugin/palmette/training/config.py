@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Literal
 
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
 
-__all__ = ["TrainingConfig", "TrainingOptions"]
-
-
-class TrainingOptions(TypedDict, total=False):
-    """Keyword options of every ``fit`` that concern the loop; see :class:`TrainingConfig`."""
-
-    steps: int
-    batch_size: int
-    learning_rate: float
-    weight_decay: float
-    warmup: float
-    decay: Literal["cosine", "linear", "constant"]
-    clip: float
-    precision: Literal["auto", "float32", "bfloat16"]
-    evaluate_every: int | None
-    patience: int | None
-    save_every: int | None
-    seed: int
+__all__ = ["TrainingConfig"]
 
 
 @dataclass(frozen=True)

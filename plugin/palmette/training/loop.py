@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -77,13 +78,20 @@ def _generator(*seeds: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
 
 
+@lru_cache(maxsize=1)
+def _order(size: int, *seeds: int) -> NDArray[np.int64]:
+    """The rows of an epoch; shuffling a million of them at each step would cost more than the step."""
+    order: NDArray[np.int64] = torch.randperm(size, generator=_generator(*seeds)).numpy()
+    return order
+
+
 def _rows(config: TrainingConfig, size: int, step: int, process: int) -> NDArray[np.int64]:
     """The training rows of a step: each epoch is a fresh permutation, cut into batches."""
     batch = min(config.batch_size, size)
     per_epoch = size // batch
     epoch, index = divmod(step, per_epoch)
-    order = torch.randperm(size, generator=_generator(config.seed, 1, epoch, process))
-    return order[index * batch : (index + 1) * batch].numpy()
+    order = _order(size, config.seed, 1, epoch, process)
+    return order[index * batch : (index + 1) * batch]
 
 
 def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:

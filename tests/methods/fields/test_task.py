@@ -11,7 +11,6 @@ from palmette import load_data
 from palmette.encoder import Backbone
 from palmette.errors import ConfigError, TrainingError
 from palmette.methods.fields import FieldsConfig
-from palmette.methods.fields.config import FieldsOptions
 from palmette.methods.fields.layout import Batch
 from palmette.methods.fields.losses import contrast
 from palmette.methods.fields.model import FieldsModel
@@ -22,7 +21,6 @@ from palmette.methods.fields.queries import with_field_queries
 from palmette.methods.fields.reading import Reader, as_items
 from palmette.methods.fields.task import FieldsTask
 from palmette.methods.fields.tokens import limits_of
-from palmette.training import TrainingConfig
 from support.shop import FIELDS, questions, shop, train, unheld
 from support.tiny import learner
 
@@ -267,10 +265,6 @@ def test_validation_is_of_two_stages_and_of_each() -> None:
 def test_options_that_do_not_fit_are_refused(options: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         FieldsConfig(**{"fields": ("brand", "text"), **options})
-
-
-def test_typed_options_are_those_of_the_configs() -> None:
-    assert set(FieldsOptions.__annotations__) == {*FieldsConfig.choices(), *TrainingConfig.choices()}
 
 
 @pytest.mark.parametrize(

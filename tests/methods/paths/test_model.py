@@ -1,6 +1,5 @@
 """PathsModel end to end: budgets, filters, adds, explanations, checkpoints, health."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -11,7 +10,7 @@ from palmette.cache import EncodingCache
 from palmette.cli import main
 from palmette.encoder import Backbone, load_encoder
 from palmette.errors import CheckpointError, ConfigError
-from palmette.methods.paths.config import PathsConfig, PathsOptions, PathsSearch, PathsTraining
+from palmette.methods.paths.config import PathsConfig, PathsSearch, PathsTraining
 from palmette.methods.paths.facts import Facts, facts_from_json, facts_to_json
 from palmette.methods.paths.search import auto_share
 from support.tiny import documents, pairs, paths, train_paths, tree
@@ -247,12 +246,6 @@ def test_training_learns_and_needs_no_labels() -> None:
 def test_options_that_do_not_fit_are_refused(make, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         make()
-
-
-def test_typed_options_are_those_of_the_configs() -> None:
-    listed = set(PathsOptions.__annotations__)
-    assert listed == {*PathsConfig.choices(), *PathsTraining.choices()}
-    assert {field.name for field in dataclasses.fields(PathsSearch)} == {"visit", "tolerance", "beam"}
 
 
 @pytest.mark.parametrize("learns", ["last", "all"])

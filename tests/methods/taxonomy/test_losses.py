@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from palmette.errors import InputError
-from palmette.methods.taxonomy.losses import column_weights, matches_softmax, sampled_softmax
+from palmette.methods.taxonomy.losses import column_weights, matches_softmax
 from palmette.methods.taxonomy.matches import Matches
 from palmette.methods.taxonomy.sampling import Sampler
 
@@ -31,7 +31,9 @@ def test_without_correction_it_is_the_softmax_over_the_batch() -> None:
     expected = F.cross_entropy(plain.masked_fill(twin, -torch.inf), torch.arange(6))
     columns, target, counts = np.unique(drawn, return_inverse=True, return_counts=True)
     weights = column_weights(torch.from_numpy(counts).float(), torch.full((3,), math.log(0.2)), 6, 0.0)
-    found = sampled_softmax(q @ d[torch.from_numpy(columns)].T, torch.from_numpy(target), weights)
+    found = matches_softmax(
+        q, d[torch.from_numpy(columns)], weights, torch.arange(6), torch.from_numpy(target)
+    )
     torch.testing.assert_close(found, expected)
 
 
@@ -49,16 +51,34 @@ def test_corrected_sums_over_batches_are_the_sum_over_all_documents() -> None:
 
 
 def test_every_match_in_the_batch_is_a_target_and_none_a_negative() -> None:
-    logits = torch.tensor([[0.0, 50.0, -1.0], [2.0, 1.0, 0.5]])
-    known = torch.tensor([[True, True, False], [False, False, True]])
-    weights = torch.tensor([0.0, 3.0, 0.7])
+    logits = torch.tensor([[0.0, 50.0, -1.0], [2.0, 1.0, 0.5]])  # of queries e0, e1
+    documents, weights = logits.T.contiguous(), torch.tensor([0.0, 3.0, 0.7])
     first = (math.log(1 + math.exp(-0.3)) + math.log(1 + math.exp(-50.3))) / 2
     second = math.log(1 + math.exp(1.5) + math.exp(3.5))
-    loss = matches_softmax(logits, weights, known)
+    rows, columns = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 2])
+    loss = matches_softmax(torch.eye(2), documents, weights, rows, columns)
     torch.testing.assert_close(loss, torch.tensor((first + second) / 2))
-    assert sampled_softmax(logits[:1], torch.tensor([0]), torch.zeros(3)) > 49, (
-        "here the other match is a negative"
-    )
+    one = matches_softmax(torch.eye(2)[:1], documents, torch.zeros(3), rows[:1], columns[:1])
+    assert one > 49, "here the other match is a negative"
+
+
+@pytest.mark.parametrize("cells", [1, 30, 1 << 20])
+def test_the_gradient_of_the_loss_in_parts_is_that_of_the_whole(
+    cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palmette.methods.taxonomy.losses.CELLS", cells)
+    generator = torch.Generator().manual_seed(0)
+    known = torch.rand(7, 12, generator=generator) < 0.3
+    known[torch.arange(7), torch.arange(7)], known[3] = True, True  # of query 3 everything matches
+    weights = torch.randn(12, generator=generator)
+    q, d = (torch.randn(size, 4, generator=generator, requires_grad=True) for size in (7, 12))
+    scores = q @ d.T
+    others = (scores + weights).masked_fill(known, -torch.inf).logsumexp(1, keepdim=True)  # [7, 1]
+    each = torch.where(known, F.softplus(others - scores), 0.0).sum(1) / known.sum(1)
+    found = matches_softmax(q, d, weights, *known.nonzero(as_tuple=True))
+    torch.testing.assert_close(found, each.mean())
+    expected = torch.autograd.grad(each.mean(), (q, d))
+    torch.testing.assert_close(torch.autograd.grad(2 * found, (q, d)), tuple(2 * x for x in expected))
 
 
 RARE = np.array([1, (1 / 6 / (5 / 18)) ** 0.5])
@@ -113,11 +133,8 @@ def test_heavy_tails_need_distances() -> None:
 def test_matches_by_rows_and_masks() -> None:
     found = matches()
     assert found.counts.tolist() == [2, 3, 1]
-    assert found.mask(np.array([1, 0, 1]), np.array([1, 2, 4])).tolist() == [
-        [True, True, False],
-        [True, False, False],
-        [True, True, False],
-    ]
+    rows, places = found.among(np.array([1, 0, 1]), np.array([1, 2, 4]))
+    assert (rows.tolist(), places.tolist()) == ([0, 0, 1, 2, 2], [0, 1, 0, 0, 1])
     some = found.take(np.array([2, 1]))
     assert (some.documents.tolist(), some.distances.tolist()) == ([4, 1, 2, 3], [0, 0, 1, 3])
     twice = Matches.of(np.array([0, 0]), np.array([1, 1]), np.array([4, 2]), 1, 2)

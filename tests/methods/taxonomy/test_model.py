@@ -8,8 +8,7 @@ import torch
 from palmette import Document, FakeEncoder, Index, TaxonomyModel, load_data, load_model
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.taxonomy import Hierarchy
-from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomyOptions
-from palmette.training import TrainingConfig
+from palmette.methods.taxonomy.config import TaxonomyConfig
 from support.taxonomies import KINDS, chain, zoo
 from support.tiny import documents, pairs
 
@@ -216,8 +215,3 @@ def test_every_shape_trains_and_searches(options: dict, tmp_path) -> None:
     assert len(Index.build(zoo(), model).search("owl 3", k=3)) == 3
     model.save_pretrained(tmp_path / "c")
     assert load_model(tmp_path / "c").fingerprint == model.fingerprint
-
-
-def test_typed_options_are_those_of_the_configs() -> None:
-    listed = set(TaxonomyOptions.__annotations__)
-    assert listed == {*TaxonomyConfig.choices(), *TrainingConfig.choices()}

@@ -4,9 +4,7 @@ import torch
 
 from palmette import FakeEncoder, Index, TreeModel, load_model
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError
-from palmette.methods.tree.config import TreeConfig, TreeOptions
 from palmette.search.fixed import as_floats
-from palmette.training import TrainingConfig
 from support.tiny import documents, pairs, train_tree, tree
 
 
@@ -261,11 +259,6 @@ def test_fit_refuses_what_it_does_not_know() -> None:
         TreeModel.fit(pairs(), encoder=FakeEncoder(8), depht=3)
     with pytest.raises(InputError, match="no documents|empty"):
         TreeModel.fit([], encoder=FakeEncoder(8))
-
-
-def test_typed_options_are_the_configs() -> None:
-    known = [*TreeConfig.choices(), *TrainingConfig.names()]
-    assert sorted(TreeOptions.__annotations__) == sorted(known)
 
 
 def test_killed_training_resumes_to_the_same_model(tmp_path) -> None:

@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
 from palmette.methods.fields.layout import Attention
-from palmette.training import TrainingConfig, TrainingOptions
+from palmette.training import TrainingConfig
 
-__all__ = ["By", "FieldsConfig", "FieldsOptions", "FieldsSearch", "FieldsTraining"]
+__all__ = ["By", "FieldsConfig", "FieldsSearch", "FieldsTraining"]
 
 By = Literal["two_stage", "aggregate", "best"]
 Negatives = Literal["given", "mined", "words", "none"]
-
-
-class FieldsOptions(TrainingOptions, total=False):
-    """Keyword options of ``FieldsModel.fit``; see :class:`FieldsConfig` and the training's."""
-
-    fields: Mapping[str, str] | Sequence[str]
-    attention: Attention
-    sees: Mapping[str, Sequence[str]]
-    pooling: Literal["auto", "token", "mean"]
-    queries: Literal["fields", "plain"]
-    similarity: Literal["cosine", "inner_product"]
-    budgets: Mapping[str, int]
-    document_tokens: int | None
-    query_tokens: int
-    trained_layers: int | None
-    temperature: float
-    aggregate_weight: float
-    fields_weight: float
-    best_weight: float
-    diversity_weight: float
-    negatives: Negatives
-    mining_rounds: int
-    mining_depth: int
-    chunk: int
-    pretrain_steps: int
-    pretrain_rate: float
-    stored: Literal["int8", "float16", "float32"]
 
 
 @dataclass(frozen=True)
@@ -79,13 +51,13 @@ class FieldsConfig(Config):
         dimension: Width of the vectors.
     """
 
-    fields: tuple[str, ...] = ()
+    fields: tuple[str, ...] = field(default=(), metadata={"given_as": "Mapping[str, str] | Sequence[str]"})
     attention: Attention = "triangular"
-    sees: tuple[str, ...] = ()
+    sees: tuple[str, ...] = field(default=(), metadata={"given_as": "Mapping[str, Sequence[str]]"})
     pooling: Literal["auto", "token", "mean"] = "auto"
     queries: Literal["fields", "plain"] = "fields"
     similarity: Literal["cosine", "inner_product"] = "cosine"
-    budgets: tuple[str, ...] = ()
+    budgets: tuple[str, ...] = field(default=(), metadata={"given_as": "Mapping[str, int]"})
     document_tokens: int | None = None
     query_tokens: int = 64
     trained_layers: int | None = None

@@ -13,9 +13,10 @@ from palmette.data import load_data
 from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError, EncodingError
-from palmette.methods.fields.config import FieldsConfig, FieldsOptions, FieldsSearch, FieldsTraining
+from palmette.methods.fields.config import FieldsConfig, FieldsSearch, FieldsTraining
 from palmette.methods.fields.explanation import explanation, passage
 from palmette.methods.fields.module import FieldEncoder
+from palmette.methods.fields.options import FieldsOptions
 from palmette.methods.fields.passes import encoded_documents, encoded_queries
 from palmette.methods.fields.pretraining import LanguageModel, LanguageTask
 from palmette.methods.fields.queries import with_field_queries

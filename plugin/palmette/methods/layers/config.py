@@ -7,29 +7,11 @@ from typing import Literal
 
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
-from palmette.training import TrainingConfig, TrainingOptions
+from palmette.training import TrainingConfig
 
-__all__ = ["LayersConfig", "LayersOptions", "LayersSearch", "LayersTraining", "Order"]
+__all__ = ["LayersConfig", "LayersSearch", "LayersTraining", "Order"]
 
 Order = Literal["fused", "layer", "interleave"]
-
-
-class LayersOptions(TrainingOptions, total=False):
-    """Keyword options of ``LayersModel.fit``; see :class:`LayersConfig` and the training's."""
-
-    layers: tuple[int, ...] | None
-    depth: int
-    width: int | None
-    heads: int | None
-    dropout: float
-    start: Literal["encoder", "random"]
-    skip: Literal["inside", "outside"]
-    pooling: Literal["both", "mean", "cls"]
-    trains: Literal["heads", "all"]
-    schedule: Literal["together", "one by one"]
-    similarity: Literal["cosine", "inner_product"]
-    multiplier: float
-    negatives: int
 
 
 @dataclass(frozen=True)

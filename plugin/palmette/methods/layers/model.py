@@ -15,9 +15,10 @@ from palmette.config import check_keys
 from palmette.encoder import Encoder, Kind
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError
-from palmette.methods.layers.config import LayersConfig, LayersOptions, LayersSearch, LayersTraining
+from palmette.methods.layers.config import LayersConfig, LayersSearch, LayersTraining
 from palmette.methods.layers.explanation import explanation
 from palmette.methods.layers.module import LayerQueries
+from palmette.methods.layers.options import LayersOptions
 from palmette.methods.layers.searching import FUSED, LAYERS, VECTOR, search
 from palmette.methods.layers.task import LayersTask
 from palmette.model import DEFAULT_ENCODER, Model, Queries

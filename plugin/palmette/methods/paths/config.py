@@ -7,38 +7,14 @@ from typing import Literal
 
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
-from palmette.training import TrainingConfig, TrainingOptions
+from palmette.training import TrainingConfig
 
-__all__ = ["PathsConfig", "PathsOptions", "PathsSearch", "PathsTraining"]
+__all__ = ["PathsConfig", "PathsSearch", "PathsTraining"]
 
 LEAVES_PER_ROOT = 2.0
 """Leaves for each document under a square root: twice as many halve what a leaf visited for nothing costs."""
 
 Negatives = Literal["in-batch", "leaves", "nearest"]
-
-
-class PathsOptions(TrainingOptions, total=False):
-    """Keyword options of ``PathsModel.fit``; see :class:`PathsConfig` and the training's."""
-
-    branches: int | None
-    height: int
-    per_document: int
-    start: Literal["kmeans", "random"]
-    sharpness: float
-    semantic: float
-    indexing: float
-    intra_leaf: float
-    intra_leaf_form: Literal["triplet", "product"]
-    margin: float
-    similar: float
-    balance: float
-    capacity: float
-    negatives: Negatives
-    refresh: int
-    nearness: float
-    indexer_rate: float
-    encoder_learns: Literal["nothing", "last", "all"]
-    encoder_rate: float
 
 
 @dataclass(frozen=True)

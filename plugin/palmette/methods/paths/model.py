@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from palmette.config import check_keys
 from palmette.encoder import Backbone, Encoder, Kind
-from palmette.methods.paths.config import PathsConfig, PathsOptions, PathsSearch, PathsTraining
+from palmette.methods.paths.config import PathsConfig, PathsSearch, PathsTraining
 from palmette.methods.paths.explanation import explain
 from palmette.methods.paths.facts import FACTS, Facts, facts_from_json, facts_to_json
 from palmette.methods.paths.health import filled, unbalanced
 from palmette.methods.paths.inputs import Embedded, Tokenised, embedded, tokens_of
 from palmette.methods.paths.module import Paths
+from palmette.methods.paths.options import PathsOptions
 from palmette.methods.paths.routing import Router
 from palmette.methods.paths.search import LEAVES, VECTOR, VISIT, plan, search
 from palmette.methods.paths.stages import run

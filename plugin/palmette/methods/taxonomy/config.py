@@ -7,30 +7,9 @@ from typing import Literal
 
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
-from palmette.training import TrainingConfig, TrainingOptions
+from palmette.training import TrainingConfig
 
-__all__ = ["TaxonomyConfig", "TaxonomyOptions", "TaxonomySearch", "TaxonomyTraining"]
-
-
-class TaxonomyOptions(TrainingOptions, total=False):
-    """Keyword options of ``TaxonomyModel.fit``; see :class:`TaxonomyConfig` and the training's."""
-
-    dimension: int
-    queries: Literal["text", "lookup"]
-    documents: Literal["text", "lookup", "both"]
-    heads: Literal["separate", "shared"]
-    hidden: int
-    similarity: Literal["inner_product", "cosine"]
-    multiplier: float
-    sampling: Literal["every", "regular", "rare", "heavy-tail", "rebalanced"]
-    regular_share: float
-    correction: float
-    negatives: Literal["masked", "all"]
-    recipe: Literal["joint", "pretrain-finetune"]
-    finetune_share: float
-    finetune_rate: float
-    finetune_multiplier: float
-    max_distance: int | None
+__all__ = ["TaxonomyConfig", "TaxonomySearch", "TaxonomyTraining"]
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,18 @@ an ancestor is as good as the exact match.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["column_weights", "matches_softmax", "sampled_softmax"]
+__all__ = ["column_weights", "matches_softmax"]
+
+CELLS = 1 << 18
+"""Scores that a CPU holds at a time: they stay in its cache."""
+CELLS_GPU = 1 << 26
+"""The same of a GPU: few large steps."""
 
 
 def column_weights(counts: Tensor, log_frequency: Tensor, size: int, strength: float) -> Tensor:
@@ -34,39 +41,63 @@ def column_weights(counts: Tensor, log_frequency: Tensor, size: int, strength: f
     return weights
 
 
-def sampled_softmax(logits: Tensor, target: Tensor, log_weights: Tensor) -> Tensor:
-    """Cross entropy of each query's drawn match against all other documents of the batch, as the paper has it.
+def matches_softmax(
+    queries: Tensor, documents: Tensor, log_weights: Tensor, rows: Tensor, columns: Tensor
+) -> Tensor:
+    """Cross entropy of every match, each against what does not match: −log(e^s⁺ / (e^s⁺ + Σ w e^s)).
 
-    The match itself stands in the sum once, uncorrected: its presence is no accident of drawing.
-
-    Args:
-        logits: [B, U] of queries and the distinct documents of the batch.
-        target: [B] column of each query's drawn match.
-        log_weights: [U] of the columns as negatives, see :func:`column_weights`.
-
-    Returns:
-        Scalar.
-    """
-    own = logits.gather(1, target[:, None])  # [B, 1]
-    others = (logits + log_weights).scatter(1, target[:, None], -torch.inf)  # [B, U]
-    return (torch.cat([own, others], dim=1).logsumexp(1) - own[:, 0]).mean()
-
-
-def matches_softmax(logits: Tensor, log_weights: Tensor, known: Tensor) -> Tensor:
-    """Cross entropy of every match that the batch happens to hold, each against what does not match.
-
-    Matches are no negatives of each other, and none goes unused: an ancestor that one query drew is a target of
-    all queries below it.
+    Matches are no negatives of each other. With all matches that the batch happens to hold none goes unused: an
+    ancestor that one query drew is a target of all queries below it. With one match per query it is the paper's
+    loss. A match stands in its sum once, uncorrected: its presence is no accident of drawing.
 
     Args:
-        logits: [B, U] of queries and the distinct documents of the batch.
-        log_weights: [U] of the columns as negatives, see :func:`column_weights`.
-        known: [B, U] True where a document matches the query: at least once in each row.
+        queries: [B, d], T included.
+        documents: [U, d] the distinct documents of the batch.
+        log_weights: [U] of the documents as negatives, see :func:`column_weights`.
+        rows: [M] ascending: queries of the matches, each at least once.
+        columns: [M] documents of the matches.
 
     Returns:
         Scalar: the mean over the queries of the mean over their matches.
     """
-    others = (logits + log_weights).masked_fill(known, -torch.inf).logsumexp(1)  # [B]
-    row, column = known.nonzero(as_tuple=True)  # [M], [M]
-    losses = F.softplus(others[row] - logits[row, column])  # [M]: log(e^own + Σ) − own
-    return (losses / known.sum(1)[row]).sum() / len(logits)
+    loss: Tensor = _MatchesSoftmax.apply(queries.float(), documents.float(), log_weights, rows, columns)
+    return loss
+
+
+class _MatchesSoftmax(torch.autograd.Function):
+    """Loss and gradient in one go, some queries at a time: the scores [B, U] never exist as a whole."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, queries: Tensor, documents: Tensor, log_weights: Tensor, rows: Tensor, columns: Tensor
+    ) -> Tensor:
+        matches = torch.bincount(rows, minlength=len(queries))  # [B]
+        share = 1.0 / (len(queries) * matches[rows])  # [M] of a match in the mean
+        by_query, by_document = torch.empty_like(queries), torch.zeros_like(documents)
+        loss, done = queries.new_zeros(()), 0
+        step = max(1, (CELLS_GPU if queries.is_cuda else CELLS) // max(1, len(documents)))
+        for start, held in zip(
+            range(0, len(queries), step), [int(part.sum()) for part in matches.split(step)], strict=True
+        ):
+            part, these = slice(start, start + step), slice(done, done + held)
+            done += held
+            row, column = rows[these] - start, columns[these]  # [m], [m]
+            e = torch.addmm(log_weights, queries[part], documents.T)  # [b, U]
+            own = e[row, column] - log_weights[column]  # [m]
+            e[row, column] = -torch.inf
+            top = e.amax(1, keepdim=True).clamp(min=torch.finfo(e.dtype).min)  # [b, 1]
+            total = e.sub_(top).exp_().sum(1)  # [b]
+            gap = (total.log() + top[:, 0])[row] - own  # [m]: log Σ − s⁺
+            loss += (F.softplus(gap) * share[these]).sum()
+            pull = torch.sigmoid(gap) * share[these]  # [m]
+            push = torch.zeros_like(total).index_add_(0, row, pull) / total.clamp(min=1e-30)  # [b]
+            e.mul_(push[:, None])[row, column] = -pull  # now ∂ loss / ∂ scores
+            by_query[part] = e @ documents
+            by_document.addmm_(e.T, queries[part])
+        ctx.save_for_backward(by_query, by_document)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Any) -> Any:
+        by_query, by_document = ctx.saved_tensors
+        return upstream[0] * by_query, upstream[0] * by_document, None, None, None

@@ -95,11 +95,9 @@ class Matches:
         found = np.bincount(self.documents, weights=chances, minlength=self.size)
         return np.asarray(found / max(1.0, float(found.sum())), np.float64)
 
-    def mask(self, queries: Rows, documents: Rows) -> NDArray[np.bool_]:
-        """Which of some documents (ascending, each once) match which of some queries: [B, U]."""
+    def among(self, queries: Rows, documents: Rows) -> tuple[Rows, Rows]:
+        """Where some queries match some documents (ascending, each once): places of queries, ascending, and of documents."""
         owner, document = self.lists.flat(queries)
-        known = np.zeros((len(queries), len(documents)), bool)
         at = np.minimum(np.searchsorted(documents, document), len(documents) - 1)
         hits = documents[at] == document
-        known[owner[hits], at[hits]] = True
-        return known
+        return owner[hits], at[hits]

@@ -17,7 +17,6 @@ from palmette.errors import ConfigError, InputError
 from palmette.methods.taxonomy.calibration import CutOff
 from palmette.methods.taxonomy.config import (
     TaxonomyConfig,
-    TaxonomyOptions,
     TaxonomySearch,
     TaxonomyTraining,
 )
@@ -26,6 +25,7 @@ from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.explanation import explanation
 from palmette.methods.taxonomy.module import Towers
 from palmette.methods.taxonomy.nodes import Nodes
+from palmette.methods.taxonomy.options import TaxonomyOptions
 from palmette.methods.taxonomy.searching import NODE, VECTOR, search
 from palmette.methods.taxonomy.stages import finish, run
 from palmette.methods.taxonomy.task import TaxonomyTask

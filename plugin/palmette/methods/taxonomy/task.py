@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from palmette.methods.taxonomy.config import TaxonomyConfig
 from palmette.methods.taxonomy.data import Asked, Lessons, TaxonomyData, lessons
-from palmette.methods.taxonomy.losses import column_weights, matches_softmax, sampled_softmax
+from palmette.methods.taxonomy.losses import column_weights, matches_softmax
 from palmette.methods.taxonomy.metrics import recall_by_distance
 from palmette.methods.taxonomy.module import Towers
 from palmette.methods.taxonomy.nodes import Nodes
@@ -129,11 +129,12 @@ class TaxonomyTask:
             len(rows),
             self.module.config.correction,
         )
-        logits = ((self.multiplier * queries) @ documents.T).float()  # [B, U]
         if self.module.config.negatives == "all":
-            return sampled_softmax(logits, torch.from_numpy(target).to(device), weights.to(device))
-        known = self.lessons.train.matches.mask(rows, columns)  # [B, U]
-        return matches_softmax(logits, weights.to(device), torch.from_numpy(known).to(device))
+            known = np.arange(len(rows)), target
+        else:
+            known = self.lessons.train.matches.among(rows, columns)
+        row, column = (torch.from_numpy(part).to(device) for part in known)
+        return matches_softmax(self.multiplier * queries, documents, weights.to(device), row, column)
 
     def nodes(self) -> Tensor:
         """[N, d] embeddings of all documents."""

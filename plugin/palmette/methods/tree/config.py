@@ -9,9 +9,9 @@ from typing import Literal
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
 from palmette.methods.tree.shape import Shape
-from palmette.training import TrainingConfig, TrainingOptions
+from palmette.training import TrainingConfig
 
-__all__ = ["Schedule", "Split", "TreeConfig", "TreeOptions", "TreeSearch", "TreeTraining"]
+__all__ = ["Schedule", "Split", "TreeConfig", "TreeSearch", "TreeTraining"]
 
 Split = Literal["linear", "mlp", "cross_attention"]
 Aggregation = Literal["mean_then_linear", "linear_then_mean", "tree"]
@@ -21,29 +21,6 @@ Schedule = Literal[
 ]
 Start = Literal["principal", "random"]
 Space = Literal["adapted", "encoder"]
-
-
-class TreeOptions(TrainingOptions, total=False):
-    """Keyword options of ``TreeModel.fit``; see :class:`TreeConfig` and :class:`palmette.training.TrainingConfig`."""
-
-    depth: int
-    split: Split
-    aggregation: Aggregation
-    propagation: Propagation
-    schedule: Schedule
-    start: Start
-    space: Space
-    sharpness: float
-    growth: float
-    distill: float
-    temperature: float
-    l1: float
-    dropout: float
-    hidden: int
-    heads: int
-    head_width: int
-    node_embeddings: int
-    split_dropout: float
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError
-from palmette.methods.tree.config import TreeConfig, TreeOptions, TreeSearch, TreeTraining
+from palmette.methods.tree.config import TreeConfig, TreeSearch, TreeTraining
 from palmette.methods.tree.explanation import explain
 from palmette.methods.tree.living import grow, prune
 from palmette.methods.tree.module import Tree
+from palmette.methods.tree.options import TreeOptions
 from palmette.methods.tree.search import (
     LEAVES,
     REACHED,

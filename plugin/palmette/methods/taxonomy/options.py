@@ -1,0 +1,110 @@
+"""Keyword options of ``TaxonomyModel.fit``, for editors; written from ``config.py`` by ``make options``."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+__all__ = ["TaxonomyOptions"]
+
+
+class TaxonomyOptions(TypedDict, total=False):
+    """What ``TaxonomyModel.fit`` takes; see :class:`TaxonomyConfig` and :class:`TaxonomyTraining`."""
+
+    dimension: int
+    """Width d of both embeddings. Default: ``64``."""
+
+    queries: Literal["text", "lookup"]
+    """What a query is read from: its ``text``, so that any will do, or a ``lookup`` table of the nodes, which
+    knows nothing else. Default: ``'text'``.
+    """
+
+    documents: Literal["text", "lookup", "both"]
+    """The same for documents; ``both`` adds a learned row per known node to what the text says. Default:
+    ``'both'``.
+    """
+
+    heads: Literal["separate", "shared"]
+    """Whether queries and documents have ``separate`` heads on the encoder, or one they have ``shared``.
+    Default: ``'separate'``.
+    """
+
+    hidden: int
+    """Width of a hidden layer of the heads; 0 for linear ones. Default: ``0``."""
+
+    similarity: Literal["inner_product", "cosine"]
+    """``inner_product``, or ``cosine`` for embeddings of unit length. Default: ``'inner_product'``."""
+
+    multiplier: float
+    """T, by which similarities are multiplied. Default: ``20.0``."""
+
+    sampling: Literal["every", "regular", "rare", "heavy-tail", "rebalanced"]
+    """What matches of a query are drawn: all (``every``), or one: any (``regular``), preferably one that few
+    share (``rare``) or one that is far (``heavy-tail``), or a mix of regular and far (``rebalanced``).
+    Default: ``'every'``.
+    """
+
+    regular_share: float
+    """Share of regular draws in the mix. Default: ``0.03``."""
+
+    correction: float
+    """Strength of the log-frequency correction: 1 makes every document as likely a negative as every other, 0
+    leaves frequent ones, the ancestors, pushed away by everyone. Default: ``1.0``.
+    """
+
+    negatives: Literal["masked", "all"]
+    """``masked`` counts whatever in the batch matches a query as a match, ``all`` as a negative but for the
+    one drawn. Default: ``'masked'``.
+    """
+
+    recipe: Literal["joint", "pretrain-finetune"]
+    """``joint``, or ``pretrain-finetune``: the last part of the steps on far matches only. Default:
+    ``'joint'``.
+    """
+
+    finetune_share: float
+    """Share of the steps that finetune. Default: ``0.5``."""
+
+    finetune_rate: float
+    """Their learning rate over that of pretraining. Default: ``0.001``."""
+
+    finetune_multiplier: float
+    """Their T over that of pretraining. Default: ``25.0``."""
+
+    max_distance: int | None
+    """Ancestors farther than this do not match; ``None`` for all. Default: ``None``."""
+
+    steps: int
+    """Optimiser steps at most. Default: ``2000``."""
+
+    batch_size: int
+    """Pairs per step (and per process). Default: ``512``."""
+
+    learning_rate: float
+    """Peak rate of AdamW. Default: ``0.001``."""
+
+    weight_decay: float
+    """Decoupled weight decay of matrices (never of biases and scales). Default: ``0.0``."""
+
+    warmup: float
+    """Share of the steps in which the rate rises. Default: ``0.05``."""
+
+    decay: Literal["cosine", "linear", "constant"]
+    """How the rate falls afterwards, to zero at the last step. Default: ``'linear'``."""
+
+    clip: float
+    """Largest gradient norm; 0 for none. Default: ``1.0``."""
+
+    precision: Literal["auto", "float32", "bfloat16"]
+    """``auto`` is bfloat16 on a GPU that has it, else float32. Default: ``'auto'``."""
+
+    evaluate_every: int | None
+    """Steps between validations; ``None`` for ten in a run. Default: ``None``."""
+
+    patience: int | None
+    """Validations without a better metric after which training stops; ``None`` for never. Default: ``None``."""
+
+    save_every: int | None
+    """Steps between saved states (with an ``output_dir``); ``None`` for at each validation. Default: ``None``."""
+
+    seed: int
+    """Of everything random. Default: ``0``."""
