@@ -46,22 +46,21 @@ class PalmetteEmbeddings(Loading, Embeddings):
         .. code-block:: python
 
             InMemoryVectorStore(embeddings).add_documents(documents)
-
-    Attributes:
-        encoder: An encoder, by name, folder or object; or else
-        model: a checkpoint, by repository, folder or object.
-        representation: ``encoder`` for the encoder's vectors; ``probabilities`` p of the nodes of a level;
-            ``sqrt_probabilities`` √p, of length one, whose inner product Σ √(pq) is an upper bound of the
-            tree's score Σ min(p, q), and so gives any vector store candidates to rerank.
-        level: Level of the tree; ``None`` for the leaves.
     """
 
     encoder: EncoderName | None = Field(default=None, frozen=True)
+    """An encoder, by name, folder or object; or else"""
     model: ModelName | None = Field(default=None, frozen=True)
+    """A checkpoint, by repository, folder or object."""
     representation: Literal["encoder", "probabilities", "sqrt_probabilities"] = Field(
         default="encoder", frozen=True
     )
+    """``encoder`` for the encoder's vectors; ``probabilities`` p of the nodes of a level; ``sqrt_probabilities`` √p,
+    of length one, whose inner product Σ √(pq) is an upper bound of the tree's score Σ min(p, q), and so gives any
+    vector store candidates to rerank.
+    """
     level: int | None = Field(default=None, ge=1, frozen=True)
+    """Level of the tree; ``None`` for the leaves."""
 
     _encoder: Encoder | None = PrivateAttr(default=None)
     _model: Model | None = PrivateAttr(default=None)

@@ -25,27 +25,24 @@ __all__ = ["EncoderName", "Loading", "ModelName", "PathName"]
 
 
 class Loading(BaseModel):
-    """How a checkpoint is loaded. All fields are JSON: copies load again, lazily, what this object has open.
-
-    Attributes:
-        revision: Branch, tag or commit of the Hub repository.
-        device: Where to compute: ``cuda``, ``mps``, ``cpu``; ``None`` for the best there is.
-        dtype: The encoder's precision: ``float32``, ``bfloat16``, ``float16``; ``None`` to choose by device.
-        batch_size: Texts per forward pass of the encoder.
-        threads: CPU threads of torch, for the whole process.
-        cache_dir: Hub cache to use.
-        local_files_only: Never go to the network.
-    """
+    """How a checkpoint is loaded. All fields are JSON: copies load again, lazily, what this object has open."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 
     revision: str | None = Field(default=None, frozen=True)
+    """Branch, tag or commit of the Hub repository."""
     device: str | None = Field(default=None, frozen=True)
+    """Where to compute: ``cuda``, ``mps``, ``cpu``; ``None`` for the best there is."""
     dtype: str | None = Field(default=None, frozen=True)
+    """The encoder's precision: ``float32``, ``bfloat16``, ``float16``; ``None`` to choose by device."""
     batch_size: int | None = Field(default=None, ge=1, frozen=True)
+    """Texts per forward pass of the encoder."""
     threads: int | None = Field(default=None, ge=1, frozen=True)
+    """CPU threads of torch, for the whole process."""
     cache_dir: PathName | None = Field(default=None, frozen=True)
+    """Hub cache to use."""
     local_files_only: bool = Field(default=False, frozen=True)
+    """Never go to the network."""
 
     def _loading(self) -> dict[str, Any]:
         """The options that were given."""

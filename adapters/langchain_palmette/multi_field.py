@@ -33,21 +33,21 @@ class MultiFieldRetriever(PalmetteRetriever):
 
     Fields are read from the documents' metadata, as the checkpoint was told when it was trained. Everything else is
     as in :class:`PalmetteRetriever`.
-
-    Attributes:
-        by: ``two_stage`` (a shortlist by all fields together, ranked by the best field), ``aggregate`` or ``best``.
-        shortlist: How many documents the second stage ranks.
-        blend: How much of the similarity of all fields together there is in the second stage's, 0 … 1; by default
-            half. 0 ranks by the best field alone, as the paper does.
-        fields: Only these count as best field.
-        weights: What similarities of a field are multiplied by, where the best is chosen.
     """
 
     method: ClassVar[str | None] = "fields"
     typed_options: ClassVar[tuple[str, ...]] = ("by", "shortlist", "blend", "fields", "weights")
 
     by: Literal["two_stage", "aggregate", "best"] | None = None
+    """``two_stage`` (a shortlist by all fields together, ranked by the best field), ``aggregate`` or ``best``.
+    """
     shortlist: int | None = Field(default=None, ge=1)
+    """How many documents the second stage ranks."""
     blend: float | None = Field(default=None, ge=0, le=1)
+    """How much of the similarity of all fields together there is in the second stage's, 0 … 1; by default half. 0
+    ranks by the best field alone, as the paper does.
+    """
     fields: list[str] | None = None
+    """Only these count as best field."""
     weights: dict[str, float] | None = None
+    """What similarities of a field are multiplied by, where the best is chosen."""

@@ -32,16 +32,14 @@ class PathRetriever(PalmetteRetriever):
             retriever.invoke("how do I prune a pear?", visit=5000)
 
     Everything else is as in :class:`PalmetteRetriever`.
-
-    Attributes:
-        visit: Share of the documents to look at (up to 1.0), how many of them (a whole number), or ``auto``.
-        tolerance: Share of the recall that ``auto`` may lose.
-        beam: Leaves to visit instead, however full.
     """
 
     method: ClassVar[str | None] = "paths"
     typed_options: ClassVar[tuple[str, ...]] = ("visit", "tolerance", "beam")
 
     visit: StrictInt | StrictFloat | Literal["auto"] | None = None
+    """Share of the documents to look at (up to 1.0), how many of them (a whole number), or ``auto``."""
     tolerance: float | None = Field(default=None, ge=0, le=1)
+    """Share of the recall that ``auto`` may lose."""
     beam: StrictInt | None = Field(default=None, ge=1)
+    """Leaves to visit instead, however full."""

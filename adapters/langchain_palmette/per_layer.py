@@ -30,17 +30,16 @@ class PerLayerRetriever(PalmetteRetriever):
             retriever.invoke("when did Harvard become an Ivy League school?", order="layer")
 
     Everything else is as in :class:`PalmetteRetriever`.
-
-    Attributes:
-        layers: Only the queries of these; the encoder stops at the last of them. ``None`` for all.
-        order: ``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first;
-            ``interleave``: the best of each layer, then the second best of each, ….
-        budget: Shares of ``k`` by layer (with ``layer`` and ``interleave``); ``None`` for equal ones.
     """
 
     method: ClassVar[str | None] = "layers"
     typed_options: ClassVar[tuple[str, ...]] = ("layers", "order", "budget")
 
     layers: tuple[int, ...] | None = None
+    """Only the queries of these; the encoder stops at the last of them. ``None`` for all."""
     order: Literal["fused", "layer", "interleave"] | None = None
+    """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first; ``interleave``: the
+    best of each layer, then the second best of each, ….
+    """
     budget: tuple[int, ...] | None = None
+    """Shares of ``k`` by layer (with ``layer`` and ``interleave``); ``None`` for equal ones."""

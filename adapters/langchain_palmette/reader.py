@@ -58,25 +58,24 @@ class PalmetteReader(Loading, RunnableSerializable[Asked, Any]):
 
     What comes out is a dict: ``answer`` (``None`` where there is none), ``confidence``, ``supports`` (which
     documents say it, with sentence, characters and share of the confidence), ``alternatives``, and what came in.
-
-    Attributes:
-        reader: A reader's checkpoint, by repository or folder, or a reader.
-        threshold: The least probability of there being an answer for one to be given; 0 answers always, ``None``
-            takes what was learned in training.
-        output: ``dict``, or ``text`` for the answer alone.
-        no_answer: What ``text`` is where there is no answer.
-        question_key: Where the question is in what comes in.
-        documents_key: Where the documents are.
     """
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 
     reader: ReaderName = Field(frozen=True)
+    """A reader's checkpoint, by repository or folder, or a reader."""
     threshold: float | None = Field(default=None, ge=0, le=1)
+    """The least probability of there being an answer for one to be given; 0 answers always, ``None`` takes what was
+    learned in training.
+    """
     output: Literal["dict", "text"] = "dict"
+    """``dict``, or ``text`` for the answer alone."""
     no_answer: str = "I found no answer."
+    """What ``text`` is where there is no answer."""
     question_key: str = "question"
+    """Where the question is in what comes in."""
     documents_key: str = "documents"
+    """Where the documents are."""
 
     _reader: Reader | None = PrivateAttr(default=None)
 

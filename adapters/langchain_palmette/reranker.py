@@ -46,26 +46,25 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
             from langchain_classic.retrievers import ContextualCompressionRetriever
 
             ContextualCompressionRetriever(base_compressor=reranker, base_retriever=any_retriever)
-
-    Attributes:
-        model: A checkpoint, by repository, folder or object.
-        top_n: How many documents to keep; ``None`` for all.
-        score_key: Metadata key for the score; ``None`` for none.
-        lexical: How much words count beside the method: 0 (not at all) … 1 (words alone), ``"auto"`` for what the
-            checkpoint has learned. Which words are rare is told by the documents given, so scores are to be compared
-            with each other only; with 0 they are the method's, whatever is beside them.
-        language: Whose word endings are cut off; ``None`` for nobody's.
-        search_options: Options of the checkpoint's method, such as ``{"level": 6}``.
     """
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 
     model: ModelName = Field(frozen=True)
+    """A checkpoint, by repository, folder or object."""
     top_n: int | None = Field(default=None, ge=1)
+    """How many documents to keep; ``None`` for all."""
     score_key: str | None = "relevance_score"
+    """Metadata key for the score; ``None`` for none."""
     lexical: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
+    """How much words count beside the method: 0 (not at all) … 1 (words alone), ``"auto"`` for what the checkpoint has
+    learned. Which words are rare is told by the documents given, so scores are to be compared with each other only;
+    with 0 they are the method's, whatever is beside them.
+    """
     language: str | None = "english"
+    """Whose word endings are cut off; ``None`` for nobody's."""
     search_options: dict[str, JsonValue] = Field(default_factory=dict)
+    """Options of the checkpoint's method, such as ``{"level": 6}``."""
 
     _model: Model | None = PrivateAttr(default=None)
 

@@ -71,20 +71,6 @@ class PalmetteRetriever(Batching, Writing, Loading):
     A document's score is in ``metadata["score"]``, what explains it in ``metadata["explanation"]``; where a
     document has such a key itself, :meth:`get` still shows it. Metadata are JSON values: write dates as their
     ``isoformat()``.
-
-    Attributes:
-        index_path: Folder of the index; a name that begins with ``memory:`` where it has none.
-        model: The checkpoint it was made with, if not the copy in that folder.
-        engine: ``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`.
-        k: How many documents; all of them when fewer match.
-        filter: Conditions on metadata, applied before ranking. Those of a call narrow it and cannot widen it,
-            so that it keeps tenants apart.
-        score_threshold: Leave out documents that score less, by the score that ``lexical`` makes.
-        lexical: How much words count beside the method: 0 (not at all) … 1 (words alone), ``"auto"`` for what the
-            checkpoint has learned; ``None`` for palmette's default.
-        score_key: Metadata key for the score; ``None`` for none (a document is then equal under all queries).
-        explain: Say of every document why it was found.
-        search_options: Options of the checkpoint's method, such as ``{"level": 6}``.
     """
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, arbitrary_types_allowed=True)
@@ -95,15 +81,29 @@ class PalmetteRetriever(Batching, Writing, Loading):
     """Fields of a subclass that are options of its method's search."""
 
     index_path: PathName | None = Field(default=None, frozen=True)
+    """Folder of the index; a name that begins with ``memory:`` where it has none."""
     model: ModelName | None = Field(default=None, frozen=True)
+    """The checkpoint it was made with, if not the copy in that folder."""
     engine: str = Field(default="exact", frozen=True, pattern=r"^(exact|faiss|(ivf|hnsw)(:.+)?)$")
+    """``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`."""
     k: int = Field(default=4, ge=1)
+    """How many documents; all of them when fewer match."""
     filter: dict[str, JsonValue] | None = None
+    """Conditions on metadata, applied before ranking. Those of a call narrow it and cannot widen it, so that it keeps
+    tenants apart.
+    """
     score_threshold: float | None = None
+    """Leave out documents that score less, by the score that ``lexical`` makes."""
     lexical: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] | None = None
+    """How much words count beside the method: 0 (not at all) … 1 (words alone), ``"auto"`` for what the checkpoint has
+    learned; ``None`` for palmette's default.
+    """
     score_key: str | None = "score"
+    """Metadata key for the score; ``None`` for none (a document is then equal under all queries)."""
     explain: bool = False
+    """Say of every document why it was found."""
     search_options: dict[str, JsonValue] = Field(default_factory=dict)
+    """Options of the checkpoint's method, such as ``{"level": 6}``."""
 
     _index: Index | None = PrivateAttr(default=None)
     _copies: Index | None = PrivateAttr(default=None)

@@ -32,18 +32,16 @@ class TaxonomyRetriever(PalmetteRetriever):
             retriever.invoke("golden retriever", order="specific")  # golden retriever, retriever, dog, animal
 
     Everything else is as in :class:`PalmetteRetriever`.
-
-    Attributes:
-        cut: Least probability of being relevant: as many results as there are, at most ``k``; ``None`` for ``k``.
-        order: Best first (``score``), or from ``specific`` to general.
-        within: Id of a node: only it and what lies below it.
-        closed: Only whole chains of ancestors.
     """
 
     method: ClassVar[str | None] = "taxonomy"
     typed_options: ClassVar[tuple[str, ...]] = ("cut", "order", "within", "closed")
 
     cut: float | None = Field(default=None, ge=0, le=1)
+    """Least probability of being relevant: as many results as there are, at most ``k``; ``None`` for ``k``."""
     order: Literal["score", "specific"] | None = None
+    """Best first (``score``), or from ``specific`` to general."""
     within: str | None = None
+    """Id of a node: only it and what lies below it."""
     closed: bool | None = None
+    """Only whole chains of ancestors."""

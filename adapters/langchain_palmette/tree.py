@@ -37,18 +37,17 @@ class TreeRetriever(PalmetteRetriever):
             retriever.invoke("a question", level="auto", rerank="encoder", shortlist=50)
 
     Everything else is as in :class:`PalmetteRetriever`.
-
-    Attributes:
-        level: Level of the tree to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the
-            best; ``None`` for the leaves.
-        rerank: ranks the best anew by a cosine: the ``encoder``'s, or that of the space which the tree has
-            ``adapted``.
-        shortlist: How many.
     """
 
     method: ClassVar[str | None] = "tree"
     typed_options: ClassVar[tuple[str, ...]] = ("level", "rerank", "shortlist")
 
     level: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
+    """Level of the tree to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best;
+    ``None`` for the leaves.
+    """
     rerank: Literal["encoder", "adapted"] | None = None
+    """Ranks the best anew by a cosine: the ``encoder``'s, or that of the space which the tree has ``adapted``.
+    """
     shortlist: int = Field(default=100, ge=1)
+    """How many of them."""

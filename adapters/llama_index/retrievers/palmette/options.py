@@ -19,15 +19,25 @@ class Options(TypedDict, total=False):
     """Keyword options of every retriever; see :class:`PalmetteRetriever`."""
 
     similarity_top_k: int
+    """How many nodes to return."""
     filters: Filters
+    """Conditions on metadata, applied before ranking; a query can only narrow them."""
     score_threshold: float | None
+    """Leave out nodes that score less."""
     lexical: float | Literal["auto"] | None
+    """How much words count beside the method: 0 … 1, or ``"auto"`` for what the checkpoint has learned."""
     explain: bool
+    """Return :class:`ExplainedNode`, which carries why it was found."""
     transformations: Sequence[TransformComponent] | None
+    """What documents (not nodes) go through before they are indexed, such as a splitter."""
     callback_manager: CallbackManager | None
+    """LlamaIndex's callbacks."""
     object_map: dict[str, Any] | None
+    """What index nodes refer to, by index id."""
     objects: list[IndexNode] | None
+    """The same as index nodes."""
     verbose: bool
+    """Print what index nodes lead to."""
 
 
 class _Searching(Protocol):
