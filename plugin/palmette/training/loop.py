@@ -155,7 +155,9 @@ class _Loop:
         devices = [device] if device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), _autocast(config, device):
             generator = _generator(config.seed, 2, step, process)
-            torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))  # dropout
+            # Dropout's seed; torch.manual_seed would note down a stack for every accelerator that is not there.
+            seeded = torch.manual_seed if devices else torch.default_generator.manual_seed
+            seeded(int(torch.randint(2**62, (), generator=generator)))
             loss = self.task.loss(self.module, rows, generator, step / config.steps)
         value = loss.detach().to(self.precise)
         fresh = (self.bad_step < 0) & ~torch.isfinite(value)

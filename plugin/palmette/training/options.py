@@ -4,29 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-__all__ = ["TrainingOptions"]
+__all__ = ["CommonOptions", "TrainingOptions"]
 
 
-class TrainingOptions(TypedDict, total=False):
-    """What every training takes; see :class:`TrainingConfig`."""
-
-    steps: int
-    """Optimiser steps at most. Default: ``1000``."""
-
-    batch_size: int
-    """Pairs per step (and per process). Default: ``128``."""
-
-    learning_rate: float
-    """Peak rate of AdamW. Default: ``0.001``."""
-
-    weight_decay: float
-    """Decoupled weight decay of matrices (never of biases and scales). Default: ``0.0``."""
-
-    warmup: float
-    """Share of the steps in which the rate rises. Default: ``0.05``."""
-
-    decay: Literal["cosine", "linear", "constant"]
-    """How the rate falls afterwards, to zero at the last step. Default: ``'cosine'``."""
+class CommonOptions(TypedDict, total=False):
+    """What every ``fit`` takes, with one default."""
 
     clip: float
     """Largest gradient norm; 0 for none. Default: ``1.0``."""
@@ -45,3 +27,25 @@ class TrainingOptions(TypedDict, total=False):
 
     seed: int
     """Of everything random. Default: ``0``."""
+
+
+class TrainingOptions(CommonOptions, total=False):
+    """How to train; see :class:`TrainingConfig`."""
+
+    steps: int
+    """Optimiser steps at most. Default: ``1000``."""
+
+    batch_size: int
+    """Pairs per step (and per process). Default: ``128``."""
+
+    learning_rate: float
+    """Peak rate of AdamW. Default: ``0.001``."""
+
+    weight_decay: float
+    """Decoupled weight decay of matrices (never of biases and scales). Default: ``0.0``."""
+
+    warmup: float
+    """Share of the steps in which the rate rises. Default: ``0.05``."""
+
+    decay: Literal["cosine", "linear", "constant"]
+    """How the rate falls afterwards, to zero at the last step. Default: ``'cosine'``."""

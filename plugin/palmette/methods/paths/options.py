@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal
+
+from palmette.training import CommonOptions
 
 __all__ = ["PathsOptions"]
 
 
-class PathsOptions(TypedDict, total=False):
+class PathsOptions(CommonOptions, total=False):
     """What ``PathsModel.fit`` takes; see :class:`PathsConfig` and :class:`PathsTraining`."""
 
     branches: int | None
@@ -99,21 +101,3 @@ class PathsOptions(TypedDict, total=False):
 
     decay: Literal["cosine", "linear", "constant"]
     """How the rate falls afterwards, to zero at the last step. Default: ``'cosine'``."""
-
-    clip: float
-    """Largest gradient norm; 0 for none. Default: ``1.0``."""
-
-    precision: Literal["auto", "float32", "bfloat16"]
-    """``auto`` is bfloat16 on a GPU that has it, else float32. Default: ``'auto'``."""
-
-    evaluate_every: int | None
-    """Steps between validations; ``None`` for ten in a run. Default: ``None``."""
-
-    patience: int | None
-    """Validations without a better metric after which training stops; ``None`` for never. Default: ``None``."""
-
-    save_every: int | None
-    """Steps between saved states (with an ``output_dir``); ``None`` for at each validation. Default: ``None``."""
-
-    seed: int
-    """Of everything random. Default: ``0``."""
