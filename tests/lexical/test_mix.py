@@ -76,10 +76,19 @@ def test_words_that_mislead_cost_next_to_nothing(lure: float) -> None:
 
 
 def test_few_queries_or_none_leave_the_balance() -> None:
-    right, noise, _ = sides()
+    right, noise, judged = sides()
     assert calibrated(right, noise, None) == Mix(0.5, scale_of(right))
-    one = Judgements.of(1, 50, [0], [0], [1])
-    assert calibrated(right[:1], noise[:1], one).weight == 0.5
+
+    def weight(method: np.ndarray, words: np.ndarray, count: int) -> float:
+        few = Judgements.of(count, 50, np.arange(count), judged.keys[:count] % 50, np.ones(count))
+        return calibrated(method[:count], words[:count], few).weight
+
+    towards = [weight(right, noise, count) for count in (1, 10, 200)]
+    assert towards == sorted(towards, reverse=True), "the more there are, the farther it may go"
+    assert towards[0] >= 0.45
+    assert towards[2] <= 0.3
+    assert weight(right, right, 1) == weight(right, right, 10) == 0.5
+    assert calibrated(right, noise, judged).weight == towards[2]
 
 
 def test_the_scale_follows_the_method() -> None:

@@ -53,8 +53,7 @@ def scale_of(method: Floats) -> float:
 def calibrated(method: Floats, words: Floats, judgements: Judgements | None) -> Mix:
     """A method's mix, from its scores and the shares of words, [Q, N] each, of the same queries and documents.
 
-    With judgements it takes the best weight by nDCG@10; of those that can hardly be told from the best (within half a
-    standard error of the difference) the one nearest to a half, so that few queries move it little.
+    With judgements it takes the best weight by nDCG@10, less what :func:`_doubt` takes from weights far from a half.
     """
     plain = Mix(scale=scale_of(method))
     if judgements is None:
@@ -63,16 +62,17 @@ def calibrated(method: Floats, words: Floats, judgements: Judgements | None) -> 
     quality = np.stack(
         [_ndcg(plain.replace(weight=w).score(method, words), judgements)[rated] for w in WEIGHTS]
     )  # [W, Q]
-    best = quality.mean(axis=1).argmax()
-    behind = quality[best] - quality  # [W, Q]
-    error = (
-        behind.std(axis=1, ddof=1) / np.sqrt(rated.sum())
-        if rated.sum() > 1
-        else np.full(len(WEIGHTS), np.inf)
-    )
-    close = np.flatnonzero(behind.mean(axis=1) <= error / 2)
-    weight = min((WEIGHTS[at] for at in close), key=lambda w: abs(w - plain.weight))
-    return plain.replace(weight=weight)
+    return plain.replace(weight=WEIGHTS[int((quality.mean(axis=1) - _doubt(int(rated.sum()))).argmax())])
+
+
+def _doubt(queries: int) -> NDArray[np.float64]:
+    """How much nDCG each weight [W] must gain over a half for so many judged queries to be believed.
+
+    A prior worth one query, and worth five when there are only ten. With held-out queries of four collections drawn
+    again and again it is as good as the best weight from a hundred queries on, and far steadier below.
+    """
+    away = np.array(WEIGHTS) - Mix().weight
+    return (1 + 40 / queries) / queries * away**2
 
 
 def _ndcg(scores: NDArray[np.floating[Any]], judgements: Judgements) -> NDArray[np.float64]:
