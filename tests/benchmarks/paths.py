@@ -1,10 +1,11 @@
-"""The learned index beside exact search, FAISS IVF and HNSW: recall against documents visited, over several seeds.
+"""The learned index beside exact search, FAISS IVF, HNSW and ScaNN: recall by documents visited, over several seeds.
 
     python tests/benchmarks/paths.py DATA [DATA …] --out tests/benchmarks/results/paths.md
 
 DATA are BEIR folders with train, dev and test judgements. Whatever is chosen is chosen on dev; test is only looked at
 here. Every finished system and seed is a line of the ``.jsonl`` beside ``--out``: a run that was broken off goes on.
-``--list`` names the systems. Wall clock is measured by ``paths_speed.py``.
+``--list`` names the systems; ScaNN is measured where ``pip install scann`` has worked. Wall clock is measured by
+``paths_speed.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,6 @@ from numpy.typing import NDArray
 from palmette import PathsModel, RetrievalData, load_data, load_encoder
 from palmette.cache import EncodingCache
 from palmette.methods.paths.capacity import crowding
-from palmette.methods.paths.curve import prefixes
 from palmette.metrics import Judgements, query_scores
 
 Floats = NDArray[np.float32]
@@ -34,32 +35,45 @@ Measured = dict[str, Any]
 
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 SHOWN = (0.05, 0.1, 0.2, 0.4, 0.6, 1.0)
+SOME = (0.1, 0.2, 0.4)
 KS = (10, 20, 50, 100)
 HEAD = "# Recall by documents visited\n\n"
 MARK = "<!-- What follows is written by paths.py; what stands above is kept. -->"
 
-PATHS: dict[str, dict[str, Any]] = {
-    "paths": {},
-    "paths, weights of the paper": {"semantic": 0.2, "indexing": 0.8, "intra_leaf": 0.2},
-    "paths, leaves as they come": {"capacity": 0.0},
-    "paths, balance term": {"capacity": 0.0, "balance": 0.3},
-    "paths, random start": {"start": "random", "capacity": 0.0},
-    "paths, no indexing loss": {"indexing": 0.0},
-    "paths, no semantic loss": {"semantic": 0.0},
-    "paths, no intra-leaf loss": {"intra_leaf": 0.0},
-    "paths, product in the leaf": {"intra_leaf_form": "product"},
-    "paths, negatives of its leaves": {"negatives": "leaves"},
-    "paths, nearest negatives": {"negatives": "nearest"},
-    "paths, two leaves a document": {"per_document": 2},
-    "paths, two heights": {"height": 2},
-    "paths, order of the paper": {"nearness": 0.0},
-    "paths, 40 leaves": {"branches": 40},
-    "paths, 72 leaves": {"branches": 72},
-    "paths, 256 leaves": {"branches": 256},
-    "paths, last layer": {"encoder_learns": "last"},
-    "paths, whole encoder": {"encoder_learns": "all"},
+UNTRAINED = {"steps": 1, "learning_rate": 1e-9}
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "Losses": {
+        "no semantic loss": {"semantic": 0.0},
+        "no indexing loss": {"indexing": 0.0},
+        "no intra-leaf loss": {"intra_leaf": 0.0},
+        "product in the leaf": {"intra_leaf_form": "product"},
+        "weights of the paper": {"semantic": 0.2, "indexing": 0.8, "intra_leaf": 0.2},
+    },
+    "Negatives": {
+        "negatives of its leaves": {"negatives": "leaves"},
+        "nearest negatives": {"negatives": "nearest"},
+    },
+    "Balance and order": {
+        "leaves as they come": {"capacity": 0.0},
+        "balance term": {"capacity": 0.0, "balance": 0.3},
+        "random start": {"start": "random", "capacity": 0.0},
+        "order of the paper": {"nearness": 0.0},
+    },
+    "What learns": {
+        "random leaves": {**UNTRAINED, "start": "random", "capacity": 0.0, "nearness": 0.0},
+        "untrained": UNTRAINED,
+        "frozen vectors": {"learning_rate": 3e-9, "indexer_rate": 1e5},
+        "last layer": {"encoder_learns": "last"},
+        "whole encoder": {"encoder_learns": "all"},
+    },
+    "Leaves of a document": {f"{count} leaves each": {"per_document": count} for count in (2, 4)},
+    "Branches and heights": {
+        f"B = {b}, H = {h}": {"branches": b, "height": h}
+        for b, h in ((40, 1), (72, 1), (256, 1), (4, 2), (8, 2), (12, 2), (4, 3), (6, 3))
+    },
 }
-"""What is trained, by name: options of ``PathsModel.fit``."""
+"""What is varied, by name: options of ``PathsModel.fit``."""
+PATHS = {"paths": {}} | {f"paths, {n}": o for group in VARIANTS.values() for n, o in group.items()}
 
 
 class Bench:
@@ -77,38 +91,44 @@ class Bench:
         self.queries = self.cache.encode(self.encoder, self.asked, kind="query")
 
 
-def curve(
-    queries: Floats, documents: Floats, order: Ints, leaves: Ints, count: int, truth: Judgements
-) -> Measured:
-    """Recall [share][k] and the share really visited, by vectors, lists of each query in order, lists of documents.
+def curve(queries: Floats, documents: Floats, places: Ints, sizes: Ints, truth: Judgements) -> Measured:
+    """Recall [share][k] and the share really visited.
 
     Args:
         queries: [Q, m].
         documents: [N, m].
-        order: [Q, L] every list, each query's first one first.
-        leaves: [N, l].
-        count: L.
+        places: [Q, N] how many lists a query visits before that of each document.
+        sizes: [L] documents of each list.
         truth: Judgements.
     """
-    sizes = np.bincount(leaves.ravel(), minlength=count)
-    rank = np.argsort(order, axis=1)
-    scores = queries @ documents.T
-    places = np.min([rank[:, own] for own in leaves.T], axis=0)  # [Q, N]
-    out: Measured = {"crowding": round(crowding(torch.from_numpy(sizes)), 3), "lists": count}
-    for share in SHARES:
-        looked = prefixes(order, sizes, np.inf if share == 1 else share * len(documents))
-        inside = places < looked[:, None]
-        best = np.argsort(-np.where(inside, scores, -np.inf), axis=1, kind="stable")[:, : max(KS)]
-        found = np.where(np.take_along_axis(inside, best, 1), best, -1)
+    held = np.cumsum([np.bincount(row, minlength=len(sizes)) for row in places], axis=1)  # [Q, L]
+    order = np.argsort(-(queries @ documents.T), axis=1, kind="stable").astype(np.int32)  # [Q, N]
+    places = np.take_along_axis(places, order, 1)  # best documents first
+    out: Measured = {"crowding": round(crowding(torch.from_numpy(sizes)), 3), "lists": len(sizes)}
+    limits = {str(share): (held <= share * len(documents)).sum(axis=1) for share in SHARES}  # [Q] lists
+    limits |= {f"lists {share}": np.full(len(queries), round(share * len(sizes))) for share in SOME}
+    for name, looked in limits.items():
+        found, visited = np.full((len(queries), max(KS)), -1), 0
+        for row, limit in enumerate(looked):
+            inside = np.flatnonzero(places[row] < max(1, limit))
+            best = order[row, inside[: max(KS)]]
+            found[row, : len(best)], visited = best, visited + len(inside)
         scored = query_scores(found, truth, ks=KS)
         judged = truth.relevant > 0
-        row = {f"recall@{k}": round(float(scored[f"recall@{k}"][judged].mean()), 4) for k in KS}
-        row["ndcg@10"] = round(float(scored["ndcg@10"][judged].mean()), 4)
-        row["visited"] = round(float(inside.mean()), 4)
-        out[str(share)] = row
-        if share in (0.1, 0.4, 1.0):
-            out[f"by query {share}"] = [round(float(v), 3) for v in scored["recall@100"][judged]]
+        measured = {f"recall@{k}": round(float(scored[f"recall@{k}"][judged].mean()), 4) for k in KS}
+        measured["ndcg@10"] = round(float(scored["ndcg@10"][judged].mean()), 4)
+        measured["visited"] = round(visited / places.size, 4)
+        out[name] = measured
+        if name in ("0.1", "0.4", "1.0"):
+            out[f"by query {name}"] = [round(float(v), 3) for v in scored["recall@100"][judged]]
     return out
+
+
+def placed(order: Ints, leaves: Ints) -> Ints:
+    """How many lists each query visits before the first one of each document: [Q, L], [N, l] → [Q, N]."""
+    rank = np.argsort(order, axis=1)
+    places: Ints = np.min([rank[:, own] for own in leaves.T], axis=0)
+    return places
 
 
 def ivf(queries: Floats, documents: Floats, lists: int, seed: int, truth: Judgements) -> Measured:
@@ -118,9 +138,26 @@ def ivf(queries: Floats, documents: Floats, lists: int, seed: int, truth: Judgem
     index = faiss.IndexIVFFlat(quantizer, width, lists, faiss.METRIC_INNER_PRODUCT)
     index.cp.seed, index.cp.niter = 1234 + seed, 25
     index.train(documents)
-    leaves = quantizer.search(documents, 1)[1]
-    order = quantizer.search(queries, lists)[1]
-    return curve(queries, documents, order, leaves, lists, truth)
+    leaves, order = quantizer.search(documents, 1)[1], quantizer.search(queries, lists)[1]
+    sizes = np.bincount(leaves[:, 0], minlength=lists)
+    return curve(queries, documents, placed(order, leaves), sizes, truth)
+
+
+def scann(queries: Floats, documents: Floats, lists: int, truth: Judgements) -> Measured:
+    """ScaNN's tree, every document of the visited leaves compared in full."""
+    from scann import scann_ops_pybind as ops  # only where it is installed
+
+    count = len(documents)
+    tree = ops.builder(documents, count, "dot_product").tree(lists, lists, training_sample_size=count)
+    searcher = tree.score_brute_force().build()
+    places = np.full((len(queries), count), lists - 1)
+    steps = [*range(1, 17), *range(18, 32, 2), *range(32, lists, 8)]
+    for visited in (step for step in reversed(steps) if step < lists):
+        for row, query in enumerate(queries):  # it does not say where documents lie: watch them come
+            found, _ = searcher.search(query, final_num_neighbors=count, leaves_to_search=visited)
+            places[row, found] = visited - 1
+    _, sizes = np.unique(places.T, axis=0, return_counts=True)  # those of one leaf come together
+    return curve(queries, documents, places, np.pad(sizes, (0, max(0, lists - len(sizes)))), truth)
 
 
 def hnsw(queries: Floats, documents: Floats, truth: Judgements) -> Measured:
@@ -143,9 +180,11 @@ def hnsw(queries: Floats, documents: Floats, truth: Judgements) -> Measured:
 def measure(bench: Bench, name: str, seed: int, steps: int | None) -> dict[str, Measured]:
     """One system, or, for a trained one, itself and FAISS on the vectors that it has learned."""
     kind, _, lists = name.partition(", ")
-    if kind == "IVF":
-        count = int(lists.split()[0])
-        return {name: ivf(bench.queries, bench.documents, count, seed, bench.judgements)}
+    if kind in ("IVF", "ScaNN"):
+        given = (bench.queries, bench.documents, int(lists.split()[0]))
+        if kind == "IVF":
+            return {name: ivf(*given, seed, bench.judgements)}
+        return {name: scann(*given, bench.judgements)}
     if kind == "HNSW":
         return {name: hnsw(bench.queries, bench.documents, bench.judgements)}
     begun, extra = time.process_time(), {} if steps is None else {"steps": steps}
@@ -155,8 +194,7 @@ def measure(bench: Bench, name: str, seed: int, steps: int | None) -> dict[str, 
         cache=bench.cache,
         seed=seed,
         progress=False,
-        **PATHS[name],
-        **extra,
+        **(PATHS[name] | extra),
     )
     seconds = time.process_time() - begun
     learned = model.module.backbone is not None
@@ -165,12 +203,15 @@ def measure(bench: Bench, name: str, seed: int, steps: int | None) -> dict[str, 
     queries, documents, count = asked["vector"], np.asarray(arrays["vector"]), model.config.leaves
     order = model.router.ordered(queries, count).leaves
     leaves = np.asarray(arrays["leaves"], np.int64)
-    measured = curve(queries, documents, order, leaves, count, bench.judgements)
+    sizes = np.bincount(leaves.ravel(), minlength=count)
+    measured = curve(queries, documents, placed(order, leaves), sizes, bench.judgements)
     measured |= {"seconds": round(seconds, 1), "loads": [dict(row) for row in model.facts.loads]}
     found = {name: measured}
     if name == "paths":
         found["IVF, tuned vectors"] = ivf(queries, documents, count, seed, bench.judgements)
         found["HNSW, tuned vectors"] = hnsw(queries, documents, bench.judgements)
+        if find_spec("scann"):
+            found["ScaNN, tuned vectors"] = scann(queries, documents, count, bench.judgements)
     return found
 
 
@@ -185,12 +226,21 @@ def table(results: Sequence[Measured]) -> str:
     """Everything stored, data set by data set."""
     parts = []
     for data in dict.fromkeys(r["data"] for r in results):
-        own = [r for r in results if r["data"] == data]
-        parts.append(f"## {data}\n\n{_curves(own)}\n\n{_graphs(own)}\n\n{_tests(own)}")
-    return "\n\n".join(parts)
+        runs = _grouped([r for r in results if r["data"] == data])
+        plain = {name: own for name, own in runs.items() if not name.startswith("paths, ")}
+        parts += [f"## {data}", _curves(plain), _graphs(plain), _tests(plain), _full(plain)]
+        for title, group in VARIANTS.items():
+            varied = {f"paths, {name}": runs.get(f"paths, {name}") for name in group}
+            if any(varied.values()):
+                own = {"paths": runs.get("paths"), **varied}
+                parts += [f"### {title}", _curves({name: found for name, found in own.items() if found})]
+    return "\n\n".join(part for part in parts if part)
 
 
-def _grouped(results: Sequence[Measured]) -> dict[str, list[Measured]]:
+Runs = dict[str, list[Measured]]
+
+
+def _grouped(results: Sequence[Measured]) -> Runs:
     return {
         name: [r["measured"] for r in results if r["system"] == name]
         for name in dict.fromkeys(r["system"] for r in results)
@@ -203,11 +253,11 @@ def _mean(runs: Sequence[Measured], value: Callable[[Measured], float], places: 
     return f"{np.mean(values):.{places}f}{spread}"
 
 
-def _curves(results: Sequence[Measured]) -> str:
+def _curves(groups: Runs) -> str:
     heads = [f"R@100 at {share:.0%} (really visited)" for share in SHOWN]
     lines = ["| system | seeds | " + " | ".join(heads) + " | R@10, all | nDCG@10, all | crowding | s |"]
     lines.append("|---|---:|" + "---:|" * (len(SHOWN) + 4))
-    for name, runs in _grouped(results).items():
+    for name, runs in groups.items():
         if "1.0" not in runs[0]:
             continue
         cells = []
@@ -221,20 +271,36 @@ def _curves(results: Sequence[Measured]) -> str:
     return "\n".join(lines)
 
 
-def _graphs(results: Sequence[Measured]) -> str:
+def _graphs(groups: Runs) -> str:
     lines = ["| HNSW | efSearch | R@10 | R@100 | compared |", "|---|---:|---:|---:|---:|"]
-    for name, runs in _grouped(results).items():
+    for name, runs in groups.items():
         for ef in runs[0] if name.startswith("HNSW") else ():
             cells = [
                 _mean(runs, lambda r, m=m, ef=ef: r[ef][m]) for m in ("recall@10", "recall@100", "visited")
             ]
             lines.append(f"| {name} | {ef} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def _full(groups: Runs) -> str:
+    """Every share and depth, of paths and the first IVF."""
+    shown = [*[name for name in groups if name == "paths" or name.startswith("IVF, ")][:1], "paths"]
+    if "paths" not in groups or shown[0] == "paths":
+        return ""
+    heads = [f"{name}, R@{k}" for name in shown for k in KS]
+    lines = ["| visited at most | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
+    for share in SHARES[1:]:
+        cells = [
+            _mean(groups[name], lambda r, s=str(share), k=k: r[s][f"recall@{k}"])
+            for name in shown
+            for k in KS
+        ]
+        lines.append(f"| {share:.0%} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _tests(results: Sequence[Measured]) -> str:
+def _tests(groups: Runs) -> str:
     """Paths, averaged over seeds, against IVF and exact search, question by question."""
-    groups = _grouped(results)
     lists = next((name for name in groups if name.startswith("IVF, ") and name != "IVF, tuned vectors"), None)
     if "paths" not in groups or lists is None:
         return ""
@@ -262,7 +328,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("data", nargs="*", help="BEIR folders")
     parser.add_argument("--systems", nargs="+", default=["IVF*", "HNSW", "paths"], help="names or patterns")
-    parser.add_argument("--lists", type=int, nargs="+", default=[40, 144], help="of IVF")
+    parser.add_argument("--lists", type=int, nargs="+", default=[40, 144], help="of IVF and ScaNN")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--steps", type=int, help="other than the default")
     parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
@@ -270,7 +336,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("paths.md"), help="the table; results lie beside it")
     parser.add_argument("--list", action="store_true", help="name the systems")
     args = parser.parse_args(argv)
-    every = [f"IVF, {lists} lists" for lists in args.lists] + ["HNSW", *PATHS]
+    trees = [f"{kind}, {lists} lists" for kind in ("IVF", "ScaNN") for lists in args.lists]
+    every = [*trees, "HNSW", *PATHS]
     if args.list:
         print("\n".join(every))
         return
@@ -280,7 +347,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for folder in args.data:
         bench: Bench | None = None
         for name in (one for one in every if any(fnmatch(one, pattern) for pattern in args.systems)):
-            for seed in args.seeds if name != "HNSW" else args.seeds[:1]:
+            for seed in args.seeds[:1] if name.startswith(("HNSW", "ScaNN")) else args.seeds:
                 key = {"data": Path(folder).name, "split": args.split, "seed": seed, "steps": args.steps}
                 if any(r["system"] == name and all(r[k] == v for k, v in key.items()) for r in results):
                     continue
@@ -290,7 +357,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                     with store.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(results[-1], separators=(",", ":")) + "\n")
                 print(f"{key['data']}: {name}, seed {seed}", flush=True)
-    order = {name: place for place, name in enumerate([*every, "IVF, tuned vectors", "HNSW, tuned vectors"])}
+    tuned = [f"{kind}, tuned vectors" for kind in ("IVF", "ScaNN", "HNSW")]
+    order = {name: place for place, name in enumerate([*trees, "HNSW", "paths", *tuned, *PATHS])}
     results = sorted(
         (r for r in results if r["split"] == args.split), key=lambda r: order.get(r["system"], 99)
     )

@@ -2,16 +2,18 @@
 
     python tests/benchmarks/paths_speed.py --documents 100000 --out tests/benchmarks/results/paths_speed.md
 
-One query at a time on ``--threads`` threads; each index answers the same queries in turn, so that load on the machine
-falls on all alike. The leaves are IVF's own lists, so that both visit the same documents: what is compared is the
-search. Times are the least and the median of each query's repetitions, averaged over queries; read ratios. ``search``
-is what the method does in an open view, ``index`` a whole ``Index.rank`` from the query's embedding to ids.
+The leaves are IVF's own lists, so that both visit the same documents and find the same: what is compared is the
+search. All begin with the query's vector in the searched space and end with numbers of documents and scores; the leaves
+are found by the indexer's whole network. ``Index.rank`` begins with the encoder's embedding, and looks the ids up. Each
+index answers the same queries in turn, so that load on the machine falls on all alike. Times are the least and the
+median of each query's repetitions, averaged over queries; read ratios. What is built is kept in ``--folder``.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
+import json
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -32,20 +34,23 @@ Floats = NDArray[np.float32]
 
 WIDTH, SPREAD = 384, 1.0
 QUERIES, REPEATS, K = 50, 5, 10
+PIECE, SAMPLE = 20_000, 40_000
+GRAPH = 200_000
+"""Documents up to which a graph is built: a million take an hour."""
 HEAD = "# Wall clock of the learned index\n\n"
 MARK = "<!-- What follows is written by paths_speed.py; what stands above is kept. -->"
 
 
-def simulated(count: int, seed: int = 0) -> tuple[Floats, Floats]:
-    """Clustered unit vectors [N, m], and queries [Q, m] near some of them."""
-    draw = np.random.default_rng(seed)
+def simulated(count: int, file: Path) -> tuple[Floats, Floats]:
+    """Clustered unit vectors [N, m], written to a file, and queries [Q, m] near some of them."""
+    draw = np.random.default_rng(0)
     centres = draw.normal(size=(max(2, count // 50), WIDTH)).astype(np.float32)
-    x = centres[draw.integers(0, len(centres), count)]
-    x += SPREAD * draw.normal(size=x.shape).astype(np.float32)
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    queries = x[draw.integers(0, count, QUERIES)] + 0.05 * draw.normal(size=(QUERIES, WIDTH)).astype(
-        np.float32
-    )
+    x = np.lib.format.open_memmap(file, "w+", np.float32, (count, WIDTH))
+    for start in range(0, count, PIECE):
+        some = centres[draw.integers(0, len(centres), min(PIECE, count - start))]
+        some += SPREAD * draw.normal(size=some.shape).astype(np.float32)
+        x[start : start + PIECE] = some / np.linalg.norm(some, axis=1, keepdims=True)
+    queries = x[draw.integers(0, count, QUERIES)] + 0.05 * draw.normal(size=(QUERIES, WIDTH))
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     return x, queries.astype(np.float32)
 
@@ -59,29 +64,90 @@ def learned(centres: Floats) -> PathsModel:
     return PathsModel(config, FakeEncoder(WIDTH), module)
 
 
-def filled(model: PathsModel, x: Floats) -> tuple[LocalBackend, float]:
-    """An index in memory, and documents added per second once they are encoded."""
-    backend, begun = LocalBackend.in_memory(model.arrays(), language=None), time.perf_counter()
-    with backend.write() as writer:
-        for start in range(0, len(x), 20_000):
-            rows = range(start, min(start + 20_000, len(x)))
-            writer.put([Document(str(row), "x") for row in rows], model.routed(x[rows.start : rows.stop]))
-    return backend, len(x) / (time.perf_counter() - begun)
+class Built:
+    """Everything to be searched, and how long it took to build: each part once, in a folder."""
+
+    def __init__(self, folder: Path, count: int, lists: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.noted, self.facts = folder, folder / "facts.json", {}
+        if self.noted.exists():
+            self.facts = json.loads(self.noted.read_text())
+        self._part("vectors", lambda: self._vectors(count))
+        self.x = np.load(folder / "x.npy", mmap_mode="r")
+        self.queries, self.truth = np.load(folder / "queries.npy"), np.load(folder / "truth.npy")
+        self._part("IVF", lambda: self._lists(lists))
+        self.lists = faiss.read_index(str(folder / "ivf.faiss"))
+        self.graph = None
+        if count <= GRAPH:
+            self._part("HNSW", self._graph)
+            self.graph = faiss.read_index(str(folder / "hnsw.faiss"))
+        self.model = learned(self.lists.quantizer.reconstruct_n(0, lists))
+        self._part("index", self._index)
+        self.index = Index(self.model, LocalBackend.open(folder / "index", verify=False))
+
+    def _part(self, name: str, make: Callable[[], dict[str, float]]) -> None:
+        if name not in self.facts:
+            self.facts[name] = make()
+            self.noted.write_text(json.dumps(self.facts))
+
+    def _vectors(self, count: int) -> dict[str, float]:
+        x, queries = simulated(count, self.folder / "x.npy")
+        scores = np.concatenate([x[at : at + PIECE] @ queries.T for at in range(0, count, PIECE)])
+        np.save(self.folder / "queries.npy", queries)
+        np.save(self.folder / "truth.npy", np.argsort(-scores, axis=0)[:K].T)
+        return {}
+
+    def _lists(self, lists: int) -> dict[str, float]:
+        ivf = faiss.IndexIVFFlat(faiss.IndexFlatIP(WIDTH), WIDTH, lists, faiss.METRIC_INNER_PRODUCT)
+        ivf.train(np.ascontiguousarray(self.x[:: max(1, len(self.x) // SAMPLE)]))
+        return self._added(ivf, "ivf.faiss")
+
+    def _graph(self) -> dict[str, float]:
+        return self._added(faiss.IndexHNSWFlat(WIDTH, 32, faiss.METRIC_INNER_PRODUCT), "hnsw.faiss")
+
+    def _added(self, made: Any, file: str) -> dict[str, float]:
+        begun, count = time.perf_counter(), len(self.x)
+        for at in range(0, count, PIECE):
+            made.add(np.ascontiguousarray(self.x[at : at + PIECE]))
+        rate = count / (time.perf_counter() - begun)
+        faiss.write_index(made, str(self.folder / file))
+        return {"a second": rate, "bytes": (self.folder / file).stat().st_size / count}
+
+    def _index(self) -> dict[str, float]:
+        shutil.rmtree(self.folder / "index", ignore_errors=True)
+        backend = LocalBackend.create(self.folder / "index", self.model.arrays(), fingerprint="")
+        begun, routing, count = time.perf_counter(), 0.0, len(self.x)
+        with backend.write() as writer:
+            for at in range(0, count, PIECE):
+                now = time.perf_counter()
+                arrays = self.model.routed(np.ascontiguousarray(self.x[at : at + PIECE]))
+                routing += time.perf_counter() - now
+                writer.put([Document(str(row), "x") for row in range(at, min(at + PIECE, count))], arrays)
+        rate = count / (time.perf_counter() - begun)
+        return {"a second": rate, "routed": count / routing, "bytes": backend.stats().bytes / count}
 
 
-def timed(systems: dict[str, Callable[[int], Any]], queries: int) -> Iterator[tuple[str, float, float]]:
-    """Microseconds per query: the least of each query's repetitions, and their median, averaged."""
+def timed(
+    systems: dict[str, Callable[[slice], Any]], queries: int
+) -> Iterator[tuple[str, float, float, float]]:
+    """Microseconds per query: the least of each one's repetitions and their median, averaged; and asked together."""
     times = {name: np.zeros((queries, REPEATS)) for name in systems}
+    together = {name: np.zeros(REPEATS) for name in systems}
     for ask in systems.values():
-        ask(0)
+        ask(slice(0, 1))
     for repeat in range(REPEATS):
         for row in range(queries):
             for name, ask in systems.items():
                 begun = time.perf_counter()
-                ask(row)
+                ask(slice(row, row + 1))
                 times[name][row, repeat] = time.perf_counter() - begun
+        for name, ask in systems.items():
+            begun = time.perf_counter()
+            ask(slice(0, queries))
+            together[name][repeat] = (time.perf_counter() - begun) / queries
     for name, taken in times.items():
-        yield name, 1e6 * taken.min(axis=1).mean(), 1e6 * np.median(taken, axis=1).mean()
+        least, median = taken.min(axis=1).mean(), np.median(taken, axis=1).mean()
+        yield name, 1e6 * least, 1e6 * median, 1e6 * together[name].min()
 
 
 def recall(found: Any, truth: Any) -> float:
@@ -89,84 +155,75 @@ def recall(found: Any, truth: Any) -> float:
     return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found, truth, strict=True)]))
 
 
-def measure(count: int, lists: int, probes: Sequence[int], threads: int) -> str:
-    """The table."""
+def measure(built: Built, probes: Sequence[int], threads: int) -> str:
+    """The tables."""
     set_threads(threads)
     faiss.omp_set_num_threads(threads)
     torch.set_num_threads(threads)
-    x, queries = simulated(count)
-    flat = faiss.IndexFlatIP(WIDTH)
-    flat.add(x)
-    truth = flat.search(queries, K)[1].tolist()
-    del flat
-    rival = faiss.IndexIVFFlat(faiss.IndexFlatIP(WIDTH), WIDTH, lists, faiss.METRIC_INNER_PRODUCT)
-    rival.train(x[:: max(1, count // 20_000)])
-    begun = time.perf_counter()
-    rival.add(x)
-    added = count / (time.perf_counter() - begun)
-    model = learned(rival.quantizer.reconstruct_n(0, lists))
-    backend, rate = filled(model, x)
-    index = Index(model, backend)
+    facts, count = built.facts, len(built.x)
     lines = [
-        f"{count:,} vectors of {WIDTH} numbers, {lists} lists, {threads} thread(s). {rate:,.0f} documents are routed "
-        f"and stored a second, {added:,.0f} by FAISS IVF, which stores vectors alone.",
+        f"## {count:,} vectors, {built.lists.nlist:,} lists, {threads} thread(s)",
         "",
-        "| system | recall@10 | visited | µs, least | µs, median |",
-        "|---|---:|---:|---:|---:|",
+        "| system | recall@10 | visited | µs, least | µs, median | µs each, 50 together |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
-    graph = faiss.IndexHNSWFlat(WIDTH, 32, faiss.METRIC_INNER_PRODUCT) if count <= 200_000 else None
-    if graph is not None:
-        graph.add(x)
     for probe in probes:
-        lines += _rows(model, index, rival, graph, queries, truth, probe)
-    size = backend.stats().bytes / count
-    with tempfile.TemporaryDirectory() as folder:
-        faiss.write_index(rival, str(Path(folder) / "i"))
-        theirs = (Path(folder) / "i").stat().st_size / count
+        lines += _rows(built, probe)
+    ours, theirs = facts["index"], facts["IVF"]
+    graph = f", HNSW {facts['HNSW']['a second']:,.0f}" if "HNSW" in facts else ""
     lines += [
         "",
-        f"On disk {size:,.0f} bytes a document with ids and words, FAISS IVF {theirs:,.0f}; in memory the vectors "
-        "lie once more in the order of the leaves.",
+        f"Added a second, on one thread: {ours['a second']:,.0f} with ids and words (routing alone {ours['routed']:,.0f}), "
+        f"FAISS IVF {theirs['a second']:,.0f}{graph}. On disk {ours['bytes']:,.0f} bytes a document with ids and words, "
+        f"FAISS IVF {theirs['bytes']:,.0f}; in memory {WIDTH + 8} bytes of each lie once more, in the order of the leaves.",
     ]
     return "\n".join(lines)
 
 
-def _rows(
-    model: PathsModel, index: Index, rival: Any, graph: Any, queries: Floats, truth: Any, probe: int
-) -> list[str]:
+def _rows(built: Built, probe: int) -> list[str]:
+    model, index, rival, graph, queries = built.model, built.index, built.lists, built.graph, built.queries
     options = model.options({"beam": probe})
     with index.backend.read() as view:
+        keys = view.keys()
 
-        def ours(row: int) -> Any:
-            return model.search(view, model.encode_embeddings(queries[row : row + 1]), K, options)
+        def ours(rows: slice) -> Any:
+            return model.search(view, {"vector": queries[rows]}, K, options).keys
 
-        def whole(row: int) -> Any:
-            return index.rank(queries[row : row + 1], k=K, beam=probe, lexical=0)
+        def whole(rows: slice) -> Any:
+            return index.rank(queries[rows], k=K, beam=probe, lexical=0)
 
-        def theirs(row: int) -> Any:
-            return rival.search(queries[row : row + 1], K)
+        def theirs(rows: slice) -> Any:
+            return rival.search(queries[rows], K)[1]
 
-        systems: dict[str, Callable[[int], Any]] = {"search": ours, "index": whole, "FAISS IVF": theirs}
+        def graphs(rows: slice) -> Any:
+            return graph.search(queries[rows], K)[1]
+
         rival.nprobe = probe
+        systems: dict[str, Callable[[slice], Any]] = {
+            f"PathsModel.search, {probe} lists": ours,
+            f"FAISS IVF, {probe} lists": theirs,
+            f"Index.rank, {probe} lists": whole,
+        }
+        every = slice(0, len(queries))
         faiss.cvar.indexIVF_stats.reset()
-        lists = [theirs(row)[1][0].tolist() for row in range(len(queries))]
+        found = {name: ask(every) for name, ask in systems.items()}
         seen = faiss.cvar.indexIVF_stats.ndis / len(queries) / rival.ntotal
-        found = [whole(row) for row in range(len(queries))]
-        here = [[int(id) for id in one.ids[0]] for one in found]
-        share = float(np.mean([one.visited for one in found]))
-        facts = {"FAISS IVF": (recall(lists, truth), seen)}
-        facts |= dict.fromkeys(("search", "index"), (recall(here, truth), share))
+        found[f"PathsModel.search, {probe} lists"] = np.searchsorted(
+            keys, found[f"PathsModel.search, {probe} lists"]
+        )
+        ranked = found[f"Index.rank, {probe} lists"]
+        found[f"Index.rank, {probe} lists"] = [[int(id) for id in ids] for ids in ranked.ids]
+        visited = dict.fromkeys(systems, ranked.visited) | {f"FAISS IVF, {probe} lists": seen}
         if graph is not None:
-            graph.hnsw.efSearch = 4 * probe + K
-            systems["HNSW"] = lambda row: graph.search(queries[row : row + 1], K)
+            name = f"HNSW, efSearch {4 * probe + K}"
+            graph.hnsw.efSearch, systems[name] = 4 * probe + K, graphs
             faiss.cvar.hnsw_stats.reset()
-            near = [systems["HNSW"](row)[1][0].tolist() for row in range(len(queries))]
-            facts["HNSW"] = (recall(near, truth), faiss.cvar.hnsw_stats.ndis / len(queries) / graph.ntotal)
-        effort = {"HNSW": f"efSearch {4 * probe + K}"}
+            found[name] = graphs(every)
+            visited[name] = faiss.cvar.hnsw_stats.ndis / len(queries) / graph.ntotal
         return [
-            f"| {name}, {effort.get(name, f'{probe} lists')} | {facts[name][0]:.3f} | {facts[name][1]:.4f} | "
-            f"{least:,.0f} | {median:,.0f} |"
-            for name, least, median in timed(systems, len(queries))
+            f"| {name} | {recall(found[name], built.truth):.3f} | {visited[name]:.4f} | "
+            f"{least:,.0f} | {median:,.0f} | {together:,.0f} |"
+            for name, least, median, together in timed(systems, len(queries))
         ]
 
 
@@ -177,14 +234,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--documents", type=int, nargs="+", default=[100_000])
     parser.add_argument("--lists", type=int, help="by default 2√N")
-    parser.add_argument("--probes", type=int, nargs="+", default=[4, 16, 64])
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--probes", type=int, nargs="+", default=[2, 8, 40])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1])
+    parser.add_argument(
+        "--folder", type=Path, default=Path("paths_speed"), help="where what is built is kept"
+    )
+    parser.add_argument("--build", action="store_true", help="build, and measure nothing")
     parser.add_argument("--out", type=Path, default=Path("paths_speed.md"))
     args = parser.parse_args(argv)
-    parts = [
-        measure(count, args.lists or round(2 * count**0.5), args.probes, args.threads)
-        for count in args.documents
-    ]
+    parts = []
+    for count in args.documents:
+        lists = args.lists or round(2 * count**0.5)
+        faiss.omp_set_num_threads(1)
+        built = Built(args.folder / f"{count}-{lists}", count, lists)
+        if not args.build:
+            parts += [measure(built, args.probes, threads) for threads in args.threads]
+    if not parts:
+        return
     print(text := "\n\n".join(parts))
     kept = args.out.read_text("utf-8").partition(MARK)[0] if args.out.exists() else HEAD
     args.out.write_text(f"{kept}{MARK}\n\n{text}\n", encoding="utf-8")

@@ -69,6 +69,37 @@ def test_more_probes_find_more_and_all_find_all() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_rough_probe_takes_what_is_found_at_first(name: str, blocks: int) -> None:
+    data, asked, keys = clustered(2000), clustered(70, 1), np.arange(2000) * 3
+    parts = [(Block(data[at], keys[at]), None) for at in np.array_split(np.arange(2000), blocks)]
+    engine = engine_named(name)
+    for k in (10, 900):
+        rough = top_k(parts, asked, "inner_product", k, engine, rough=True)
+        whole = top_k(parts, asked, "inner_product", k, engine)
+        there = rough.keys >= 0
+        assert (there[:, :-1] >= there[:, 1:]).all()
+        assert np.isneginf(rough.scores[~there]).all()
+        expected = np.einsum("qd,qkd->qk", asked, data[rough.keys // 3])
+        np.testing.assert_allclose(rough.scores[there], expected[there], rtol=1e-4, atol=1e-4)
+        assert (np.diff(np.where(there, rough.scores, -1e9), axis=1) <= 0).all()
+        if "pq" in name:  # whose scores are too rough
+            assert (rough.keys == whole.keys).all()
+        elif k == 900 and name.startswith("ivf"):
+            assert not there.all()
+            assert rough.compared < whole.compared
+
+
+def test_equal_scores_go_by_key_in_a_rough_probe_too() -> None:
+    data = clustered(400)
+    data[100] *= 3
+    data[300] = data[200] = data[100]
+    blocks: list = [(Block(data, np.arange(400)), None)]
+    found = top_k(blocks, data[100:101], "inner_product", 5, engine_named("ivf:nlist=4,nprobe=2"), rough=True)
+    assert found.keys[0, :3].tolist() == [100, 200, 300]
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.9])
 def test_rows_that_are_out_are_never_found(name: str, share: float) -> None:
     data, asked, keys = clustered(2000), clustered(20, 1), np.arange(2000)
@@ -133,8 +164,8 @@ def test_what_a_gpu_cannot_search_is_left_to_the_cpu(monkeypatch: pytest.MonkeyP
     data, engine = clustered(400), engine_named("ivf:nlist=20,nprobe=2")
     assert isinstance(engine, approximate.ApproximateEngine)
     built = engine._build(data)._replace(on_gpu=object())  # which nothing can be asked of
-    assert engine._search(built, None, data[:3], fetch=5, width=20).shape == (3, 5)
-    assert engine._search(built, None, data[:3], fetch=10, width=2).shape == (3, 10)
+    assert engine._search(built, None, data[:3], fetch=5, width=20)[0].shape == (3, 5)
+    assert engine._search(built, None, data[:3], fetch=10, width=2)[0].shape == (3, 10)
 
 
 def test_names_are_checked() -> None:

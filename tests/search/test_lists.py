@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.errors import InputError
+from palmette.search import lists as search_lists
 from palmette.search.arrays import ArrayView
 from palmette.search.block import Block
-from palmette.search.listing import ListedPart, Listing
+from palmette.search.fixed import as_floats, to_fixed
+from palmette.search.listing import Codes, ListedPart, Listing
 from palmette.search.lists import nearest_listed
 from palmette.search.probe import Lists, Probe
 from palmette.search.threads import set_threads
@@ -46,7 +48,9 @@ def test_it_is_brute_force_over_the_visited(seed, per_document, passing, threads
             parts.append(ListedPart(Block(data[low:high], keys[low:high]), Listing(lists[low:high]), here))
     set_threads(2 if threads else 1)
     try:
-        found = nearest_listed(parts, queries, Lists("lists", chosen), k)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(search_lists, "_WORTH_A_THREAD", 1)
+            found = nearest_listed(parts, queries, Lists("lists", chosen), k)
     finally:
         set_threads(None)
     visited = 0
@@ -80,6 +84,34 @@ def test_wide_rows_in_many_threads_are_the_same() -> None:
         np.testing.assert_array_equal(results[0].keys, results[1].keys)
         np.testing.assert_array_equal(results[0].scores[:1], alone.scores)
         assert results[0].compared == len(np.flatnonzero((lists < 8).any(axis=1)))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 70), st.sampled_from([1e-35, 1e-3, 1.0, 1e15]))
+def test_bytes_say_how_far_off_they_are(seed, width, size) -> None:
+    draw = np.random.default_rng(seed)
+    data = (draw.normal(size=(5, width)) ** 3 * size).astype(np.float32)
+    data[0] = 0
+    rows = np.array([3, 0, 1, 3], np.int32)
+    made = Codes.of(data, rows)
+    query = draw.normal(size=width).astype(np.float32)
+    told = (made.codes.astype(np.float64) * made.steps[:, None]) @ query
+    off = np.abs(told - data[rows].astype(np.float64) @ query)
+    assert (off <= made.errors * np.linalg.norm(query)).all()
+    assert (made.errors <= 0.05 * np.linalg.norm(data[rows].astype(np.float64), axis=1) + 1e-29).all(), (
+        "a byte says much"
+    )
+
+
+def test_fractions_are_searched_within_lists() -> None:
+    data = to_fixed(np.random.default_rng(0).random((40, 6)).astype(np.float32))
+    lists = np.arange(40)[:, None] % 4
+    query = np.random.default_rng(1).normal(size=6).astype(np.float32)
+    part = ListedPart(Block(data, np.arange(40)), Listing(lists), None)
+    found = nearest_listed([part], query[None], Lists("lists", np.array([[1, 3]])), 5)
+    expected, scores, _ = brute(as_floats(data), lists, np.arange(40), query, np.array([1, 3]), 5)
+    assert found.keys[0].tolist() == expected.tolist()
+    np.testing.assert_allclose(found.scores[0], scores, rtol=1e-6)
 
 
 def test_each_listing_has_an_order_of_its_own() -> None:

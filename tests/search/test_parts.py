@@ -6,6 +6,7 @@ import pytest
 from palmette import Document
 from palmette.errors import InputError
 from palmette.search.arrays import ArrayView
+from palmette.search.part_loops import best_parts
 from palmette.search.parts import quantised
 from palmette.search.probe import ArraySpec, Parts
 from palmette.store.local import LocalBackend
@@ -108,6 +109,18 @@ def test_filters_and_empty_views(kept) -> None:
             view.nearest_part(Parts("parts", queries, np.ones(2, np.float32), scales), 5)
         with pytest.raises(InputError, match="stores no array 'others'"):
             view.rescored(found.keys, Parts("others", queries, np.ones(F, np.float32)), 5)
+
+
+def test_a_part_that_a_document_lacks_outranks_no_other() -> None:
+    vectors = np.zeros((3, 2, 4), np.float32)
+    vectors[0, 0] = vectors[1, 1] = [-1, 0, 0, 0]
+    vectors[2] = [[-1, 0, 0, 0], [-2, 0, 0, 0]]
+    for data, scales in ((vectors, np.empty((3, 0), np.float32)), quantised(vectors)):
+        scores, which = np.empty(4, np.float32), np.empty(4, np.int64)
+        rows, queries = np.array([0, 1, 2, 0]), np.array([[1, 0, 0, 0], [0, 1, 0, 0]], np.float32)
+        best_parts(data, scales, rows, np.array([0, 0, 0, 1]), queries, np.ones(2, np.float32), scores, which)
+        np.testing.assert_allclose(scores, [-1, -1, -1, 0], atol=1e-6)
+        assert which.tolist() == [0, 1, 0, 0]
 
 
 def test_weights_must_say_something() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError, MissingExtraError
-from palmette.search.block import Block, Proposals
+from palmette.search.block import Block, Hits, Proposals
 from palmette.search.exact import ExactEngine
 from palmette.search.fixed import as_floats
 from palmette.search.kernels import Rows
@@ -108,27 +108,52 @@ class ApproximateEngine:
         self._gpu = bool(getattr(faiss, "get_num_gpus", int)()) and isinstance(options, Ivf)
         self._gpu_lock = threading.Lock()  # GPU indexes serve one search at a time
         self._exact = ExactEngine()
+        self._plain: dict[int, Any] = {}  # parameters of a search without a filter, by its width
 
     def propose(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Proposals:
         """Search ``rows`` (rising; ``None`` for all of them)."""
-        count, pq = len(block.keys) if rows is None else len(rows), getattr(self.options, "pq", None)
-        if metric == "inner_product" and pq and queries.shape[1] % pq:  # said before there are many rows
-            raise ConfigError(f"engine ivf: pq={pq} does not divide vectors of {queries.shape[1]} numbers")
-        if metric != "inner_product" or count <= max(FEW, k, NARROW * len(block.keys)):
+        if self._few(block, rows, queries, metric, k):
             return self._exact.propose(block, rows, queries, metric, k)
-        built = block.keep(self.options, lambda: self._build(as_floats(block.data)))
-        selector = None if rows is None else self._selector(rows, len(block.keys))
-        fetch = min(count, k * (REFINED if pq else 1))
+        count = len(block.keys) if rows is None else len(rows)
+        built, selector = self._built(block), self._selector(block, rows)
+        fetch = min(count, k * (REFINED if self._pq else 1))
         width, most = self._widths(built.index, fetch)
-        found = self._search(built, selector, queries, fetch, width)
+        found, _ = self._search(built, selector, queries, fetch, width)
         work = len(queries) * count * width // most
         while (short := (found >= 0).sum(axis=1) < k).any() and width < most:
             width = min(most, width * WIDER)
-            found[short] = self._search(built, selector, queries[short], fetch, width)
+            found[short], _ = self._search(built, selector, queries[short], fetch, width)
             work += int(short.sum()) * count * width // most
         of, at = np.nonzero(found >= 0)
         proposals = Proposals(of, found[of, at], work, work * queries[0].nbytes)
         return self._completed(proposals, short, block, rows, queries, k) if short.any() else proposals
+
+    def hits(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Hits | None:
+        """One search, no wider than the options say; none of compressed vectors, whose scores are rough."""
+        if self._pq or self._few(block, rows, queries, metric, k):
+            return None
+        built, count = self._built(block), len(block.keys) if rows is None else len(rows)
+        width, most = self._widths(built.index, k)
+        found, scores = self._search(built, self._selector(block, rows), queries, k, width)
+        return Hits(found, scores, len(queries) * count * width // most)
+
+    @property
+    def _pq(self) -> int | None:
+        return getattr(self.options, "pq", None)
+
+    def _few(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> bool:
+        """Whether comparing all is as fast, or all that there is."""
+        if (
+            metric == "inner_product" and self._pq and queries.shape[1] % self._pq
+        ):  # said before there are many rows
+            raise ConfigError(
+                f"engine ivf: pq={self._pq} does not divide vectors of {queries.shape[1]} numbers"
+            )
+        count = len(block.keys) if rows is None else len(rows)
+        return metric != "inner_product" or count <= max(FEW, k, NARROW * len(block.keys))
+
+    def _built(self, block: Block) -> _Built:
+        return block.keep(self.options, lambda: self._build(as_floats(block.data)))
 
     def _widths(self, index: Any, fetch: int) -> tuple[int, int]:
         """How wide a search is at first, and at most."""
@@ -136,25 +161,33 @@ class ApproximateEngine:
             return min(self.options.nprobe, index.nlist), index.nlist
         return max(self.options.ef, fetch), max(fetch, index.ntotal)
 
-    def _search(self, built: _Built, selector: Any, queries: Floats, fetch: int, width: int) -> Rows:
-        """[Q, fetch] row numbers, −1 where fewer were found."""
+    def _search(
+        self, built: _Built, selector: Any, queries: Floats, fetch: int, width: int
+    ) -> tuple[Rows, Floats]:
+        """[Q, fetch] row numbers, −1 where fewer were found, and FAISS's scores."""
         kind, name = (
             (self._faiss.SearchParametersIVF, "nprobe")
             if isinstance(self.options, Ivf)
             else (self._faiss.SearchParametersHNSW, "efSearch")
         )
         rows: Rows
+        scores: Floats
         if built.on_gpu is not None and selector is None and max(fetch, width) <= _GPU_MOST:
             with self._gpu_lock:
-                _, rows = built.on_gpu.search(queries, fetch, params=kind(**{name: width}))
-            return rows
+                scores, rows = built.on_gpu.search(queries, fetch, params=kind(**{name: width}))
+            return rows, scores
         self._faiss.omp_set_num_threads(get_threads())
-        options = {name: width} if selector is None else {name: width, "sel": selector}
-        _, rows = built.index.search(queries, fetch, params=kind(**options))
-        return rows
+        if selector is not None:
+            parameters = kind(**{name: width}, sel=selector)
+        elif (parameters := self._plain.get(width)) is None:
+            parameters = self._plain[width] = kind(**{name: width})
+        scores, rows = built.index.search(queries, fetch, params=parameters)
+        return rows, scores
 
-    def _selector(self, rows: Rows, count: int) -> Any:
-        wanted = np.zeros(count, bool)
+    def _selector(self, block: Block, rows: Rows | None) -> Any:
+        if rows is None:
+            return None
+        wanted = np.zeros(len(block.keys), bool)
         wanted[rows] = True
         return self._faiss.IDSelectorBitmap(np.packbits(wanted, bitorder="little"))
 

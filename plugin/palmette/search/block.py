@@ -12,7 +12,7 @@ from palmette.search import kernels
 from palmette.search.kernels import Rows
 from palmette.search.probe import Floats, Keys, Metric
 
-__all__ = ["Block", "Engine", "Proposals"]
+__all__ = ["Block", "Engine", "Hits", "Proposals"]
 
 _T = TypeVar("_T")
 
@@ -55,6 +55,14 @@ class Proposals(NamedTuple):
     """Bytes read for them, and for what spared the others."""
 
 
+class Hits(NamedTuple):
+    """An engine's own neighbours, best first: rows and scores [Q, k], and the work; row −1 where it found fewer."""
+
+    rows: Rows
+    scores: Floats
+    compared: int
+
+
 class Engine(Protocol):
     """Proposes, for each query, rows that surely include the block's ``k`` best under exact scores.
 
@@ -65,4 +73,8 @@ class Engine(Protocol):
 
     def propose(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Proposals:
         """Search ``rows`` (rising; ``None`` for all of them)."""
+        ...
+
+    def hits(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Hits | None:
+        """What one that is ``approximate`` finds at first; ``None`` where only :meth:`propose` will do."""
         ...

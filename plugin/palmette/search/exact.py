@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.search import kernels
-from palmette.search.block import Block, Proposals
+from palmette.search.block import Block, Hits, Proposals
 from palmette.search.columns import Columns
 from palmette.search.fixed import ONE, as_parts
 from palmette.search.kernels import Rows
@@ -40,6 +40,10 @@ class ExactEngine:
         return self._narrowed(block, rows, queries, metric, k) or self._scanned(
             block, rows, queries, metric, k
         )
+
+    def hits(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Hits | None:
+        """It looks everywhere."""
+        return None
 
     def _narrowed(
         self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int

@@ -13,7 +13,7 @@ import numpy as np
 
 from palmette.errors import MissingExtraError
 from palmette.search import kernels
-from palmette.search.block import Block, Proposals
+from palmette.search.block import Block, Hits, Proposals
 from palmette.search.exact import ExactEngine
 from palmette.search.fixed import as_floats
 from palmette.search.kernels import Rows
@@ -61,6 +61,10 @@ class FaissEngine:
                 return Proposals(of, found.reshape(-1), work, work * queries[0].nbytes)
             fetch *= 4
         return self._exact.propose(block, rows, queries, metric, k)
+
+    def hits(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Hits | None:
+        """It looks everywhere."""
+        return None
 
     def _search(
         self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, fetch: int

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from palmette.search.fixed import as_floats, as_parts
 from palmette.search.probe import Floats, Metric
 
-__all__ = ["error_bound", "exact_scores", "fast_scores", "folded", "largest_norm", "searchable"]
+__all__ = [
+    "error_bound",
+    "exact_scores",
+    "fast_scores",
+    "folded",
+    "largest_norm",
+    "rounding_of",
+    "searchable",
+]
 
 Rows = NDArray[np.int64]
 _PIECE = 1 << 19  # numbers handled at once by the exact kernel: stays in the cache
@@ -69,12 +77,17 @@ def exact_scores(data: NDArray[Any], rows: Rows, queries: Floats, of: Rows, metr
     return scores
 
 
+def rounding_of(columns: int) -> float:
+    """How far a float32 sum of so many products can be off, as a share of Σ|terms|, with room to spare."""
+    return (columns + 8) * 2.0**-24
+
+
 def error_bound(queries: Floats, scale: float, metric: Metric) -> Floats:
     """How far a fast score can be off, per query [Q], whatever the order of summation: d·u·Σ|terms|.
 
     ``scale`` is the largest L2 (inner product) or L1 (overlap) norm of the rows.
     """
-    rounding = (queries.shape[1] + 8) * 2.0**-24
+    rounding = rounding_of(queries.shape[1])
     if metric == "overlap":
         total = np.abs(queries).sum(axis=1) + scale
     else:

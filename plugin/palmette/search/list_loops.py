@@ -1,4 +1,7 @@
-"""The loops over lists that numba compiles. Importing this module imports numba: do it when first needed."""
+"""The loops over lists that numba compiles. Importing this module imports numba: do it when first needed.
+
+Letters: n rows, l lists each, L lists, d columns.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import numpy as np
 
 from palmette.search.loops import compiled, push
 
-__all__ = ["NEVER", "best", "scan"]
+__all__ = ["NEVER", "best", "encode", "narrow"]
 
 NEVER = np.float32(-3e38)
 """The score of a row that does not count (infinities have no place in such loops)."""
@@ -18,42 +21,36 @@ NEVER = np.float32(-3e38)
 def _dot(x: Any, query: Any) -> Any:
     total = np.float32(0)
     for c in range(len(query)):
-        total += x[c] * query[c]
+        total += np.float32(x[c]) * query[c]
     return total
 
 
 @compiled
-def scan(
-    data: Any,  # [n·l, d] rows in the order of the lists
-    rows: Any,  # [n·l] which row each is
-    allowed: Any,  # [n] which rows count; empty for all
-    seen: Any,  # [n] zeros, where a row may lie in several lists; else empty
-    starts: Any,  # [L + 1] where lists begin
-    lists: Any,  # [P] lists to read, equal ones together
-    of: Any,  # [P] for which query
-    queries: Any,  # [Q, d]
-    places: Any,  # [P] where the scores go
-    out: Any,
+def encode(
+    data: Any,  # [n, d]
+    unit: Any,  # what a 1 in ``data`` stands for
+    rows: Any,  # [n·l] which of them, in the order of the lists
+    codes: Any,  # [n·l, d] bytes
+    steps: Any,  # [n·l] what a 1 in them stands for
+    errors: Any,  # [n·l] how far a product with a unit vector can be off, rounding included
 ) -> None:
-    """Inner products of every query with the rows of its lists; ``NEVER`` for rows that do not count or were seen."""
-    tile, i = 64, 0  # rows that stay in the cache while all queries of the list pass over them
-    every, once = len(allowed) == 0, len(seen) == 0
-    while i < len(lists):
-        j = i + 1
-        while j < len(lists) and lists[j] == lists[i]:
-            j += 1
-        first, last = starts[lists[i]], starts[lists[i] + 1]
-        for begin in range(first, last, tile):
-            end = min(begin + tile, last)
-            for p in range(i, j):
-                at, q = places[p] - first, of[p]
-                for r in range(begin, end):
-                    wanted = every or allowed[rows[r]]
-                    if wanted and not once:
-                        wanted = seen[rows[r]] != q + 1
-                        seen[rows[r]] = q + 1
-                    out[at + r] = _dot(data[r], queries[q]) if wanted else NEVER
-        i = j
+    """Rows as bytes: each by a scale of its own."""
+    width = data.shape[1]
+    rounding = (width + 8) * 2.0**-24
+    for i in range(len(rows)):
+        x, top = data[rows[i]], 0.0
+        for c in range(width):
+            top = max(top, abs(np.float64(x[c])))
+        inverse = 127 / top if top > 1e-30 else 0.0
+        step = np.float32(unit * top / 127) if top > 1e-30 else np.float32(0)
+        lost = norm = 0.0
+        for c in range(width):
+            code = np.int8(np.rint(x[c] * inverse))
+            codes[i, c] = code
+            told = np.float64(code) * step
+            lost += (unit * x[c] - told) ** 2
+            norm += told * told
+        steps[i], errors[i] = step, 1.001 * (np.sqrt(lost) + rounding * np.sqrt(norm))
 
 
 @compiled
@@ -68,41 +65,68 @@ def _kept(floor: Any, filled: Any, at: Any, scores: Any) -> Any:
 
 
 @compiled
+def _counts(row: Any, allowed: Any, seen: Any) -> Any:
+    """Whether a row is to be looked at, which is done once."""
+    if len(allowed) and not allowed[row]:
+        return False
+    if len(seen) == 0:
+        return True
+    again = seen[row]
+    seen[row] = True
+    return not again
+
+
+@compiled
 def best(
-    data: Any,  # [n·l, d] rows in the order of the lists
+    codes: Any,  # [n·l, d] rows in the order of the lists
+    steps: Any,  # [n·l]
+    errors: Any,  # [n·l]
     rows: Any,  # [n·l] which row each is
     allowed: Any,  # [n] which rows count; empty for all
     seen: Any,  # [n] all false, where a row may lie in several lists; else empty
     starts: Any,  # [L + 1] where lists begin
-    lists: Any,  # lists to read
+    lists: Any,  # lists to read; numbers that no list has are passed over
     query: Any,  # [d]
-    margin: Any,  # how far apart two scores may be that are really equal
+    norm: Any,  # its length
     heap: Any,  # [k] NEVER
-    at: Any,  # room for contenders: where they stand in ``data``
-    scores: Any,  # and what they score
+    found: Any,  # room for contenders: their rows
+    scores: Any,  # and what they score at most
 ) -> Any:
     """Find what may be among one query's k best; returns how many (−1 for lack of room), and how many rows it saw."""
     filled = looked = 0
-    every, once = len(allowed) == 0, len(seen) == 0
-    floor = heap[0] - margin
-    for i in range(len(lists)):
-        for r in range(starts[lists[i]], starts[lists[i] + 1]):
-            if not every and not allowed[rows[r]]:
+    for number in lists:
+        if number < 0 or number + 1 >= len(starts):
+            continue
+        for r in range(starts[number], starts[number + 1]):
+            if not _counts(rows[r], allowed, seen):
                 continue
-            if not once:
-                if seen[rows[r]]:
-                    continue
-                seen[rows[r]] = True
             looked += 1
-            score = _dot(data[r], query)
-            if score >= floor:
-                if filled == len(at):
-                    filled = _kept(floor, filled, at, scores)
-                    if 2 * filled > len(at):
+            score, off = steps[r] * _dot(codes[r], query), errors[r] * norm
+            if score + off >= heap[0]:
+                if filled == len(found):
+                    filled = _kept(heap[0], filled, found, scores)
+                    if 2 * filled > len(found):
                         return -1, looked
-                at[filled], scores[filled] = r, score
+                found[filled], scores[filled] = rows[r], score + off
                 filled += 1
-                if score > heap[0]:
-                    push(heap, score)
-                    floor = heap[0] - margin
-    return _kept(floor, filled, at, scores), looked
+                if score - off > heap[0]:
+                    push(heap, score - off)
+    return _kept(heap[0], filled, found, scores), looked
+
+
+@compiled
+def narrow(
+    data: Any,  # [n, d]
+    unit: Any,  # what a 1 in ``data`` stands for
+    found: Any,  # rows that may be among the k best
+    query: Any,  # [d]
+    margin: Any,  # how far apart two scores may be that are really equal
+    heap: Any,  # [k] NEVER
+    scores: Any,  # room for as many
+) -> Any:
+    """Look at the numbers themselves; returns how many of the rows may still be."""
+    for i in range(len(found)):
+        scores[i] = unit * _dot(data[found[i]], query)
+        if scores[i] > heap[0]:
+            push(heap, scores[i])
+    return _kept(heap[0] - margin, len(found), found, scores)

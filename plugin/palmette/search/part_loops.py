@@ -30,15 +30,18 @@ def best_parts(
     scores: Any,  # [m]
     which: Any,  # [m] the part that scores best
 ) -> None:
-    """The best weighted inner product of each document's vectors, the first of equal ones."""
+    """The best weighted inner product of each document's vectors, the first of equal ones.
+
+    A vector of zeros is a part that the document lacks: it outranks no other, and gives 0 where there are none.
+    """
     scaled = scales.shape[1] > 0
     for i in range(len(rows)):
-        best, at = np.float32(-3e38), 0
+        best, at, found = np.float32(0), 0, False
         for f in range(len(weights)):
             if weights[f] > 0:
                 score = weights[f] * _dot(data[rows[i], f], queries[of[i]])
                 if scaled:
                     score *= scales[rows[i], f]
-                if score > best:
-                    best, at = score, f
+                if score != 0 and (score > best or not found):
+                    best, at, found = score, f, True
         scores[i], which[i] = best, at

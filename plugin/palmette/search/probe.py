@@ -67,6 +67,8 @@ class Probe:
         fold: Neighbouring columns of the stored array summed before they are compared, one run a number of the
             query: a coarser level of a consistent hierarchy. The length of all runs, or of each.
         lists: Where to look, if not everywhere (inner products only).
+        rough: What an engine that does not look everywhere finds at first is enough, by its own scores: nothing is
+            scored again, and no search is widened that found fewer than ``k``.
     """
 
     array: str
@@ -74,6 +76,7 @@ class Probe:
     metric: Metric
     fold: int | tuple[int, ...] = 1
     lists: Lists | None = None
+    rough: bool = False
 
     def __post_init__(self) -> None:
         if self.queries.ndim != 2 or self.queries.dtype != np.float32:

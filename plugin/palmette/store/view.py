@@ -77,6 +77,10 @@ class LocalView:
     def _holds(self, keys: Keys) -> NDArray[np.bool_]:
         if not len(self._keys):
             return np.zeros(len(keys), bool)
+        first, last = self._keys[0], self._keys[-1]
+        if last - first + 1 == len(self._keys):  # no gaps
+            inside: NDArray[np.bool_] = (keys >= first) & (keys <= last)
+            return inside
         places = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
         held: NDArray[np.bool_] = self._keys[places] == keys
         return held
@@ -202,7 +206,7 @@ class LocalView:
             ]
             return nearest_listed(parts, probe.queries, probe.lists, int(k))
         blocks = list(self._snapshot.blocks(self._keys, spec.name, probe.fold))
-        return top_k(blocks, probe.queries, probe.metric, int(k), self._engine)
+        return top_k(blocks, probe.queries, probe.metric, int(k), self._engine, probe.rough)
 
 
 def _part_rows(segment: Segment, parts: Parts, rows: NDArray[np.int64] | None) -> PartRows:

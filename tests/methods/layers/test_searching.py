@@ -96,11 +96,12 @@ def test_the_fused_list_is_the_best_by_the_mean_and_says_who_found_it() -> None:
             assert layer == (holders[0] if holders else 0)
 
 
-def test_a_layer_that_found_too_few_leaves_the_end_empty() -> None:
-    ranked = np.array([[[4, 2, -1], [4, 2, -1]]])
-    keys, columns = allotted(ranked, [1, 2])
-    assert keys.tolist() == [[4, 2, -1]]
-    assert columns[0, :2].tolist() == [0, 1]
+def test_a_layer_that_found_too_few_leaves_its_places_to_others() -> None:
+    ranked = np.array([[[4, 2, -1], [4, 2, -1]], [[4, 2, 9], [4, -1, -1]], [[-1, -1, -1], [5, 6, 7]]])
+    at = allotted(ranked, [1, 2])
+    keys = np.where(at < 0, -1, np.take_along_axis(ranked.reshape(3, -1), np.maximum(at, 0), 1))
+    assert keys.tolist() == [[4, 2, -1], [4, 2, 9], [5, 6, 7]]
+    assert (at // 3).tolist() == [[0, 1, -1], [0, 0, 0], [1, 1, 1]]
 
 
 class Sparse(ArrayView):

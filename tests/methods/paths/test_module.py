@@ -121,6 +121,29 @@ def test_leaves_are_visited_by_probability_and_nearness() -> None:
     )
 
 
+@pytest.mark.parametrize("nearness", [0.0, 0.5])
+def test_one_query_visits_what_many_do(nearness: float) -> None:
+    made = module(9, 1)
+    made.config = made.config.replace(nearness=nearness)
+    made.centres.copy_(texts(14)[5:])
+    router, sizes = Router(made), np.array([3, 0, 5, 1, 9, 2, 0, 4, 6])
+    vectors = router.embed(texts(5).numpy())
+    order = router.ordered(vectors, 9).leaves
+    held = np.cumsum(sizes[order], axis=1)
+    for row, vector in enumerate(vectors):
+
+        def visits(budget: float, needed: int, beam: int, vector: np.ndarray = vector) -> list[int]:
+            return router.visits(vector, sizes, budget, needed, beam).tolist()
+
+        for beam in (1, 4, 9):
+            assert visits(0, 1, beam) == order[row, : max(beam, np.sum(held[row] < 1) + 1)].tolist()
+        for budget in (0.0, 7.5, 20.0, 30.0):
+            within = max(1, np.sum(held[row] <= budget))
+            assert visits(budget, 0, 0) == order[row, :within].tolist()
+            assert visits(budget, 12, 0) == order[row, : max(within, np.sum(held[row] < 12) + 1)].tolist()
+        assert visits(0, 30, 0) == order[row, : np.sum(held[row] < 30) + 1].tolist()
+
+
 def test_many_texts_are_routed_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     router, vectors = Router(module(3, 2)), texts(10).numpy()
     whole, held, inner = router.ordered(vectors, 4), [], Router._children

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +22,6 @@ VECTOR = "vector"
 LAYERS, FUSED = "layers", "fused"
 """Query arrays: a vector for each layer [L, d], and their weighted mean [d]."""
 
-_CELLS = 1 << 22  # comparisons of keys held at a time
-
 Ints = NDArray[np.int64]
 
 
@@ -40,36 +39,34 @@ def budgets(k: int, shares: Sequence[int]) -> list[int]:
     return dealt
 
 
-def allotted(ranked: Keys, dealt: Sequence[int]) -> tuple[Keys, Ints]:
-    """Each layer's best that no earlier layer took (the paper's equation 4): keys [Q, k], and their columns [Q, k].
+def allotted(ranked: Keys, dealt: Sequence[int]) -> Ints:
+    """Each layer's best that no earlier layer took (the paper's equation 4): where in ``ranked`` they stand.
 
     A layer with b places after earlier layers took t documents needs its t + b best at most: t of them may be taken,
-    then b are left. So one search that fetches k = Σ b for every layer is enough, and gives exactly k documents.
+    then b are left. So one search that fetches k = Σ b for every layer is enough, and gives exactly k documents. Where
+    an engine found fewer, places that a layer cannot fill go to whatever else was found.
 
     Args:
-        ranked: [Q, L, F] keys of each layer's nearest, best first, F ≥ min(k, documents); −1 where there is none.
+        ranked: [Q, L, F] keys of each layer's nearest, best first; −1 where there is none.
         dealt: Places of each layer, k in all.
+
+    Returns:
+        [Q, k] layer · F + column; −1 at the end, where there are too few.
     """
-    queries = len(ranked)
-    taken = np.empty((queries, 0), np.int64)
-    columns = np.empty((queries, 0), np.int64)
-    for layer, places in enumerate(dealt):
-        own = ranked[:, layer, : taken.shape[1] + places]  # [Q, t + b]
-        free = (own >= 0) & ~_among(own, taken)
-        order = np.argsort(~free, axis=1, kind="stable")[:, :places]
-        keys = np.where(np.take_along_axis(free, order, 1), np.take_along_axis(own, order, 1), -1)
-        taken, columns = np.concatenate([taken, keys], 1), np.concatenate([columns, order], 1)
-    return taken, columns
-
-
-def _among(keys: Keys, taken: Keys) -> NDArray[np.bool_]:
-    """[Q, a] which keys are among the row's taken ones [Q, t]."""
-    step = max(1, _CELLS // max(1, keys.shape[1] * taken.shape[1]))
-    parts = [
-        (keys[at : at + step, :, None] == taken[at : at + step, None]).any(2)
-        for at in range(0, len(keys), step)
-    ]
-    return np.concatenate(parts) if parts else np.zeros(keys.shape, bool)
+    _, layers, deep = ranked.shape
+    k = sum(dealt)
+    out = np.full((len(ranked), k), -1, np.int64)
+    turns = [*enumerate(accumulate(dealt)), *((layer, k) for layer in range(layers))]
+    for row, found in enumerate(ranked.tolist()):
+        seen, taken = {-1}, list[int]()
+        for layer, most in turns:
+            if len(taken) < most:
+                own = found[layer][:most]
+                columns = [at for at, key in enumerate(own) if key not in seen][: most - len(taken)]
+                seen.update([own[at] for at in columns])
+                taken += [layer * deep + at for at in columns]
+        out[row, : len(taken)] = taken
+    return out
 
 
 def search(
@@ -78,38 +75,51 @@ def search(
     """The documents of a view for queries [Q, L, d] of these layers, and their weighted means [Q, d]."""
     if options.order == "fused":
         return _fused(view, queries, fused, layers, k)
-    count, width = len(layers), queries.shape[2]
-    found = view.nearest(Probe(VECTOR, queries.reshape(-1, width), "inner_product"), k)
-    ranked = found.keys.reshape(len(queries), count, -1)  # [Q, L, k]
-    scores = found.scores.reshape(ranked.shape)
-    dealt = budgets(ranked.shape[2], options.budget or [1] * count)
-    keys, columns = allotted(ranked, dealt)
-    place = np.repeat(np.arange(count), dealt)  # [k] the layer of each column
-    rank = np.concatenate([np.arange(places) for places in dealt])
-    rows = np.arange(len(queries))[:, None]
-    scored = np.where(keys >= 0, scores[rows, place, columns], -np.inf).astype(np.float32)
-    by = np.broadcast_to(np.array(layers)[place], keys.shape)
-    order = np.lexsort((place, rank)) if options.order == "interleave" else np.arange(len(place))
-    # What a layer could not fill stands at the end, wherever its places were.
-    order = order[np.argsort(keys[:, order] < 0, axis=1, kind="stable")]  # [Q, k]
-    keys, scored, by = (np.take_along_axis(array, order, 1) for array in (keys, scored, by))
-    return _of(keys, scored, by, found, view, count)
+    dealt = budgets(min(k, len(view)), options.budget or [1] * len(layers))
+    for rough in (True, False):
+        found, ranked, scores = _asked(view, queries, k, rough)
+        at = allotted(ranked, dealt)
+        if not (found.approximate and (at < 0).any()):
+            break
+    place = at // ranked.shape[2]
+    if options.order == "interleave":
+        at = _in_turns(at, place)
+        place = at // ranked.shape[2]
+    rows = np.arange(len(at))[:, None]
+    keys, scored = ranked.reshape(len(at), -1)[rows, at], scores.reshape(len(at), -1)[rows, at]
+    keys[at < 0], scored[at < 0] = -1, -np.inf
+    return _of(keys, scored, np.asarray(layers)[place], found, view, len(layers))
+
+
+def _in_turns(at: Ints, place: Ints) -> Ints:
+    """The best of each layer, then the second best of each, …: [Q, k] again."""
+    rank = np.zeros_like(place)
+    for layer in np.unique(place):
+        own = place == layer
+        rank[own] = (np.cumsum(own, axis=1) - 1)[own]
+    return np.take_along_axis(at, np.lexsort((place, rank, at < 0), axis=1), 1)
+
+
+def _asked(view: View, queries: Floats, k: int, rough: bool) -> tuple[Found, Keys, Floats]:
+    """All queries [Q, L, d] in one probe; keys and scores [Q, L, F]."""
+    found = view.nearest(
+        Probe(VECTOR, queries.reshape(-1, queries.shape[2]), "inner_product", rough=rough), k
+    )
+    shape = (*queries.shape[:2], -1)
+    return found, found.keys.reshape(shape), found.scores.reshape(shape)
 
 
 def _fused(view: View, queries: Floats, fused: Floats, layers: Sequence[int], k: int) -> Found:
     """The best by the mean query, among what it or any layer finds: where an engine is exact, the best of all."""
-    rows = np.concatenate([fused[:, None], queries], axis=1)  # [Q, 1 + L, d]
-    found = view.nearest(Probe(VECTOR, rows.reshape(-1, rows.shape[2]), "inner_product"), k)
-    ranked = found.keys.reshape(*rows.shape[:2], -1)  # [Q, 1 + L, k]
-    keys = ranked[:, 0]
-    scores = found.scores.reshape(ranked.shape)[:, 0]
-    if found.approximate:
-        keys, scores = _best(view, ranked, fused)
-    by = np.zeros(keys.shape, np.int64)
-    if ranked.shape[2] < len(view):  # else nothing had to be found
-        for place, layer in reversed(list(enumerate(layers, 1))):
-            by[_among(keys, ranked[:, place])] = layer
-    return _of(keys, scores, by, found, view, rows.shape[1])
+    rows = np.concatenate([queries, fused[:, None]], axis=1)  # [Q, L + 1, d]
+    for rough in (True, False):
+        found, ranked, scores = _asked(view, rows, k, rough)
+        keys, scored, by = _best(view, ranked, scores, fused, layers, found.approximate)
+        if not (found.approximate and (keys < 0).any()):
+            break
+    if keys.shape[1] == len(view):  # nothing had to be found
+        by = np.zeros_like(by)
+    return _of(keys, scored, by, found, view, rows.shape[1])
 
 
 def _of(keys: Keys, scores: Floats, by: Ints, found: Found, view: View, rows: int) -> Found:
@@ -119,15 +129,30 @@ def _of(keys: Keys, scores: Floats, by: Ints, found: Found, view: View, rows: in
     return Found(keys, scores, compared, {"layer": by}, refined, read, found.approximate)
 
 
-def _best(view: View, ranked: Keys, fused: Floats) -> tuple[Keys, Floats]:
-    """The best by the mean query of everything that was found: [Q, 1 + L, k] → [Q, k]."""
-    every = np.unique(ranked[ranked >= 0])
-    vectors = np.asarray(view.array(VECTOR, every.tolist()), np.float32)  # [n, d]
-    keys = np.full((len(ranked), ranked.shape[2]), -1, np.int64)
-    scores = np.full(keys.shape, -np.inf, np.float32)
+def _best(
+    view: View, ranked: Keys, scores: Floats, fused: Floats, layers: Sequence[int], approximate: bool
+) -> tuple[Keys, Floats, Ints]:
+    """The best by the mean query, which asks last, of everything found [Q, L + 1, F]: keys, scores, layers [Q, F]."""
+    width = ranked.shape[2]
+    keys = np.full((len(ranked), width), -1, np.int64)
+    scored = np.full(keys.shape, -np.inf, np.float32)
+    by = np.zeros(keys.shape, np.int64)
+    number = np.array([*layers, 0])
     for row, query in enumerate(fused):
-        own = np.unique(ranked[row][ranked[row] >= 0])
-        scored = vectors[np.searchsorted(every, own)] @ query
-        order = np.argsort(-scored, kind="stable")[: keys.shape[1]]
-        keys[row, : len(order)], scores[row, : len(order)] = own[order], scored[order]
-    return keys, scores
+        every, first = np.unique(
+            ranked[row], return_index=True
+        )  # [n] rising, and where the first layer has it
+        there = int(np.searchsorted(every, 0))
+        every, first = every[there:], number[first[there:] // width]
+        held = int((ranked[row, -1] >= 0).sum())
+        order, values = np.searchsorted(every, ranked[row, -1, :held]), scores[row, -1, :held]
+        if approximate and held < len(every):
+            more = np.ones(len(every), bool)  # what the mean query did not find
+            more[order] = False
+            missed = np.asarray(view.array(VECTOR, every[more].tolist()), np.float32) @ query
+            order, values = np.append(order, np.flatnonzero(more)), np.append(values, missed)
+            best = np.lexsort((every[order], -values))[:width]
+            order, values = order[best], values[best]
+        places = slice(len(order))
+        keys[row, places], scored[row, places], by[row, places] = every[order], values, first[order]
+    return keys, scored, by

@@ -70,6 +70,8 @@ def plan(
     held = view.sizes(LEAVES)
     sizes[: len(held)] = held
     needed = min(k * config.per_document, int(sizes.sum()))  # so many entries are at least k documents
+    if len(vectors) == config.height == 1:
+        return router.visits(vectors[0], sizes, budget, needed, options.beam or 0)[None]
     beam = options.beam or _guess(max(budget, needed), sizes)
     while True:
         leaves = router.ordered(vectors, beam).leaves  # [Q, β]
@@ -100,5 +102,5 @@ def search(view: View, queries: Mapping[str, NDArray[Any]], k: int) -> Found:
     vectors, visit = queries[VECTOR], queries[VISIT]
     lists = Lists(LEAVES, visit) if visit.shape[1] else None
     found = view.nearest(Probe(VECTOR, vectors, "inner_product", lists=lists), k)
-    visited = np.broadcast_to((visit >= 0).sum(axis=1)[:, None], found.keys.shape)
+    visited = np.zeros(found.keys.shape, np.int64) + (visit >= 0).sum(axis=1)[:, None]
     return replace(found, evidence={VISITED: visited})
