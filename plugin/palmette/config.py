@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import types
@@ -70,7 +71,7 @@ class Config:
     """
 
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self))
+        hints = self._hints()
         for item in dataclasses.fields(self):
             value = getattr(self, item.name)
             if isinstance(value, list):  # JSON has no tuples
@@ -82,6 +83,12 @@ class Config:
                     f"got {value!r} ({type(value).__name__})"
                 )
         self.check()
+
+    @classmethod
+    @functools.cache
+    def _hints(cls) -> dict[str, Any]:
+        """The types of the options, looked up once: every search builds a config."""
+        return typing.get_type_hints(cls)
 
     def check(self) -> None:
         """Raise ConfigError when values do not fit together."""

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from palmette.errors import InputError
 from palmette.methods.taxonomy.losses import column_weights, matches_softmax
 from palmette.methods.taxonomy.matches import Matches
-from palmette.methods.taxonomy.sampling import Sampler
+from palmette.methods.taxonomy.sampling import Sampler, Stream
 
 
 def matches() -> Matches:
@@ -122,6 +122,16 @@ def test_every_match_is_drawn_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
     assert np.bincount(owner).tolist() == [2] * 3000
     np.testing.assert_allclose(np.bincount(drawn, minlength=5) / 3000, [0, 2 / 3, 2 / 3, 2 / 3, 0], atol=0.03)
     np.testing.assert_allclose(sampler.log_frequencies.exp()[1], (1 + 2 / 3) / 3, atol=1e-6)
+
+
+def test_a_stream_counts_what_is_known_otherwise() -> None:
+    sampler, stream, generator = Sampler(matches()), Stream(5), torch.Generator().manual_seed(0)
+    for queries in (np.array([0, 1]), np.array([2])):
+        documents, counts = np.unique(sampler.draw(queries, generator)[1], return_counts=True)
+        found = stream.log_frequencies(documents, counts, len(queries))
+    torch.testing.assert_close(found, sampler.log_frequencies[4:])
+    documents, counts = np.unique(sampler.draw(np.arange(3), generator)[1], return_counts=True)
+    torch.testing.assert_close(stream.log_frequencies(documents, counts, 3), sampler.log_frequencies)
 
 
 def test_heavy_tails_need_distances() -> None:

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from palmette import Document, FakeEncoder, Index, TaxonomyModel, load_data, load_model
+from palmette.cache import EncodingCache
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.taxonomy import Hierarchy
-from palmette.methods.taxonomy.config import TaxonomyConfig
+from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
+from palmette.methods.taxonomy.data import TaxonomyData
 from support.taxonomies import KINDS, chain, zoo
 from support.tiny import documents, pairs
 
@@ -173,6 +175,39 @@ def test_without_a_hierarchy_grades_are_distances() -> None:
             made.search("red owl", **options)
     with pytest.raises(InputError, match="needs a hierarchy"):
         TaxonomyModel.fit(pairs(), queries="lookup", documents="lookup")
+
+
+def test_without_a_hierarchy_towers_begin_as_the_encoder_and_few_questions_do_not_lead_them_away() -> None:
+    draw, encoder = np.random.default_rng(0), FakeEncoder(24)
+    texts = [f"document number {at}" for at in range(200)]
+    luck = [(f"question {at} for {draw.integers(10**6)}", texts[draw.integers(200)]) for at in range(40)]
+    model = TaxonomyModel.fit(luck, encoder=encoder, steps=30, progress=False)
+    asked = [query for query, _ in luck]
+    found = model.encode_queries(asked, TaxonomySearch())["vector"] @ model.module.node_vectors.numpy().T
+    contents = [document.content for document in load_data(luck).corpus]
+    expected = 20 * encoder.encode_queries(asked) @ encoder.encode(contents).T
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    assert train_zoo(dimension=0, steps=0).config.dimension == 64, "of a hierarchy"
+
+
+def test_a_gain_counts_as_far_as_it_is_no_luck() -> None:
+    data = TaxonomyData.load(zoo())
+    _, task = TaxonomyModel.task(
+        TaxonomyConfig(), data, FakeEncoder(8), EncodingCache(), seed=0, progress=False
+    )
+    start = task.validate(task.module)
+    assert start["sure recall"] == start["recall"]
+    gain = np.resize([1.0, 0.0, 0.0, -0.5], len(task.start))
+    task.start = task.start - gain
+    lost = 2 * gain.std() / len(gain) ** 0.5
+    assert task.validate(task.module)["sure recall"] == pytest.approx(start["recall"] - lost)
+
+
+def test_a_stream_of_frequencies_teaches_as_much() -> None:
+    index = Index.build(
+        zoo(), train_zoo(frequencies="stream", queries="lookup", documents="lookup", learning_rate=2e-3)
+    )
+    assert {hit.id for hit in index.search("owl 3", k=3)} == set(chain("owl 3"))
 
 
 def test_the_recipe_finetunes_on_far_matches_only(tmp_path) -> None:

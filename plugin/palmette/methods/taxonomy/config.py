@@ -17,7 +17,8 @@ class TaxonomyConfig(Config):
     """What dual encoder to train.
 
     Attributes:
-        dimension: Width d of both embeddings.
+        dimension: Width d of both embeddings; 0 for 64 of a hierarchy, and for the encoder's own width where
+            there is none: what few questions teach then begins with all that the encoder knows.
         queries: What a query is read from: its ``text``, so that any will do, or a ``lookup`` table of the
             nodes, which knows nothing else.
         documents: The same for documents; ``both`` adds a learned row per known node to what the text says.
@@ -30,6 +31,8 @@ class TaxonomyConfig(Config):
         regular_share: Share of regular draws in the mix.
         correction: Strength of the log-frequency correction: 1 makes every document as likely a negative as
             every other, 0 leaves frequent ones, the ancestors, pushed away by everyone.
+        frequencies: How often training draws a document: ``known`` beforehand, by the matches of all queries, or
+            counted on the ``stream`` of batches.
         negatives: ``masked`` counts whatever in the batch matches a query as a match, ``all`` as a negative but for the
             one drawn.
         recipe: ``joint``, or ``pretrain-finetune``: the last part of the steps on far matches only.
@@ -41,7 +44,7 @@ class TaxonomyConfig(Config):
         nodes: Documents that are known by row (filled in by ``fit``).
     """
 
-    dimension: int = 64
+    dimension: int = 0
     queries: Literal["text", "lookup"] = "text"
     documents: Literal["text", "lookup", "both"] = "both"
     heads: Literal["separate", "shared"] = "separate"
@@ -51,6 +54,7 @@ class TaxonomyConfig(Config):
     sampling: Literal["every", "regular", "rare", "heavy-tail", "rebalanced"] = "every"
     regular_share: float = 0.03
     correction: float = 1.0
+    frequencies: Literal["known", "stream"] = "known"
     negatives: Literal["masked", "all"] = "masked"
     recipe: Literal["joint", "pretrain-finetune"] = "joint"
     finetune_share: float = 0.5
@@ -63,7 +67,7 @@ class TaxonomyConfig(Config):
     def check(self) -> None:
         """Ranges, and towers that fit together."""
         for name, low, high in (
-            ("dimension", 1, 65_536),
+            ("dimension", 0, 65_536),
             ("hidden", 0, 65_536),
             ("regular_share", 0, 1),
             ("correction", 0, 2),

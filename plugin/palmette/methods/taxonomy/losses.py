@@ -9,6 +9,7 @@ an ancestor is as good as the exact match.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch.nn import functional as F
 
 __all__ = ["column_weights", "matches_softmax"]
 
-CELLS = 1 << 18
+CELLS = 1 << 20
 """Scores that a CPU holds at a time: they stay in its cache."""
 CELLS_GPU = 1 << 26
 """The same of a GPU: few large steps."""
@@ -60,8 +61,8 @@ def matches_softmax(
     Returns:
         Scalar: the mean over the queries of the mean over their matches.
     """
-    loss: Tensor = _MatchesSoftmax.apply(queries.float(), documents.float(), log_weights, rows, columns)
-    return loss
+    apply: Callable[..., Tensor] = _MatchesSoftmax.apply
+    return apply(queries.float(), documents.float(), log_weights, rows, columns)
 
 
 class _MatchesSoftmax(torch.autograd.Function):
@@ -76,11 +77,9 @@ class _MatchesSoftmax(torch.autograd.Function):
         by_query, by_document = torch.empty_like(queries), torch.zeros_like(documents)
         loss, done = queries.new_zeros(()), 0
         step = max(1, (CELLS_GPU if queries.is_cuda else CELLS) // max(1, len(documents)))
-        for start, held in zip(
-            range(0, len(queries), step), [int(part.sum()) for part in matches.split(step)], strict=True
-        ):
-            part, these = slice(start, start + step), slice(done, done + held)
-            done += held
+        for start in range(0, len(queries), step):
+            part = slice(start, start + step)
+            these = slice(done, done := done + int(matches[part].sum()))
             row, column = rows[these] - start, columns[these]  # [m], [m]
             e = torch.addmm(log_weights, queries[part], documents.T)  # [b, U]
             own = e[row, column] - log_weights[column]  # [m]

@@ -96,7 +96,7 @@ class Matches:
         return np.asarray(found / max(1.0, float(found.sum())), np.float64)
 
     def among(self, queries: Rows, documents: Rows) -> tuple[Rows, Rows]:
-        """Where some queries match some documents (ascending, each once): places of queries, ascending, and of documents."""
+        """Where some queries match some documents (ascending, each once): places of either, by query."""
         owner, document = self.lists.flat(queries)
         at = np.minimum(np.searchsorted(documents, document), len(documents) - 1)
         hits = documents[at] == document

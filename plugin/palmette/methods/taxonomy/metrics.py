@@ -9,7 +9,7 @@ from torch import Tensor
 
 from palmette.methods.taxonomy.matches import Matches
 
-__all__ = ["found_matches", "recall_by_distance", "slices"]
+__all__ = ["by_query", "found_matches", "recall_by_distance", "slices", "summary"]
 
 CELLS = 20_000_000
 """Scores that are held at a time."""
@@ -43,15 +43,25 @@ def slices(found: NDArray[np.bool_], distances: NDArray[np.int16]) -> dict[int, 
     return {int(d): float(found[distances == d].mean()) for d in np.unique(distances)}
 
 
+def by_query(found: NDArray[np.bool_], matches: Matches) -> NDArray[np.float64]:
+    """Share of each query's matches that is found; queries without any are left out."""
+    asking = matches.counts > 0
+    hits = np.bincount(matches.owners, weights=found, minlength=len(matches))
+    shares: NDArray[np.float64] = hits[asking] / matches.counts[asking]
+    return shares
+
+
 def recall_by_distance(queries: Tensor, documents: Tensor, matches: Matches) -> dict[str, float]:
     """Recall where k is the number of a query's matches: overall, the worst slice, and by distance.
 
     ``recall`` is that of a query and one of its matches drawn at random, as in the paper.
     """
-    found = found_matches(queries, documents, matches)
+    return summary(found_matches(queries, documents, matches), matches)
+
+
+def summary(found: NDArray[np.bool_], matches: Matches) -> dict[str, float]:
+    """:func:`recall_by_distance` of what :func:`found_matches` found."""
     by_distance = slices(found, matches.distances)
-    overall = float(
-        (found * matches.chances(np.ones(len(found)))).sum() / max(1, int((matches.counts > 0).sum()))
-    )
     named = {f"recall at distance {d}": value for d, value in by_distance.items()}
+    overall = float(by_query(found, matches).mean())
     return {"recall": overall, "worst recall": min(by_distance.values()), **named}

@@ -172,7 +172,10 @@ class TaxonomyModel(Model):
         """Encode every text once, and start both towers alike."""
         if not isinstance(data, TaxonomyData):
             data = TaxonomyData.load(data, seed=seed)
-        config = config.replace(width=encoder.dimension, nodes=len(data.corpus))
+        usual = 64 if data.hierarchy is not None else encoder.dimension
+        config = config.replace(
+            dimension=config.dimension or usual, width=encoder.dimension, nodes=len(data.corpus)
+        )
         return config, TaxonomyTask.of(config, data, encoder, cache, seed=seed, progress=progress)
 
     @classmethod

@@ -56,7 +56,7 @@ class Table(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """[B] → [B, d]."""
-        return F.embedding(rows, self.rows, sparse=True) * PACE  # a step costs its batch, not the table
+        return F.embedding(rows, self.rows, sparse=True)  # a step costs its batch, not the table
 
 
 class Towers(nn.Module):
@@ -73,6 +73,7 @@ class Towers(nn.Module):
         super().__init__()
         self.config = config
         self.nodes = nodes
+        self.paces = {"query_rows": PACE, "document_rows": PACE}
         lookup = Table(config.nodes, config.dimension) if config.documents != "text" else None
         self.document_rows = lookup
         self.query_rows = Table(config.nodes, config.dimension) if config.queries == "lookup" else None
@@ -97,20 +98,20 @@ class Towers(nn.Module):
                 self.document_head.load_state_dict(self.query_head.state_dict())
         for table in (self.query_rows, self.document_rows):
             if table is not None and config.documents == "lookup":
-                table.rows.copy_(torch.randn(table.rows.shape, generator=generator) * SMALL / PACE)
+                table.rows.copy_(torch.randn(table.rows.shape, generator=generator) * SMALL)
 
     @torch.no_grad()
     def fill(self, queries: Tensor, documents: Tensor) -> None:
         """Set the rows of both tables [N, d]."""
         for table, rows in ((self.query_rows, queries), (self.document_rows, documents)):
             assert table is not None
-            table.rows.copy_(rows / PACE)
+            table.rows.copy_(rows)
 
     @property
     def node_vectors(self) -> Tensor:
         """[N, d] embeddings of the known nodes."""
         if self.document_head is None and self.document_rows is not None:
-            return self._finish(self.document_rows.rows * PACE)
+            return self._finish(self.document_rows.rows)
         return self.vectors
 
     def queries(self, inputs: Tensor) -> Tensor:

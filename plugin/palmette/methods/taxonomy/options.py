@@ -13,7 +13,9 @@ class TaxonomyOptions(CommonOptions, total=False):
     """What ``TaxonomyModel.fit`` takes; see :class:`TaxonomyConfig` and :class:`TaxonomyTraining`."""
 
     dimension: int
-    """Width d of both embeddings. Default: ``64``."""
+    """Width d of both embeddings; 0 for 64 of a hierarchy, and for the encoder's own width where there is
+    none: what few questions teach then begins with all that the encoder knows. Default: ``0``.
+    """
 
     queries: Literal["text", "lookup"]
     """What a query is read from: its ``text``, so that any will do, or a ``lookup`` table of the nodes, which
@@ -51,6 +53,11 @@ class TaxonomyOptions(CommonOptions, total=False):
     correction: float
     """Strength of the log-frequency correction: 1 makes every document as likely a negative as every other, 0
     leaves frequent ones, the ancestors, pushed away by everyone. Default: ``1.0``.
+    """
+
+    frequencies: Literal["known", "stream"]
+    """How often training draws a document: ``known`` beforehand, by the matches of all queries, or counted on
+    the ``stream`` of batches. Default: ``'known'``.
     """
 
     negatives: Literal["masked", "all"]

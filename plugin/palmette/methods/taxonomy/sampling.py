@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from palmette.errors import InputError
 from palmette.methods.taxonomy.matches import Matches
 
-__all__ = ["Sampler"]
+__all__ = ["Sampler", "Stream"]
 
 Rows = NDArray[np.int64]
 Kind = Literal["every", "regular", "rare", "heavy-tail", "rebalanced"]
@@ -104,3 +104,27 @@ class Sampler:
             found = self.matches.frequencies(self.chances)
         least = 1 / max(1, len(self.matches.documents))
         return torch.from_numpy(np.log(np.where(found > 0, found, least)).astype(np.float32))
+
+
+class Stream:
+    """How often documents are drawn, counted batch by batch: for the correction where nobody has counted before.
+
+    Args:
+        size: How many documents there are.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.drawn = np.zeros(size)
+        self.asked = 0
+
+    def log_frequencies(self, documents: Rows, counts: Rows, asked: int) -> torch.Tensor:
+        """[U] log P(a query draws this document) of a batch's documents, the batch included.
+
+        Args:
+            documents: [U] each once.
+            counts: [U] how often the batch drew them.
+            asked: Queries of the batch.
+        """
+        self.drawn[documents] += counts
+        self.asked += asked
+        return torch.from_numpy(np.log(self.drawn[documents] / self.asked).astype(np.float32))
