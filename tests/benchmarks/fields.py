@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from charm.bench import Bench, bm25_rows, model_rows
+from charm.kept import Kept
 from charm.latency import latency_table
 from charm.methods import METHODS, fields_of
 from charm.report import tables
 
-from palmette import FieldsModel, RetrievalData
+from palmette import FieldsModel, RetrievalData, load_encoder
+from palmette.methods.fields.memory import Memory
 
 MARK = "<!-- What follows is written by fields.py; what stands above is kept. -->"
 LATENCY = "latency"
@@ -35,9 +37,18 @@ LATENCY = "latency"
 def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
     """Whatever is missing of one data set."""
     bench = Bench.load(folder, args.pool, args.queries)
+    bench = bench.cut(args.corpus) if args.corpus else bench
     training = "from the documents alone" if args.no_labels else "with its training judgements"
     size = f"{args.steps} steps of {args.batch}, {args.tokens} tokens a document"
-    layers = "" if args.layers is None else f", the last {args.layers} layers"
+    layers = (
+        ""
+        if args.layers is None
+        else f", the last {args.layers} layers"
+        if args.layers
+        else ", encoder frozen"
+    )
+    if args.corpus:
+        size += f", {args.corpus} documents"
     if args.folds:
         training = f"{args.folds}-fold cross validation over all of its judged queries"
     pool = f"{args.pool} documents" if args.pool else "all documents"
@@ -56,31 +67,38 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
         if ("BM25", run) not in done:
             for method, measured in bm25_rows(benches[run], args.split).items():
                 keep(method, run, {"words": measured}, {})
+    kept = Kept(args.memory)
     for name in args.methods:
         method = METHODS[name]
         options = {"steps": args.steps, "batch_size": args.batch, "document_tokens": args.tokens} | dict(
             method.options
         )
+        fields = fields_of(method, bench.fields)
+        layout = {key: options.get(key) for key in ("attention", "sees", "pooling", "whole")} | fields
+        memory = kept.of(json.dumps([args.encoder, args.dtype, args.tokens, layout]))
         for seed in runs if options["steps"] or args.folds else args.seeds[:1]:
             if (name, seed) in done:
                 continue
             bench = benches[seed]
             began = time.perf_counter()
+            WithoutWords.kept = memory  # what a frozen encoder reads is the same for all seeds
             model = WithoutWords.fit(
                 unlabelled(bench.data) if args.no_labels else bench.data,
-                encoder=args.encoder,
-                fields=fields_of(method, bench.fields),
+                encoder=load_encoder(args.encoder, device=args.device, dtype=args.dtype),
+                fields=fields,
                 device=args.device,
                 seed=seed,
                 precision=args.precision,
                 learning_rate=args.rate,
                 trained_layers=args.layers,
-                evaluate_every=args.steps,
+                evaluate_every=max(1, args.steps // 4),
                 progress=None,
                 **options,
             )
             trained = time.perf_counter() - began
+            model.module.memory = memory if model.module.frozen else None
             rows, facts = model_rows(model, bench, args.split, method.modes)
+            kept.save()
             keep(
                 name,
                 seed,
@@ -93,6 +111,12 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
 
 class WithoutWords(FieldsModel):
     """Tables are of vectors alone: no time is spent on how much words should count."""
+
+    kept = Memory()
+
+    @classmethod
+    def memory(cls) -> Memory:
+        return cls.kept
 
     def calibrated(self) -> list[Any]:
         return []
@@ -134,6 +158,13 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, help="how many of the last layers learn; all by default")
     parser.add_argument("--pool", type=int, default=3000, help="documents ranked; 0 for all")
     parser.add_argument("--queries", type=int, default=500, help="judged queries; 0 for all")
+    parser.add_argument(
+        "--corpus", type=int, default=0, help="train on and rank so many documents; 0 for all"
+    )
+    parser.add_argument(
+        "--memory", type=Path, help="where to keep what a frozen encoder reads, for the next run"
+    )
+    parser.add_argument("--dtype", help="what the encoder computes in, where it does not learn")
     parser.add_argument("--split", default="test", choices=["test", "dev"])
     parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
     parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])

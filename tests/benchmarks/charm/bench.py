@@ -47,6 +47,34 @@ class Bench:
         name = Path(folder).name
         return cls(name, load_data(folder, titles=False), FIELDS[name], pool, queries)
 
+    def cut(self, size: int) -> Self:
+        """So many documents alone: what queries of dev and test need (icecat: what anybody judged), others at random.
+
+        Only so many queries of dev and test are kept as are asked for, and of train those whose answers are there.
+        """
+        draw, data = np.random.default_rng(0), self.data
+        qrels = {split: dict(judged) for split, judged in data.qrels.items()}
+        for split in ("dev", "test"):
+            names = list(qrels[split])
+            some = np.sort(draw.permutation(len(names))[: self.queries or None])
+            qrels[split] = {names[at]: qrels[split][names[at]] for at in some.tolist()}
+        sources = qrels.values() if self.name == "chorus_icecat" else (qrels["dev"], qrels["test"])
+        needed = {data.rows[id] for judged in sources for grades in judged.values() for id in grades}
+        others = [row for row in draw.permutation(len(data.corpus)).tolist() if row not in needed]
+        kept = sorted([*needed, *others[: max(0, size - len(needed))]])
+        there = {data.corpus[row].key for row in kept}
+        for split, judged in qrels.items():
+            held = {
+                query: {id: g for id, g in grades.items() if id in there} for query, grades in judged.items()
+            }
+            qrels[split] = {
+                query: grades for query, grades in held.items() if any(g > 0 for g in grades.values())
+            }
+        asked = {query for judged in qrels.values() for query in judged}
+        queries = {query: text for query, text in data.queries.items() if query in asked}
+        corpus = [data.corpus[row] for row in kept]
+        return replace(self, data=replace(data, corpus=corpus, queries=queries, qrels=qrels))
+
     def folded(self, folds: int, fold: int) -> Self:
         """Cross validation: the judged queries of all splits dealt anew, one part of ``folds`` held out as test."""
         every = {query: grades for qrels in self.data.qrels.values() for query, grades in qrels.items()}

@@ -28,7 +28,8 @@ def test_a_table_becomes_a_search_by_fields(tmp_path: Path, capsys: pytest.Captu
     train = ["train", "fields", str(tmp_path / "shop.csv"), "--out", ckpt, "--encoder", learner().name]
     assert main([*train, *options, "--device", "cpu", "--quiet"]) == 0
     config = json.loads((tmp_path / "ckpt" / "config.json").read_text())["config"]
-    assert config["fields"] == ["brand=metadata.brand", "title", "text"]
+    own = ["brand=metadata.brand", "title", "text"]
+    assert config["fields"] == [*own, "all=metadata.brand+title+text"]
     assert config["limits"][2] == 9
     assert main(["index", ckpt, str(tmp_path / "shop.csv"), "--out", place, "--quiet"]) == 0
     capsys.readouterr()

@@ -10,7 +10,10 @@ from palmette.errors import ConfigError
 from palmette.methods.fields.layout import Attention
 from palmette.training import TrainingConfig
 
-__all__ = ["By", "FieldsConfig", "FieldsSearch", "FieldsTraining"]
+__all__ = ["WHOLE", "By", "FieldsConfig", "FieldsSearch", "FieldsTraining"]
+
+WHOLE = "all"
+"""The field that is made of all others."""
 
 By = Literal["two_stage", "aggregate", "best"]
 Negatives = Literal["given", "mined", "words", "none"]
@@ -24,6 +27,9 @@ class FieldsConfig(Config):
         fields: The fields in their order, short to long: ``name`` or ``name=source``, where a source is a key of
             the document's fields or metadata (``metadata.brand``, ``specs.size``) or ``text``. Empty to find them.
         attention: Which field sees which: all earlier ones (``triangular``), none (``diagonal``), all (``full``).
+        whole: One more field, ``all``, that holds every field's text on end and sees itself alone: what the encoder
+            would make of the document. Without it a model starts far below its encoder, since words of early fields
+            never know the later ones; with it a document costs twice the tokens.
         sees: Another graph without cycles: ``field=seen+seen`` for each field that sees others.
         pooling: A field's vector: the state of its ``token``, or the ``mean`` of the words it stands for; ``auto``
             is as the encoder was trained.
@@ -32,7 +38,9 @@ class FieldsConfig(Config):
         budgets: ``field=tokens``, where a field is to be cut at another length than is chosen for it.
         document_tokens: Tokens of a document at most; by default what the encoder takes.
         query_tokens: Tokens of a query at most.
-        trained_layers: Only so many of the encoder's last layers learn; by default everything does.
+        trained_layers: Only so many of the encoder's last layers learn; by default everything does. With 0 the
+            encoder stays as it is and reads each text once; what learns is how its vectors are turned and weighed,
+            which takes minutes on a CPU.
         temperature: What similarities are divided by (τ).
         aggregate_weight: λ_agg, of the loss of the aggregated vectors.
         fields_weight: λ_fields, of the mean of the fields' own losses.
@@ -46,6 +54,8 @@ class FieldsConfig(Config):
             0 for all at once.
         pretrain_steps: Steps of masked language modelling on the documents before the training.
         pretrain_rate: Peak learning rate of that.
+        targets: What a query's documents are learned from: the known ``answers``, or what the encoder as it begins
+            and shared ``words`` (BM25) rank first together; ``auto`` is the latter where nobody judged.
         stored: How an index keeps the vectors of fields: a byte a number, two, or four.
         limits: Tokens of each field.
         dimension: Width of the vectors.
@@ -53,6 +63,7 @@ class FieldsConfig(Config):
 
     fields: tuple[str, ...] = field(default=(), metadata={"given_as": "Mapping[str, str] | Sequence[str]"})
     attention: Attention = "triangular"
+    whole: bool = True
     sees: tuple[str, ...] = field(default=(), metadata={"given_as": "Mapping[str, Sequence[str]]"})
     pooling: Literal["auto", "token", "mean"] = "auto"
     queries: Literal["fields", "plain"] = "fields"
@@ -72,6 +83,7 @@ class FieldsConfig(Config):
     chunk: int = 32
     pretrain_steps: int = 0
     pretrain_rate: float = 1e-4
+    targets: Literal["auto", "answers", "words"] = "auto"
     stored: Literal["int8", "float16", "float32"] = "int8"
     limits: tuple[int, ...] = field(default=(), metadata={"filled_in": True})
     dimension: int = field(default=0, metadata={"filled_in": True})
@@ -114,6 +126,11 @@ class FieldsConfig(Config):
     def order(self) -> list[str]:
         """The fields in their order."""
         return [item.partition("=")[0] for item in self.fields]
+
+    @property
+    def reads_whole(self) -> bool:
+        """Whether the last field is the whole document."""
+        return self.whole and len(self.fields) > 1 and self.order[-1] == WHOLE
 
     @property
     def seen(self) -> dict[str, list[str]]:

@@ -52,10 +52,12 @@ def explanation(
         "weights": dict(zip(names, weights.tolist(), strict=True)),
     }
     counted = field_weights(config, options)
-    weighted = np.where(counted > 0, counted * similarities, -np.inf)
+    there = (counted > 0) & (similarities != 0)  # a vector of zeros is a field that the document lacks
+    there = there if there.any() else counted > 0
+    weighted = np.where(there, counted * similarities, -np.inf)
     best = int(weighted.argmax())
     # What an empty field says are the fields that it sees.
-    seen = ancestors_of(names, config.attention, config.seen)[best].tolist()
+    seen = ancestors_of(names, config.attention, config.seen, alone=config.reads_whole)[best].tolist()
     filled = [name for name, sees in zip(names, seen, strict=True) if sees and texts.get(name)]
     told = names[best] if names[best] in filled else next(reversed(filled), "")
     text = matched(texts[told]) if told else ""
@@ -110,7 +112,8 @@ def _steps(
 
     With a cascade it is split into what each field up to it adds to the ones before.
     """
-    if config.attention != "triangular" or config.sees:
+    alone = config.reads_whole and best == len(names) - 1
+    if config.attention != "triangular" or config.sees or alone:
         own = float(similarities[best])
         return [Part(names[best], counts * own, {"similarity": own})]
     before = np.concatenate([[0.0], similarities[:best]])

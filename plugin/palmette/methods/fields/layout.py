@@ -33,7 +33,11 @@ Fields = Sequence[Sequence[int]]
 
 
 def ancestors_of(
-    names: Sequence[str], attention: Attention, sees: Mapping[str, Sequence[str]] | None
+    names: Sequence[str],
+    attention: Attention,
+    sees: Mapping[str, Sequence[str]] | None,
+    *,
+    alone: bool = False,
 ) -> Tensor:
     """Which field sees which, itself included: [F, F] bool, row f sees column g.
 
@@ -42,8 +46,13 @@ def ancestors_of(
         attention: ``triangular`` sees all earlier ones, ``diagonal`` none, ``full`` all.
         sees: Field → fields that it sees, instead, as any graph without cycles; what those see comes with them,
             since it flows through the layers anyway.
+        alone: Whether the last field sees itself only, and is seen by nobody: it holds the whole document.
     """
     count = len(names)
+    if alone:
+        whole = torch.eye(count, dtype=torch.bool)
+        whole[:-1, :-1] = ancestors_of(names[:-1], attention, sees)
+        return whole
     if not sees:
         every = torch.ones(count, count, dtype=torch.bool)
         return {"triangular": every.tril(), "diagonal": every.tril().triu(), "full": every}[attention]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["Losses", "contrast", "diversity", "losses"]
+__all__ = ["Losses", "agreement", "best_of", "contrast", "diversity", "losses", "taught"]
 
 
 class Losses(NamedTuple):
@@ -35,6 +35,29 @@ def contrast(logits: Tensor, target: Tensor, known: Tensor) -> Tensor:
     left = logits.masked_fill(known & ~own, -torch.inf)
     picked = left.gather(-1, target.expand(left.shape[:-1])[..., None])[..., 0]  # [..., B]
     return left.logsumexp(-1) - picked
+
+
+def agreement(logits: Tensor, wanted: Tensor) -> Tensor:
+    """Cross entropy with a teacher: −Σ_m wanted_m ln softmax(logits)_m, where InfoNCE wants one document.
+
+    Args:
+        logits: [..., B, M] similarities divided by τ.
+        wanted: [B, M] shares that sum to 1.
+
+    Returns:
+        [..., B] for each query.
+    """
+    return -(wanted * logits.log_softmax(-1)).sum(-1)
+
+
+def best_of(by_field: Tensor, fields: Tensor) -> Tensor:
+    """The best field of each query and document: [F, B, M] → [B, M]; fields that a document lacks are zeros [M, F, d].
+
+    These outrank no other, and count 0 where there are none.
+    """
+    there = (fields != 0).any(-1)  # [M, F]
+    lacks = ~there & there.any(-1, keepdim=True)
+    return by_field.masked_fill(lacks.T[:, None], -torch.inf).amax(0)
 
 
 def diversity(logits: Tensor, target: Tensor) -> Tensor:
@@ -68,8 +91,17 @@ def losses(
     return Losses(
         aggregate=contrast(queries @ aggregate.T / temperature, target, known).mean(),
         fields=(contrast(by_field, target, known) * there).sum() / there.sum().clamp(min=1),  # avg_f
-        best=contrast(
-            by_field.amax(0), target, known
-        ).mean(),  # h_max: the best field of each query and document
+        best=contrast(best_of(by_field, fields), target, known).mean(),  # h_max
         diversity=diversity(by_field, target),
+    )
+
+
+def taught(queries: Tensor, fields: Tensor, aggregate: Tensor, wanted: Tensor, temperature: float) -> Losses:
+    """The same losses, of documents that a teacher has ranked: ``wanted`` [B, M] sums to 1 for each query."""
+    by_field = torch.einsum("bd,mfd->fbm", queries, fields) / temperature  # [F, B, M]
+    return Losses(
+        aggregate=agreement(queries @ aggregate.T / temperature, wanted).mean(),
+        fields=agreement(by_field, wanted).mean(),
+        best=agreement(best_of(by_field, fields), wanted).mean(),
+        diversity=diversity(by_field, wanted.argmax(-1)),
     )

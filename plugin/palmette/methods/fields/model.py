@@ -13,8 +13,9 @@ from palmette.data import load_data
 from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError, EncodingError
-from palmette.methods.fields.config import FieldsConfig, FieldsSearch, FieldsTraining
+from palmette.methods.fields.config import WHOLE, FieldsConfig, FieldsSearch, FieldsTraining
 from palmette.methods.fields.explanation import explanation, passage
+from palmette.methods.fields.memory import Memory
 from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.options import FieldsOptions
 from palmette.methods.fields.passes import encoded_documents, encoded_queries
@@ -117,6 +118,8 @@ class FieldsModel(Model):
         reader.check(loaded.corpus)
         if not loaded.labelled:
             loaded = with_field_queries(loaded, reader, options.get("seed", 0))
+        if given.get("whole", True) and given.get("attention") != "full":
+            reader = reader.with_whole(WHOLE)
         return super()._fit(loaded, {**given, "fields": reader.items}, encoder=encoder, **how)
 
     @classmethod
@@ -134,13 +137,23 @@ class FieldsModel(Model):
         reader = Reader.of(config.fields) if config.fields else Reader.found(data.corpus)
         backbone = Backbone.of(encoder, new_tokens=len(reader.names))
         room = min(config.document_tokens or backbone.max_length, backbone.max_length)
-        limits = limits_of(backbone, reader, data.corpus, config.given_budgets, room)
+        limits = limits_of(
+            backbone, reader, data.corpus, config.given_budgets, room, whole=config.reads_whole
+        )
         config = config.replace(fields=reader.items, limits=limits, dimension=backbone.dimension)
         module = FieldEncoder(config, backbone, encoder.precision)
         backbone.freeze(config.trained_layers)
+        if module.frozen:
+            backbone.requires_grad_(False)
+            module.memory = cls.memory()
         task = FieldsTask.of(module, data, reader, seed=seed, progress=progress)
         begin(task, seed)
         return config, task
+
+    @classmethod
+    def memory(cls) -> Memory:
+        """Where a frozen encoder keeps what it has read, for one training."""
+        return Memory()
 
     @classmethod
     def run(cls, task: Any, training: TrainingConfig, **how: Any) -> Trained:
@@ -159,7 +172,10 @@ class FieldsModel(Model):
                 training.replace(steps=config.pretrain_steps, learning_rate=config.pretrain_rate),
                 **before,
             )
-        return train(task, training, **how)
+        try:
+            return train(task, training, **how)
+        finally:
+            task.module.memory = None
 
     @classmethod
     def module_for(cls, config: FieldsConfig, encoder: Encoder) -> FieldEncoder:

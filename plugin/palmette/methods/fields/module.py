@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,12 @@ from torch.nn import functional as F
 from palmette.encoder import Backbone
 from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.layout import Batch, Fields, Layout, ancestors_of
+from palmette.methods.fields.memory import Memory, Read
 
 __all__ = ["Encoded", "FieldEncoder", "aggregated"]
+
+FIRST = 3.0
+"""With a field that holds the whole document, how much more than others it counts before anything is learned."""
 
 
 class Encoded(NamedTuple):
@@ -47,12 +51,36 @@ class FieldEncoder(nn.Module):
         super().__init__()
         self.config, self.backbone = config, backbone
         self.precision = precision
-        self.ancestors = ancestors_of(config.order, config.attention, config.seen)
+        self.ancestors = ancestors_of(config.order, config.attention, config.seen, alone=config.reads_whole)
         self.layout = Layout.of(self.ancestors)
+        count, width = len(config.order), backbone.width
+        self.turns = nn.Parameter(torch.zeros(count, width, width)) if self.frozen else None
+        """A map for each field, which is what there is to learn where the encoder stays as it is."""
         # K begins at zero and its bias where the fields as they are rank best: see ``start.py``.
-        self.weigh = nn.Linear(backbone.width, len(config.order))
+        self.weigh = nn.Linear(width, count)
         nn.init.zeros_(self.weigh.weight)
         nn.init.zeros_(self.weigh.bias)
+        if config.reads_whole:
+            nn.init.constant_(self.weigh.bias[-1:], FIRST)
+        self.memory: Memory | None = None
+        """What a frozen encoder has read, while it trains."""
+
+    @property
+    def paces(self) -> dict[str, float]:
+        """What begins at zero may go faster than what was pretrained would."""
+        return {"turns": 6.0, "weigh": 20.0} if self.frozen else {}
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the encoder itself stays as it is."""
+        return self.config.trained_layers == 0
+
+    def train(self, mode: bool = True) -> Self:
+        """As everywhere, but nothing is dropped of what does not learn."""
+        super().train(mode)
+        if self.frozen:
+            self.backbone.eval()
+        return self
 
     @property
     def ends(self) -> tuple[int, int, int]:
@@ -61,13 +89,13 @@ class FieldEncoder(nn.Module):
 
     def documents(self, documents: Sequence[Fields]) -> Encoded:
         """Token ids by field → vectors."""
-        return self._encoded(self.layout.documents(documents, self.ends, self.backbone.vocabulary))
+        return self._finished(self._read("document", documents))
 
     def queries(self, queries: Sequence[Sequence[int]]) -> Encoded:
         """Token ids of queries → vectors, made with the same tokens and weights as those of documents."""
         if self.config.queries == "plain":
             return self._plain(queries)
-        return self._encoded(self.layout.queries(queries, self.ends, self.backbone.vocabulary))
+        return self._finished(self._read("query", queries))
 
     def forward(self, kind: Literal["document", "query"], texts: Sequence[Any]) -> Encoded:
         """Either, as a training across processes needs it."""
@@ -78,21 +106,37 @@ class FieldEncoder(nn.Module):
         ids, codes, positions = (part.to(self.backbone.device) for part in batch)
         return torch.as_tensor(self.backbone(ids, self.layout.mask(codes), positions))
 
-    def _encoded(self, batch: Batch) -> Encoded:
+    def _read(self, kind: Literal["document", "query"], texts: Sequence[Any]) -> Read:
+        """What the encoder makes of texts, if it has not read them before."""
+        made = self.layout.documents if kind == "document" else self.layout.queries
+
+        def read(some: Sequence[Any]) -> Read:
+            return self._pooled(made(some, self.ends, self.backbone.vocabulary))
+
+        if self.memory is None:
+            return read(texts)
+        with torch.no_grad(), self.computing():
+            return self.memory.recall(kind, texts, read, self.backbone.device)
+
+    def _pooled(self, batch: Batch) -> Read:
+        """One pass: a state per field, and CLS."""
         count, states = self.layout.fields, self.states(batch)  # [B, T, w]
         if self.config.token_pooling(self.backbone.pooling):
             pooled = states[:, 1 : count + 1]  # [B, F, w]
         else:
             members = self.layout.members(batch.codes.to(states.device)).to(states.dtype)  # [B, F, T]
             pooled = members @ states / members.sum(-1, keepdim=True)
-        flat = self._finished(self.backbone.finish(pooled.flatten(0, 1)).float())  # [B·F, d]
-        fields = flat.view(-1, count, flat.shape[-1])
-        there = self._told(batch.codes.to(states.device))  # [B, F]
-        fields = fields * there[..., None]
+        return Read(pooled, states[:, 0], self._told(batch.codes.to(states.device)))
+
+    def _finished(self, read: Read) -> Encoded:
+        """States → vectors, each turned by its field's map, and their sum."""
+        pooled, first, there = read
+        if self.turns is not None:
+            pooled = pooled + torch.einsum("bfw,fwv->bfv", pooled, self.turns.to(pooled.dtype))  # [B, F, w]
+        flat = self._scaled(self.backbone.finish(pooled.flatten(0, 1)).float())  # [B·F, d]
+        fields = flat.view(*there.shape, flat.shape[-1]) * there[..., None]
         lowest = torch.finfo(torch.float32).min
-        weights = (
-            self.weigh(states[:, 0]).float().masked_fill(~there, lowest).softmax(-1)
-        )  # [B, F] softmax(K h_CLS)
+        weights = self.weigh(first).float().masked_fill(~there, lowest).softmax(-1)  # [B, F] softmax(K h_CLS)
         return Encoded(fields, weights, aggregated(fields, weights, unit=self.unit))
 
     def _told(self, codes: Tensor) -> Tensor:
@@ -108,7 +152,7 @@ class FieldEncoder(nn.Module):
         ids, there = self.backbone.padded(
             [[self.backbone.cls, *words, self.backbone.sep] for words in queries]
         )
-        vectors = self._finished(self.backbone.pool(self.backbone(ids, there), there).float())  # [B, d]
+        vectors = self._scaled(self.backbone.pool(self.backbone(ids, there), there).float())  # [B, d]
         return Encoded(vectors[:, None], vectors.new_ones(len(vectors), 1), vectors)
 
     def computing(self) -> AbstractContextManager[Any]:
@@ -122,5 +166,5 @@ class FieldEncoder(nn.Module):
         """Whether vectors have unit length."""
         return self.config.similarity == "cosine"
 
-    def _finished(self, vectors: Tensor) -> Tensor:
+    def _scaled(self, vectors: Tensor) -> Tensor:
         return F.normalize(vectors, dim=-1) if self.unit else vectors

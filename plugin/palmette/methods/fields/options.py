@@ -24,6 +24,12 @@ class FieldsOptions(CommonOptions, total=False):
     ``'triangular'``.
     """
 
+    whole: bool
+    """One more field, ``all``, that holds every field's text on end and sees itself alone: what the encoder
+    would make of the document. Without it a model starts far below its encoder, since words of early fields
+    never know the later ones; with it a document costs twice the tokens. Default: ``True``.
+    """
+
     sees: Mapping[str, Sequence[str]]
     """Another graph without cycles: ``field=seen+seen`` for each field that sees others. Default: ``()``."""
 
@@ -50,7 +56,10 @@ class FieldsOptions(CommonOptions, total=False):
     """Tokens of a query at most. Default: ``64``."""
 
     trained_layers: int | None
-    """Only so many of the encoder's last layers learn; by default everything does. Default: ``None``."""
+    """Only so many of the encoder's last layers learn; by default everything does. With 0 the encoder stays as
+    it is and reads each text once; what learns is how its vectors are turned and weighed, which takes
+    minutes on a CPU. Default: ``None``.
+    """
 
     temperature: float
     """What similarities are divided by (τ). Default: ``0.05``."""
@@ -89,6 +98,12 @@ class FieldsOptions(CommonOptions, total=False):
 
     pretrain_rate: float
     """Peak learning rate of that. Default: ``0.0001``."""
+
+    targets: Literal["auto", "answers", "words"]
+    """What a query's documents are learned from: the known ``answers``, or what the encoder as it begins and
+    shared ``words`` (BM25) rank first together; ``auto`` is the latter where nobody judged. Default:
+    ``'auto'``.
+    """
 
     stored: Literal["int8", "float16", "float32"]
     """How an index keeps the vectors of fields: a byte a number, two, or four. Default: ``'int8'``."""

@@ -7,8 +7,12 @@ The kinds, of which each document gives what it can:
 * ``attribute``  one or two values of a field that lists many, with words of a title
 * ``phrase``     a run of words from its longest field
 
-Words that many documents share are what shops are asked for ("hp laptop"), rare ones (a part number) too; both come
-up, since words are drawn without regard to how rare they are. The document that a query was made from answers it,
+And of all documents together:
+
+* ``common``     a word, or two neighbours, that the titles of several documents share ("laptop", "gaming mouse"):
+  what shops are asked for most, and what teaches most (tests/benchmarks/results/fields.md)
+
+The document that a query was made from answers it,
 and whatever else holds all of its words does so as well, as far as training knows.
 """
 
@@ -18,6 +22,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +35,7 @@ from palmette.types import Document
 if TYPE_CHECKING:
     from palmette.data import RetrievalData
 
-__all__ = ["KINDS", "field_queries", "with_field_queries"]
+__all__ = ["KINDS", "common_phrases", "field_queries", "with_field_queries"]
 
 EACH = 3
 """Queries tried for each document."""
@@ -38,6 +43,10 @@ KEPT = 60_000
 """Queries kept of a large catalogue."""
 _SHORT, _TITLE = 4, 12
 """Words up to which a field is a name to be given whole, and a title to be drawn from."""
+_HELD, _SHARE, _ANSWERS = 4, 0.25, 20
+"""A phrase is common that so many documents have, and not so large a share of them; answers given of each."""
+_ENOUGH = 500
+"""Common phrases from which on there are no more queries of other kinds than of this one."""
 _WORD = re.compile(r"[^\W_]+(?:['’.\-/][^\W_]+)*")
 _SPLIT = re.compile(r"[,;|\n]|(?<=[^\d])[.:](?=\s)")
 
@@ -123,23 +132,52 @@ def field_queries(fields: Fields, draw: random.Random, each: int = EACH) -> list
     return [(kind, text) for text, kind in made.items()]
 
 
+def common_phrases(titles: Sequence[Sequence[str]]) -> dict[str, list[int]]:
+    """Words, and two neighbours, that several titles share, and which titles these are."""
+    held: dict[str, list[int]] = {}
+    for at, words in enumerate(titles):
+        low = [word.lower() for word in words]
+        for phrase in dict.fromkeys([*low, *map(" ".join, pairwise(low))]):
+            held.setdefault(phrase, []).append(at)
+    most = max(_HELD, int(_SHARE * len(titles)))
+    return {
+        phrase: rows
+        for phrase, rows in held.items()
+        if _HELD <= len(rows) <= most
+        and any(len(word) > 2 and not word[0].isdigit() for word in phrase.split())
+    }
+
+
 def with_field_queries(data: RetrievalData, reader: Reader, seed: int) -> RetrievalData:
     """The same documents with such queries as training and validation, instead of those made from texts."""
     documents: Sequence[Document] = data.corpus
     each = max(1, min(EACH, KEPT // len(documents)))
+    draw = np.random.default_rng(seed)
     chosen = range(len(documents))
     if len(documents) > KEPT:
-        chosen = np.sort(np.random.default_rng(seed).permutation(len(documents))[:KEPT]).tolist()
+        chosen = np.sort(draw.permutation(len(documents))[:KEPT]).tolist()
     queries: dict[str, str] = {}
     qrels: dict[str, dict[str, int]] = {}
+    titles: list[list[str]] = []
     for row in tqdm(chosen, desc="Making queries", unit="document", delay=2, leave=False, disable=None):
         document = documents[row]
         fields = dict(zip(reader.names, reader.read(document), strict=True))
+        titles.append(next(iter(_titles(fields)), []))
         for number, (kind, text) in enumerate(
             field_queries(fields, random.Random(f"{seed}:{document.key}"), each)
         ):
             key = f"{kind}-{number}-{document.key}"
             queries[key], qrels[key] = text, {document.key: 1}
+    common = list(common_phrases(titles).items())[:KEPT]
+    if len(common) >= _ENOUGH and len(queries) > len(common):
+        kept = np.sort(draw.permutation(len(queries))[: len(common)])
+        names = list(queries)
+        queries = {names[at]: queries[names[at]] for at in kept.tolist()}
+        qrels = {name: qrels[name] for name in queries}
+    for number, (phrase, rows) in enumerate(common):
+        some = [rows[at] for at in draw.permutation(len(rows))[:_ANSWERS].tolist()]
+        key = f"common-{number}"
+        queries[key], qrels[key] = phrase, {documents[chosen[at]].key: 1 for at in some}
     if not queries:
         raise InputError(f"{data.name}: no queries could be made from the fields {', '.join(reader.names)}")
     made = replace(data, queries=queries, qrels={"train": qrels}, labelled=False, remainders={})

@@ -116,6 +116,12 @@ class Reader:
         """As :meth:`of` takes them."""
         return as_items(self.sources)
 
+    def with_whole(self, name: str) -> Self:
+        """And one more, of all of them on end."""
+        if name in self.sources or len(self.sources) == 1:
+            return self
+        return type(self)({**self.sources, name: "+".join(self.sources.values())})
+
     def read(self, document: Document) -> list[str]:
         """The text of each field; empty where the document has none.
 

@@ -26,7 +26,7 @@ def begin(task: FieldsTask, seed: int) -> None:
     documents, and a few hundred steps do not make good for that.
     """
     module = task.module
-    if module.layout.fields == 1 or not module.config.aggregate_weight:
+    if module.layout.fields == 1 or not module.config.aggregate_weight or task.teacher is not None:
         return
     chosen = np.sort(np.random.default_rng(seed).permutation(task.size())[:PAIRS])
     queries, answers = task.query_rows[chosen], task.document_rows[chosen]
@@ -40,7 +40,7 @@ def begin(task: FieldsTask, seed: int) -> None:
     there = (fields != 0).any(-1)  # [M, F]
     target = torch.from_numpy(np.searchsorted(rows, answers))
     known = torch.from_numpy(task.known(queries, rows))
-    bias = torch.zeros(fields.shape[1], requires_grad=True)
+    bias = module.weigh.bias.detach().cpu().clone().requires_grad_(True)
     optimizer = torch.optim.Adam([bias], lr=RATE)
     lowest = torch.finfo(bias.dtype).min
     for _ in range(STEPS):

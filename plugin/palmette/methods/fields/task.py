@@ -12,11 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.methods.fields.losses import losses
+from palmette.methods.fields.config import FieldsSearch
+from palmette.methods.fields.losses import Losses, best_of, losses, taught
 from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.negatives import HardNegativeSource, by_words, mined_from
 from palmette.methods.fields.passes import encoded_documents, encoded_queries, in_chunks
 from palmette.methods.fields.reading import Reader
+from palmette.methods.fields.teacher import MOST, Teacher
 from palmette.methods.fields.tokens import Tokens, field_tokens, query_limit
 from palmette.pairs import HeldOut
 
@@ -29,7 +31,7 @@ Rows = NDArray[np.int64]
 
 DEV_QUERIES, DEV_DOCUMENTS = 200, 1000
 """A validation encodes so many anew, so it is a smaller sample than where encodings are kept."""
-SHORTLIST = 100
+SHORTLIST, BLEND = FieldsSearch().shortlist, FieldsSearch().blend
 
 
 @dataclass
@@ -45,6 +47,7 @@ class FieldsTask:
     dev: HeldOut | None
     progress: bool | None = None
     negatives: HardNegativeSource | None = field(default=None)
+    teacher: Teacher | None = None
 
     @classmethod
     def of(
@@ -69,7 +72,13 @@ class FieldsTask:
         # What remains of a document without its query is no document of fields: the whole one answers instead.
         right = np.where(train.documents < len(data.corpus), train.documents, cls._whole(data, train.queries))
         made = cls(module, data, documents, queries, train.queries, right, dev, progress)
-        made.negatives = made._hard()
+        by_words = config.targets == "words" or (config.targets == "auto" and not data.labelled)
+        if by_words:
+            made.query_rows, first = np.unique(made.query_rows, return_index=True)  # each query once
+            made.document_rows = made.document_rows[first]
+            made.teacher = made._taught(reader, seed)
+        else:
+            made.negatives = made._hard()
         return made
 
     @staticmethod
@@ -91,6 +100,20 @@ class FieldsTask:
             case "mined":
                 return HardNegativeSource(self.data.negatives, rounds=config.mining_rounds)
         return None
+
+    def _taught(self, reader: Reader, seed: int) -> Teacher:
+        """What the module as it is and words make of the documents, or of a sample of many."""
+        rows = np.arange(len(self.data.corpus))
+        if len(rows) > MOST:
+            rows = np.sort(np.random.default_rng(seed).permutation(rows)[:MOST])
+        self.module.eval()
+        made = encoded_documents(self.module, self.fields_of(rows), progress=self.progress)
+        vectors = made.fields[:, -1] if self.module.config.reads_whole else made.aggregate
+        whole = self.module.config.reads_whole
+        read = [reader.read(self.data.corpus[row]) for row in rows.tolist()]
+        texts = [fields[-1] if whole else " ".join(filter(None, fields)) for fields in read]
+        queries = encoded_queries(self.module, [self.queries[row] for row in range(len(self.queries))])
+        return Teacher(rows, vectors, texts, queries, self.data.query_texts)
 
     @property
     def metric(self) -> str:
@@ -134,20 +157,25 @@ class FieldsTask:
         """Equation 6 on a batch of pairs, against its other documents and a hard negative for each query."""
         config = self.module.config
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
-        queries, answers = self.query_rows[rows], self.document_rows[rows]
-        hard = np.empty(0, np.int64)
-        if self.negatives is not None:
-            if config.negatives == "mined" and self.negatives.due(progress):
+        queries = self.query_rows[rows]
+        if self.teacher is not None:
+            documents, scores = self.teacher.lesson(queries, draw)
+        else:
+            if self.negatives is not None and config.negatives == "mined" and self.negatives.due(progress):
                 self._mine()
-            hard = self.negatives.sample(queries, draw)
-        documents = np.unique(np.concatenate([answers, hard]))  # [M], each once
-        device = self.module.backbone.device
-        target = torch.from_numpy(np.searchsorted(documents, answers)).to(device)
-        known = torch.from_numpy(self.known(queries, documents)).to(device)  # [B, M]
-        asked = [self.queries[row] for row in queries.tolist()]
-        fields, _, aggregate = in_chunks(module, "document", self.fields_of(documents), config.chunk)
-        _, _, q = in_chunks(module, "query", asked, config.chunk)
-        parts = losses(q, fields, aggregate, target, known, config.temperature)
+            hard = np.empty(0, np.int64) if self.negatives is None else self.negatives.sample(queries, draw)
+            documents = np.unique(np.concatenate([self.document_rows[rows], hard]))  # [M], each once
+        chunk = 0 if self.module.frozen else config.chunk
+        fields, _, aggregate = in_chunks(module, "document", self.fields_of(documents), chunk)
+        _, _, q = in_chunks(module, "query", [self.queries[row] for row in queries.tolist()], chunk)
+        parts: Losses
+        if self.teacher is not None:
+            wanted = torch.from_numpy(scores).to(q.device).div(config.temperature).softmax(-1)  # [B, M]
+            parts = taught(q, fields, aggregate, wanted, config.temperature)
+        else:
+            target = torch.from_numpy(np.searchsorted(documents, self.document_rows[rows])).to(q.device)
+            known = torch.from_numpy(self.known(queries, documents)).to(q.device)  # [B, M]
+            parts = losses(q, fields, aggregate, target, known, config.temperature)
         total: Tensor = (
             config.aggregate_weight * parts.aggregate
             + config.fields_weight * parts.fields
@@ -187,12 +215,15 @@ class FieldsTask:
         documents = encoded_documents(self.module, self.fields_of(self.dev.documents))
         queries = encoded_queries(self.module, [self.queries[row] for row in self.dev.queries.tolist()])
         by_aggregate = queries @ documents.aggregate.T  # [Q, N]
-        best = np.einsum("qd,nfd->qnf", queries, documents.fields, optimize=True).max(-1)  # [Q, N]
+        fields = torch.from_numpy(documents.fields)
+        best = best_of(
+            torch.einsum("qd,nfd->fqn", torch.from_numpy(queries), fields), fields
+        ).numpy()  # [Q, N]
         worst = np.partition(by_aggregate, -min(SHORTLIST, by_aggregate.shape[1]), axis=1)
         listed = by_aggregate >= worst[:, [-min(SHORTLIST, by_aggregate.shape[1])]]
         scores: dict[str, float] = {}
         for name, table in (
-            ("", np.where(listed, best, -np.inf)),
+            ("", np.where(listed, BLEND * by_aggregate + (1 - BLEND) * best, -np.inf)),
             (" by aggregate", by_aggregate),
             (" by best field", best),
         ):

@@ -84,12 +84,24 @@ def field_tokens(
 
 
 def limits_of(
-    backbone: Backbone, reader: Reader, documents: Sequence[Document], given: dict[str, int], room: int
+    backbone: Backbone,
+    reader: Reader,
+    documents: Sequence[Document],
+    given: dict[str, int],
+    room: int,
+    *,
+    whole: bool = False,
 ) -> tuple[int, ...]:
     """How many tokens each field gets: what it needs in nearly all documents, if the room suffices.
 
-    Where it does not, the longest fields are cut alike.
+    Where it does not, the longest fields are cut alike. A last field that is the ``whole`` document has a room of its
+    own, that of a text.
     """
+    if whole:
+        *others, last = reader.names
+        parts = Reader({name: reader.sources[name] for name in others})
+        own = {name: tokens for name, tokens in given.items() if name != last}
+        return *limits_of(backbone, parts, documents, own, room), given.get(last, room - 2)
     step = max(1, len(documents) // _SAMPLE)
     sample = documents[::step][:_SAMPLE]
     lengths = [np.diff(t.starts) for t in field_tokens(backbone, reader, sample, [room] * len(reader.names))]

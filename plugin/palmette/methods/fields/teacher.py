@@ -1,0 +1,79 @@
+"""Learning without judgements: from what the encoder as it begins and shared words rank first together.
+
+Either side alone ranks worse than both (tests/benchmarks/results/fields.md): what trains is to have both in its
+vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.lexical.bm25 import asked, norms, shares, weights
+from palmette.lexical.postings import Collector
+from palmette.lexical.tokens import LANGUAGE, analyser_of
+
+__all__ = ["MOST", "Teacher"]
+
+Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+WORDS = 0.15
+"""What full agreement in words adds to a cosine."""
+MOST = 50_000
+"""Documents of a large collection that the teacher ranks."""
+DEPTH, EACH = 30, 4
+"""Of its best documents for a query so many are drawn for a batch."""
+OTHERS = 128
+"""Documents drawn at random beside them."""
+
+
+class Teacher:
+    """Ranks documents for queries by the encoder's vectors and by words.
+
+    Args:
+        rows: [N] which documents these are.
+        vectors: [N, d] theirs, as the encoder makes them.
+        texts: [N] theirs.
+        queries: [Q, d] the vectors of all queries.
+        asked_for: [Q] the queries.
+    """
+
+    def __init__(
+        self, rows: Rows, vectors: Floats, texts: Sequence[str], queries: Floats, asked_for: Sequence[str]
+    ) -> None:
+        self.rows, self.vectors, self.queries, self.asked_for = rows, vectors, queries, asked_for
+        self.analyser = analyser_of(LANGUAGE)
+        collector = Collector(self.analyser)
+        collector.add([[text] for text in texts])
+        self.postings = collector.postings()
+        self.norms = norms(self.postings.lengths, max(1.0, self.postings.total / len(texts)))
+
+    def scores(self, queries: Rows) -> Floats:
+        """[B, N] of all documents for some queries."""
+        words = np.stack([self._words(self.asked_for[row]) for row in queries.tolist()])
+        scores: Floats = self.queries[queries] @ self.vectors.T + np.float32(WORDS) * words
+        return scores
+
+    def lesson(self, queries: Rows, draw: np.random.Generator) -> tuple[Rows, Floats]:
+        """Documents to tell apart for some queries [M], and their scores [B, M]."""
+        scores = self.scores(queries)
+        count = scores.shape[1]
+        depth = min(DEPTH, count)
+        best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
+        columns = draw.integers(depth, size=(len(queries), min(EACH, depth)))
+        near = np.take_along_axis(best, columns, 1)
+        chosen = np.unique(np.concatenate([near.ravel(), draw.integers(count, size=OTHERS)]))
+        return self.rows[chosen], scores[:, chosen]
+
+    def _words(self, query: str) -> Floats:
+        """[N] the share of the query's weight in words that each document answers."""
+        words = asked(self.analyser, query)
+        lists = [self.postings.find(term) for term in words.terms]
+        sums = np.zeros(len(self.rows), np.float32)
+        held = [len(rows) for rows, _ in lists]
+        for (rows, counts), weight in zip(lists, weights(words.times, held, len(self.rows)), strict=True):
+            sums[rows] += shares(counts, self.norms[rows], weight)
+        return sums
