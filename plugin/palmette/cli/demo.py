@@ -27,6 +27,7 @@ QUESTIONS = (
     "Cut a prefix off a string if it is there",
     "Which team won the world cup?",
 )
+ABOVE = ("a function that opens a gzip file", "take a URL apart")
 
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -62,6 +63,7 @@ def run(args: argparse.Namespace) -> None:
     questions = args.question or QUESTIONS
     _langchain(index, reader, questions[::2], args.k)
     _llama_index(index, reader, questions[1::2] or questions, args.k)
+    _taxonomy(folder / "taxonomy", data, index, args.question or ABOVE)
     print(f"\nDone in {time.monotonic() - begun:.0f} s. Kept in {args.dir}: ask again with")
     places = shlex.quote(str(index.path)), shlex.quote(str(folder / "reader"))
     print(f'  palmette search {places[0]} "your question" --explain')
@@ -179,6 +181,29 @@ def _llama_index(index: Index, reader: Reader, questions: Sequence[str], k: int)
         for node in response.source_nodes:
             why = retriever.explain(question, node.node.node_id).to_dict()
             _source(node.node.node_id, node.score or 0.0, why)
+
+
+def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequence[str]) -> None:
+    """The same entries as a hierarchy: a question, what answers it, and all that lies above that."""
+    from palmette.cache import CachedEncoder
+    from palmette.index import Index
+    from palmette.methods.taxonomy import TaxonomyModel
+    from palmette.registry import load_model
+
+    encoder, ids = index.model.encoder, {entry.key for entry in data.corpus}
+    if folder.is_dir():
+        model = load_model(folder, encoder=encoder)
+    else:
+        with _stage("\nTraining a taxonomy: packages, their modules, and what is in those"):
+            edges = [(e.key, e.metadata["parent"]) for e in data.corpus if e.metadata["parent"] in ids]
+            cache = encoder.cache if isinstance(encoder, CachedEncoder) else None
+            model = TaxonomyModel.fit(data, edges=edges, encoder=encoder, steps=300, cache=cache)
+            model.save_pretrained(folder)
+    taxonomy = Index.build(data.corpus, model)
+    print("\nTaxonomy: what answers, and everything above it, as far as that is likely")
+    for question in questions:
+        found = taxonomy.search(question, k=5, cut=0.3, order="specific")
+        print(f"\n  ? {question}\n  > {' ▸ '.join(str(hit.id) for hit in found) or 'nothing here'}")
 
 
 def _show(question: str, told: dict[str, Any]) -> None:

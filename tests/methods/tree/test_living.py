@@ -72,7 +72,7 @@ def test_growing_leaves_every_old_decision_as_it_was(options: dict) -> None:
 
 @pytest.mark.parametrize("options", SPLITS[:4], ids=str)
 def test_new_nodes_learn_and_nothing_else_does(options: dict) -> None:
-    old = train_tree(depth=3, steps=2, **{"space": "encoder"} | options)  # room to become better
+    old = train_tree(depth=3, steps=2, **{"space": "encoder", "upper": 0} | options)  # room to become better
     asked = {"leaves": ["LLL", "RLR"], "batch_size": 16, "progress": False}
     start, learned = (
         old.grow(pairs(), steps=steps, learning_rate=0.01, weight_decay=0.1, **asked) for steps in (0, 5)

@@ -20,8 +20,8 @@ from palmette.pairs import EncodedPairs
 
 __all__ = ["Adapter", "learn_adapter"]
 
-RATES = (1e-4, 1e-3, 3e-3)
-STEPS, EVERY, WARMUP, BATCH = 600, 100, 30, 128
+RATES = (1e-4, 1e-3)
+STEPS, EVERY, WARMUP, BATCH = 500, 100, 25, 512
 FIRST_MULTIPLIER = 20.0
 
 

@@ -46,7 +46,10 @@ class TreeConfig(Config):
             learned from the pairs before the tree begins (``adapted``).
         sharpness: Steepness of the root's split at the start. Gentle trees keep the encoder's distances; sharp
             ones put a text into few leaves, which makes topics crisper and search faster.
-        growth: Factor by which slopes grow from level to level at the start.
+        growth: Factor by which slopes grow from level to level at the start. At √2 every direction counts as much as
+            any other: a node holds half the columns of its parent, and columns add up by their squares.
+        upper: Levels whose splits learn ahead of the others, all these levels at once, which is what makes the
+            small representations good; 0 for none. (With ``start="principal"`` and a tree.)
         distill: Share of the loss that teaches the cosines of that space; the rest teaches the pairs.
         temperature: Of the cosines in that share.
         l1: Weight of the L1 norm of the representation's square roots, which is least when a text sits in one
@@ -70,7 +73,8 @@ class TreeConfig(Config):
     start: Start = "principal"
     space: Space = "adapted"
     sharpness: float = 0.3
-    growth: float = 1.5
+    growth: float = 1.414
+    upper: int = 5
     distill: float = 0.5
     temperature: float = 0.05
     l1: float = 0.0
@@ -88,6 +92,7 @@ class TreeConfig(Config):
         """Ranges, and what goes together."""
         for name, low, high in (
             ("depth", 1, 14),
+            ("upper", 0, 14),
             ("distill", 0, 1),
             ("l1", 0, 1e6),
             ("dropout", 0, 0.99),

@@ -17,10 +17,8 @@ from palmette.types import Explanation, Part
 
 __all__ = ["explain"]
 
-SHOWN = 3
-"""Steps of the path, and terms of a topic, that the sentence names."""
-SPOKEN = 0.1
-"""Share of both texts that a node must hold for its topic to be named: the deepest such node's is."""
+SHOWN, TERMS = 2, 3
+"""Places that the sentence names, and terms of each."""
 
 
 def explain(
@@ -55,12 +53,13 @@ def explain(
         steps.append({**step, "topic": [term for term, _ in topics.get(name_of(node), ())]})
     path = name_of(node)
     parts.append(Part(f"{'leaf' if level == shape.depth else 'node'} {path}", mass[node][2], {"node": path}))
-    score, words = mass[0][2], _words(mass[0][2], path, steps)
+    common = _standing_out(mass, topics)
+    score, words = mass[0][2], _words(mass[0][2], path, steps, common)
     if rerank is not None:
         score = float(cosines(arrays[VECTORS].reshape(1, -1), query[VECTORS].reshape(-1), space)[0])
         parts = [Part(f"cosine ({rerank})", score, {})]
         words = f"cosine ({rerank}) {score:.3f}; in the tree, {words}"
-    return Explanation(score, parts, words, {"path": path, "nodes": steps})
+    return Explanation(score, parts, words, {"path": path, "nodes": steps, "places": common})
 
 
 def _places(shape: Shape, level: int) -> dict[int, list[int]]:
@@ -74,15 +73,46 @@ def _places(shape: Shape, level: int) -> dict[int, list[int]]:
     return under
 
 
-def _words(score: float, path: str, steps: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence about the path."""
+def _standing_out(mass: Mapping[int, tuple[float, ...]], topics: Topics) -> list[dict[str, Any]]:
+    """Nodes with a topic where both texts lie more than evenly spread ones would, what stands out most first.
+
+    In a gentle tree every turn is nearly even, so that a path says little; what both have in common shows in the
+    nodes that hold more of both than their even share 2^−h. The excess is measured in units of that share's root,
+    which lets few large nodes and many small ones compete; of nodes under each other one is named.
+    """
+    found = []
+    for node, (query, document, _) in mass.items():
+        name = name_of(node)
+        even = 2.0 ** -len(name)
+        excess = (min(query, document) - even) / even**0.5
+        if name in topics and excess > 0:
+            found.append((excess, name, query, document, even))
+    places: list[dict[str, Any]] = []
+    for _, name, query, document, even in sorted(found, key=lambda one: (-one[0], one[1])):
+        if len(places) == SHOWN:
+            break
+        if not any(name.startswith(one["node"]) or one["node"].startswith(name) for one in places):
+            topic = [term for term, _ in topics[name]]
+            places.append(
+                {"node": name, "query": query, "document": document, "even": even, "topic": topic}
+            )
+    return places
+
+
+def _words(
+    score: float, path: str, steps: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]]
+) -> str:
+    """One sentence: what both texts have in common, then where the likelier turns lead."""
     if not steps:
         return f"overlap {score:.3f}"
-    trail = ", ".join(
-        f"{s['node']} ({s['query']:.0%} of the question, {s['document']:.0%} of the document)"
-        for s in steps[:SHOWN]
+    said = "; ".join(
+        f"{', '.join(one['topic'][:TERMS])} ({one['node']}: {one['query']:.1%} of the question and "
+        f"{one['document']:.1%} of the document, where an even spread has {one['even']:.1%})"
+        for one in places
     )
-    trail += ", …" if len(steps) > SHOWN else ""
-    spoken = [s for s in steps if s["topic"] and min(s["query"], s["document"]) >= SPOKEN]
-    about = f"; {spoken[-1]['node']} is about {', '.join(spoken[-1]['topic'][:SHOWN])}" if spoken else ""
-    return f"overlap {score:.3f}; both lean down {path}: {trail}{about}"
+    about = f"; both are more than others about {said}" if said else ""
+    last = steps[-1]
+    return (
+        f"overlap {score:.3f}{about}; the likelier turns lead to {path}, which holds {last['query']:.1%} of the "
+        f"question and {last['document']:.1%} of the document"
+    )

@@ -59,7 +59,15 @@ class TreeOptions(CommonOptions, total=False):
     """
 
     growth: float
-    """Factor by which slopes grow from level to level at the start. Default: ``1.5``."""
+    """Factor by which slopes grow from level to level at the start. At √2 every direction counts as much as
+    any other: a node holds half the columns of its parent, and columns add up by their squares. Default:
+    ``1.414``.
+    """
+
+    upper: int
+    """Levels whose splits learn ahead of the others, all these levels at once, which is what makes the small
+    representations good; 0 for none. (With ``start="principal"`` and a tree.). Default: ``5``.
+    """
 
     distill: float
     """Share of the loss that teaches the cosines of that space; the rest teaches the pairs. Default: ``0.5``."""

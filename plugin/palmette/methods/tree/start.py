@@ -15,6 +15,7 @@ from palmette.methods.tree.adapter import learn_adapter
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.shape import level_of
+from palmette.methods.tree.upper import learn_upper
 from palmette.pairs import EncodedPairs
 
 __all__ = ["begin", "fit_multiplier", "started"]
@@ -24,7 +25,7 @@ PART = 16_384
 
 
 def started(config: TreeConfig, pairs: EncodedPairs, seed: int, progress: bool | None) -> Tree:
-    """A tree as training begins with it: the space first, then the hyperplanes, then the multiplier."""
+    """A tree as training begins with it: the space, the hyperplanes, those of the upper levels, the multiplier."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -32,6 +33,8 @@ def started(config: TreeConfig, pairs: EncodedPairs, seed: int, progress: bool |
     if tree.adapter is not None:
         learn_adapter(tree.adapter, pairs, seed, progress)
     begin(tree, pairs.documents, generator)
+    if config.start == "principal" and config.propagation != "none":
+        learn_upper(tree, pairs, seed, progress)
     rows = pairs.sample(64 if config.reads_tokens else 256, generator)
     with torch.no_grad():
         queries = tree.eval()(pairs.query_states(pairs.query_rows[rows]))
