@@ -29,6 +29,8 @@ from charm.report import tables
 
 from palmette import FieldsModel, RetrievalData, load_encoder
 from palmette.methods.fields.memory import Memory
+from palmette.methods.fields.queries import with_field_queries
+from palmette.methods.fields.reading import Reader, as_items
 
 MARK = "<!-- What follows is written by fields.py; what stands above is kept. -->"
 LATENCY = "latency"
@@ -38,21 +40,7 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
     """Whatever is missing of one data set."""
     bench = Bench.load(folder, args.pool, args.queries)
     bench = bench.cut(args.corpus) if args.corpus else bench
-    training = "from the documents alone" if args.no_labels else "with its training judgements"
-    size = f"{args.steps} steps of {args.batch}, {args.tokens} tokens a document"
-    layers = (
-        ""
-        if args.layers is None
-        else f", the last {args.layers} layers"
-        if args.layers
-        else ", encoder frozen"
-    )
-    if args.corpus:
-        size += f", {args.corpus} documents"
-    if args.folds:
-        training = f"{args.folds}-fold cross validation over all of its judged queries"
-    pool = f"{args.pool} documents" if args.pool else "all documents"
-    title = f"{bench.name}, {training} ({size}{layers}), {pool} ranked, {args.split}"
+    title = title_of(bench.name, args)
     done = {(r["method"], r["seed"]) for r in read(store) if r["title"] == title}
 
     def keep(method: str, seed: int, rows: dict[str, Any], facts: dict[str, Any]) -> None:
@@ -73,6 +61,8 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
         options = {"steps": args.steps, "batch_size": args.batch, "document_tokens": args.tokens} | dict(
             method.options
         )
+        if args.no_labels:
+            options.setdefault("targets", "words")
         fields = fields_of(method, bench.fields)
         layout = {key: options.get(key) for key in ("attention", "sees", "pooling", "whole")} | fields
         memory = kept.of(json.dumps([args.encoder, args.dtype, args.tokens, layout]))
@@ -81,22 +71,8 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
                 continue
             bench = benches[seed]
             began = time.perf_counter()
-            WithoutWords.kept = memory  # what a frozen encoder reads is the same for all seeds
-            model = WithoutWords.fit(
-                unlabelled(bench.data) if args.no_labels else bench.data,
-                encoder=load_encoder(args.encoder, device=args.device, dtype=args.dtype),
-                fields=fields,
-                device=args.device,
-                seed=seed,
-                precision=args.precision,
-                learning_rate=args.rate,
-                trained_layers=args.layers,
-                evaluate_every=max(1, args.steps // 4),
-                progress=None,
-                **options,
-            )
+            model = fitted(bench, memory, fields, options, seed, args)
             trained = time.perf_counter() - began
-            model.module.memory = memory if model.module.frozen else None
             rows, facts = model_rows(model, bench, args.split, method.modes)
             kept.save()
             keep(
@@ -107,6 +83,46 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
             )
             print(f"  {bench.name}: {name}, seed {seed}: {time.perf_counter() - began:.0f} s", flush=True)
             write(args.out, store)
+
+
+def title_of(name: str, args: argparse.Namespace) -> str:
+    """What a table is of."""
+    training = "from the documents alone" if args.no_labels else "with its training judgements"
+    if args.folds:
+        training = f"{args.folds}-fold cross validation over all of its judged queries"
+    size = f"{args.steps} steps of {args.batch}, {args.tokens} tokens a document"
+    size += f", {args.corpus} documents" if args.corpus else ""
+    if args.layers is not None:
+        size += f", the last {args.layers} layers" if args.layers else ", encoder frozen"
+    pool = f"{args.pool} documents" if args.pool else "all documents"
+    return f"{name}, {training} ({size}), {pool} ranked, {args.split}"
+
+
+def fitted(
+    bench: Bench,
+    memory: Memory,
+    fields: dict[str, str],
+    options: dict[str, Any],
+    seed: int,
+    args: argparse.Namespace,
+) -> FieldsModel:
+    """One model; what a frozen encoder reads is the same for all seeds."""
+    WithoutWords.kept = memory
+    model = WithoutWords.fit(
+        unlabelled(bench) if args.no_labels else bench.data,
+        encoder=load_encoder(args.encoder, device=args.device, dtype=args.dtype),
+        fields=fields,
+        device=args.device,
+        seed=seed,
+        precision=args.precision,
+        learning_rate=args.rate,
+        trained_layers=args.layers,
+        evaluate_every=max(1, args.steps // 4),
+        progress=None,
+        **options,
+    )
+    model.module.memory = memory if model.module.frozen else None
+    return model
 
 
 class WithoutWords(FieldsModel):
@@ -122,9 +138,10 @@ class WithoutWords(FieldsModel):
         return []
 
 
-def unlabelled(data: RetrievalData) -> RetrievalData:
-    """Its documents alone."""
-    return replace(data, queries={}, qrels={"train": {}}, labelled=False)
+def unlabelled(bench: Bench) -> RetrievalData:
+    """Its documents, and the queries that are made of them: the same ones for every method and seed."""
+    alone = replace(bench.data, queries={}, qrels={"train": {}}, labelled=False)
+    return replace(with_field_queries(alone, Reader.of(as_items(bench.fields)), 0), labelled=True)
 
 
 def read(store: Path) -> list[dict[str, Any]]:
@@ -165,7 +182,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--memory", type=Path, help="where to keep what a frozen encoder reads, for the next run"
     )
     parser.add_argument("--dtype", help="what the encoder computes in, where it does not learn")
-    parser.add_argument("--split", default="test", choices=["test", "dev"])
+    parser.add_argument("--split", default="test", choices=["test", "dev", "train"])
     parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
     parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
     parser.add_argument("--device", help="where to train and encode")

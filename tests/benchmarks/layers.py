@@ -36,13 +36,14 @@ def main() -> None:
     )
     parser.add_argument("data", nargs="?", type=Path, help="a BEIR folder; for tables, the file")
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--titles", action="store_true", help="put titles before texts")
     parser.add_argument("--split", default="test")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--kept", type=Path, help="a folder for models, and for what the reader has read")
-    parser.add_argument("--names", nargs="+", default=list(quality.OTHERS), help="of other trainings")
+    parser.add_argument("--names", nargs="+", default=list(quality.OTHERS), help="of trainings, for others")
     parser.add_argument("--reader", help="a checkpoint")
-    parser.add_argument("--questions", type=int, default=400, help="that are read, of a fixed draw")
+    parser.add_argument("--questions", type=int, default=400, help="of a fixed draw, for others and answers")
     parser.add_argument("--budgets", type=int, nargs="+", default=list(BUDGETS))
     parser.add_argument("--minutes", type=float, default=1e6, help="to read; run again to go on")
     parser.add_argument(
@@ -51,14 +52,14 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=100_000)
     args = parser.parse_args()
     faiss.omp_set_num_threads(1)
-    bench = Bench(args.data, args.encoder, args.split, args.kept)
+    bench = Bench(args.data, args.encoder, args.split, args.kept, args.titles)
     match args.what:
         case "quality":
             quality.quality(bench, args.seeds, args.out)
         case "rivals":
             quality.rivals(bench, args.seeds, args.out)
         case "others":
-            quality.others(bench, args.seeds, args.out, args.names)
+            quality.others(bench, args.seeds, args.out, args.names, args.questions)
         case "tables":
             report.tables(args.data)
         case "answers":

@@ -81,18 +81,19 @@ class Questions:
 
     @classmethod
     def read(cls, folder: Path, data: RetrievalData, split: str) -> Self:
+        """Without answers, the documents that are judged relevant hold one."""
         ids = list(data.qrels[split])
         given: dict[str, list[str]] = {}
-        with gzip.open(folder / "queries.jsonl.gz", "rt", encoding="utf-8") as lines:
-            for line in lines:
-                record = json.loads(line)
+        path = next(folder.glob("queries.jsonl*"))
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
+            for record in map(json.loads, lines):
                 given[record["_id"]] = [answer["text"] for answer in record.get("answers", ())]
         padded = [f" {normalise(document.content)} " for document in data.corpus]
         holds = np.zeros((len(ids), len(padded)), bool)
         for row, id in enumerate(ids):
             if said := {f" {text} " for text in map(normalise, given[id]) if text}:
                 holds[row] = [any(text in document for text in said) for document in padded]
-            else:  # no answers: the documents that are judged relevant hold it
+            else:
                 holds[row, [data.rows[key] for key, grade in data.qrels[split][id].items() if grade > 0]] = (
                     True
                 )
@@ -124,10 +125,11 @@ class Bench:
     encoder_name: str
     split: str
     kept: Path | None
+    titles: bool = False
 
     @cached_property
     def data(self) -> RetrievalData:
-        return load_data(self.folder, titles=False)
+        return load_data(self.folder, titles=self.titles)
 
     @cached_property
     def encoder(self) -> Encoder:

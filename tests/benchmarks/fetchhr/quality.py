@@ -22,6 +22,7 @@ SUBSETS = ((1, 6), (1, 3, 6), (2, 4, 6), (1, 2, 5, 6))
 HALF = (1, 1, 1, 1, 1, 5)
 """Half of the budget for the last layer."""
 OTHERS: dict[str, dict[str, Any]] = {
+    "all layers": {},
     "all layers without labels": {"labelled": False},
     "all layers, networks trained too": {
         "trains": "all",
@@ -146,19 +147,28 @@ def rows_of(bench: Bench, ids: Sequence[Sequence[str]], width: int) -> np.ndarra
     return np.array([[bench.data.rows[id] for id in some] + [-1] * (width - len(some)) for some in ids])
 
 
-def others(bench: Bench, seeds: Sequence[int], out: Path, names: Sequence[str]) -> None:
-    """Models trained in other ways, on lists and without."""
-    rows, questions = Rows(out, bench.split), bench.questions
+def others(bench: Bench, seeds: Sequence[int], out: Path, names: Sequence[str], count: int) -> None:
+    """Models trained in other ways, or on other data, for the first ``count`` questions of a fixed draw."""
+    rows = Rows(out, bench.split)
+    order = np.random.default_rng(0).permutation(len(bench.questions.texts))[:count]
+    questions = bench.questions.part(order)
+    own = {LAYERS: bench.encoder.encode(questions.texts, kind="query")[:, None]}
     for seed in seeds:
+        views = {index: FaissView.built(bench.vectors, seed, **how) for index, how in INDEXES.items()}
         for name in names:
             if (seed, name) in rows.done:
                 continue
             model = bench.model(LayersModel, seed, **OTHERS[name])
             asked = model.encode_queries(questions.texts, model.options({}))
-            found = []
-            for index, how in INDEXES.items():
-                view = FaissView.built(bench.vectors, seed, **how)
-                for one in measured(model, view, asked, order="layer"):
-                    row = {"index": index, "k": one["k"], "accuracy": questions.accuracy(one["keys"])}
-                    found.append(row)
-            rows.write(seed, name, found)
+            for system, one, queries, options in (
+                ("encoder", untrained(model), own, {"order": "layer"}),
+                (name, model, asked, {"order": "layer"}),
+                (f"{name}, fused", model, asked, {}),
+            ):
+                found = [
+                    {"index": index, "k": some["k"], "accuracy": questions.accuracy(some["keys"])}
+                    for index, view in views.items()
+                    for some in measured(one, view, queries, **options)
+                ]
+                if (seed, system) not in rows.done:
+                    rows.write(seed, system, found)

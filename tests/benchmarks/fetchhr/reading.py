@@ -28,6 +28,9 @@ from palmette.reader import Reader
 READ = ("flat", *(f"ivf, {p} of {NLIST} lists" for p in (1, 2, 4)))
 MANY = 12
 """Documents beyond which one seed is read, and no rivals."""
+FEW = 30
+"""Documents up to which all indexes are read in turn."""
+GIVEN = "the passage given"
 CHUNK = 128
 
 
@@ -162,28 +165,39 @@ def answers(
         for key, keys in lists_of(bench, questions, seed, budgets).items()
         if key[2] <= MANY or seed == seeds[0]
     }
-    for key, keys in rivals_of(bench, questions, seeds[-1], [k for k in budgets if k <= MANY]).items():
-        found[seeds[-1], *key] = keys
+    if few := [k for k in budgets if k <= MANY]:
+        for key, keys in rivals_of(bench, questions, seeds[-1], few).items():
+            found[seeds[-1], *key] = keys
+    found[0, GIVEN, "the passage that has the answer", 1] = questions.gold[:, None]
     pairs = Pairs(bench.kept / f"pairs-{reader.fingerprint[:12]}.jsonl")
     rows: list[dict[str, Any]] = []
-    for k in (1, *budgets):
-        here = {key: keys for key, keys in found.items() if key[3] == k}
-        if k == 1:
-            here = {(0, "given", "the passage that has the answer", 1): questions.gold[:, None]}
+    for index, k in turns(budgets):
+        here = {key: keys for key, keys in found.items() if (key[1], key[3]) == (index, k)}
         wanted = [
             sorted({(q, int(row)) for keys in here.values() for row in keys[q] if row >= 0})
             for q in range(count)
         ]
-        print(f"budget {k}: {sum(map(len, wanted))} pairs", flush=True)
+        print(f"{index}, {k} documents: {sum(map(len, wanted))} pairs", flush=True)
         in_turn = wanted[::-1] if backwards else wanted
         pairs.read(reader, questions, texts, [pair for some in in_turn for pair in some], until)
         known = np.array(
             [q for q, some in enumerate(wanted) if all(pair in pairs.known for pair in some)], int
         )
-        for (seed, index, system, _), keys in here.items() if len(known) else ():
+        for (seed, _, system, _), keys in here.items() if len(known) else ():
             row = {"index": index, "system": system, "k": k, "seed": seed, "questions": len(known)}
             rows.append(row | judged(pairs, questions, known, keys, reader.threshold))
     (bench.kept / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+
+def turns(budgets: Sequence[int]) -> list[tuple[str, int]]:
+    """Indexes and budgets in the order they are read: small ones everywhere, then large ones where lists end soon."""
+    small, large = ([k for k in budgets if (k <= FEW) == few] for few in (True, False))
+    lists = [*READ[1:], READ[0]]
+    return [
+        (GIVEN, 1),
+        *((name, k) for k in small for name in READ),
+        *((name, k) for name in lists for k in large),
+    ]
 
 
 def judged(
