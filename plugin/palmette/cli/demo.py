@@ -27,7 +27,7 @@ QUESTIONS = (
     "Cut a prefix off a string if it is there",
     "Which team won the world cup?",
 )
-ABOVE = ("a function that opens a gzip file", "take a URL apart")
+ABOVE = ("a function that opens a gzip file", "read a line of CSV")
 
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -202,7 +202,7 @@ def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequen
     taxonomy = Index.build(data.corpus, model)
     print("\nTaxonomy: what answers, and everything above it, as far as that is likely")
     for question in questions:
-        found = taxonomy.search(question, k=5, cut=0.3, order="specific")
+        found = taxonomy.search(question, k=5, cut=0.5, order="specific")
         print(f"\n  ? {question}\n  > {' ▸ '.join(str(hit.id) for hit in found) or 'nothing here'}")
 
 

@@ -74,8 +74,10 @@ def test_the_gradient_of_the_loss_in_parts_is_that_of_the_whole(
     q, d = (torch.randn(size, 4, generator=generator, requires_grad=True) for size in (7, 12))
     scores = q @ d.T
     others = (scores + weights).masked_fill(known, -torch.inf).logsumexp(1, keepdim=True)  # [7, 1]
-    each = torch.where(known, F.softplus(others - scores), 0.0).sum(1) / known.sum(1)
-    found = matches_softmax(q, d, weights, *known.nonzero(as_tuple=True))
+    worth = torch.rand(12, generator=generator)
+    counted = known * worth
+    each = (counted * F.softplus(others - scores)).sum(1) / counted.sum(1)
+    found = matches_softmax(q, d, weights, *known.nonzero(as_tuple=True), worth)
     torch.testing.assert_close(found, each.mean())
     expected = torch.autograd.grad(each.mean(), (q, d))
     torch.testing.assert_close(torch.autograd.grad(2 * found, (q, d)), tuple(2 * x for x in expected))

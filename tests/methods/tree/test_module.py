@@ -19,6 +19,7 @@ from palmette.methods.tree.shape import Shape
 from palmette.methods.tree.splits import Linear
 from palmette.methods.tree.start import PART, begin, fit_multiplier
 from palmette.methods.tree.task import levels_of_step
+from palmette.methods.tree.upper import learn_upper
 from palmette.pairs import EncodedPairs, HeldOut
 
 WIDTH, TOKENS = 6, 5
@@ -227,17 +228,21 @@ def test_the_average_document_goes_either_way() -> None:
         torch.testing.assert_close(tree(States(x.mean(0, keepdim=True))), torch.full((1, 16), 1 / 16))
 
 
-def test_the_space_is_learned_from_pairs_and_kept_where_it_helps_the_held_out() -> None:
-    """Of every text's coordinates only the first half tells which pair it belongs to."""
+def noisy_pairs(noise: float) -> EncodedPairs:
+    """Of every text's coordinates only the first half tells which pair it belongs to; the others are noise."""
     generator = torch.Generator().manual_seed(0)
     rows = np.arange(200, dtype=np.int64)
     signal = torch.randn(200, 6, generator=generator)
     queries, documents = (
-        torch.cat([signal, 2 * torch.randn(200, 6, generator=generator)], dim=1) for _ in range(2)
+        torch.cat([signal, noise * torch.randn(200, 6, generator=generator)], dim=1) for _ in range(2)
     )
     data = load_data([(f"question {row}", f"answer {row}") for row in rows])
     asked, right = data.pairs("train")
-    pairs = EncodedPairs(data, queries, documents, asked, right, HeldOut.of(data, 0))
+    return EncodedPairs(data, queries, documents, asked, right, HeldOut.of(data, 0))
+
+
+def test_the_space_is_learned_from_pairs_and_kept_where_it_helps_the_held_out() -> None:
+    pairs = noisy_pairs(2.0)
     before = pairs.validate(torch.nn.functional.normalize, lambda q, d: q @ d.T)["ndcg@10"]
     adapter = Adapter(12)
     learn_adapter(adapter, pairs, seed=0, progress=False)
@@ -248,6 +253,32 @@ def test_the_space_is_learned_from_pairs_and_kept_where_it_helps_the_held_out() 
     kept = Adapter(12)
     learn_adapter(kept, replace(pairs, dev=None), seed=0, progress=False)
     assert torch.equal(kept.weight, torch.eye(12)), "nothing held out: nothing to choose by"
+
+
+@pytest.mark.parametrize("options", [{}, {"propagation": "learned"}, {"split": "mlp"}], ids=label)
+def test_the_upper_splits_learn_what_tells_apart_and_the_others_stay(options: dict[str, Any]) -> None:
+    pairs = noisy_pairs(1.0)
+    tree = Tree(TreeConfig(depth=5, width=12, space="encoder", upper=3, **options)).eval()
+    begin(tree, pairs.documents, torch.Generator().manual_seed(0))
+    start = {name: value.clone() for name, value in tree.state_dict().items()}
+
+    def quality() -> float:
+        coarse = lambda x: coarsen(tree(States(x)), tree.config.shape, 3)  # noqa: E731
+        with torch.no_grad():
+            return pairs.validate(coarse, ntvd)["ndcg@10"]
+
+    learn_upper(tree, replace(pairs, dev=None), 0, False)
+    learn_upper(Tree(tree.config.replace(upper=0)), pairs, 0, False)
+    assert all(torch.equal(value, start[name]) for name, value in tree.state_dict().items())
+    before = quality()
+    learn_upper(tree, pairs, 0, False)
+    assert quality() > before + 0.05
+    for name, value in tree.state_dict().items():
+        if name in ("linear.directions", "linear.offsets"):
+            assert torch.equal(value[7:], start[name][7:])
+            assert not torch.equal(value[:7], start[name][:7])
+        else:
+            assert torch.equal(value, start[name])
 
 
 def test_the_multiplier_starts_where_the_loss_is_lowest() -> None:

@@ -31,6 +31,8 @@ class TaxonomyConfig(Config):
         regular_share: Share of regular draws in the mix.
         correction: Strength of the log-frequency correction: 1 makes every document as likely a negative as
             every other, 0 leaves frequent ones, the ancestors, pushed away by everyone.
+        rarity: How much more a rare match counts than one that many queries share: in proportion to frequency^−rarity.
+            A little finds the exact match, which only its own query asks for; much loses the ancestors.
         frequencies: How often training draws a document: ``known`` beforehand, by the matches of all queries, or
             counted on the ``stream`` of batches.
         negatives: ``masked`` counts whatever in the batch matches a query as a match, ``all`` as a negative but for the
@@ -54,6 +56,7 @@ class TaxonomyConfig(Config):
     sampling: Literal["every", "regular", "rare", "heavy-tail", "rebalanced"] = "every"
     regular_share: float = 0.03
     correction: float = 1.0
+    rarity: float = 0.05
     frequencies: Literal["known", "stream"] = "known"
     negatives: Literal["masked", "all"] = "masked"
     recipe: Literal["joint", "pretrain-finetune"] = "joint"
@@ -71,6 +74,7 @@ class TaxonomyConfig(Config):
             ("hidden", 0, 65_536),
             ("regular_share", 0, 1),
             ("correction", 0, 2),
+            ("rarity", 0, 2),
             ("finetune_share", 0, 1),
             ("max_distance", 0, 32_767),
             ("width", 0, float("inf")),

@@ -43,7 +43,12 @@ def column_weights(counts: Tensor, log_frequency: Tensor, size: int, strength: f
 
 
 def matches_softmax(
-    queries: Tensor, documents: Tensor, log_weights: Tensor, rows: Tensor, columns: Tensor
+    queries: Tensor,
+    documents: Tensor,
+    log_weights: Tensor,
+    rows: Tensor,
+    columns: Tensor,
+    worth: Tensor | None = None,
 ) -> Tensor:
     """Cross entropy of every match, each against what does not match: −log(e^s⁺ / (e^s⁺ + Σ w e^s)).
 
@@ -57,12 +62,16 @@ def matches_softmax(
         log_weights: [U] of the documents as negatives, see :func:`column_weights`.
         rows: [M] ascending: queries of the matches, each at least once.
         columns: [M] documents of the matches.
+        worth: [U] how much a document counts as a match; ``None`` for all alike.
 
     Returns:
-        Scalar: the mean over the queries of the mean over their matches.
+        Scalar: the mean over the queries of the weighted mean over their matches.
     """
+    counted = torch.ones_like(rows, dtype=torch.float32) if worth is None else worth[columns]  # [M]
+    total = torch.zeros(len(queries), device=counted.device).index_add_(0, rows, counted)  # [B]
+    share = counted / (len(queries) * total[rows])  # [M] of a match in the mean
     apply: Callable[..., Tensor] = _MatchesSoftmax.apply
-    return apply(queries.float(), documents.float(), log_weights, rows, columns)
+    return apply(queries.float(), documents.float(), log_weights, rows, columns, share)
 
 
 class _MatchesSoftmax(torch.autograd.Function):
@@ -70,10 +79,15 @@ class _MatchesSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, queries: Tensor, documents: Tensor, log_weights: Tensor, rows: Tensor, columns: Tensor
+        ctx: Any,
+        queries: Tensor,
+        documents: Tensor,
+        log_weights: Tensor,
+        rows: Tensor,
+        columns: Tensor,
+        share: Tensor,
     ) -> Tensor:
         matches = torch.bincount(rows, minlength=len(queries))  # [B]
-        share = 1.0 / (len(queries) * matches[rows])  # [M] of a match in the mean
         by_query, by_document = torch.empty_like(queries), torch.zeros_like(documents)
         loss, done = queries.new_zeros(()), 0
         step = max(1, (CELLS_GPU if queries.is_cuda else CELLS) // max(1, len(documents)))
@@ -99,4 +113,4 @@ class _MatchesSoftmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> Any:
         by_query, by_document = ctx.saved_tensors
-        return upstream[0] * by_query, upstream[0] * by_document, None, None, None
+        return upstream[0] * by_query, upstream[0] * by_document, None, None, None, None

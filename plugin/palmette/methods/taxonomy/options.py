@@ -55,6 +55,12 @@ class TaxonomyOptions(CommonOptions, total=False):
     leaves frequent ones, the ancestors, pushed away by everyone. Default: ``1.0``.
     """
 
+    rarity: float
+    """How much more a rare match counts than one that many queries share: in proportion to frequency^−rarity.
+    A little finds the exact match, which only its own query asks for; much loses the ancestors. Default:
+    ``0.05``.
+    """
+
     frequencies: Literal["known", "stream"]
     """How often training draws a document: ``known`` beforehand, by the matches of all queries, or counted on
     the ``stream`` of batches. Default: ``'known'``.

@@ -150,7 +150,8 @@ class TaxonomyTask:
         else:
             known = self.lessons.train.matches.among(rows, columns)
         row, column = (torch.from_numpy(part).to(device) for part in known)
-        return matches_softmax(self.multiplier * queries, documents, weights.to(device), row, column)
+        worth = torch.exp(-self.module.config.rarity * frequencies).to(device)  # [U]
+        return matches_softmax(self.multiplier * queries, documents, weights.to(device), row, column, worth)
 
     def nodes(self) -> Tensor:
         """[N, d] embeddings of all documents."""

@@ -21,7 +21,11 @@ from palmette.pairs import EncodedPairs
 __all__ = ["Adapter", "learn_adapter"]
 
 RATES = (1e-4, 1e-3)
-STEPS, EVERY, WARMUP, BATCH = 500, 100, 25, 512
+STEPS, EVERY, WARMUP = 500, 100, 25
+BATCH = 512
+"""Many wrong answers at once: 128 cost .015 and more of the adapted cosine's nDCG@10 where there are many labels."""
+EPOCHS = 300
+"""Passes over few pairs at most."""
 FIRST_MULTIPLIER = 20.0
 
 
@@ -48,17 +52,18 @@ def learn_adapter(adapter: Adapter, pairs: EncodedPairs, seed: int, progress: bo
     if pairs.dev is None or len(pairs) < 2:
         return
     best = _quality(pairs, adapter.weight)
+    steps = min(STEPS, EPOCHS * math.ceil(len(pairs) / BATCH))
     hidden = None if progress is None else not progress
-    with tqdm(total=len(RATES) * STEPS, desc="Adapting the space", unit="step", disable=hidden) as bar:
+    with tqdm(total=len(RATES) * steps, desc="Adapting the space", unit="step", disable=hidden) as bar:
         for rate in RATES:
             weight = nn.Parameter(torch.eye(len(adapter.weight)))
             multiplier = nn.Parameter(torch.tensor(math.log(FIRST_MULTIPLIER)))
             optimizer = torch.optim.AdamW([weight, multiplier], lr=rate, weight_decay=0.0)
             generator = torch.Generator().manual_seed(seed)
-            for step in range(1, STEPS + 1):
+            for step in range(1, steps + 1):
                 for group in optimizer.param_groups:
                     group["lr"] = (
-                        rate * min(1, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * (step - 1) / STEPS))
+                        rate * min(1, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * (step - 1) / steps))
                     )
                 queries, documents, known = pairs.batch(
                     pairs.sample(BATCH, generator)

@@ -93,9 +93,7 @@ def _standing_out(mass: Mapping[int, tuple[float, ...]], topics: Topics) -> list
             break
         if not any(name.startswith(one["node"]) or one["node"].startswith(name) for one in places):
             topic = [term for term, _ in topics[name]]
-            places.append(
-                {"node": name, "query": query, "document": document, "even": even, "topic": topic}
-            )
+            places.append({"node": name, "query": query, "document": document, "even": even, "topic": topic})
     return places
 
 
@@ -105,12 +103,12 @@ def _words(
     """One sentence: what both texts have in common, then where the likelier turns lead."""
     if not steps:
         return f"overlap {score:.3f}"
-    said = "; ".join(
-        f"{', '.join(one['topic'][:TERMS])} ({one['node']}: {one['query']:.1%} of the question and "
-        f"{one['document']:.1%} of the document, where an even spread has {one['even']:.1%})"
+    said = "; and of ".join(
+        f"{', '.join(one['topic'][:TERMS])} (node {one['node']} holds {one['query']:.1%} of the question and "
+        f"{one['document']:.1%} of the document; an even spread would give {one['even']:.1%})"
         for one in places
     )
-    about = f"; both are more than others about {said}" if said else ""
+    about = f"; both speak more than most of {said}" if said else ""
     last = steps[-1]
     return (
         f"overlap {score:.3f}{about}; the likelier turns lead to {path}, which holds {last['query']:.1%} of the "
