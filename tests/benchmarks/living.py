@@ -39,10 +39,12 @@ from palmette.types import Document
 
 JUDGED = 300
 """Queries of each kind."""
+EARLIER: dict[str, Any] = {"space": "encoder", "growth": 1.5, "upper": 0}
+"""What the first tables were measured with."""
 TREES: dict[str, dict[str, Any]] = {
-    "depth 8": {"depth": 8, "space": "encoder"},
-    "depth 6": {"depth": 6, "space": "encoder"},
-    "depth 8, sharpness 3": {"depth": 8, "space": "encoder", "sharpness": 3.0},
+    "depth 8": {"depth": 8, **EARLIER},
+    "depth 6": {"depth": 6, **EARLIER},
+    "depth 8, sharpness 3": {"depth": 8, "sharpness": 3.0, **EARLIER},
     "depth 8, adapted space": {"depth": 8, "space": "adapted"},
     "depth 6, adapted space": {"depth": 6, "space": "adapted"},
 }

@@ -54,7 +54,6 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "nearest negatives": {"negatives": "nearest"},
     },
     "Balance and order": {
-        "leaves as they come": {"capacity": 0.0},
         "balance term": {"capacity": 0.0, "balance": 0.3},
         "random start": {"start": "random", "capacity": 0.0},
         "order of the paper": {"nearness": 0.0},
@@ -72,8 +71,10 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         for b, h in ((40, 1), (72, 1), (256, 1), (4, 2), (8, 2), (12, 2), (4, 3), (6, 3))
     },
 }
-"""What is varied, by name: options of ``PathsModel.fit``."""
-PATHS = {"paths": {}} | {f"paths, {n}": o for group in VARIANTS.values() for n, o in group.items()}
+"""What is varied, by name: options of ``PathsModel.fit``, beside even leaves."""
+EVEN = "paths, even leaves"
+PATHS: dict[str, dict[str, Any]] = {"paths": {}, EVEN: {"capacity": 1.15}}
+PATHS |= {f"paths, {n}": PATHS[EVEN] | o for group in VARIANTS.values() for n, o in group.items()}
 
 
 class Bench:
@@ -227,12 +228,12 @@ def table(results: Sequence[Measured]) -> str:
     parts = []
     for data in dict.fromkeys(r["data"] for r in results):
         runs = _grouped([r for r in results if r["data"] == data])
-        plain = {name: own for name, own in runs.items() if not name.startswith("paths, ")}
+        plain = {name: own for name, own in runs.items() if name == EVEN or not name.startswith("paths, ")}
         parts += [f"## {data}", _curves(plain), _graphs(plain), _tests(plain), _full(plain)]
         for title, group in VARIANTS.items():
             varied = {f"paths, {name}": runs.get(f"paths, {name}") for name in group}
             if any(varied.values()):
-                own = {"paths": runs.get("paths"), **varied}
+                own = {EVEN: runs.get(EVEN), **varied}
                 parts += [f"### {title}", _curves({name: found for name, found in own.items() if found})]
     return "\n\n".join(part for part in parts if part)
 
@@ -358,7 +359,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                         file.write(json.dumps(results[-1], separators=(",", ":")) + "\n")
                 print(f"{key['data']}: {name}, seed {seed}", flush=True)
     tuned = [f"{kind}, tuned vectors" for kind in ("IVF", "ScaNN", "HNSW")]
-    order = {name: place for place, name in enumerate([*trees, "HNSW", "paths", *tuned, *PATHS])}
+    order = {name: place for place, name in enumerate([*trees, "HNSW", "paths", EVEN, *tuned, *PATHS])}
     results = sorted(
         (r for r in results if r["split"] == args.split), key=lambda r: order.get(r["system"], 99)
     )

@@ -120,7 +120,7 @@ class Built:
         with backend.write() as writer:
             for at in range(0, count, PIECE):
                 now = time.perf_counter()
-                arrays = self.model.routed(np.ascontiguousarray(self.x[at : at + PIECE]))
+                arrays = self.model.routed(np.array(self.x[at : at + PIECE]))
                 routing += time.perf_counter() - now
                 writer.put([Document(str(row), "x") for row in range(at, min(at + PIECE, count))], arrays)
         rate = count / (time.perf_counter() - begun)
@@ -173,9 +173,10 @@ def measure(built: Built, probes: Sequence[int], threads: int) -> str:
     graph = f", HNSW {facts['HNSW']['a second']:,.0f}" if "HNSW" in facts else ""
     lines += [
         "",
-        f"Added a second, on one thread: {ours['a second']:,.0f} with ids and words (routing alone {ours['routed']:,.0f}), "
-        f"FAISS IVF {theirs['a second']:,.0f}{graph}. On disk {ours['bytes']:,.0f} bytes a document with ids and words, "
-        f"FAISS IVF {theirs['bytes']:,.0f}; in memory {WIDTH + 8} bytes of each lie once more, in the order of the leaves.",
+        f"Added a second, on one thread: {ours['a second']:,.0f} with ids and words (routing alone "
+        f"{ours['routed']:,.0f}), FAISS IVF {theirs['a second']:,.0f}{graph}. On disk {ours['bytes']:,.0f} bytes a "
+        f"document with ids and words, FAISS IVF {theirs['bytes']:,.0f}; in memory {WIDTH + 8} bytes of each lie once "
+        "more, in the order of the leaves.",
     ]
     return "\n".join(lines)
 

@@ -3,14 +3,16 @@
     python tests/benchmarks/taxonomy.py toy
     python tests/benchmarks/taxonomy.py dimensions
     python tests/benchmarks/taxonomy.py wordnet FOLDER --rows default regular --dimensions 16 32 64 --seeds 0 1 2
+    python tests/benchmarks/taxonomy.py wordnet FOLDER --validation --rows default --set correction=0.9
     python tests/benchmarks/taxonomy.py strength [FOLDER]
     python tests/benchmarks/taxonomy.py hyperbolic FOLDER
     python tests/benchmarks/taxonomy.py unseen FOLDER --encoder packaged:all-MiniLM-L6-v2
     python tests/benchmarks/taxonomy.py graded CHORUS_ICECAT --encoder packaged:all-MiniLM-L6-v2
     python tests/benchmarks/taxonomy.py speed FOLDER
 
-FOLDER is ``wordnet_nouns``. Every measurement is printed as a row of a Markdown table as soon as it is there. Options
-were chosen on validation queries; the test pairs are drawn with a seed of their own.
+FOLDER is ``wordnet_nouns``; ``--set`` changes options of its rows. Every measurement is printed as a row of a Markdown
+table as soon as it is there. Options were chosen on validation queries; the test pairs are drawn with a seed of their
+own. Pairs without a hierarchy: ``taxonomy_pairs.py``.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from taxonomy_pairs import settings
 
 from palmette import Document, Index, TaxonomyModel, load_data
 from palmette.cache import EncodingCache
@@ -142,7 +145,9 @@ def wordnet(folder: str) -> tuple[list[dict[str, Any]], Hierarchy]:
 def table(args: argparse.Namespace) -> None:
     """Table 1 of the paper: lookup tables over WordNet's nouns."""
     _, tree = wordnet(args.folder)
-    rows = test_queries(len(tree))
+    rows, seed_of_pairs = test_queries(len(tree)), 2024
+    if args.validation:
+        rows, seed_of_pairs = np.random.default_rng(77).integers(0, len(tree), 5000), 5
     matches = tree.matches(8).take(rows)
     heading(9, "cut precision", "cut recall")
     for dimension in args.dimensions:
@@ -157,11 +162,11 @@ def table(args: argparse.Namespace) -> None:
                     batch_size=args.batch_size,
                     learning_rate=args.rate,
                     seed=seed,
-                    **ROWS[name],
+                    **ROWS[name] | settings(args.set),
                 )
                 metrics = model.record.metrics
                 cut = [f"{100 * metrics[f'cut {what}']:.1f}" for what in ("precision", "recall")]
-                scores = pairs_recall(*vectors(model, rows), matches)
+                scores = pairs_recall(*vectors(model, rows), matches, seed_of_pairs)
                 show(f"{dimension}, {name}, seed {seed}", scores, model.record.seconds, *cut)
 
 
@@ -376,6 +381,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--validation", action="store_true", help="queries to choose by, not the test's")
     parser.add_argument("--queries", type=int, default=2000)
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--cache")

@@ -7,8 +7,9 @@
 
 They serve inner products; all other probes, small segments and narrow filters are searched exactly. What they propose
 is scored exactly, and as many documents come back as were asked for: where the lists looked through hold too few that
-pass a filter, more lists are. A ``rough`` probe gets what FAISS finds at first, with FAISS's scores. Each segment of an index has its own FAISS index, built when it is first searched and
-kept while the segment is; deleted documents are passed over, and added ones are a segment of their own.
+pass a filter, more lists are. A ``rough`` probe gets what FAISS finds at first, with FAISS's scores. Each segment of an
+index has its own FAISS index, built when it is first searched and kept while the segment is; deleted documents are
+passed over, and added ones are a segment of their own.
 """
 
 from __future__ import annotations

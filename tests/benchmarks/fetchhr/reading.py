@@ -234,7 +234,10 @@ def table(kept: Path) -> str:
     lines = []
     for name in dict.fromkeys(index for index, _, _ in grouped):
         systems = list(dict.fromkeys(system for index, system, _ in grouped if index == name))
-        shown = sorted({k for index, _, k in grouped if index == name})
+        most = max(rows[0]["questions"] for rows in grouped.values())
+        shown = sorted(
+            {key[2] for key, rows in grouped.items() if key[0] == name and rows[0]["questions"] > most / 2}
+        )
         counts = {
             k: next(rows[0]["questions"] for key, rows in grouped.items() if key[2] == k) for k in shown
         }

@@ -72,6 +72,8 @@ def speed(encoder_name: str, documents: int) -> None:
             rival = independent(engine, vectors)
             with store.read() as view:
                 for k in (12, 120):
+                    if engine == "hnsw":  # as many candidates as results, as ours
+                        rival.hnsw.efSearch = max(64, k)
                     cells = []
                     for order, alone in (
                         ("layer", queries[0]),

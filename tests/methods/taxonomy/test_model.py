@@ -227,6 +227,7 @@ def test_the_recipe_finetunes_on_far_matches_only(tmp_path) -> None:
         ({"multiplier": 0.0}, "multiplier must be above 0"),
         ({"correction": 3.0}, "correction must be between 0 and 2"),
         ({"max_distance": -1}, "max_distance must be"),
+        ({"rarity": -0.1}, "rarity must be between 0 and 2"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict, words: str) -> None:

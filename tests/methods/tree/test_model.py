@@ -43,6 +43,13 @@ def test_a_path_is_explained_from_the_root_down(index: Index) -> None:
         )
     assert len(explanation.parts) == 6
     assert path in explanation.text
+    first, *others = explanation.detail["places"]
+    for place in (first, *others):
+        assert min(place["query"], place["document"]) > place["even"] == 2.0 ** -len(place["node"])
+        assert place["topic"][0] in explanation.text
+    assert not any(other["node"].startswith(first["node"]) for other in others), (
+        "nodes under each other say it twice"
+    )
     assert len(index.explain("where does the blue fox live?", hit.id, lexical=0, level=3).detail["path"]) == 3
 
 

@@ -33,6 +33,8 @@ PART = 4096
 Rows = NDArray[np.int64]
 METRIC = "recall over visits"
 LOADED = "documents per leaf, "
+LOOSE = 1.5
+"""A capacity from which on leaves begin as they come, and are only levelled once training is over."""
 JUDGED_AT = (0.1, 0.2, 0.4, 1.0)
 """Shares of the documents over whose recall the best weights are chosen."""
 
@@ -46,7 +48,8 @@ def started(config: PathsConfig, pairs: EncodedPairs, seed: int, backbone: Backb
     if config.start == "kmeans":
         with torch.no_grad():
             corpus = pairs.documents[: len(pairs.data.corpus)]
-            limit = config.capacity and 1 + (config.capacity - 1) / 3  # training loosens it again
+            even = 0 < config.capacity < LOOSE
+            limit = 1 + (config.capacity - 1) / 3 if even else 0.0  # training loosens it again
             begin(module.indexer, module.embed(corpus), config.sharpness, generator, limit=limit)
     return module
 
