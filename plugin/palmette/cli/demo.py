@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
     questions = args.question or QUESTIONS
     _langchain(index, reader, questions[::2], args.k)
     _llama_index(index, reader, questions[1::2] or questions, args.k)
-    _taxonomy(folder / "taxonomy", data, index, args.question or ABOVE)
+    _taxonomy(folder / "taxonomy", data, index, args.question or ABOVE, args.steps)
     print(f"\nDone in {time.monotonic() - begun:.0f} s. Kept in {args.dir}: ask again with")
     places = shlex.quote(str(index.path)), shlex.quote(str(folder / "reader"))
     print(f'  palmette search {places[0]} "your question" --explain')
@@ -183,7 +183,7 @@ def _llama_index(index: Index, reader: Reader, questions: Sequence[str], k: int)
             _source(node.node.node_id, node.score or 0.0, why)
 
 
-def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequence[str]) -> None:
+def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequence[str], steps: int) -> None:
     """The same entries as a hierarchy: a question, what answers it, and all that lies above that."""
     from palmette.cache import CachedEncoder
     from palmette.index import Index
@@ -197,7 +197,7 @@ def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequen
         with _stage("\nTraining a taxonomy: packages, their modules, and what is in those"):
             edges = [(e.key, e.metadata["parent"]) for e in data.corpus if e.metadata["parent"] in ids]
             cache = encoder.cache if isinstance(encoder, CachedEncoder) else None
-            model = TaxonomyModel.fit(data, edges=edges, encoder=encoder, steps=300, cache=cache)
+            model = TaxonomyModel.fit(data, edges=edges, encoder=encoder, steps=steps, cache=cache)
             model.save_pretrained(folder)
     taxonomy = Index.build(data.corpus, model)
     print("\nTaxonomy: what answers, and everything above it, as far as that is likely")

@@ -131,11 +131,14 @@ def test_the_best_field_is_the_one_that_search_saw() -> None:
 @pytest.mark.parametrize(("attention", "said"), [("triangular", "red"), ("diagonal", "")])
 def test_an_empty_field_says_what_it_sees(attention: Any, said: str) -> None:
     config = FieldsConfig(("brand", "title"), attention)
-    vectors, query = np.array([[-1.0, 0.0], [0.0, 0.0]], np.float32), np.array([1.0, 0.0], np.float32)
+    vectors, query = np.array([[-1.0, 0.0], [0.5, 0.0]], np.float32), np.array([1.0, 0.0], np.float32)
     weights, texts = np.array([1.0, 0.0], np.float32), {"brand": "red", "title": ""}
     options = FieldsSearch(blend=0.0)
     told = explanation(config, options, query, vectors, weights, vectors[0], texts, str)
     assert (told.detail["field"], told.detail["text"]) == ("title", said)
+    vectors[1] = 0  # a field that is not there outranks none
+    told = explanation(config, options, query, vectors, weights, vectors[0], texts, str)
+    assert (told.detail["field"], told.score) == ("brand", -1)
 
 
 def test_the_words_that_matched_are_a_sentence_of_a_long_field() -> None:

@@ -154,6 +154,15 @@ def test_checkpoint_round_trip(index: Index, tmp_path) -> None:
     assert facts_from_json(facts_to_json(Facts()), "") == Facts()
 
 
+def test_a_loose_capacity_parts_nothing_that_is_not_too_full() -> None:
+    loads = {}
+    for capacity in (0.0, 50.0, 1.0):
+        model = train_paths(capacity=capacity, branches=5, steps=1, learning_rate=1e-9)
+        loads[capacity] = model.facts.load, model.module.indexer.bias[0].tolist()
+    assert loads[50.0] == loads[0.0]
+    assert loads[1.0][0]["expected"] < loads[0.0][0]["expected"]
+
+
 def test_auto_takes_the_least_share_that_loses_little() -> None:
     curve = {0.1: {"recall@100": 0.8}, 0.2: {"recall@100": 0.95}, 1.0: {"recall@100": 0.96}}
     assert auto_share(curve, 0.02, 10**6) == 0.2
