@@ -80,9 +80,11 @@ def test_the_pool_holds_all_that_is_judged(folder: Path) -> None:
     folds = [Bench.load(str(folder), 0, 0).folded(3, fold).data.qrels for fold in range(3)]
     assert sorted(query for fold in folds for query in fold["test"]) == sorted(bench.data.queries)
     assert all(len(f["train"]) == len(f["dev"]) == 20 and not {*f["train"]} & {*f["test"]} for f in folds)
-    bare = unlabelled(bench.data)
-    assert bare.queries == {}
-    assert not bare.labelled
+    made = unlabelled(bench)
+    assert made.queries, "made of the documents"
+    assert not {*made.queries} & {*bench.data.queries}
+    assert {id for judged in made.qrels.values() for id in judged} <= {*made.queries}
+    assert unlabelled(bench).queries == made.queries
 
 
 def test_words_find_what_they_name(folder: Path) -> None:

@@ -181,7 +181,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--memory", type=Path, help="where to keep what a frozen encoder reads, for the next run"
     )
-    parser.add_argument("--dtype", help="what the encoder computes in, where it does not learn")
+    parser.add_argument(
+        "--dtype", default="auto", help="what the encoder computes in, where it does not learn"
+    )
     parser.add_argument("--split", default="test", choices=["test", "dev", "train"])
     parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
     parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])

@@ -178,10 +178,13 @@ def test_an_explanation_names_topics() -> None:
         steps = explanation.detail["nodes"]
         for step in steps:
             assert step["topic"] == [word for word, _ in model.topics.get(step["node"], ())]
-        spoken = [step for step in steps if step["topic"] and min(step["query"], step["document"]) >= 0.1]
-        if spoken:
+        places = explanation.detail["places"]
+        for place in places:
             named += 1
-            assert explanation.text.endswith(
-                f"{spoken[-1]['node']} is about {', '.join(spoken[-1]['topic'][:3])}"
-            )
+            assert place["topic"] == [word for word, _ in model.topics[place["node"]]]
+            assert place["even"] == 2.0 ** -len(place["node"])
+            assert min(place["query"], place["document"]) > place["even"]
+            assert f"{', '.join(place['topic'][:3])} (node {place['node']} holds" in explanation.text
+        assert ("both speak more than most of" in explanation.text) == bool(places)
+        assert f"the likelier turns lead to {explanation.detail['path']}," in explanation.text
     assert named
