@@ -129,7 +129,9 @@ class Collection:
         options: dict[str, Any] = {"seed": seed}
         if self.args.steps and method == "tree":
             options["steps"] = self.args.steps
-        if method == "fields":  # what a processor can do: maps of what the frozen encoder reads, in short texts
+        if (
+            method == "fields"
+        ):  # what a processor can do: maps of what the frozen encoder reads, in short texts
             options |= {"trained_layers": 0, "document_tokens": 128}
         model = model_class(method)._fit(self.data, options, encoder=self.encoder, cache=self.encoder.cache)
         if kept:
