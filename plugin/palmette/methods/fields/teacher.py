@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.lexical.bm25 import asked, norms, shares, weights
-from palmette.lexical.postings import Collector
+from palmette.lexical.given import Given
 from palmette.lexical.tokens import LANGUAGE, analyser_of
 
 __all__ = ["MOST", "Teacher"]
@@ -45,15 +44,11 @@ class Teacher:
         self, rows: Rows, vectors: Floats, texts: Sequence[str], queries: Floats, asked_for: Sequence[str]
     ) -> None:
         self.rows, self.vectors, self.queries, self.asked_for = rows, vectors, queries, asked_for
-        self.analyser = analyser_of(LANGUAGE)
-        collector = Collector(self.analyser)
-        collector.add([[text] for text in texts])
-        self.postings = collector.postings()
-        self.norms = norms(self.postings.lengths, max(1.0, self.postings.total / len(texts)))
+        self.words = Given(analyser_of(LANGUAGE), [[text] for text in texts])
 
     def scores(self, queries: Rows) -> Floats:
         """[B, N] of all documents for some queries."""
-        words = np.stack([self._words(self.asked_for[row]) for row in queries.tolist()])
+        words = np.stack([self.words.shares(self.asked_for[row]) for row in queries.tolist()])
         scores: Floats = self.queries[queries] @ self.vectors.T + np.float32(WORDS) * words
         return scores
 
@@ -67,13 +62,3 @@ class Teacher:
         near = np.take_along_axis(best, columns, 1)
         chosen = np.unique(np.concatenate([near.ravel(), draw.integers(count, size=OTHERS)]))
         return self.rows[chosen], scores[:, chosen]
-
-    def _words(self, query: str) -> Floats:
-        """[N] the share of the query's weight in words that each document answers."""
-        words = asked(self.analyser, query)
-        lists = [self.postings.find(term) for term in words.terms]
-        sums = np.zeros(len(self.rows), np.float32)
-        held = [len(rows) for rows, _ in lists]
-        for (rows, counts), weight in zip(lists, weights(words.times, held, len(self.rows)), strict=True):
-            sums[rows] += shares(counts, self.norms[rows], weight)
-        return sums
