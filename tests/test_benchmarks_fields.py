@@ -55,18 +55,20 @@ def test_a_broken_off_run_goes_on(folder: Path, tmp_path: Path) -> None:
     first = run("untuned encoder, all fields joined")
     assert first == [
         ("BM25", "words"),
+        ("BM25, title and text", "words"),
         ("BM25, fields weighted", "words"),
         ("untuned encoder, all fields joined", "aggregate"),
+        ("untuned encoder, all fields joined", "aggregate and words"),
     ]
     second = run("untuned encoder, all fields joined", "CHARM")
-    assert second[:3] == first
-    assert len(second) == 7
+    assert second[:5] == first
+    assert len(second) == 11
     text = out.read_text()
     assert "| CHARM | two stages, blended | 1 |" in text
     assert "kept of the ten that `best` finds" in text
     assert run("CHARM") == second
     crossed = run("untuned encoder, all*", "--folds", "2")
-    assert len(crossed) == len(second) + 6
+    assert len(crossed) == len(second) + 2 * 5
     assert "2-fold cross validation" in out.read_text()
 
 

@@ -15,6 +15,7 @@ import torch
 from palmette.errors import ConfigError, TrainingError
 from palmette.training import TrainingConfig, train
 from palmette.training.loop import _Loop
+from palmette.training.processes import processes
 from support.quadratic import Quadratic
 
 
@@ -71,7 +72,7 @@ def test_parts_may_learn_at_a_pace_of_their_own(pace: float) -> None:
         task.module.paces = paces
         before = task.module.weight.detach().clone()
         config = TrainingConfig(steps=1, batch_size=8, learning_rate=0.01, warmup=0.0, clip=0.0)
-        loop = _Loop(task, config, "cpu", None)
+        loop = _Loop(task, config, processes("cpu"), None)
         loop.step(0)
         moved.append(task.module.weight.detach() - before)
     torch.testing.assert_close(moved[0], pace * moved[1])
@@ -245,7 +246,7 @@ def test_an_output_dir_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_losses_that_stay_on_a_gpu_name_the_first_bad_step_all_the_same() -> None:
     config = TrainingConfig(steps=10, batch_size=4)
-    loop = _Loop(Quadratic(diverge_at=4), config, "cpu", None)
+    loop = _Loop(Quadratic(diverge_at=4), config, processes("cpu"), None)
     loop.eager = False  # as on a GPU
     for step in range(7):
         loop.step(step)

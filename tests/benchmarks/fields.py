@@ -23,38 +23,54 @@ from typing import Any
 
 from charm.bench import Bench, bm25_rows, model_rows
 from charm.kept import Kept
-from charm.latency import latency_table
+from charm.latency import heading, rows_of
 from charm.methods import METHODS, fields_of
 from charm.report import tables
 
 from palmette import FieldsModel, RetrievalData, load_encoder
+from palmette.cache import EncodingCache
 from palmette.methods.fields.memory import Memory
 from palmette.methods.fields.queries import with_field_queries
 from palmette.methods.fields.reading import Reader, as_items
+from palmette.model.mixing import learn_mixes
 
 MARK = "<!-- What follows is written by fields.py; what stands above is kept. -->"
 LATENCY = "latency"
+JUDGED = 1
+"""A pool that holds nothing but what is judged for the questions asked."""
+
+
+class Lines:
+    """The results of one data set: what there is, and what is missing."""
+
+    def __init__(self, store: Path, titles: dict[int, str], folds: int) -> None:
+        self.store, self.titles, self.folds = store, titles, folds
+        self.done = {(r["title"], r.get("method"), r.get("seed")) for r in read(store)}
+
+    def missing(self, method: str, seed: int) -> list[int]:
+        """The pools that a method has not been measured in."""
+        return [pool for pool, title in self.titles.items() if (title, method, seed) not in self.done]
+
+    def keep(self, pool: int, method: str, seed: int, rows: dict[str, Any], facts: dict[str, Any]) -> None:
+        """Write down what was measured."""
+        line = {"title": self.titles[pool], "method": method, "seed": seed, "folds": self.folds}
+        line["facts"] = facts
+        line["rows"] = {mode: {"scores": m.scores, "by_query": m.by_query} for mode, m in rows.items()}
+        with self.store.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
     """Whatever is missing of one data set."""
-    bench = Bench.load(folder, args.pool, args.queries)
+    bench = Bench.load(folder, 0, args.queries)
     bench = bench.cut(args.corpus) if args.corpus else bench
-    title = title_of(bench.name, args)
-    done = {(r["method"], r["seed"]) for r in read(store) if r["title"] == title}
-
-    def keep(method: str, seed: int, rows: dict[str, Any], facts: dict[str, Any]) -> None:
-        line = {"title": title, "method": method, "seed": seed, "folds": args.folds, "facts": facts}
-        line["rows"] = {mode: {"scores": m.scores, "by_query": m.by_query} for mode, m in rows.items()}
-        with store.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
+    lines = Lines(store, {pool: title_of(bench.name, pool, args) for pool in args.pool}, args.folds)
     runs = range(args.folds) if args.folds else args.seeds  # a fold counts as a seed
     benches = {run: bench.folded(args.folds, run) if args.folds else bench for run in runs}
     for run in runs if args.folds else args.seeds[:1]:
-        if ("BM25", run) not in done:
-            for method, measured in bm25_rows(benches[run], args.split).items():
-                keep(method, run, {"words": measured}, {})
+        for pool in lines.missing("BM25", run):
+            for name, measured in bm25_rows(replace(benches[run], pool=pool), args.split).items():
+                lines.keep(pool, name, run, {"words": measured}, {})
     kept = Kept(args.memory)
     for name in args.methods:
         method = METHODS[name]
@@ -67,25 +83,23 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
         layout = {key: options.get(key) for key in ("attention", "sees", "pooling", "whole")} | fields
         memory = kept.of(json.dumps([args.encoder, args.dtype, args.tokens, layout]))
         for seed in runs if options["steps"] or args.folds else args.seeds[:1]:
-            if (name, seed) in done:
+            pools = lines.missing(name, seed)
+            if not pools:
                 continue
             bench = benches[seed]
             began = time.perf_counter()
             model = fitted(bench, memory, fields, options, seed, args)
             trained = time.perf_counter() - began
-            rows, facts = model_rows(model, bench, args.split, method.modes)
+            about = {"seconds to train": round(trained, 1), "dev": dict(model.record.metrics)}
+            for pool in pools:
+                rows, facts = model_rows(model, replace(bench, pool=pool), args.split, method.modes)
+                lines.keep(pool, name, seed, rows, facts | about)
             kept.save()
-            keep(
-                name,
-                seed,
-                rows,
-                {**facts, "seconds to train": round(trained, 1), "dev": dict(model.record.metrics)},
-            )
             print(f"  {bench.name}: {name}, seed {seed}: {time.perf_counter() - began:.0f} s", flush=True)
             write(args.out, store)
 
 
-def title_of(name: str, args: argparse.Namespace) -> str:
+def title_of(name: str, among: int, args: argparse.Namespace) -> str:
     """What a table is of."""
     training = "from the documents alone" if args.no_labels else "with its training judgements"
     if args.folds:
@@ -94,7 +108,7 @@ def title_of(name: str, args: argparse.Namespace) -> str:
     size += f", {args.corpus} documents" if args.corpus else ""
     if args.layers is not None:
         size += f", the last {args.layers} layers" if args.layers else ", encoder frozen"
-    pool = f"{args.pool} documents" if args.pool else "all documents"
+    pool = {0: "all documents", JUDGED: "what is judged for its questions"}.get(among, f"{among} documents")
     return f"{name}, {training} ({size}), {pool} ranked, {args.split}"
 
 
@@ -107,8 +121,8 @@ def fitted(
     args: argparse.Namespace,
 ) -> FieldsModel:
     """One model; what a frozen encoder reads is the same for all seeds."""
-    WithoutWords.kept = memory
-    model = WithoutWords.fit(
+    Measured.kept = memory
+    model = Measured.fit(
         unlabelled(bench) if args.no_labels else bench.data,
         encoder=load_encoder(args.encoder, device=args.device, dtype=args.dtype),
         fields=fields,
@@ -122,20 +136,20 @@ def fitted(
         **options,
     )
     model.module.memory = memory if model.module.frozen else None
+    if args.no_labels:  # as users get it: nobody trusts made queries with how much words should count
+        made = replace(unlabelled(bench), labelled=False)
+        model.mixes = learn_mixes(model, made, model.encoder, EncodingCache(), seed=seed, progress=None)
     return model
 
 
-class WithoutWords(FieldsModel):
-    """Tables are of vectors alone: no time is spent on how much words should count."""
+class Measured(FieldsModel):
+    """What a frozen encoder has read is kept for the next model."""
 
     kept = Memory()
 
     @classmethod
     def memory(cls) -> Memory:
         return cls.kept
-
-    def calibrated(self) -> list[Any]:
-        return []
 
 
 def unlabelled(bench: Bench) -> RetrievalData:
@@ -153,7 +167,10 @@ def write(out: Path, store: Path) -> None:
     """The tables of all that is stored."""
     results = read(store)
     text = tables([r for r in results if r["title"] != LATENCY])
-    text += "".join(f"\n\n## Latency\n\n{r['text']}" for r in results if r["title"] == LATENCY)
+    timed = {r["size"]: r["rows"] for r in results if r["title"] == LATENCY}
+    if timed:
+        rows = [*heading(), *(row for size in sorted(timed) for row in timed[size])]
+        text += "\n\n## Latency\n\n" + "\n".join(rows)
     kept = out.read_text("utf-8").partition(MARK)[0] if out.exists() else "# Documents with fields\n\n"
     out.write_text(f"{kept}{MARK}\n\n{text.strip()}\n", encoding="utf-8")
 
@@ -173,7 +190,13 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=5e-5)
     parser.add_argument("--tokens", type=int, default=128, help="of a document")
     parser.add_argument("--layers", type=int, help="how many of the last layers learn; all by default")
-    parser.add_argument("--pool", type=int, default=3000, help="documents ranked; 0 for all")
+    parser.add_argument(
+        "--pool",
+        type=int,
+        nargs="+",
+        default=[3000],
+        help="documents ranked; 0 for all, 1 for those that are judged alone",
+    )
     parser.add_argument("--queries", type=int, default=500, help="judged queries; 0 for all")
     parser.add_argument(
         "--corpus", type=int, default=0, help="train on and rank so many documents; 0 for all"
@@ -203,9 +226,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     store = args.out.with_suffix(".jsonl")
     for folder in args.data:
         measure(folder, args, store)
-    if args.latency:
-        line = {"title": LATENCY, "text": latency_table(args.latency)}
-        kept = [r for r in read(store) if r["title"] != LATENCY]
+    for size in args.latency:
+        line = {"title": LATENCY, "size": size, "rows": rows_of(size)}
+        kept = [r for r in read(store) if (r["title"], r.get("size")) != (LATENCY, size)]
         store.write_text("".join(json.dumps(r) + "\n" for r in [*kept, line]), encoding="utf-8")
     write(args.out, store)
 

@@ -62,8 +62,8 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "random leaves": {**UNTRAINED, "start": "random", "capacity": 0.0, "nearness": 0.0},
         "untrained": UNTRAINED,
         "frozen vectors": {"learning_rate": 3e-9, "indexer_rate": 1e5},
-        "last layer": {"encoder_learns": "last"},
-        "whole encoder": {"encoder_learns": "all"},
+        "last layer": {"encoder_learns": "last", "evaluate_every": 60},
+        "whole encoder": {"encoder_learns": "all", "evaluate_every": 60},
     },
     "Leaves of a document": {f"{count} leaves each": {"per_document": count} for count in (2, 4)},
     "Branches and heights": {
@@ -80,9 +80,13 @@ PATHS |= {f"paths, {n}": PATHS[EVEN] | o for group in VARIANTS.values() for n, o
 class Bench:
     """A data set, encoded once."""
 
-    def __init__(self, folder: str, encoder: str, split: str) -> None:
+    def __init__(self, folder: str, encoder: str, split: str, tokens: int | None) -> None:
         self.data: RetrievalData = load_data(folder)
-        self.encoder, self.cache, self.split = load_encoder(encoder), EncodingCache(), split
+        self.encoder, self.cache, self.split = (
+            load_encoder(encoder, max_length=tokens),
+            EncodingCache(),
+            split,
+        )
         texts = self.data.query_texts
         self.documents = self.cache.encode(
             self.encoder, [d.content for d in self.data.corpus], kind="document"
@@ -332,6 +336,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--lists", type=int, nargs="+", default=[40, 144], help="of IVF and ScaNN")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--steps", type=int, help="other than the default")
+    parser.add_argument("--tokens", type=int, help="of a text, where the encoder shall read less")
     parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
     parser.add_argument("--split", default="test", choices=["test", "dev"])
     parser.add_argument("--out", type=Path, default=Path("paths.md"), help="the table; results lie beside it")
@@ -349,10 +354,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         bench: Bench | None = None
         for name in (one for one in every if any(fnmatch(one, pattern) for pattern in args.systems)):
             for seed in args.seeds[:1] if name.startswith(("HNSW", "ScaNN")) else args.seeds:
-                key = {"data": Path(folder).name, "split": args.split, "seed": seed, "steps": args.steps}
+                label = Path(folder).name + (f", {args.tokens} tokens" if args.tokens else "")
+                label += f", {args.steps} steps" if args.steps else ""
+                key = {"data": label, "split": args.split, "seed": seed, "steps": args.steps}
                 if any(r["system"] == name and all(r[k] == v for k, v in key.items()) for r in results):
                     continue
-                bench = bench or Bench(folder, args.encoder, args.split)
+                bench = bench or Bench(folder, args.encoder, args.split, args.tokens)
                 for system, measured in measure(bench, name, seed, args.steps).items():
                     results.append({"system": system, **key, "measured": measured})
                     with store.open("a", encoding="utf-8") as file:

@@ -35,8 +35,6 @@ Floats = NDArray[np.float32]
 WIDTH, SPREAD = 384, 1.0
 QUERIES, REPEATS, K = 50, 5, 10
 PIECE, SAMPLE = 20_000, 40_000
-GRAPH = 200_000
-"""Documents up to which a graph is built: a million take an hour."""
 HEAD = "# Wall clock of the learned index\n\n"
 MARK = "<!-- What follows is written by paths_speed.py; what stands above is kept. -->"
 
@@ -67,7 +65,7 @@ def learned(centres: Floats) -> PathsModel:
 class Built:
     """Everything to be searched, and how long it took to build: each part once, in a folder."""
 
-    def __init__(self, folder: Path, count: int, lists: int) -> None:
+    def __init__(self, folder: Path, count: int, lists: int, graph: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.noted, self.facts = folder, folder / "facts.json", {}
         if self.noted.exists():
@@ -78,7 +76,7 @@ class Built:
         self._part("IVF", lambda: self._lists(lists))
         self.lists = faiss.read_index(str(folder / "ivf.faiss"))
         self.graph = None
-        if count <= GRAPH:
+        if graph:
             self._part("HNSW", self._graph)
             self.graph = faiss.read_index(str(folder / "hnsw.faiss"))
         self.model = learned(self.lists.quantizer.reconstruct_n(0, lists))
@@ -240,6 +238,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--folder", type=Path, default=Path("paths_speed"), help="where what is built is kept"
     )
+    parser.add_argument("--graph", type=int, default=200_000, help="documents up to which a graph is built")
     parser.add_argument("--build", action="store_true", help="build, and measure nothing")
     parser.add_argument("--out", type=Path, default=Path("paths_speed.md"))
     args = parser.parse_args(argv)
@@ -247,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for count in args.documents:
         lists = args.lists or round(2 * count**0.5)
         faiss.omp_set_num_threads(1)
-        built = Built(args.folder / f"{count}-{lists}", count, lists)
+        built = Built(args.folder / f"{count}-{lists}", count, lists, count <= args.graph)
         if not args.build:
             parts += [measure(built, args.probes, threads) for threads in args.threads]
     if not parts:

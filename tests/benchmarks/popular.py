@@ -12,6 +12,7 @@ The tree's InfoNCE and the triplets of paths are changed here, in this script, a
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,8 +25,10 @@ from torch.nn import functional as F
 
 from palmette import Index, RetrievalData, load_data, load_encoder
 from palmette.cache import CachedEncoder
+from palmette.losses import info_nce as plain_info_nce
 from palmette.methods.paths import task as paths_task
 from palmette.methods.taxonomy.losses import column_weights
+from palmette.methods.tree import adapter as tree_adapter
 from palmette.methods.tree import task as tree_task
 from palmette.metrics import score_run
 from palmette.registry import model_class
@@ -52,8 +55,8 @@ def named(folder: str, root: str) -> RetrievalData:
 class Corrected:
     """The log weights of the documents of the batch at hand, as negatives."""
 
-    def __init__(self, strength: float, batch: int) -> None:
-        self.strength, self.batch = strength, batch
+    def __init__(self, strength: float) -> None:
+        self.strength = strength
         self.weights = torch.zeros(0)
 
     def look(self, task: Any, rows: np.ndarray) -> None:
@@ -68,6 +71,8 @@ class Corrected:
 
     def info_nce(self, logits: Tensor, known: Tensor, *_: Any) -> Tensor:
         """Of the tree; a document's own questions are all alike and need no correction."""
+        if len(self.weights) != len(logits):  # where the multipliers begin, before the first batch
+            return plain_info_nce(logits, known)
         own = torch.eye(len(logits), dtype=torch.bool)
         left = logits.masked_fill(known & ~own, -torch.inf)
         weighed = torch.where(own, left, left + self.weights)
@@ -83,24 +88,29 @@ class Corrected:
         return (torch.relu(similarity - positive + margin) * weights).sum() / weights.sum().clamp(min=1e-9)
 
 
-TASKS: dict[str, tuple[Any, str, str]] = {
-    "tree": (tree_task, "TreeTask", "info_nce"),
-    "paths": (paths_task, "PathsTask", "triplet"),
+TASKS: dict[str, list[tuple[Any, str, str]]] = {
+    "tree": [(tree_adapter, "_Task", "info_nce"), (tree_task, "TreeTask", "info_nce")],
+    "paths": [(paths_task, "PathsTask", "triplet")],
 }
+"""Where each method's tasks look for their loss: the tree first learns the space that it lives in."""
 
 
 def fit(method: str, data: RetrievalData, options: dict[str, Any], strength: float, coder: Any) -> Any:
     """A model, trained with the correction."""
-    module, task, loss = TASKS[method]
-    owner = getattr(module, task)
-    plain, corrected = owner.loss, Corrected(strength, 0)
 
-    def look(self: Any, network: Any, rows: np.ndarray, *rest: Any) -> Tensor:
-        corrected.look(self, rows)
-        found: Tensor = plain(self, network, rows, *rest)
-        return found
+    def looking(plain: Any, corrected: Corrected) -> Any:
+        def loss(task: Any, network: Any, rows: np.ndarray, *rest: Any) -> Tensor:
+            corrected.look(task, rows)
+            found: Tensor = plain(task, network, rows, *rest)
+            return found
 
-    with patch.object(owner, "loss", look), patch.object(module, loss, getattr(corrected, loss)):
+        return loss
+
+    with ExitStack() as patches:
+        for module, task, loss in TASKS[method]:
+            owner, corrected = getattr(module, task), Corrected(strength)
+            patches.enter_context(patch.object(owner, "loss", looking(owner.loss, corrected)))
+            patches.enter_context(patch.object(module, loss, getattr(corrected, loss)))
         return model_class(method)._fit(data, options, encoder=coder, cache=coder.cache)
 
 

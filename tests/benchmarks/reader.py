@@ -120,6 +120,7 @@ def spans(args: argparse.Namespace, options: dict[str, Any]) -> None:
                 seed=seed,
                 output_dir=args.work / f"{folder.name}.training",
                 resume=True,
+                start=args.start,
                 **options,
             )
             reader.save_pretrained(folder)
@@ -302,6 +303,7 @@ def main() -> None:
         "--retrieved", type=int, default=400, help="test questions read in retrieved passages"
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--start", help="a reader's checkpoint whose weights training begins with")
     parser.add_argument("--work", type=Path, default=Path("reader-benchmark"))
     parser.add_argument("--out")
     args, rest = parser.parse_known_args()

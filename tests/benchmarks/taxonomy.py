@@ -45,8 +45,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "rebalanced": PAPER | {"sampling": "rebalanced"},
     "pretrain-finetune": PAPER | {"recipe": "pretrain-finetune"},
     "corrected only": PAPER | {"correction": 1.0},
-    "corrected, one match drawn": {"sampling": "regular"},
-    "corrected, a rare match drawn": {"sampling": "rare"},
+    "corrected, one match drawn": {"sampling": "regular", "hard": 0},
+    "corrected, a rare match drawn": {"sampling": "rare", "hard": 0},
+    "no hard negatives": {"hard": 0},
     "default": {},
 }
 
@@ -97,7 +98,7 @@ def show(name: str, values: dict[int, float], seconds: float, *more: str) -> Non
 
 def heading(distances: int, *more: str, first: int = 0) -> None:
     """Of a table by distance."""
-    columns = [*map(str, range(first, distances)), "min", "overall", "training", *more]
+    columns = [*map(str, range(first, distances)), "min", "overall", "processor", *more]
     print(f"| | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}", flush=True)
 
 
@@ -108,13 +109,13 @@ def toy(args: argparse.Namespace) -> None:
     heading(3)
     for name in args.rows or ROWS:
         for seed in args.seeds:
-            begun = time.perf_counter()
+            begun = time.process_time()
             model = tables(
                 tree, dimension=3, steps=args.steps or 4000, learning_rate=args.rate, seed=seed, **ROWS[name]
             )
             scores = recall_by_distance(*vectors(model, every), tree.matches())
             by = {d: scores[f"recall at distance {d}"] for d in range(3)}
-            show(f"{name}, seed {seed}", by | {-1: scores["recall"]}, time.perf_counter() - begun)
+            show(f"{name}, seed {seed}", by | {-1: scores["recall"]}, time.process_time() - begun)
 
 
 def dimensions(args: argparse.Namespace) -> None:
@@ -153,6 +154,7 @@ def table(args: argparse.Namespace) -> None:
     for dimension in args.dimensions:
         for name in args.rows or ROWS:
             for seed in args.seeds:
+                begun = time.process_time()
                 model = tables(
                     tree,
                     dimension=dimension,
@@ -164,17 +166,17 @@ def table(args: argparse.Namespace) -> None:
                     seed=seed,
                     **ROWS[name] | settings(args.set),
                 )
-                metrics = model.record.metrics
+                took, metrics = time.process_time() - begun, model.record.metrics
                 cut = [f"{100 * metrics[f'cut {what}']:.1f}" for what in ("precision", "recall")]
                 scores = pairs_recall(*vectors(model, rows), matches, seed_of_pairs)
-                show(f"{dimension}, {name}, seed {seed}", scores, model.record.seconds, *cut)
+                show(f"{dimension}, {name}, seed {seed}", scores, took, *cut)
 
 
 def strength(args: argparse.Namespace) -> None:
     """Recall over the strength of the correction: on WordNet, or on the toy where no folder is given."""
+    row = ROWS[args.rows[0] if args.rows else "corrected only"]
     for value in (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1):
-        ROWS["curve"] = ROWS["corrected only"] | {"correction": value}
-        args.rows = ["curve"]
+        ROWS["curve"], args.rows = row | {"correction": value}, ["curve"]
         print(f"\nstrength {value}")
         (table if args.folder else toy)(args)
 
@@ -199,7 +201,7 @@ def hyperbolic(args: argparse.Namespace) -> None:
         return torch.acosh(1 + 2 * apart / room + 1e-7)
 
     steps, batch = args.steps or 4000, args.batch_size
-    begun = time.perf_counter()
+    begun = time.process_time()
     for step in range(steps):
         asked = draw.integers(0, size, batch)
         drawn = every.documents[every.starts[asked] + (draw.random(batch) * every.counts[asked]).astype(int)]
@@ -224,7 +226,7 @@ def hyperbolic(args: argparse.Namespace) -> None:
     hits = np.concatenate(found)[places]
     heading(9)
     values = slices(hits, matches.distances[places]) | {-1: float(hits.mean())}
-    show(f"{width}, hyperbolic", values, time.perf_counter() - begun)
+    show(f"{width}, hyperbolic", values, time.process_time() - begun)
 
 
 def unseen(args: argparse.Namespace) -> None:
@@ -247,8 +249,9 @@ def unseen(args: argparse.Namespace) -> None:
     matches = Matches.of(owner, target, above.distances[far].astype(np.int64), len(asked), len(kept))
     assert ids.isdisjoint(synsets[row]["_id"] for row in held)
     heading(9, "cut precision", "cut recall", first=1)
-    for name, options in UNSEEN.items():
+    for name in args.rows or UNSEEN:
         for seed in args.seeds:
+            begun = time.process_time()
             model = TaxonomyModel.fit(
                 known,
                 edges=edges,
@@ -257,8 +260,9 @@ def unseen(args: argparse.Namespace) -> None:
                 max_distance=8,
                 batch_size=args.batch_size,
                 seed=seed,
-                **({"dimension": 64, "steps": args.steps or 3000} | options),
+                **{"dimension": 64, "steps": args.steps or 3000} | UNSEEN[name] | settings(args.set),
             )
+            took = time.process_time() - begun
             for what, texts in (
                 ("name and definition", [documents[row].text for row in asked]),
                 ("name", [synsets[row]["title"] for row in asked]),
@@ -267,7 +271,7 @@ def unseen(args: argparse.Namespace) -> None:
                 scores = pairs_recall(queries, model.module.node_vectors, matches)
                 metrics = model.record.metrics
                 cut = [f"{100 * metrics[f'cut {which}']:.1f}" for which in ("precision", "recall")]
-                show(f"{name}, seed {seed}, by {what}", scores, model.record.seconds, *cut)
+                show(f"{name}, seed {seed}, by {what}", scores, took, *cut)
 
 
 def asked_in_words(model: TaxonomyModel, texts: list[str], cache: str | None) -> torch.Tensor:
@@ -280,6 +284,7 @@ def asked_in_words(model: TaxonomyModel, texts: list[str], cache: str | None) ->
 UNSEEN: dict[str, dict[str, Any]] = {
     "untrained": {"steps": 0, "documents": "text", "dimension": 384},
     "both": {},
+    "both, no hard negatives": {"hard": 0},
     "text": {"documents": "text"},
     "lookup": {"documents": "lookup"},
     "both, hidden layer": {"hidden": 512},
@@ -342,9 +347,11 @@ def _share(judged: Any, ranked: dict[str, list[str]], grades: tuple[int, ...], k
 def speed(args: argparse.Namespace) -> None:
     """1,000 steps of batch 4,096 at 64 dimensions; and searches in an index of all nodes."""
     synsets, tree = wordnet(args.folder)
-    begun = time.perf_counter()
-    model = tables(tree, dimension=64, max_distance=8, steps=1000, batch_size=4096, evaluate_every=1000)
-    print(f"fit: {time.perf_counter() - begun:.0f} s, of them training {model.record.seconds:.0f} s")
+    steps, begun, worked = args.steps or 1000, time.perf_counter(), time.process_time()
+    model = tables(tree, dimension=64, max_distance=8, steps=steps, batch_size=4096, evaluate_every=steps)
+    took, worked = time.perf_counter() - begun, time.process_time() - worked
+    threads = torch.get_num_threads()
+    print(f"fit, {steps} steps: {took:.0f} s on {threads} threads, {worked:.0f} s of processor time")
     index = Index.build([document(synset) for synset in synsets], model)
     asked = [synset["_id"] for synset in synsets[:2000:20]]
     for options in ({}, {"cut": 0.5}, {"order": "specific"}, {"closed": True}):
@@ -375,7 +382,7 @@ def main() -> None:
     )
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("folder", nargs="?", default="")
-    parser.add_argument("--rows", nargs="*", choices=list(ROWS), help="which; all by default")
+    parser.add_argument("--rows", nargs="*", choices=[*ROWS, *UNSEEN], help="which; all by default")
     parser.add_argument("--dimensions", nargs="*", type=int, default=[16])
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
     parser.add_argument("--steps", type=int)

@@ -47,8 +47,7 @@ class Brief(TreeTraining):
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short trainings: pages are about twelve documents."""
     monkeypatch.setattr(TreeModel, "training_class", Brief)
-    monkeypatch.setattr(adapter, "STEPS", 10)
-    monkeypatch.setattr(adapter, "EVERY", 10)
+    monkeypatch.setattr(adapter, "HOW", adapter.HOW.replace(steps=10, evaluate_every=10))
 
 
 @pytest.mark.encoder

@@ -12,7 +12,7 @@ from palmette import FakeEncoder, load_encoder
 from palmette.cache import EncodingCache
 from palmette.errors import InputError
 from palmette.reader import Asked, ReaderConfig, ReadingData, load_reading
-from palmette.reader.lessons import Lessons
+from palmette.reader.lessons import Lessons, answers
 from palmette.reader.spans import SpanReading
 from support import readers
 
@@ -62,6 +62,18 @@ def test_exams_withhold_passages_only_where_every_question_has_an_answer(
     mixed = lessons(ReadingData("b", data.passages, {"train": asked, "dev": asked}), tmp_path)
     assert all(exam.asked.passages[0] in exam.rows for exam in mixed.dev)
     assert [exam.answered for exam in mixed.dev] == [exam.asked.answered for exam in mixed.dev]
+
+
+def test_when_it_is_done_it_is_examined_on_what_is_found(data: ReadingData, tmp_path: Path) -> None:
+    asked = [one for split in data.splits.values() for one in split]
+    made = lessons(ReadingData("a", data.passages, {"train": asked, "dev": asked}), tmp_path)
+    assert [exam.asked for exam in made.found] == [exam.asked for exam in made.dev]
+    for exam in made.found:
+        assert len(set(exam.rows)) == 8
+        there = any(answers(made.data, exam.asked, row) for row in exam.rows)
+        assert exam.answered == (there and exam.asked.answered)
+    alone = lessons(ReadingData("b", data.passages, {"train": asked}), tmp_path)
+    assert alone.found == alone.dev == []
 
 
 @pytest.mark.parametrize("absent", [0.0, 0.9])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from langchain_core.documents import Document as LangChainDocument
 from llama_index.core.schema import TextNode
 
@@ -12,6 +14,7 @@ from palmette import Document, FakeEncoder, Index, load_model
 from palmette.answers import f1, normalise
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.reader import Answer, Reader
+from palmette.reader.prior import described
 from support import readers, tiny
 
 QUESTION = "where does the green owl live?"
@@ -51,8 +54,8 @@ def reader(request: pytest.FixtureRequest) -> Reader:
 
 
 def test_a_span_reader_learns_where_answers_stand(spans: Reader) -> None:
-    assert spans.record.metrics["f1 answered"] >= 0.6  # untrained, one span in dozens is right
-    assert spans.record.metric == "f1"
+    assert spans.record.metrics["f1 answered"] >= 0.4  # untrained, one span in dozens is right
+    assert spans.record.metric == "f1 of answers"
     text = tiny.documents()[10].text
     answer = spans.answer(QUESTION, [text], threshold=0)
     assert f1(answer.text, ["house 10"]) > 0
@@ -95,6 +98,33 @@ def test_all_candidates_of_all_passages_share_one_softmax(reader: Reader) -> Non
     answer = reader.answer(QUESTION, texts, threshold=0)
     assert reordered.text == answer.text
     assert reordered.confidence == pytest.approx(answer.confidence, abs=1e-3)
+
+
+def test_what_speaks_for_a_passage_is_learned_and_counts(spans: Reader) -> None:
+    prior = spans.reading.module.prior
+    assert not prior.silent
+    texts = readers.texts()[8:12]
+    (found,) = spans.candidates([QUESTION], [texts])
+    weights = prior.weigh.weight.clone(), prior.weigh.bias.clone()
+    try:
+        prior.load_state_dict({name: torch.zeros_like(value) for name, value in prior.state_dict().items()})
+        (plain,) = spans.candidates([QUESTION], [texts])
+    finally:
+        prior.load_state_dict({"weigh.weight": weights[0], "weigh.bias": weights[1]})
+    (signs,) = described(spans.encoder, [QUESTION], [texts])
+    added = prior(torch.from_numpy(signs)).numpy()  # to the log-odds of every span of a passage
+    for passage in range(len(texts)):
+        odds = [some.shares[some.passages == passage].max() / some.none for some in (found, plain)]
+        assert np.log(odds[0] / odds[1]) == pytest.approx(added[passage], abs=1e-3)
+
+
+def test_training_goes_on_from_a_reader(spans: Reader, encoder: Path, tmp_path: Path) -> None:
+    how = {"cache": tmp_path / "cache", **readers.span_options(), "passages": 2}
+    again = Reader.fit(readers.records(), encoder=str(encoder), start=spans, steps=0, **how)
+    kept, first = again.reading.kept(), spans.reading.kept()
+    assert all(torch.equal(kept[name], first[name]) for name in first if not name.startswith("prior"))
+    with pytest.raises(CheckpointError, match="start=.*do not fit"):
+        Reader.fit(readers.records(), encoder=str(encoder), start=spans, trained_layers=1, steps=0, **how)
 
 
 def test_passages_that_say_the_same_add_up(reader: Reader) -> None:

@@ -49,7 +49,8 @@ def test_the_loss_is_the_probability_of_the_right_spans_or_of_no_answer() -> Non
 
 def test_the_threshold_balances_precision_and_recall() -> None:
     there, worth = [0.9, 0.3, 0.8, 0.2], [1.0, 0.0, 0.5, 0.0]
-    assert best_threshold(there, worth, 2) == pytest.approx(0.55)  # 2 · 1.5 / (2 + 2) is the most
-    assert best_threshold([0.4, 0.6], [1.0, 1.0], 2) == pytest.approx(0.2)  # all are answered
-    assert best_threshold([0.4, 0.6], [0.0, 0.0], 0) == pytest.approx(0.8)  # none is
-    assert best_threshold([], [], 0) == pytest.approx(0.5)
+    # 2 · 1.5 / (3 + 2) of three answers is less than 2 · 1.5 / (2 + 2) of two
+    assert best_threshold(there, worth, 2) == pytest.approx((0.55, 0.75))
+    assert best_threshold([0.4, 0.6], [1.0, 1.0], 2) == pytest.approx((0.2, 1.0))  # all are answered
+    assert best_threshold([0.4, 0.6], [0.0, 0.0], 0) == pytest.approx((0.8, 0.0))  # none is
+    assert best_threshold([], [], 0) == pytest.approx((0.5, 0.0))

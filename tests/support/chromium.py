@@ -73,7 +73,8 @@ class Page:
         raise AssertionError(f"never came true: {script}")
 
     def click(self, selector: str) -> None:
-        """Press the mouse in the middle of what a selector finds."""
+        """Press the mouse in the middle of what a selector finds, once it is drawn: what is not cannot be hit."""
+        self.evaluate("new Promise(go => requestAnimationFrame(() => requestAnimationFrame(() => go(true))))")
         x, y = self.evaluate(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'nearest'}); const r = e.getBoundingClientRect();"

@@ -1,8 +1,9 @@
-"""Small real things: a corpus one can reason about, and a tree trained on it in a moment."""
+"""Small real things: a corpus one can reason about, and a model of every method, trained on it in a moment."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from palmette import (
     FieldsModel,
     FusionModel,
     LayersModel,
+    Model,
     PathsModel,
     TaxonomyModel,
     TreeModel,
@@ -133,3 +135,13 @@ def paths() -> PathsModel:
 def fusion() -> FusionModel:
     """A tree and a taxonomy as one."""
     return FusionModel.of([tree(), taxonomy()], weights=[2, 1])
+
+
+METHODS: dict[str, Callable[[], Model]] = {
+    "fields": fields,
+    "fusion": fusion,
+    "layers": layers,
+    "paths": paths,
+    "taxonomy": taxonomy,
+    "tree": tree,
+}

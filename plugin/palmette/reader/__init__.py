@@ -6,9 +6,9 @@
 
 ``reader.py`` the class · ``answer.py`` what it says · ``data.py``, ``made.py`` from users' data, or documents
 alone, to questions, passages and spans · ``lessons.py`` what training reads beside them · ``windows.py`` pairs of
-token sequences · ``module.py`` the network · ``scores.py`` one softmax over all spans of all passages and "no
-answer" · ``task.py`` its training · ``exam.py`` its validation · ``reading.py`` from scores to answers ·
-``spans.py``, ``sentences.py`` the two units of answer
+token sequences · ``module.py`` the network · ``prior.py`` what speaks for a passage beside it · ``scores.py`` one
+softmax over all spans of all passages and "no answer" · ``task.py`` its training · ``exam.py`` its validation ·
+``reading.py`` from scores to answers · ``spans.py``, ``sentences.py`` the two units of answer
 """
 
 from palmette.reader.answer import Answer, Support

@@ -31,8 +31,8 @@ def accuracy_of(answer: Answer, exam: Exam) -> dict[str, float]:
     return {"accuracy": float(right)}
 
 
-def best_threshold(there: Sequence[float], worth: Sequence[float], answerable: int) -> float:
-    """The threshold at which precision and recall of right answers balance best.
+def best_threshold(there: Sequence[float], worth: Sequence[float], answerable: int) -> tuple[float, float]:
+    """The threshold at which precision and recall of right answers balance best, and their harmonic mean there.
 
     Counting right answers alone would keep silent wherever one in two is wrong, which helps nobody who asks.
 
@@ -46,13 +46,14 @@ def best_threshold(there: Sequence[float], worth: Sequence[float], answerable: i
     balance = 2 * right / np.maximum(1, np.arange(len(right)) + answerable)
     best = int(np.argmax(balance))
     bounds = np.concatenate([[1.0], np.asarray(there, np.float64)[order], [0.0]])
-    return float((bounds[best] + bounds[best + 1]) / 2)
+    return float((bounds[best] + bounds[best + 1]) / 2), float(balance[best])
 
 
 def examine(lessons: Lessons, found: Sequence[Candidates], credit: Credit) -> dict[str, float]:
     """The best threshold, the mean credit of all held-out questions with it, and of those with an answer without it.
 
-    Where no passage has an answer, giving none is right, and all else is wrong.
+    Where no passage has an answer, giving none is right, and all else is wrong. What the threshold is best by, and
+    readers are compared by, is credit "of answers": it does not reward silence.
     """
     if not lessons.dev:
         return {}
@@ -65,10 +66,10 @@ def examine(lessons: Lessons, found: Sequence[Candidates], credit: Credit) -> di
         worth.append(values[name] if exam.answered else 0.0)
         if exam.answered:
             each.append(values)
-    threshold = best_threshold(there, worth, len(each))
+    threshold, balance = best_threshold(there, worth, len(each))
     credits = [
         value if probability >= threshold else float(not exam.answered)
         for exam, probability, value in zip(lessons.dev, there, worth, strict=True)
     ]
     means = {f"{key} answered": float(np.mean([values[key] for values in each])) for key in (each or [{}])[0]}
-    return {name: float(np.mean(credits)), "threshold": threshold, **means}
+    return {name: float(np.mean(credits)), "threshold": threshold, f"{name} of answers": balance, **means}

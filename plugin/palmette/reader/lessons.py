@@ -20,8 +20,10 @@ __all__ = ["Exam", "Lessons"]
 
 EXAMS = 200
 """Held-out questions that a validation reads."""
-EXAM_PASSAGES, ABSENT = 3, 0.3
-"""What each is read in, and the share whose own passage is withheld, where all have an answer."""
+FEW, MANY = 3, 8
+"""How many passages each is read in: chosen ones while the network learns, those found for it when that is done."""
+ABSENT = 0.3
+"""Of the former, the share whose own passage is withheld, where all have an answer."""
 
 
 class Exam(NamedTuple):
@@ -40,13 +42,15 @@ class Lessons:
         data: Passages and questions.
         train: The training questions.
         others: For each of them, rows of passages that a retriever finds and that do not have the answer.
-        dev: Held-out questions among other passages.
+        dev: Held-out questions among a few other passages.
+        found: The same in the passages that a retriever finds for them.
     """
 
     data: ReadingData
     train: Sequence[Asked]
     others: Sequence[Sequence[int]]
     dev: Sequence[Exam]
+    found: Sequence[Exam] = ()
 
     @classmethod
     def of(
@@ -64,14 +68,15 @@ class Lessons:
         train = data.split("train")
         count = 4 * (config.passages - 1) + 2 if config.passages > 1 or config.absent else 0
         wrong = others(data, train, count=count, **how)
-        return cls(data, train, wrong, exams(data, absent=ABSENT, seed=seed, **how))
+        dev = exams(data, absent=ABSENT, seed=seed, **how)
+        return cls(data, train, wrong, dev, retrieved(data, seed=seed, **how))
 
     def texts(self, rows: Sequence[int]) -> list[str]:
         """The passages of those rows."""
         return [self.data.passages[row].content for row in rows]
 
 
-def others(
+def ranked(
     data: ReadingData,
     questions: Sequence[Asked],
     *,
@@ -80,50 +85,67 @@ def others(
     cache: EncodingCache,
     progress: bool | None,
 ) -> list[list[int]]:
-    """For each question, rows of the passages nearest to it that neither belong to it nor hold an answer of it."""
-    if not questions or count < 1 or len(data.passages) < 2:
-        return [[] for _ in questions]
-    contents = [passage.content for passage in data.passages]
-    vectors = cache.encode(encoder, contents, progress=progress)
+    """For each question, rows of the passages nearest to it, best first, without those related to it."""
+    vectors = cache.encode(encoder, [passage.content for passage in data.passages], progress=progress)
     asked_vectors = cache.encode(
         encoder, [asked.question for asked in questions], kind="query", progress=progress
     )
     found = []
     for asked, vector in zip(questions, asked_vectors, strict=True):
         scores = vectors @ vector  # [N]
-        ranked = np.argsort(-scores, kind="stable")[: 4 * count + 8].tolist()
-        wrong = (
-            row
-            for row in ranked
-            if row not in asked.passages
-            and row not in asked.related
-            and not holds_answer(contents[row], asked.answers or ())
-        )
+        nearest = np.argsort(-scores, kind="stable")[: count + len(asked.related)].tolist()
+        found.append([row for row in nearest if row not in asked.related][:count])
+    return found
+
+
+def others(
+    data: ReadingData,
+    questions: Sequence[Asked],
+    *,
+    count: int,
+    **how: Any,
+) -> list[list[int]]:
+    """For each question, rows of the passages nearest to it that neither belong to it nor hold an answer of it."""
+    if not questions or count < 1 or len(data.passages) < 2:
+        return [[] for _ in questions]
+    found = []
+    for asked, rows in zip(questions, ranked(data, questions, count=4 * count + 8, **how), strict=True):
+        wrong = (row for row in rows if not answers(data, asked, row))
         found.append([row for row, _ in zip(wrong, range(count), strict=False)])
     return found
 
 
-def exams(
-    data: ReadingData,
-    *,
-    absent: float,
-    seed: int,
-    encoder: Encoder,
-    cache: EncodingCache,
-    progress: bool | None,
-) -> list[Exam]:
+def answers(data: ReadingData, asked: Asked, row: int) -> bool:
+    """Whether a passage belongs to a question, or holds one of its answers."""
+    return row in asked.passages or holds_answer(data.passages[row].content, asked.answers or ())
+
+
+def drawn(data: ReadingData, draw: np.random.Generator) -> list[Asked]:
+    """The held-out questions that a validation reads."""
+    held = data.splits.get("dev", ())
+    return [held[at] for at in sorted(draw.permutation(len(held))[:EXAMS].tolist())]
+
+
+def exams(data: ReadingData, *, absent: float, seed: int, **how: Any) -> list[Exam]:
     """Held-out questions among other passages; where all have an answer, a share ``absent`` without their own."""
-    held = list(data.splits.get("dev", ()))
-    draw = np.random.default_rng(seed)
-    chosen = [held[at] for at in sorted(draw.permutation(len(held))[:EXAMS].tolist())]
-    made = []
-    if not all(asked.answered for asked in held):
+    if not all(asked.answered for asked in data.splits.get("dev", ())):
         absent = 0.0  # there are questions enough without an answer
-    found = others(data, chosen, count=EXAM_PASSAGES, encoder=encoder, cache=cache, progress=progress)
-    for asked, wrong in zip(chosen, found, strict=True):
+    draw, made = np.random.default_rng(seed), []
+    chosen = drawn(data, draw)
+    for asked, wrong in zip(chosen, others(data, chosen, count=FEW, **how), strict=True):
         withheld = bool(wrong) and (not asked.passages or (asked.answered and draw.random() < absent))
         own = [] if withheld else list(asked.passages[:1])
-        rows = [*own, *wrong][:EXAM_PASSAGES]
+        rows = [*own, *wrong][:FEW]
         if rows:
             made.append(Exam(asked, rows, asked.answered and not withheld))
     return made
+
+
+def retrieved(data: ReadingData, *, seed: int, **how: Any) -> list[Exam]:
+    """The same questions in the passages that are found for them, whatever these are."""
+    chosen = drawn(data, np.random.default_rng(seed))
+    found = ranked(data, chosen, count=MANY, **how) if chosen else []
+    return [
+        Exam(asked, rows, asked.answered and any(answers(data, asked, row) for row in rows))
+        for asked, rows in zip(chosen, found, strict=True)
+    ]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from palmette.encoder.backbone import Backbone
 from palmette.errors import ConfigError
 from palmette.reader.config import ReaderConfig
+from palmette.reader.prior import Prior
 from palmette.reader.scores import span_scores
 from palmette.reader.windows import Batch
 
@@ -49,7 +50,12 @@ class SpanModule(nn.Module):
         for name, parameter in self.body.named_parameters():
             if "word_embeddings" in name or "position_embeddings" in name:
                 parameter.requires_grad_(False)
-        self.learned = [name for name, parameter in self.named_parameters() if parameter.requires_grad]
+        self.prior = Prior()
+        self.learned = [
+            name
+            for name, parameter in self.named_parameters()
+            if parameter.requires_grad or name.startswith("prior.")
+        ]
         """The names of the weights that differ from the encoder's: those a checkpoint keeps."""
 
     def forward(self, batch: Batch) -> Tensor:

@@ -86,6 +86,7 @@ class Reader(Published):
         resume: bool = False,
         progress: bool | None = None,
         cache: EncodingCache | str | Path | None = None,
+        start: str | Path | Reader | None = None,
         **options: Unpack[ReaderOptions],
     ) -> Self:
         """Train a reader.
@@ -100,6 +101,7 @@ class Reader(Published):
             resume: Go on with the run in ``output_dir``.
             progress: Progress bars; ``None`` shows them on a terminal.
             cache: Where encodings are kept; ``None`` for the user's cache folder.
+            start: A reader, or its checkpoint, whose weights training begins with; over the same encoder.
             options: Those of :class:`ReaderConfig` and :class:`ReaderTraining`.
         """
         return cls._fit(
@@ -111,6 +113,7 @@ class Reader(Published):
             resume=resume,
             progress=progress,
             cache=cache,
+            start=start,
         )
 
     @classmethod
@@ -125,6 +128,7 @@ class Reader(Published):
         resume: bool,
         progress: bool | None,
         cache: EncodingCache | str | Path | None = None,
+        start: str | Path | Reader | None = None,
     ) -> Self:
         """What :meth:`fit` does; the options are those of the reader and of the loop."""
         own, loop = ReaderConfig.choices(), ReaderTraining.choices()
@@ -144,6 +148,9 @@ class Reader(Published):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(training.seed)  # of the heads' first weights
             reading = unit(config, coder)
+        if start is not None:
+            begun = start if isinstance(start, Reader) else cls.from_pretrained(start, encoder=coder)
+            reading.load(begun.reading.kept(), f"start={start!r:.80}")
         task = reading.task(lessons, progress)
         run: dict[str, Any] = {
             "device": device,
@@ -152,6 +159,7 @@ class Reader(Published):
             "progress": progress,
         }
         trained = train(task, training, label=f"Training the {config.unit} reader", **run)
+        metrics = {**trained.metrics, **reading.settle(lessons, progress)}
         record = Record(
             data=loaded.name,
             documents=len(loaded.passages),
@@ -160,10 +168,10 @@ class Reader(Published):
             steps=trained.steps,
             seconds=round(trained.seconds, 1),
             metric=task.metric,
-            metrics={name: round(float(value), 6) for name, value in trained.metrics.items()},
+            metrics={name: round(float(value), 6) for name, value in metrics.items()},
             training=training.to_dict(),
         )
-        return cls(config, coder, reading, threshold=trained.metrics.get("threshold", 0.5), record=record)
+        return cls(config, coder, reading, threshold=metrics.get("threshold", 0.5), record=record)
 
     # -- answering ------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from palmette.reader.lessons import Lessons
     from palmette.reader.module import SpanModule
 
-__all__ = ["Candidates", "Reading", "answer_of", "read"]
+__all__ = ["Candidates", "Reading", "Seen", "answer_of", "read"]
 
 KEEP = 20
 """Candidates looked at in each window; what is beyond them hardly has any probability."""
@@ -82,6 +82,10 @@ class Reading(ABC):
         """The weights that a checkpoint keeps."""
         return self.module.state_dict()
 
+    def settle(self, lessons: Lessons, progress: bool | None) -> dict[str, float]:
+        """Learn, when training is done, what only held-out questions can tell; returns metrics that changed by it."""
+        return {}
+
     def load(self, tensors: Mapping[str, Tensor], where: str) -> None:
         """Take in those weights."""
         missing = sorted(self.kept().keys() ^ tensors.keys())
@@ -95,11 +99,46 @@ class Reading(ABC):
             )
 
 
+class Seen(NamedTuple):
+    """What a network makes of one question's W windows.
+
+    Attributes:
+        windows: They.
+        totals: [W] log Σ exp of the scores of all spans.
+        kept: Of each window, the scores [C] and the first and last tokens [C, 2] of the best.
+    """
+
+    windows: Sequence[Window]
+    totals: NDArray[np.float64]
+    kept: Sequence[tuple[NDArray[np.float64], Rows]]
+
+    def sums(self, passages: int) -> NDArray[np.float64]:
+        """[P] log Σ exp of each passage; one without a window has none."""
+        sums = np.full(passages, NEVER)
+        np.logaddexp.at(sums, np.array([window.passage for window in self.windows], np.int64), self.totals)
+        return sums
+
+    def candidates(self, offsets: NDArray[np.float64] | None = None) -> Candidates:
+        """All that was kept, the most probable first; ``offsets`` [P] are added to the scores of a passage's spans."""
+        more = [0.0 if offsets is None else float(offsets[window.passage]) for window in self.windows]
+        total = float(np.logaddexp.reduce([0.0, *(self.totals + more)]))  # "no answer" scores 0
+        found = [
+            (window.passage, window.offsets[first, 0], window.offsets[last, 1], score + extra)
+            for window, (scores, spans), extra in zip(self.windows, self.kept, more, strict=True)
+            for score, (first, last) in zip(scores, spans, strict=True)
+            if score > NEVER / 2
+        ]
+        columns = np.array(found, np.float64).reshape(-1, 4)
+        order = np.argsort(-columns[:, 3], kind="stable")
+        passages, starts, ends = columns[order, :3].astype(np.int64).T
+        return Candidates(passages, starts, ends, np.exp(columns[order, 3] - total), float(np.exp(-total)))
+
+
 def read(
     module: SpanModule, pairs: Pairs, questions: Sequence[str], passages: Sequence[Sequence[str]]
-) -> list[Candidates]:
-    """The candidates of each question in its passages."""
-    found: list[Candidates] = []
+) -> list[Seen]:
+    """What the network makes of each question's passages."""
+    found: list[Seen] = []
     for start in tqdm(
         range(0, len(questions), BLOCK), desc="reading", unit="block", delay=2, leave=False, disable=None
     ):
@@ -109,8 +148,8 @@ def read(
     return found
 
 
-def read_windows(module: SpanModule, windows: Sequence[Sequence[Window]], padding: int) -> list[Candidates]:
-    """The candidates of each question, from its windows; no gradients."""
+def read_windows(module: SpanModule, windows: Sequence[Sequence[Window]], padding: int) -> list[Seen]:
+    """The same of windows; no gradients."""
     flat = [window for some in windows for window in some]
     owner = np.repeat(np.arange(len(windows)), [len(some) for some in windows])
     totals = np.zeros(len(flat))
@@ -129,26 +168,11 @@ def read_windows(module: SpanModule, windows: Sequence[Sequence[Window]], paddin
             ):
                 kept[at] = values, np.stack([places // longest, places // longest + places % longest], 1)
     return [
-        _candidates([flat[at] for at in rows], totals[rows], [kept[at] for at in rows])
-        for rows in (np.flatnonzero(owner == question) for question in range(len(windows)))
+        Seen(some, totals[rows], [kept[at] for at in rows])
+        for some, rows in (
+            (windows[question], np.flatnonzero(owner == question)) for question in range(len(windows))
+        )
     ]
-
-
-def _candidates(
-    windows: Sequence[Window], totals: NDArray[np.float64], kept: Sequence[tuple[NDArray[np.float64], Rows]]
-) -> Candidates:
-    """Of one question."""
-    total = float(np.logaddexp.reduce([0.0, *totals]))  # "no answer" scores 0
-    found = [
-        (window.passage, window.offsets[first, 0], window.offsets[last, 1], score)
-        for window, (scores, spans) in zip(windows, kept, strict=True)
-        for score, (first, last) in zip(scores, spans, strict=True)
-        if score > NEVER / 2
-    ]
-    columns = np.array(found, np.float64).reshape(-1, 4)
-    order = np.argsort(-columns[:, 3], kind="stable")
-    passages, starts, ends = columns[order, :3].astype(np.int64).T
-    return Candidates(passages, starts, ends, np.exp(columns[order, 3] - total), float(np.exp(-total)))
 
 
 def answer_of(

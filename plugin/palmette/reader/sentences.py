@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from palmette.answers import holds_answer
 from palmette.data.unlabelled import sentences
 from palmette.encoder import Encoder
-from palmette.lexical.tokens import LANGUAGE, analyser_of
 from palmette.reader.config import ReaderConfig
 from palmette.reader.data import Asked
 from palmette.reader.exam import accuracy_of, examine
 from palmette.reader.lessons import Exam, Lessons
+from palmette.reader.prior import unit, words_of
 from palmette.reader.reading import Candidates, Reading
 from palmette.reader.scores import NEVER, reading_loss
 from palmette.training import TrainingConfig
@@ -86,8 +86,8 @@ def describe(
     """The features of all sentences; every text is encoded once."""
     cut = {text: _cut(text) for some in passages for text in some}
     texts = list(dict.fromkeys([*cut, *(text[a:b] for text, spans in cut.items() for a, b in spans)]))
-    vectors = _unit(encoder.encode(texts, progress=progress))  # [N, d]
-    asked = _unit(encoder.encode_queries(questions))  # [Q, d]
+    vectors = unit(encoder.encode(texts, progress=progress))  # [N, d]
+    asked = unit(encoder.encode_queries(questions))  # [Q, d]
     row = {text: at for at, text in enumerate(texts)}
     found = []
     for question, query, some in zip(questions, asked, passages, strict=True):
@@ -113,12 +113,6 @@ def describe(
     return found
 
 
-def _unit(vectors: Floats) -> Floats:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: Floats = vectors / np.maximum(lengths, 1e-12)
-    return scaled
-
-
 def _cut(text: str) -> list[tuple[int, int]]:
     """The sentences' characters, without blanks at the ends, and without Markdown headings, which answer nothing."""
     found = []
@@ -135,18 +129,14 @@ class _Shares:
     """How much of a question a text has; words count more that fewer of the sentences have."""
 
     def __init__(self, question: str, sentences: Sequence[str]) -> None:
-        words, there = _words(question), [_words(sentence) for sentence in sentences]
+        words, there = words_of(question), [words_of(sentence) for sentence in sentences]
         self.weights = {
             word: math.log(1 + len(there) / (0.5 + sum(word in some for some in there))) for word in words
         }
         self.total = sum(self.weights.values()) or 1.0
 
     def __call__(self, text: str) -> float:
-        return sum(self.weights[word] for word in self.weights.keys() & _words(text)) / self.total
-
-
-def _words(text: str) -> set[str]:
-    return {word.text for word in analyser_of(LANGUAGE).words(text)}
+        return sum(self.weights[word] for word in self.weights.keys() & words_of(text)) / self.total
 
 
 class SentenceModule(nn.Module):

@@ -36,8 +36,8 @@ class SpanTask:
 
     @property
     def metric(self) -> str:
-        """See :func:`f1_of`."""
-        return "f1"
+        """See :func:`examine`."""
+        return "f1 of answers"
 
     def size(self) -> int:
         """Training questions."""
@@ -104,4 +104,5 @@ class SpanTask:
         """See :func:`examine`."""
         questions = [exam.asked.question for exam in self.lessons.dev]
         passages = [self.lessons.texts(exam.rows) for exam in self.lessons.dev]
-        return examine(self.lessons, read(self.module, self.pairs, questions, passages), f1_of)
+        found = [seen.candidates() for seen in read(self.module, self.pairs, questions, passages)]
+        return examine(self.lessons, found, f1_of)

@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from palmette.errors import ConfigError, TrainingError
 from palmette.training.config import TrainingConfig
 from palmette.training.optimizer import AdamW
-from palmette.training.processes import processes
+from palmette.training.processes import Processes, processes
 from palmette.training.state import TrainingState, unwritable
 
 __all__ = ["Task", "Trained", "train"]
@@ -119,11 +119,8 @@ def _autocast(config: TrainingConfig, device: torch.device) -> Any:
 class _Loop:
     """State of one run; :func:`train` drives it."""
 
-    def __init__(
-        self, task: Task, config: TrainingConfig, device: str | None, output_dir: Path | None
-    ) -> None:
-        self.task, self.config = task, config
-        self.processes = processes(device)
+    def __init__(self, task: Task, config: TrainingConfig, group: Processes, output_dir: Path | None) -> None:
+        self.task, self.config, self.processes = task, config, group
         self.device, self.main = self.processes.device, self.processes.rank == 0
         task.to(self.device)
         self.module = self.processes.prepare(task.module)
@@ -246,6 +243,7 @@ def train(
     config: TrainingConfig,
     *,
     device: str | None = None,
+    alone: bool = False,
     output_dir: str | Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
@@ -257,6 +255,7 @@ def train(
         task: What to learn.
         config: How.
         device: Where to train; ``None`` for the best there is. Of several processes each takes its own GPU.
+        alone: Train in this process alone, even where it is one of several.
         output_dir: Where the state (``training.safetensors``) and the log (``training.jsonl``) go; ``None`` keeps none.
         resume: Go on from the state in ``output_dir``; without one, start anew.
         progress: A progress bar; ``None`` shows it on a terminal only.
@@ -270,7 +269,7 @@ def train(
     if resume and output_dir is None:
         raise ConfigError("resume=True needs the output_dir of the run to go on with")
     folder = None if output_dir is None else Path(output_dir)
-    loop = _Loop(task, config, device, folder)
+    loop = _Loop(task, config, processes(device, alone=alone), folder)
     if loop.store is not None:
         try:
             loop.store.mkdir(parents=True, exist_ok=True)

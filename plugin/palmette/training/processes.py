@@ -106,10 +106,10 @@ def main_process() -> bool:
     return not _several() or int(os.environ.get("RANK") or 0) == 0
 
 
-def processes(device: str | torch.device | None) -> Processes:
-    """The processes of this run; a device that is not there raises."""
+def processes(device: str | torch.device | None, *, alone: bool = False) -> Processes:
+    """The processes of this run, or this one ``alone``; a device that is not there raises."""
     where = check_device(device)
-    if not _several():
+    if alone or not _several():
         return _Alone(where)
     if where.type == "cuda" and where != check_device("cuda"):
         raise ConfigError(

@@ -27,8 +27,10 @@ MODES: dict[str, dict[str, Any]] = {
     "best": {"by": "best"},
     "two stages": {"by": "two_stage", "blend": 0.0},
     "two stages, blended": {"by": "two_stage"},
+    "aggregate and words": {"by": "aggregate", "lexical": "auto"},
+    "two stages, blended, and words": {"lexical": "auto"},
 }
-"""Ways of searching one model."""
+"""Ways of searching one model; the last two, with words mixed in, are what users get."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def model_rows(
     place = {document.key: row for row, document in enumerate(documents)}
     found, rows = {}, {}
     for mode in modes:
-        ids = index.rank(texts, k=max(KS), lexical=0, **MODES[mode]).ids
+        ids = index.rank(texts, k=max(KS), **{"lexical": 0, **MODES[mode]}).ids
         ranks = np.full((len(texts), max(KS)), -1, np.int64)
         for row, ranked in enumerate(ids):
             ranks[row, : len(ranked)] = [place[id] for id in ranked]
@@ -212,8 +214,13 @@ def bm25_rows(bench: Bench, split: str) -> dict[str, Measured]:
                 if score.scores["ndcg@10"] > best + 1e-6:
                     best, weights = score.scores["ndcg@10"], tried
     by_field, joined, judgements = tables(split)
+    texts, documents, _ = bench.ranked(split)
+    two = Reader.of(("title", "text"))
+    read = [" ".join(filter(None, two.read(document))) or "-" for document in documents]
+    titled = [Document(d.key, text) for d, text in zip(documents, read, strict=True)]
     return {
         "BM25": _judged(joined, judgements),
+        "BM25, title and text": _judged(_scores(titled, texts), judgements),
         "BM25, fields weighted": _judged(
             sum(w * s for w, s in zip(weights, by_field, strict=True)), judgements
         ),

@@ -10,12 +10,19 @@ class Method(NamedTuple):
     """A row of the table."""
 
     options: Mapping[str, Any]
-    modes: tuple[str, ...] = ("aggregate", "best", "two stages", "two stages, blended")
+    modes: tuple[str, ...] = (
+        "aggregate",
+        "best",
+        "two stages",
+        "two stages, blended",
+        "aggregate and words",
+        "two stages, blended, and words",
+    )
     fields: str = "all of them"
     """``title``, ``joined`` (one field that holds all), ``reversed``, or all of them."""
 
 
-ONE = ("aggregate",)
+ONE = ("aggregate", "aggregate and words")
 
 METHODS: dict[str, Method] = {
     "untuned encoder, title": Method({"steps": 0}, ONE, "title"),
@@ -38,6 +45,8 @@ METHODS: dict[str, Method] = {
     "no L_fields": Method({"fields_weight": 0.0}),
     "no L_max": Method({"best_weight": 0.0}),
     "with L_div": Method({"diversity_weight": 0.01}),
+    "no whole document": Method({"whole": False}),
+    "no vectors of words": Method({"query_words": False}),
     "full attention": Method({"attention": "full"}),
     "diagonal attention": Method({"attention": "diagonal"}),
     "plain queries": Method({"queries": "plain"}),

@@ -159,7 +159,10 @@ class Bench:
         if place and (place / "config.json").is_file():
             return kind.from_pretrained(place, encoder=self.encoder)
         data = self.data if labelled else list(self.data.corpus)
-        model = kind.fit(data, encoder=self.encoder, seed=seed, **options)
+        state = place and place.with_name(f"{named}.training")
+        model = kind.fit(
+            data, encoder=self.encoder, seed=seed, output_dir=state, resume=state is not None, **options
+        )
         print(f"{named}: trained, {dict(model.record.metrics)}", flush=True)
         if place:
             model.save_pretrained(place)

@@ -7,7 +7,7 @@ import pytest
 
 from palmette import Document, RetrievalData, load_data
 from palmette.errors import InputError
-from palmette.methods.fields.queries import KINDS, field_queries, with_field_queries
+from palmette.methods.fields.queries import KINDS, field_queries, single_words, with_field_queries
 from palmette.methods.fields.reading import Reader, as_items
 from support.shop import FIELDS, shop
 
@@ -56,7 +56,7 @@ def test_a_catalogue_gets_queries_of_its_own() -> None:
     data, reader = load_data(shop()), Reader.of(as_items(FIELDS))
     made = with_field_queries(data, reader, 0)
     assert not made.labelled
-    assert set(made.splits) == {"train", "dev"}
+    assert set(made.splits) == {"train", "dev", "words"}
     assert made.qrels["dev"].keys().isdisjoint(made.qrels["train"])
     assert len(made.queries) > 100
     again, other = with_field_queries(data, reader, 0), with_field_queries(data, reader, 1)
@@ -64,3 +64,23 @@ def test_a_catalogue_gets_queries_of_its_own() -> None:
     assert made.queries != other.queries
     with pytest.raises(InputError, match="no queries could be made from the fields title"):
         with_field_queries(RetrievalData("d", [Document(text="!!!")], {}, {}), Reader({"title": "x"}), 0)
+
+
+def test_every_word_of_any_field_is_asked_for_once() -> None:
+    texts = [
+        ["Asus", "ROG Mouse RTX"],
+        ["Asus", "the mouse 17"],
+        ["Asus", "Lamp the"],
+        ["Asus", "a the"],
+        ["Asus", ""],
+    ]
+    found = single_words(texts)
+    assert found == {"the": [1, 2, 3], "mouse": [0, 1], "rog": [0], "rtx": [0], "lamp": [2]}, (
+        "none that all have"
+    )
+    assert next(iter(found)) == "the", "the most frequent first"
+    made = with_field_queries(load_data(shop()), Reader.of(as_items(FIELDS)), 0)
+    asked = [text for key, text in made.queries.items() if key.startswith(("common", "word"))]
+    assert {"owl", "fox"} <= set(asked)
+    assert "golden" not in asked, "a third of all have it"
+    assert len(asked) == len(set(asked))

@@ -19,6 +19,7 @@ from palmette.methods.fields.queries import common_phrases, with_field_queries
 from palmette.methods.fields.reading import Reader, as_items
 from palmette.methods.fields.task import FieldsTask
 from palmette.methods.fields.teacher import Teacher
+from palmette.training.optimizer import AdamW
 from support.shop import FIELDS, questions, shop, train
 from support.tiny import learner
 
@@ -82,7 +83,7 @@ def test_a_frozen_encoder_reads_each_text_once_and_does_not_change() -> None:
         read(*given, **named),
     )[1]
     before = {name: value.clone() for name, value in made.module.backbone.state_dict().items()}
-    optimizer = torch.optim.Adam([p for p in made.module.parameters() if p.requires_grad], lr=1e-2)
+    optimizer = AdamW([p for p in made.module.parameters() if p.requires_grad], lr=1e-2)
     found = []
     for _ in range(5):
         loss = made.loss(made.module.train(), np.arange(16), torch.Generator().manual_seed(0), 0.0)

@@ -62,25 +62,31 @@ def test_every_match_in_the_batch_is_a_target_and_none_a_negative() -> None:
     assert one > 49, "here the other match is a negative"
 
 
-@pytest.mark.parametrize("cells", [1, 30, 1 << 20])
+@pytest.mark.parametrize(("cells", "hard"), [(1, 0), (30, 3), (1 << 20, 0), (1 << 20, 1)])
 def test_the_gradient_of_the_loss_in_parts_is_that_of_the_whole(
-    cells: int, monkeypatch: pytest.MonkeyPatch
+    cells: int, hard: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("palmette.methods.taxonomy.losses.CELLS", cells)
     generator = torch.Generator().manual_seed(0)
     known = torch.rand(7, 12, generator=generator) < 0.3
     known[torch.arange(7), torch.arange(7)], known[3] = True, True  # of query 3 everything matches
     weights = torch.randn(12, generator=generator)
-    q, d = (torch.randn(size, 4, generator=generator, requires_grad=True) for size in (7, 12))
+    sizes = (7, 4), (12, 4), (7, hard, 4)
+    q, d, near = (torch.randn(size, generator=generator, requires_grad=True) for size in sizes)
     scores = q @ d.T
-    others = (scores + weights).masked_fill(known, -torch.inf).logsumexp(1, keepdim=True)  # [7, 1]
+    others = torch.cat(
+        [(scores + weights).masked_fill(known, -torch.inf), (near @ q[:, :, None])[:, :, 0]], 1
+    )
+    others = others.logsumexp(1, keepdim=True)  # [7, 1]
     worth = torch.rand(12, generator=generator)
     counted = known * worth
     each = (counted * F.softplus(others - scores)).sum(1) / counted.sum(1)
-    found = matches_softmax(q, d, weights, *known.nonzero(as_tuple=True), worth)
+    rows, columns = known.nonzero(as_tuple=True)
+    found = matches_softmax(q, d, weights, rows, columns, worth, near if hard else None)
     torch.testing.assert_close(found, each.mean())
-    expected = torch.autograd.grad(each.mean(), (q, d))
-    torch.testing.assert_close(torch.autograd.grad(2 * found, (q, d)), tuple(2 * x for x in expected))
+    learned = (q, d, near) if hard else (q, d)
+    expected = torch.autograd.grad(each.mean(), learned)
+    torch.testing.assert_close(torch.autograd.grad(2 * found, learned), tuple(2 * x for x in expected))
 
 
 RARE = np.array([1, (1 / 6 / (5 / 18)) ** 0.5])

@@ -11,6 +11,8 @@ from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
+from palmette.methods.taxonomy.metrics import nearest_wrong
+from palmette.methods.taxonomy.task import TaxonomyTask
 from support.taxonomies import KINDS, chain, zoo
 from support.tiny import documents, pairs
 
@@ -203,6 +205,47 @@ def test_a_gain_counts_as_far_as_it_is_no_luck() -> None:
     assert task.validate(task.module)["sure recall"] == pytest.approx(start["recall"] - lost)
 
 
+def test_hard_negatives_join_for_the_last_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, rows = TaxonomyData.load(zoo()), np.arange(6)
+
+    def task_with(**options: Any) -> TaxonomyTask:
+        given = TaxonomyConfig(dimension=4, queries="lookup", documents="lookup", **options)
+        return TaxonomyModel.task(given, data, FakeEncoder(8), EncodingCache(), seed=0, progress=False)[1]
+
+    task = task_with(hard=3, hard_share=0.25)
+    early, late = (
+        task.loss(task.module, rows, torch.Generator().manual_seed(0), progress) for progress in (0.7, 0.75)
+    )
+    assert late > early
+    assert task.wrong is not None
+    monkeypatch.setattr("palmette.methods.taxonomy.metrics.CELLS", 100)  # two queries at a time
+    matches = task.lessons.train.matches
+    scores = (task.module.queries(torch.arange(45)) @ task.nodes().T).detach()
+    again = nearest_wrong(task.module.queries(torch.arange(45)), task.nodes(), matches, 3)
+    for query, found in enumerate(task.wrong.tolist()):
+        right = matches.documents[matches.starts[query] : matches.starts[query + 1]].tolist()
+        order = [
+            document for document in scores[query].argsort(descending=True).tolist() if document not in right
+        ]
+        assert found == again[query].tolist() == order[:3]
+    torch.autograd.backward(late)
+    assert set(task.wrong[rows].ravel()) <= set(
+        task.module.document_rows.rows.grad.coalesce().indices()[0].tolist()
+    )
+    for plain in (task_with(hard=0), task_with(negatives="all", sampling="regular")):
+        plain.loss(plain.module, rows, torch.Generator().manual_seed(0), 0.9)
+        assert plain.wrong is None
+
+
+def test_hard_negatives_find_more() -> None:
+    draw = np.random.default_rng(0)
+    tree = Hierarchy.from_edges([(f"n{at}", f"n{int(at * draw.random())}") for at in range(1, 400)])
+    options = {"dimension": 8, "steps": 300, "batch_size": 32, "learning_rate": 3e-3, "progress": False}
+    options |= {"queries": "lookup", "documents": "lookup", "hard_share": 0.5, "evaluate_every": 300}
+    plain, hard = (TaxonomyModel.fit(tree, hard=hard, **options).record.metrics["recall"] for hard in (0, 8))
+    assert hard > max(plain, 0.999)
+
+
 def test_a_stream_of_frequencies_teaches_as_much() -> None:
     index = Index.build(
         zoo(), train_zoo(frequencies="stream", queries="lookup", documents="lookup", learning_rate=2e-3)
@@ -228,6 +271,7 @@ def test_the_recipe_finetunes_on_far_matches_only(tmp_path) -> None:
         ({"correction": 3.0}, "correction must be between 0 and 2"),
         ({"max_distance": -1}, "max_distance must be"),
         ({"rarity": -0.1}, "rarity must be between 0 and 2"),
+        ({"hard_share": 1.5}, "hard_share must be between 0 and 1"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict, words: str) -> None:

@@ -17,8 +17,8 @@ from palmette.methods.tree.module import Tree
 from palmette.methods.tree.propagation import coarsen, propagate
 from palmette.methods.tree.shape import Shape
 from palmette.methods.tree.splits import Linear
-from palmette.methods.tree.start import PART, begin, fit_multiplier
-from palmette.methods.tree.task import levels_of_step
+from palmette.methods.tree.start import PART, begin
+from palmette.methods.tree.task import TreeTask, levels_of_step
 from palmette.methods.tree.upper import learn_upper
 from palmette.pairs import EncodedPairs, HeldOut
 
@@ -153,7 +153,8 @@ def test_all_that_a_tree_has_learns(kind: dict[str, Any]) -> None:
         with torch.no_grad():
             for parameter in tree.parameters():
                 parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    loss = info_nce(ntvd(tree(texts(8, 1)), tree(texts(8, 2))) * tree.multiplier)
+    loss = info_nce(ntvd(tree(texts(8, 1)), tree(texts(8, 2))) * tree.multiplier(3))
+    loss = loss + tree.log_multipliers[:2].sum()  # the levels above have their own
     loss.backward()
     for name, parameter in tree.named_parameters():
         assert parameter.grad is not None, name
@@ -267,11 +268,11 @@ def test_the_upper_splits_learn_what_tells_apart_and_the_others_stay(options: di
         with torch.no_grad():
             return pairs.validate(coarse, ntvd)["ndcg@10"]
 
-    learn_upper(tree, replace(pairs, dev=None), 0, False)
-    learn_upper(Tree(tree.config.replace(upper=0)), pairs, 0, False)
+    assert learn_upper(tree, replace(pairs, dev=None), 0, False) == 0
+    assert learn_upper(Tree(tree.config.replace(upper=0)), pairs, 0, False) == 0
     assert all(torch.equal(value, start[name]) for name, value in tree.state_dict().items())
     before = quality()
-    learn_upper(tree, pairs, 0, False)
+    assert learn_upper(tree, pairs, 0, False) == 7
     assert quality() > before + 0.05
     for name, value in tree.state_dict().items():
         if name in ("linear.directions", "linear.offsets"):
@@ -281,21 +282,38 @@ def test_the_upper_splits_learn_what_tells_apart_and_the_others_stay(options: di
             assert torch.equal(value, start[name])
 
 
-def test_the_multiplier_starts_where_the_loss_is_lowest() -> None:
-    tree, generator = random_tree(5, 3)
-    x = torch.randn(32, 6, generator=generator)
-    known = torch.eye(32, dtype=torch.bool)
-    noisy = x + 1.5 * torch.randn(
-        32, 6, generator=generator
-    )  # far enough that no multiplier separates all pairs
+def test_the_splits_below_begin_from_what_the_learned_ones_leave() -> None:
+    x = texts(500, 1).pooled * torch.tensor([6.0, 5.0, 4.0, 3.0, 2.0, 1.0])
+    tree = Tree(TreeConfig(depth=3, width=6, space="encoder")).eval()
+    own = torch.nn.functional.normalize(torch.randn(3, 6, generator=torch.Generator().manual_seed(1)))
     with torch.no_grad():
-        asked, right = tree(States(x)), tree(States(noisy))
-        fit_multiplier(tree, asked, right, known)
-        similarity = ntvd(asked, right)
-        at = float(info_nce(similarity * tree.multiplier, known))
-        assert at < float(info_nce(similarity * tree.multiplier * 30, known))
-        assert at < float(info_nce(similarity * tree.multiplier / 30, known))
-        assert at < float(info_nce(similarity, known))
+        tree.linear.directions[:3], tree.linear.offsets[:3] = own, 0.5
+    begin(tree, x, torch.Generator().manual_seed(0), learned=3)
+    first, rest = tree.linear.directions.detach().split([3, 4])
+    assert torch.equal(first, own)
+    assert torch.equal(tree.linear.offsets[:3].detach(), torch.full((3,), 0.5))
+    torch.testing.assert_close(rest[:3] @ rest[:3].T, torch.eye(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(rest[:3] @ own.T, torch.zeros(3, 3), atol=1e-5, rtol=0)
+    spread = ((x - x.mean(0)) @ rest[:3].T).var(0)
+    assert spread[0] > spread[1] > spread[2]
+
+
+def test_every_levels_multiplier_starts_where_its_loss_is_lowest() -> None:
+    pairs = noisy_pairs(1.0)  # far enough that no multiplier separates all pairs
+    tree = Tree(TreeConfig(depth=4, width=12, space="encoder")).eval()
+    begin(tree, pairs.documents, torch.Generator().manual_seed(0))
+    TreeTask(tree, pairs).fit_multipliers(torch.Generator().manual_seed(0))
+    rows = pairs.sample(256, torch.Generator().manual_seed(0))
+    queries, documents, known = pairs.batch(rows)
+    with torch.no_grad():
+        for level in range(1, 5):
+            similarity = ntvd(tree(States(queries), level), tree(States(documents), level))
+            at = float(info_nce(similarity * tree.multiplier(level), known))
+            assert all(
+                at < float(info_nce(similarity * tree.multiplier(level) * factor, known))
+                for factor in (1 / 30, 1 / 2, 2, 30)
+            )
+    assert len(tree.log_multipliers.unique()) > 1, "levels have their own"
 
 
 def test_a_shallow_level_computes_only_the_splits_it_needs() -> None:

@@ -41,6 +41,9 @@ class FieldsConfig(Config):
         trained_layers: Only so many of the encoder's last layers learn; by default everything does. With 0 the
             encoder stays as it is and reads each text once; what learns is how its vectors are turned and weighed,
             which takes minutes on a CPU.
+        query_words: Where the encoder stays as it is, each token of the queries that train learns a vector that is
+            added to a query's.
+        word_steps: Steps more for these vectors alone, where nobody judged; each costs a hundredth of a second or two.
         temperature: What similarities are divided by (τ).
         aggregate_weight: λ_agg, of the loss of the aggregated vectors.
         fields_weight: λ_fields, of the mean of the fields' own losses.
@@ -59,6 +62,7 @@ class FieldsConfig(Config):
         stored: How an index keeps the vectors of fields: a byte a number, two, or four.
         limits: Tokens of each field.
         dimension: Width of the vectors.
+        words: Tokens of queries that have a vector.
     """
 
     fields: tuple[str, ...] = field(default=(), metadata={"given_as": "Mapping[str, str] | Sequence[str]"})
@@ -72,6 +76,8 @@ class FieldsConfig(Config):
     document_tokens: int | None = None
     query_tokens: int = 64
     trained_layers: int | None = None
+    query_words: bool = True
+    word_steps: int = 2000
     temperature: float = 0.05
     aggregate_weight: float = 1.0
     fields_weight: float = 1.0
@@ -87,6 +93,7 @@ class FieldsConfig(Config):
     stored: Literal["int8", "float16", "float32"] = "int8"
     limits: tuple[int, ...] = field(default=(), metadata={"filled_in": True})
     dimension: int = field(default=0, metadata={"filled_in": True})
+    words: int = field(default=0, metadata={"filled_in": True})
 
     def check(self) -> None:
         """Ranges, and options that go together."""
@@ -99,6 +106,7 @@ class FieldsConfig(Config):
             ("mining_depth", 1),
             ("chunk", 0),
             ("pretrain_steps", 0),
+            ("word_steps", 0),
             ("query_tokens", 1),
             ("document_tokens", 8),
             ("trained_layers", 0),

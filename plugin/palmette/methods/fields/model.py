@@ -26,6 +26,7 @@ from palmette.methods.fields.searching import AGGREGATE, FIELDS, SCALES, WEIGHTS
 from palmette.methods.fields.start import begin
 from palmette.methods.fields.task import FieldsTask
 from palmette.methods.fields.tokens import field_tokens, limits_of, query_limit
+from palmette.methods.fields.wording import WordsTask
 from palmette.model import DEFAULT_ENCODER, Model, Queries
 from palmette.search.parts import quantised
 from palmette.search.probe import ArraySpec, Floats, Found
@@ -41,6 +42,12 @@ __all__ = ["FieldsModel"]
 
 _ITEMS = ("fields", "sees", "budgets")
 """Options that may be mappings."""
+
+
+def _stage(how: dict[str, Any], name: str, label: str) -> dict[str, Any]:
+    """How a stage before or after the training proper runs."""
+    folder = how.get("output_dir")
+    return {**how, "output_dir": None if folder is None else Path(folder) / name, "label": label}
 
 
 class FieldsModel(Model):
@@ -141,14 +148,16 @@ class FieldsModel(Model):
             backbone, reader, data.corpus, config.given_budgets, room, whole=config.reads_whole
         )
         config = config.replace(fields=reader.items, limits=limits, dimension=backbone.dimension)
-        module = FieldEncoder(config, backbone, encoder.precision)
+        module = FieldEncoder(config, backbone, encoder.precision).to(backbone.device)
         backbone.freeze(config.trained_layers)
         if module.frozen:
             backbone.requires_grad_(False)
             module.memory = cls.memory()
         task = FieldsTask.of(module, data, reader, seed=seed, progress=progress)
         begin(task, seed)
-        return config, task
+        if module.frozen and config.query_words:
+            module.learn_words(np.unique(task.queries.flat))
+        return module.config, task
 
     @classmethod
     def memory(cls) -> Memory:
@@ -157,23 +166,23 @@ class FieldsModel(Model):
 
     @classmethod
     def run(cls, task: Any, training: TrainingConfig, **how: Any) -> Trained:
-        """Language modelling first where it is asked for, then retrieval."""
+        """Language modelling first where it is asked for, then retrieval, then what words of queries add."""
         config: FieldsConfig = task.module.config
         if config.pretrain_steps:
-            folder = how.get("output_dir")
-            before = {
-                **how,
-                "output_dir": None if folder is None else Path(folder) / "pretraining",
-                "label": "Learning the catalogue's language",
-            }
-            words = LanguageTask(LanguageModel(task.module), task)
             train(
-                words,
+                LanguageTask(LanguageModel(task.module), task),
                 training.replace(steps=config.pretrain_steps, learning_rate=config.pretrain_rate),
-                **before,
+                **_stage(how, "pretraining", "Learning the catalogue's language"),
             )
         try:
-            return train(task, training, **how)
+            trained = train(task, training, **how)
+            if training.steps and config.word_steps and task.teacher and task.module.words:
+                train(
+                    WordsTask.of(task, task.teacher, task.module.words),
+                    training.replace(steps=config.word_steps),
+                    **_stage(how, "words", "Learning words of queries"),
+                )
+            return trained
         finally:
             task.module.memory = None
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -14,6 +16,7 @@ from palmette.encoder import Backbone
 from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.layout import Batch, Fields, Layout, ancestors_of
 from palmette.methods.fields.memory import Memory, Read
+from palmette.methods.fields.words import QueryWords
 
 __all__ = ["Encoded", "FieldEncoder", "aggregated"]
 
@@ -56,6 +59,9 @@ class FieldEncoder(nn.Module):
         count, width = len(config.order), backbone.width
         self.turns = nn.Parameter(torch.zeros(count, width, width)) if self.frozen else None
         """A map for each field, which is what there is to learn where the encoder stays as it is."""
+        self.words = (
+            QueryWords(backbone.vocabulary, config.words, backbone.dimension) if config.words else None
+        )
         # K begins at zero and its bias where the fields as they are rank best: see ``start.py``.
         self.weigh = nn.Linear(width, count)
         nn.init.zeros_(self.weigh.weight)
@@ -68,7 +74,7 @@ class FieldEncoder(nn.Module):
     @property
     def paces(self) -> dict[str, float]:
         """What begins at zero may go faster than what was pretrained would."""
-        return {"turns": 6.0, "weigh": 20.0} if self.frozen else {}
+        return {"turns": 6.0, "weigh": 20.0, "words": QueryWords.paces["table"]} if self.frozen else {}
 
     @property
     def frozen(self) -> bool:
@@ -82,6 +88,12 @@ class FieldEncoder(nn.Module):
             self.backbone.eval()
         return self
 
+    def learn_words(self, tokens: NDArray[np.integer[Any]]) -> None:
+        """Give tokens of queries, distinct ids, vectors of their own."""
+        self.config = self.config.replace(words=len(tokens))
+        self.words = QueryWords(self.backbone.vocabulary, len(tokens), self.backbone.dimension)
+        self.words.to(self.backbone.device).hold(tokens)
+
     @property
     def ends(self) -> tuple[int, int, int]:
         """The ids of CLS, SEP and padding."""
@@ -93,9 +105,15 @@ class FieldEncoder(nn.Module):
 
     def queries(self, queries: Sequence[Sequence[int]]) -> Encoded:
         """Token ids of queries → vectors, made with the same tokens and weights as those of documents."""
-        if self.config.queries == "plain":
-            return self._plain(queries)
-        return self._finished(self._read("query", queries))
+        made = self.plain_queries(queries)
+        if self.words is None:
+            return made
+        return made._replace(aggregate=self.scaled(made.aggregate + self.words(queries)))
+
+    def plain_queries(self, queries: Sequence[Sequence[int]]) -> Encoded:
+        """The same before anything is added for their words."""
+        plain = self.config.queries == "plain"
+        return self._plain(queries) if plain else self._finished(self._read("query", queries))
 
     def forward(self, kind: Literal["document", "query"], texts: Sequence[Any]) -> Encoded:
         """Either, as a training across processes needs it."""
@@ -133,7 +151,7 @@ class FieldEncoder(nn.Module):
         pooled, first, there = read
         if self.turns is not None:
             pooled = pooled + torch.einsum("bfw,fwv->bfv", pooled, self.turns.to(pooled.dtype))  # [B, F, w]
-        flat = self._scaled(self.backbone.finish(pooled.flatten(0, 1)).float())  # [B·F, d]
+        flat = self.scaled(self.backbone.finish(pooled.flatten(0, 1)).float())  # [B·F, d]
         fields = flat.view(*there.shape, flat.shape[-1]) * there[..., None]
         lowest = torch.finfo(torch.float32).min
         weights = self.weigh(first).float().masked_fill(~there, lowest).softmax(-1)  # [B, F] softmax(K h_CLS)
@@ -152,7 +170,7 @@ class FieldEncoder(nn.Module):
         ids, there = self.backbone.padded(
             [[self.backbone.cls, *words, self.backbone.sep] for words in queries]
         )
-        vectors = self._scaled(self.backbone.pool(self.backbone(ids, there), there).float())  # [B, d]
+        vectors = self.scaled(self.backbone.pool(self.backbone(ids, there), there).float())  # [B, d]
         return Encoded(vectors[:, None], vectors.new_ones(len(vectors), 1), vectors)
 
     def computing(self) -> AbstractContextManager[Any]:
@@ -166,5 +184,6 @@ class FieldEncoder(nn.Module):
         """Whether vectors have unit length."""
         return self.config.similarity == "cosine"
 
-    def _scaled(self, vectors: Tensor) -> Tensor:
+    def scaled(self, vectors: Tensor) -> Tensor:
+        """Of unit length where similarities are cosines."""
         return F.normalize(vectors, dim=-1) if self.unit else vectors

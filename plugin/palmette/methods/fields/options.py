@@ -61,6 +61,16 @@ class FieldsOptions(CommonOptions, total=False):
     minutes on a CPU. Default: ``None``.
     """
 
+    query_words: bool
+    """Where the encoder stays as it is, each token of the queries that train learns a vector that is added to
+    a query's. Default: ``True``.
+    """
+
+    word_steps: int
+    """Steps more for these vectors alone, where nobody judged; each costs a hundredth of a second or two.
+    Default: ``2000``.
+    """
+
     temperature: float
     """What similarities are divided by (τ). Default: ``0.05``."""
 

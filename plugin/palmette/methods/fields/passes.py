@@ -94,10 +94,11 @@ def encoded_documents(
     return out
 
 
-def encoded_queries(module: FieldEncoder, queries: Sequence[Sequence[int]]) -> Floats:
-    """Token ids → vectors [Q, d], without gradients."""
+def encoded_queries(module: FieldEncoder, queries: Sequence[Sequence[int]], *, words: bool = True) -> Floats:
+    """Token ids → vectors [Q, d], without gradients; those of their ``words`` added or not."""
+    encode = module.queries if words else module.plain_queries
     out = np.empty((len(queries), module.backbone.dimension), np.float32)
     with torch.inference_mode(), module.computing():
         for rows in _batches(module, queries):
-            out[rows] = module.queries([queries[row] for row in rows]).aggregate.float().cpu().numpy()
+            out[rows] = encode([queries[row] for row in rows]).aggregate.float().cpu().numpy()
     return out

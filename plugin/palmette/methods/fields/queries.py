@@ -11,6 +11,7 @@ And of all documents together:
 
 * ``common``     a word, or two neighbours, that the titles of several documents share ("laptop", "gaming mouse"):
   what shops are asked for most, and what teaches most (tests/benchmarks/results/fields.md)
+* ``word``       every other word of any field, so that none that is asked for was never heard of
 
 The document that a query was made from answers it,
 and whatever else holds all of its words does so as well, as far as training knows.
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "common_phrases", "field_queries", "with_field_queries"]
 
+WORDS = "words"
+"""The split of the queries of single words, by which only what words add is learned."""
 EACH = 3
 """Queries tried for each document."""
 KEPT = 60_000
@@ -148,6 +151,21 @@ def common_phrases(titles: Sequence[Sequence[str]]) -> dict[str, list[int]]:
     }
 
 
+def single_words(documents: Sequence[Sequence[str]]) -> dict[str, list[int]]:
+    """Words of documents (the texts of each) that not too many have, and which these are; the most frequent first."""
+    held: dict[str, list[int]] = {}
+    for at, texts in enumerate(documents):
+        for word in dict.fromkeys(word.lower() for text in texts for word in _words(text)):
+            held.setdefault(word, []).append(at)
+    most = max(_HELD, int(_SHARE * len(documents)))
+    telling = {
+        word: rows
+        for word, rows in held.items()
+        if len(rows) <= most and len(word) > 1 and any(letter.isalpha() for letter in word)
+    }
+    return dict(sorted(telling.items(), key=lambda item: -len(item[1])))
+
+
 def with_field_queries(data: RetrievalData, reader: Reader, seed: int) -> RetrievalData:
     """The same documents with such queries as training and validation, instead of those made from texts."""
     documents: Sequence[Document] = data.corpus
@@ -159,10 +177,12 @@ def with_field_queries(data: RetrievalData, reader: Reader, seed: int) -> Retrie
     queries: dict[str, str] = {}
     qrels: dict[str, dict[str, int]] = {}
     titles: list[list[str]] = []
+    texts: list[list[str]] = []
     for row in tqdm(chosen, desc="Making queries", unit="document", delay=2, leave=False, disable=None):
         document = documents[row]
         fields = dict(zip(reader.names, reader.read(document), strict=True))
         titles.append(next(iter(_titles(fields)), []))
+        texts.append(list(fields.values()))
         for number, (kind, text) in enumerate(
             field_queries(fields, random.Random(f"{seed}:{document.key}"), each)
         ):
@@ -174,11 +194,16 @@ def with_field_queries(data: RetrievalData, reader: Reader, seed: int) -> Retrie
         names = list(queries)
         queries = {names[at]: queries[names[at]] for at in kept.tolist()}
         qrels = {name: qrels[name] for name in queries}
-    for number, (phrase, rows) in enumerate(common):
+    known = {phrase for phrase, _ in common}
+    words = [item for item in single_words(texts).items() if item[0] not in known][:KEPT]
+    alone: dict[str, dict[str, int]] = {}
+    for number, (phrase, rows) in enumerate([*common, *words]):
         some = [rows[at] for at in draw.permutation(len(rows))[:_ANSWERS].tolist()]
-        key = f"common-{number}"
-        queries[key], qrels[key] = phrase, {documents[chosen[at]].key: 1 for at in some}
-    if not queries:
+        kind, judged = ("common", qrels) if number < len(common) else ("word", alone)
+        key = f"{kind}-{number}"
+        queries[key], judged[key] = phrase, {documents[chosen[at]].key: 1 for at in some}
+    if not qrels:
         raise InputError(f"{data.name}: no queries could be made from the fields {', '.join(reader.names)}")
     made = replace(data, queries=queries, qrels={"train": qrels}, labelled=False, remainders={})
-    return made.with_dev(0.1, seed)
+    made = made.with_dev(0.1, seed)
+    return replace(made, qrels={**made.qrels, WORDS: alone})

@@ -19,7 +19,7 @@ __all__ = ["MOST", "Teacher"]
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
-WORDS = 0.15
+WORDS = 0.3
 """What full agreement in words adds to a cosine."""
 MOST = 50_000
 """Documents of a large collection that the teacher ranks."""
@@ -52,13 +52,15 @@ class Teacher:
         scores: Floats = self.queries[queries] @ self.vectors.T + np.float32(WORDS) * words
         return scores
 
-    def lesson(self, queries: Rows, draw: np.random.Generator) -> tuple[Rows, Floats]:
+    def lesson(
+        self, queries: Rows, draw: np.random.Generator, each: int = EACH, others: int = OTHERS
+    ) -> tuple[Rows, Floats]:
         """Documents to tell apart for some queries [M], and their scores [B, M]."""
         scores = self.scores(queries)
         count = scores.shape[1]
         depth = min(DEPTH, count)
         best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
-        columns = draw.integers(depth, size=(len(queries), min(EACH, depth)))
+        columns = draw.integers(depth, size=(len(queries), min(each, depth)))
         near = np.take_along_axis(best, columns, 1)
-        chosen = np.unique(np.concatenate([near.ravel(), draw.integers(count, size=OTHERS)]))
+        chosen = np.unique(np.concatenate([near.ravel(), draw.integers(count, size=others)]))
         return self.rows[chosen], scores[:, chosen]

@@ -37,6 +37,10 @@ class TaxonomyConfig(Config):
             counted on the ``stream`` of batches.
         negatives: ``masked`` counts whatever in the batch matches a query as a match, ``all`` as a negative but for the
             one drawn.
+        hard: So many negatives of each query's own besides the batch's: its wrong answers that score highest. Of a
+            hierarchy only, where what does not match is known to be wrong, and with ``masked`` negatives.
+        hard_share: Share of the steps, the last ones, that have them; they are looked for once, before the first
+            (and again where a run is resumed).
         recipe: ``joint``, or ``pretrain-finetune``: the last part of the steps on far matches only.
         finetune_share: Share of the steps that finetune.
         finetune_rate: Their learning rate over that of pretraining.
@@ -59,6 +63,8 @@ class TaxonomyConfig(Config):
     rarity: float = 0.05
     frequencies: Literal["known", "stream"] = "known"
     negatives: Literal["masked", "all"] = "masked"
+    hard: int = 8
+    hard_share: float = 0.25
     recipe: Literal["joint", "pretrain-finetune"] = "joint"
     finetune_share: float = 0.5
     finetune_rate: float = 1e-3
@@ -75,6 +81,8 @@ class TaxonomyConfig(Config):
             ("regular_share", 0, 1),
             ("correction", 0, 2),
             ("rarity", 0, 2),
+            ("hard", 0, 1024),
+            ("hard_share", 0, 1),
             ("finetune_share", 0, 1),
             ("max_distance", 0, 32_767),
             ("width", 0, float("inf")),

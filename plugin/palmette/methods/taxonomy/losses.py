@@ -49,6 +49,7 @@ def matches_softmax(
     rows: Tensor,
     columns: Tensor,
     worth: Tensor | None = None,
+    near: Tensor | None = None,
 ) -> Tensor:
     """Cross entropy of every match, each against what does not match: −log(e^s⁺ / (e^s⁺ + Σ w e^s)).
 
@@ -63,6 +64,7 @@ def matches_softmax(
         rows: [M] ascending: queries of the matches, each at least once.
         columns: [M] documents of the matches.
         worth: [U] how much a document counts as a match; ``None`` for all alike.
+        near: [B, H, d] wrong answers, each a negative of its own query alone: chosen, not drawn, so not weighted.
 
     Returns:
         Scalar: the mean over the queries of the weighted mean over their matches.
@@ -71,7 +73,8 @@ def matches_softmax(
     total = torch.zeros(len(queries), device=counted.device).index_add_(0, rows, counted)  # [B]
     share = counted / (len(queries) * total[rows])  # [M] of a match in the mean
     apply: Callable[..., Tensor] = _MatchesSoftmax.apply
-    return apply(queries.float(), documents.float(), log_weights, rows, columns, share)
+    near = None if near is None else near.float()
+    return apply(queries.float(), documents.float(), log_weights, rows, columns, share, near)
 
 
 class _MatchesSoftmax(torch.autograd.Function):
@@ -86,9 +89,11 @@ class _MatchesSoftmax(torch.autograd.Function):
         rows: Tensor,
         columns: Tensor,
         share: Tensor,
+        near: Tensor | None,
     ) -> Tensor:
         matches = torch.bincount(rows, minlength=len(queries))  # [B]
         by_query, by_document = torch.empty_like(queries), torch.zeros_like(documents)
+        by_near = None if near is None else torch.empty_like(near)
         loss, done = queries.new_zeros(()), 0
         step = max(1, (CELLS_GPU if queries.is_cuda else CELLS) // max(1, len(documents)))
         for start in range(0, len(queries), step):
@@ -99,7 +104,11 @@ class _MatchesSoftmax(torch.autograd.Function):
             own = e[row, column] - log_weights[column]  # [m]
             e[row, column] = -torch.inf
             top = e.amax(1, keepdim=True).clamp(min=torch.finfo(e.dtype).min)  # [b, 1]
-            total = e.sub_(top).exp_().sum(1)  # [b]
+            own_near = queries.new_empty(len(e), 0)  # [b, H]
+            if near is not None:
+                own_near = torch.bmm(near[part], queries[part, :, None])[:, :, 0]
+                top = torch.maximum(top, own_near.amax(1, keepdim=True))
+            total = e.sub_(top).exp_().sum(1) + own_near.sub_(top).exp_().sum(1)  # [b]
             gap = (total.log() + top[:, 0])[row] - own  # [m]: log Σ − s⁺
             loss += (F.softplus(gap) * share[these]).sum()
             pull = torch.sigmoid(gap) * share[these]  # [m]
@@ -107,10 +116,15 @@ class _MatchesSoftmax(torch.autograd.Function):
             e.mul_(push[:, None])[row, column] = -pull  # now ∂ loss / ∂ scores
             by_query[part] = e @ documents
             by_document.addmm_(e.T, queries[part])
-        ctx.save_for_backward(by_query, by_document)
+            if near is not None and by_near is not None:
+                own_near.mul_(push[:, None])
+                by_query[part] += torch.bmm(own_near[:, None], near[part])[:, 0]
+                by_near[part] = own_near[:, :, None] * queries[part, None]
+        ctx.save_for_backward(by_query, by_document, by_near)
         return loss
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> Any:
-        by_query, by_document = ctx.saved_tensors
-        return upstream[0] * by_query, upstream[0] * by_document, None, None, None, None
+        by_query, by_document, by_near = ctx.saved_tensors
+        nearer = None if by_near is None else upstream[0] * by_near
+        return upstream[0] * by_query, upstream[0] * by_document, None, None, None, None, nearer

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from tqdm.auto import trange
 
 from palmette.methods.taxonomy.matches import Matches
 
-__all__ = ["by_query", "found_matches", "recall_by_distance", "slices", "summary"]
+__all__ = ["by_query", "found_matches", "nearest_wrong", "recall_by_distance", "slices", "summary"]
 
 CELLS = 20_000_000
 """Scores that are held at a time."""
@@ -36,6 +37,32 @@ def found_matches(queries: Tensor, documents: Tensor, matches: Matches) -> NDArr
         last = best.gather(1, counts[:, None] - 1)[:, 0]  # [B]: the weakest score that is still among them
         found.append((scores[owner, wanted] >= last[owner]).cpu().numpy())
     return np.concatenate(found) if found else np.zeros(0, bool)
+
+
+def nearest_wrong(
+    queries: Tensor, documents: Tensor, matches: Matches, count: int, progress: bool | None = False
+) -> Tensor:
+    """[Q, count] the documents that score highest for each query and do not match it.
+
+    Args:
+        queries: [Q, d].
+        documents: [N, d].
+        matches: Of those queries.
+        count: How many; at most as many as the query with most matches leaves.
+        progress: A progress bar; ``None`` shows it on a terminal only.
+    """
+    found = []
+    step = max(1, CELLS // len(documents))
+    hidden = None if progress is None else not progress
+    for start in trange(0, len(queries), step, desc="hard negatives", leave=False, disable=hidden):
+        some = matches.take(np.arange(start, min(start + step, len(queries))))
+        scores = queries[start : start + step] @ documents.T  # [B, N]
+        owner, document = (
+            torch.from_numpy(part).to(queries.device) for part in (some.owners, some.documents)
+        )
+        scores[owner, document.long()] = -torch.inf
+        found.append(scores.topk(count, dim=1).indices)
+    return torch.cat(found)
 
 
 def slices(found: NDArray[np.bool_], distances: NDArray[np.int16]) -> dict[int, float]:

@@ -71,6 +71,17 @@ class TaxonomyOptions(CommonOptions, total=False):
     one drawn. Default: ``'masked'``.
     """
 
+    hard: int
+    """So many negatives of each query's own besides the batch's: its wrong answers that score highest. Of a
+    hierarchy only, where what does not match is known to be wrong, and with ``masked`` negatives. Default:
+    ``8``.
+    """
+
+    hard_share: float
+    """Share of the steps, the last ones, that have them; they are looked for once, before the first (and again
+    where a run is resumed). Default: ``0.25``.
+    """
+
     recipe: Literal["joint", "pretrain-finetune"]
     """``joint``, or ``pretrain-finetune``: the last part of the steps on far matches only. Default:
     ``'joint'``.

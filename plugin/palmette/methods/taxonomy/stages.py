@@ -33,6 +33,7 @@ def run(task: TaxonomyTask, training: TrainingConfig, **how: Any) -> Trained:
             task,
             sampler=Sampler(task.lessons.train.matches, "heavy-tail"),
             multiplier=task.multiplier * config.finetune_multiplier,
+            hard=0,
         )
         folder = how.pop("output_dir", None)
         second = train(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from palmette.methods.taxonomy.config import TaxonomyConfig
 from palmette.methods.taxonomy.data import Asked, Lessons, TaxonomyData, lessons
 from palmette.methods.taxonomy.losses import column_weights, matches_softmax
-from palmette.methods.taxonomy.metrics import by_query, found_matches, summary
+from palmette.methods.taxonomy.metrics import by_query, found_matches, nearest_wrong, summary
 from palmette.methods.taxonomy.module import Towers
 from palmette.methods.taxonomy.nodes import Nodes
 from palmette.methods.taxonomy.sampling import Sampler, Stream
@@ -83,6 +83,9 @@ class TaxonomyTask:
     multiplier: float
     stream: Stream | None = None
     start: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    hard: int = 0
+    progress: bool | None = False
+    wrong: NDArray[np.int64] | None = None  # [queries, H]
 
     @classmethod
     def of(
@@ -106,7 +109,10 @@ class TaxonomyTask:
         stream = Stream(len(data.corpus)) if config.frequencies == "stream" else None
         if data.hierarchy is None:
             module.paces = {"": GENTLE}
-        task = cls(module, learned, inputs, sampler, config.multiplier, stream)
+        task = cls(module, learned, inputs, sampler, config.multiplier, stream, progress=progress)
+        if data.hierarchy is not None and config.negatives == "masked":
+            left = len(data.corpus) - int(learned.train.matches.counts.max(initial=0))
+            task.hard = min(config.hard, left)
         task.start = by_query(task._found(), learned.dev.matches)
         return task
 
@@ -131,10 +137,12 @@ class TaxonomyTask:
         rows = rows[np.unique(owner)]  # what has nothing to draw stays out
         columns, target, counts = np.unique(drawn, return_inverse=True, return_counts=True)
         device = self.inputs.train.device
-        at = torch.from_numpy(columns).to(device)  # [U]
+        near = self._near(rows, progress)  # [B, H]
+        at = torch.from_numpy(np.concatenate([columns, near.ravel()])).to(device)  # [U + BH]
         texts = None if self.inputs.documents is None else self.inputs.documents[at]
         asked = self.inputs.train[torch.from_numpy(rows).to(device)]
-        queries, documents = module(asked, texts, at)  # [B, d], [U, d]
+        queries, documents = module(asked, texts, at)  # [B, d], [U + BH, d]
+        documents, wrong = documents.split([len(columns), near.size])
         if self.stream is None:
             frequencies = self.sampler.log_frequencies[torch.from_numpy(columns)]  # [U]
         else:
@@ -151,7 +159,27 @@ class TaxonomyTask:
             known = self.lessons.train.matches.among(rows, columns)
         row, column = (torch.from_numpy(part).to(device) for part in known)
         worth = torch.exp(-self.module.config.rarity * frequencies).to(device)  # [U]
-        return matches_softmax(self.multiplier * queries, documents, weights.to(device), row, column, worth)
+        return matches_softmax(
+            self.multiplier * queries,
+            documents,
+            weights.to(device),
+            row,
+            column,
+            worth,
+            wrong.view(*near.shape, -1) if near.size else None,
+        )
+
+    def _near(self, rows: NDArray[np.int64], progress: float) -> NDArray[np.int64]:
+        """[B, H] the wrong answers of training queries that score highest, once it is time for them."""
+        if not self.hard or progress < 1 - self.module.config.hard_share:
+            return np.zeros((len(rows), 0), np.int64)
+        if self.wrong is None:
+            with torch.no_grad():
+                queries = [self.module.queries(part) for part in torch.split(self.inputs.train, 16_384)]
+                matches = self.lessons.train.matches
+                found = nearest_wrong(torch.cat(queries), self.nodes(), matches, self.hard, self.progress)
+            self.wrong = found.cpu().numpy()
+        return self.wrong[rows]
 
     def nodes(self) -> Tensor:
         """[N, d] embeddings of all documents."""

@@ -389,4 +389,4 @@ class TreeModel(Model):
             linear = self.module.linear
             norms = torch.split(linear.slopes * linear.directions.norm(dim=1), config.shape.opened)
             facts["mean slope per level"] = [round(float(level.mean()), 3) for level in norms]
-        return {**facts, "multiplier": round(float(self.module.multiplier), 3)}
+        return {**facts, "multiplier": round(float(self.module.multiplier(config.depth)), 3)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -16,8 +17,8 @@ from palmette.methods.tree.splits import CrossAttention, Linear, Mlp, Refine, po
 
 __all__ = ["Tree"]
 
-LOWEST, HIGHEST = 1e-4, 1e3
-"""Bounds of the similarity's learned multiplier."""
+LOWEST, HIGHEST = 1e-4, 1e4
+"""Bounds of the similarities' learned multipliers."""
 
 
 class Tree(nn.Module):
@@ -32,7 +33,10 @@ class Tree(nn.Module):
         beyond: f; ``None`` for linear trees.
         refine: The ``tree`` aggregation.
         learned: The learned propagation.
+        paces: Parts that learn faster than others, and by how much.
     """
+
+    paces: Mapping[str, float] = {}
 
     def __init__(self, config: TreeConfig) -> None:
         super().__init__()
@@ -52,17 +56,16 @@ class Tree(nn.Module):
         )
         self.refine = Refine(config) if refined else None
         self.learned = LearnedPropagation(config) if config.propagation == "learned" else None
-        self.log_multiplier = nn.Parameter(torch.zeros(()))
+        self.log_multipliers = nn.Parameter(torch.zeros(config.depth))  # [D]
 
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings in the space of the splits: [B, d] → [B, d]."""
         embedded: Tensor = x if self.adapter is None else self.adapter(x)
         return embedded
 
-    @property
-    def multiplier(self) -> Tensor:
-        """What nTVD is multiplied by in the loss."""
-        return self.log_multiplier.exp().clamp(LOWEST, HIGHEST)
+    def multiplier(self, level: int) -> Tensor:
+        """What nTVD at a level is multiplied by in the loss: few columns overlap otherwise than many."""
+        return self.log_multipliers[level - 1].exp().clamp(LOWEST, HIGHEST)
 
     def scores(self, states: States, level: int) -> Tensor:
         """Scores of the nodes that a level needs: [B, n]."""

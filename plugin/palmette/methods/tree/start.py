@@ -10,22 +10,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from palmette.losses import info_nce, ntvd
 from palmette.methods.tree.adapter import learn_adapter
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.shape import level_of
+from palmette.methods.tree.task import TreeTask
 from palmette.methods.tree.upper import learn_upper
 from palmette.pairs import EncodedPairs
 
-__all__ = ["begin", "fit_multiplier", "started"]
+__all__ = ["begin", "started"]
 
 PART = 16_384
 """Rows that are held in double precision at a time."""
 
 
 def started(config: TreeConfig, pairs: EncodedPairs, seed: int, progress: bool | None) -> Tree:
-    """A tree as training begins with it: the space, the hyperplanes, those of the upper levels, the multiplier."""
+    """A tree as training begins with it: the space, the hyperplanes, those of the upper levels, the multipliers."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -34,33 +34,31 @@ def started(config: TreeConfig, pairs: EncodedPairs, seed: int, progress: bool |
         learn_adapter(tree.adapter, pairs, seed, progress)
     begin(tree, pairs.documents, generator)
     if config.start == "principal" and config.propagation != "none":
-        learn_upper(tree, pairs, seed, progress)
-    rows = pairs.sample(64 if config.reads_tokens else 256, generator)
-    with torch.no_grad():
-        queries = tree.eval()(pairs.query_states(pairs.query_rows[rows]))
-        documents = tree(pairs.document_states(pairs.document_rows[rows]))
-    fit_multiplier(tree, queries, documents, pairs.known(rows))
+        learned = learn_upper(tree, pairs, seed, progress)
+        if learned:
+            begin(tree, pairs.documents, generator, learned)
+    TreeTask(tree, pairs).fit_multipliers(generator)
     return tree
 
 
-def _directions(config: TreeConfig, x: Tensor, generator: torch.Generator) -> Tensor:
-    """Unit directions [N, d], level by level.
+def _directions(config: TreeConfig, x: Tensor, generator: torch.Generator, first: Tensor) -> Tensor:
+    """Directions [N, d], level by level, of which the ``first`` [n, d] are given; the others have length 1.
 
-    ``principal``: the corpus's principal directions first, then random orthonormal bases, whose sketch of a
-    distance is steadier than one of independent directions. ``random``: independent ones.
+    ``principal``: the principal directions of what those leave of the corpus, then random orthonormal bases, whose
+    sketch of a distance is steadier than one of independent directions. ``random``: independent ones.
     """
     if config.start == "random":
         drawn = torch.randn(config.scored, config.width, generator=generator)
         directions: Tensor = drawn / drawn.norm(dim=1, keepdim=True)
         return directions
-    parts = [_principal(x)]
+    parts = [first, _principal(x, first)]
     while sum(map(len, parts)) < config.scored:
         parts.append(torch.linalg.qr(torch.randn(config.width, config.width, generator=generator))[0])
     return torch.cat(parts)[: config.scored]
 
 
-def _principal(x: Tensor) -> Tensor:
-    """Principal directions of [n, d], widest first: [min(n, d), d].
+def _principal(x: Tensor, given: Tensor) -> Tensor:
+    """Principal directions of [N, d] outside the span of those ``given`` [n, d], widest first: [min(N, d − n), d].
 
     Eigenvectors of the covariance, summed in pieces: the memory is that of [d, d], however many documents.
     """
@@ -69,8 +67,10 @@ def _principal(x: Tensor) -> Tensor:
     for part in torch.split(x, PART):
         centred = part.double() - mean
         covariance += centred.T @ centred
-    _, vectors = torch.linalg.eigh(covariance)  # ascending, as columns
-    axes: Tensor = vectors.flip(1).T[: min(x.shape)].float()
+    span, _ = torch.linalg.qr(given.double().T)  # [d, n]
+    outside = torch.eye(len(mean), dtype=torch.float64) - span @ span.T
+    _, vectors = torch.linalg.eigh(outside @ covariance @ outside)  # ascending, as columns
+    axes: Tensor = vectors.flip(1).T[: min(len(x), len(mean) - len(given))].float()
     return axes
 
 
@@ -83,30 +83,22 @@ def _slopes(config: TreeConfig) -> Tensor:
 
 
 @torch.no_grad()
-def begin(tree: Tree, x: Tensor, generator: torch.Generator) -> None:
-    """Set the hyperplanes from the embeddings of all documents [n, d].
+def begin(tree: Tree, x: Tensor, generator: torch.Generator, learned: int = 0) -> None:
+    """Set the hyperplanes, but for the first so many ``learned`` ones, from the embeddings of all documents [N, d].
 
     What a tree has beyond hyperplanes starts at zero.
     """
     config = tree.config
     if tree.linear is not None:
         x = torch.cat([tree.embed(part.float().cpu()) for part in torch.split(x, PART)])
-        directions = _directions(config, x, generator)  # [N, d]
+        directions = _directions(config, x, generator, tree.linear.directions[:learned])  # [S, d]
         tree.linear.slopes.copy_(_slopes(config))
         tree.linear.directions.copy_(directions)
-        tree.linear.offsets.copy_(-directions @ x.mean(0))  # the average document goes either way
+        centred = -directions @ x.mean(0)  # the average document goes either way
+        tree.linear.offsets[learned:] = centred[learned:]
     if config.start == "principal":
         for part in (tree.beyond, tree.refine, tree.learned):
             if part is not None:
                 readout = part.out
                 assert isinstance(readout, nn.Parameter)
                 readout.zero_()
-
-
-@torch.no_grad()
-def fit_multiplier(tree: Tree, queries: Tensor, documents: Tensor, known: Tensor) -> None:
-    """Start the multiplier where a first batch of pairs (their leaves, [B, C] each) has its lowest loss."""
-    similarity = ntvd(queries, documents)  # [B, B]
-    candidates = torch.logspace(0, 3, 25).to(similarity.device)
-    losses = torch.stack([info_nce(similarity * value, known) for value in candidates])
-    tree.log_multiplier.copy_(candidates[losses.argmin()].log())

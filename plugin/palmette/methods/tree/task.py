@@ -73,6 +73,20 @@ class TreeTask:
         """Move the embeddings beside the tree."""
         self.pairs = self.pairs.to(device)
 
+    @torch.no_grad()
+    def fit_multipliers(self, generator: torch.Generator) -> None:
+        """Start every level's multiplier where the InfoNCE loss of a first batch is lowest."""
+        module, config = self.module.eval(), self.module.config
+        rows = self.pairs.sample(64 if config.reads_tokens else 256, generator)
+        known = self.pairs.known(rows)  # [B, B]
+        queries = module(self.pairs.query_states(self.pairs.query_rows[rows]))  # [B, C]
+        documents = module(self.pairs.document_states(self.pairs.document_rows[rows]))
+        candidates = torch.logspace(0, 3.5, 29)
+        for level in range(1, config.depth + 1):
+            similarity = ntvd(*(coarsen(x, config.shape, level) for x in (queries, documents)))  # [B, B]
+            losses = torch.stack([info_nce(similarity * value, known) for value in candidates.tolist()])
+            module.log_multipliers[level - 1] = candidates[losses.argmin().cpu()].log()
+
     def loss(
         self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
     ) -> Tensor:
@@ -89,9 +103,10 @@ class TreeTask:
         for level in levels:
             several = len(levels) > 1  # then the deepest are the leaves
             q, d, *others = (coarsen(x, config.shape, level) if several else x for x in deepest)
-            similarity = ntvd(q, d) * self.module.multiplier  # [B, B] in [−multiplier, 0]
+            multiplier = self.module.multiplier(level)
+            similarity = ntvd(q, d) * multiplier  # [B, B] in [−multiplier, 0]
             if config.distill < 1:
-                extra = ntvd(q, others[0]) * self.module.multiplier if hard else None  # [B, M]
+                extra = ntvd(q, others[0]) * multiplier if hard else None  # [B, M]
                 loss = info_nce(similarity, known, extra, hard.known if hard else None)
                 total = total + (1 - config.distill) * loss
             if config.distill:

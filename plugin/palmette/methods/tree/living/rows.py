@@ -74,7 +74,9 @@ def reshaped(tree: Tree, config: TreeConfig, seed: int = 0) -> Tree:
     old, state, rows = tree.state_dict(), made.state_dict(), rows_of(config)
     for name, value in state.items():
         source = old[name].to(value.device)
-        if name not in rows:
+        if name == "log_multipliers":  # [D]: a new level takes over that of the last
+            value.copy_(source[[min(level, len(source) - 1) for level in range(len(value))]])
+        elif name not in rows:
             value.copy_(source)
         elif name == "refine.inner":  # [N, D, h]: a node reads itself and its ancestors, then nothing
             shared = min(source.shape[1], value.shape[1])
@@ -103,10 +105,9 @@ class NewRows(nn.Module):
         self.names = [name for name in rows_of(tree.config) if name in dict(tree.named_parameters())]
         self.rows = nn.ParameterList(tree.get_parameter(name)[self.places].clone() for name in self.names)
 
-    @property
-    def multiplier(self) -> Tensor:
+    def multiplier(self, level: int) -> Tensor:
         """The tree's."""
-        return self.tree.multiplier
+        return self.tree.multiplier(level)
 
     def embed(self, x: Tensor) -> Tensor:
         """The tree's."""

@@ -1,0 +1,183 @@
+"""Adding, replacing and deleting documents, whatever the method."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from palmette import Document, FakeEncoder, Index, Model, TreeModel
+from palmette.encoder.base import States
+from palmette.errors import (
+    DuplicateIdError,
+    EncodingError,
+    InputError,
+    NotFoundError,
+)
+from support.tiny import COLOURS, documents
+
+
+def test_adding_twice_changes_nothing_and_other_text_is_refused(index: Index) -> None:
+    before = index.search("red owl", k=48)
+    assert index.add(documents()) == [d.id for d in documents()]
+    assert len(index) == 48
+    assert index.search("red owl", k=48) == before
+    with pytest.raises(DuplicateIdError, match=r"'red-owl'.*upsert"):
+        index.add([Document(id="new", text="new"), Document(id="red-owl", text="another text")])
+    with pytest.raises(DuplicateIdError, match="given twice"):
+        index.add([Document(id="twin", text="one"), Document(id="twin", text="two")])
+    assert len(index) == 48, "nothing of a refused add is kept"
+    assert index.get(["new", "twin"]) == [None, None]
+
+
+def test_upsert_replaces_what_changed_and_only_that(index: Index) -> None:
+    stale = next(h for h in index.search("where does the red owl live?", k=48) if h.id == "red-owl")
+    changed = Document(
+        id="red-owl", text="A submarine dives under the polar ice.", metadata={"colour": "red"}
+    )
+    changes = index.upsert(
+        [*documents()[:2], *documents()[3:], changed, Document(id="new", text="brand new")]
+    )
+    assert (changes.added, changes.updated, len(changes.unchanged)) == (["new"], ["red-owl"], 47)
+    assert index.get(["red-owl"]) == [changed]
+    assert index.search("submarine under the polar ice", k=1)[0].id == "red-owl"
+    assert len(index) == 49
+    with pytest.raises(NotFoundError, match="search again"):
+        stale.explain()
+
+
+def test_upsert_and_delete_in_one_transaction(index: Index) -> None:
+    changes = index.upsert(["brand new text"], delete=["red-owl", "nobody"])
+    assert (len(changes.added), changes.deleted) == (1, ["red-owl"])
+    assert len(index) == 48
+    kept = index.upsert([documents()[0]], delete=["red-cat"])
+    assert (kept.unchanged, kept.deleted) == (["red-cat"], []), "what is given stays"
+
+
+def test_delete_is_idempotent_and_by_filter(index: Index) -> None:
+    assert index.delete(["red-owl", "nobody", "red-owl"]) == ["red-owl"]
+    assert index.delete(["red-owl"]) == []
+    assert "red-owl" not in [hit.id for hit in index.search("red owl", k=48)]
+    gone = index.delete(filter={"animal": "hen"})
+    assert sorted(gone) == sorted(f"{colour}-hen" for colour in COLOURS)
+    assert len(index) == 48 - 1 - len(COLOURS)
+    kept = index.search("owl", k=48)
+    index.compact()
+    assert index.search("owl", k=48) == kept
+    assert index.stats().reclaimable == 0
+    with pytest.raises(InputError, match="ids or a filter"):
+        index.delete()
+
+
+def test_an_emptied_index_still_answers(index: Index) -> None:
+    index.delete([d.id for d in documents()])
+    assert len(index) == 0
+    assert index.search("owl") == []
+    index.compact()
+    assert index.search("owl", filter={"colour": "red"}) == []
+    assert index.search("where does the owl live?", lexical=0.5) == []
+    index.add([documents()[0]])
+    assert [hit.id for hit in index.search("owl")] == ["red-cat"]
+
+
+def test_unusable_documents_are_refused_and_lose_nothing(index: Index) -> None:
+    for bad, words in [
+        ([Document(id="fine", text="fine"), {"txt": "a dict"}], "document 1: .*'text'"),
+        (["fine", "  "], "document 1: .*empty"),
+        ({"text": "a"}, "write \\[document\\]"),
+        (Document(id="one", text="one"), "write \\[document\\]"),
+        (None, "got one NoneType"),
+        ([3], "document 0: cannot make a document of int"),
+        ([Document(id="n", text="x", metadata={"bad": float("inf")})], "JSON values only"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            index.add(bad)
+    assert len(index) == 48
+    assert index.add([]) == []
+    with pytest.raises(NotFoundError, match=r"no file or folder 'one text'"):
+        index.add("one text")
+    for call, words in [
+        (lambda: index.add(["x"], batch_size=0), "batch_size"),
+        (lambda: index.get("red-owl"), r"write \['red-owl'\]"),
+        (lambda: index.get(5), "ids must be a list of str, got int"),
+        (lambda: index.delete(None, filter={}), "an empty filter would delete every document"),
+        (lambda: index.search("owl", threshold="high"), "threshold must be a number"),
+        (lambda: index.search("owl", threshold=float("nan")), "threshold must be a number"),
+        (lambda: index.search(np.array(["a", "b"])), "list of str"),
+        (lambda: Index.in_memory(3), "a model must be a Model"),
+        (lambda: Index.create("", index.model), "a path must be"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            call()
+    assert len(index) == 48
+
+
+def test_documents_of_many_kinds_and_a_model_by_its_folder(model: Model, tmp_path) -> None:
+    model.save_pretrained(tmp_path / "ckpt")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "owl.md").write_text("# Owls\n\nThe red owl sings.")
+    index = Index.build(tmp_path / "notes", tmp_path / "ckpt")
+    index.add([{"id": "d", "text": "a dict", "lang": "en"}, "a text"])
+    assert [hit.id for hit in index.search("the red owl sings", k=1)] == ["owl.md"]
+    assert index.get(["d"])[0].metadata == {"lang": "en"}
+
+
+def test_a_huge_document_is_stored_whole(index: Index) -> None:
+    text = "elephant " + "words and more words " * 200_000
+    index.add([Document(id="huge", text=text)])
+    assert index.get(["huge"])[0].text == text
+    assert index.search("elephant words and more words", k=1)[0].id == "huge"
+
+
+def test_an_encoder_that_returns_nan_loses_nothing(model: Model) -> None:
+    class Broken(FakeEncoder):
+        broken = False
+
+        def forward(self, texts, kind, outputs) -> States:
+            states = super().forward(texts, kind, outputs)
+            if self.broken and any("poison" in text for text in texts):
+                states.pooled[0] = float("nan")
+            return states
+
+    encoder = Broken(48)
+    made = Index.in_memory(
+        TreeModel.fit(
+            [("a", "b c"), ("d", "e f"), ("g", "h")], encoder=encoder, depth=2, steps=1, batch_size=2
+        )
+    )
+    made.add(["a text", "another"])
+    encoder.broken = True
+    with pytest.raises(EncodingError, match="poison"):
+        made.add(["more", "the poison", "still more"])
+    with pytest.raises(EncodingError):
+        made.search("poison")
+    assert len(made) == 2
+
+
+def test_small_changes_do_not_hold_the_lock_while_they_encode(model: Model, tmp_path, monkeypatch) -> None:
+    index = Index.create(tmp_path / "i", model, lock_timeout=0.2)
+    encoding, go_on = threading.Event(), threading.Event()
+    original = type(model).encode_documents
+
+    def slow(self, batch):
+        if any("slow" in document.text for document in batch):
+            encoding.set()
+            assert go_on.wait(30)
+        return original(self, batch)
+
+    monkeypatch.setattr(type(model), "encode_documents", slow)
+    refused: list[Exception] = []
+
+    def add_slowly() -> None:
+        try:
+            index.add([Document(id="s", text="slow one")])
+        except DuplicateIdError as error:
+            refused.append(error)
+
+    adding = threading.Thread(target=add_slowly)
+    adding.start()
+    assert encoding.wait(30)
+    index.add([Document(id="q", text="quick one"), Document(id="s", text="its id")])  # no LockedError
+    go_on.set()
+    adding.join()
+    assert index.get(["q", "s"])[1].text == "its id"
+    assert len(refused) == 1, "the decision was made again under the lock"

@@ -1,0 +1,8 @@
+"""Which methods are under contract."""
+
+from palmette.registry import FUSION, names
+from support.tiny import METHODS
+
+
+def test_every_method_is_under_contract() -> None:
+    assert sorted(METHODS) == sorted([*names(), *FUSION])

@@ -1,0 +1,233 @@
+"""What every search does, whatever the method."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from palmette import Document, Index, Model
+from palmette.errors import (
+    ConfigError,
+    FilterError,
+    InputError,
+    NotFoundError,
+    PalmetteError,
+)
+from support.tiny import ANIMALS, COLOURS, documents
+
+QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]
+
+
+def test_hits_are_ranked_documents(index: Index) -> None:
+    hits = index.search(QUERIES[0], k=7)
+    assert len(hits) == 7
+    assert [type(hit.score) for hit in hits] == [float] * 7
+    assert all(a.score >= b.score for a, b in zip(hits, hits[1:], strict=False))
+    assert len({hit.id for hit in hits}) == 7
+    original = {document.id: document for document in documents()}
+    assert all(hit.document == original[hit.id] for hit in hits)
+    assert "red-owl" in [hit.id for hit in hits]
+
+
+def test_a_batch_is_the_single_searches(index: Index) -> None:
+    batched = index.search(QUERIES, k=5)
+    for query, hits in zip(QUERIES, batched, strict=True):
+        alone = index.search(query, k=5)
+        assert [hit.id for hit in alone] == [hit.id for hit in hits]
+        assert [hit.score for hit in alone] == pytest.approx([hit.score for hit in hits], abs=1e-5)
+    assert index.search([], k=5) == []
+
+
+def test_ranking_is_the_search_without_documents(index: Index) -> None:
+    ranking = index.rank(QUERIES, k=5, filter={"house": {"$lt": 24}})
+    hits = index.search(QUERIES, k=5, filter={"house": {"$lt": 24}})
+    assert ranking.ids == [[hit.id for hit in found] for found in hits]
+    assert ranking.scores == [[hit.score for hit in found] for found in hits]
+    assert 0 < ranking.visited <= 1
+    assert index.rank([]).ids == []
+
+
+def test_the_parts_of_an_explanation_add_up_to_the_score(index: Index) -> None:
+    for hit in [hit for hits in index.search(QUERIES, k=48) for hit in hits]:
+        explanation = hit.explain()
+        assert sum(part.value for part in explanation.parts) == pytest.approx(hit.score, abs=1e-5)
+        assert explanation.score == pytest.approx(hit.score, abs=1e-5)
+        assert explanation.text
+    explained = index.explain(QUERIES[0], "red-owl")
+    assert explained.score == pytest.approx(
+        {h.id: h.score for h in index.search(QUERIES[0], k=48)}["red-owl"], abs=1e-5
+    )
+
+
+def test_k_is_honoured(index: Index) -> None:
+    assert len(index.search("owl", k=1)) == 1
+    assert len(index.search("owl", k=10_000)) == 48
+    for k in (0, -3, 2.5, True, "5"):
+        with pytest.raises(InputError, match="k must be a whole number"):
+            index.search("owl", k=k)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"colour": "red"}, lambda m: m["colour"] == "red"),
+        ({"house": {"$gte": 40}}, lambda m: m["house"] >= 40),
+        (
+            {"animal": {"$in": ["cat", "hen"]}, "colour": {"$ne": "blue"}},
+            lambda m: m["animal"] in ("cat", "hen") and m["colour"] != "blue",
+        ),
+        ({"$or": [{"animal": "ant"}, {"house": 3}]}, lambda m: m["animal"] == "ant" or m["house"] == 3),
+        ({"$not": {"colour": {"$in": list(COLOURS[:5])}}}, lambda m: m["colour"] == "golden"),
+        ({"tags": {"$all": ["black", "fox"]}}, lambda m: set(m["tags"]) >= {"black", "fox"}),
+    ],
+)
+def test_filters_are_applied_before_ranking(
+    index: Index, condition: dict, expected: Callable[[dict], bool]
+) -> None:
+    wanted = {d.id for d in documents() if expected(d.metadata)}
+    found = index.search("a golden owl", k=48, filter=condition)
+    assert {hit.id for hit in found} == wanted
+    unfiltered = [hit.id for hit in index.search("a golden owl", k=48) if hit.id in wanted]
+    assert [hit.id for hit in found] == unfiltered
+    few = index.search("a golden owl", k=2, filter=condition)
+    assert [hit.id for hit in few] == unfiltered[:2]
+
+
+def test_a_filter_that_nothing_passes_finds_nothing_and_an_unknown_key_says_so(index: Index) -> None:
+    assert index.search("owl", filter={"house": 999}) == []
+    with pytest.raises(FilterError, match=r"color.*colour"):
+        index.search("owl", filter={"color": "red"})
+    with pytest.raises(FilterError, match=r"\$bigger"):
+        index.search("owl", filter={"house": {"$bigger": 3}})
+
+
+def test_a_narrowed_index_cannot_be_widened(index: Index) -> None:
+    red = index.narrowed({"colour": "red"})
+    assert len(red) == len(ANIMALS)
+    assert {hit.document.metadata["colour"] for hit in red.search("blue owl", k=48)} == {"red"}
+    assert red.search("blue owl", k=48, filter={"colour": "blue"}) == []
+    assert [d.id for d in red.documents({"animal": "owl"})] == ["red-owl"]
+    assert red.get(["blue-owl"]) == [None]
+    assert "blue-owl" not in red
+    with pytest.raises(NotFoundError):
+        red.explain("owl", "blue-owl")
+    assert red.delete(["blue-owl"]) == []
+    assert len(index) == 48
+    with pytest.raises(PalmetteError, match="colour"):
+        red.add([Document(id="x", text="x", metadata={"colour": "blue"})])
+    assert red.delete(filter={"animal": "owl"}) == ["red-owl"]
+    assert len(index) == 47
+
+
+def test_threshold_leaves_weak_hits_out(index: Index) -> None:
+    hits = index.search("red owl", k=48)
+    cut = hits[9].score
+    assert [h.id for h in index.search("red owl", k=48, threshold=cut)] == [
+        h.id for h in hits if h.score >= cut
+    ]
+    assert index.search("red owl", threshold=1e9) == []
+
+
+def test_explanations_made_at_once_outlive_the_document(index: Index) -> None:
+    hits = index.search("red owl", k=3, explain=True)
+    index.delete([hit.id for hit in hits])
+    for hit in hits:
+        assert sum(part.value for part in hit.explain().parts) == pytest.approx(hit.score, abs=1e-5)
+
+
+def test_documents_of_one_content_score_the_same(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit: they are encoded once, not in several places of a batch."""
+    encoded, encode = [], type(model).encode_documents
+    monkeypatch.setattr(
+        type(model), "encode_documents", lambda self, some: encoded.extend(some) or encode(self, some)
+    )
+    alike = [Document(id=str(i), text="an owl", metadata={"page": i}) for i in range(6)]
+    first, *same, last = model.score("white owl", [documents()[0], *alike, documents()[0]])
+    assert len(encoded) == 2
+    assert first == last
+    assert len({*same}) == 1
+    assert first != same[0]
+
+
+def test_vectors_are_for_other_stores(model: Model) -> None:
+    vectors = model.vectors(["red owl", "white hen"])
+    assert vectors.shape[0] == 2
+    assert vectors.dtype == np.float32
+    assert np.isfinite(vectors).all()
+    with pytest.raises(ConfigError, match="'levle'"):
+        model.vectors(["x"], levle=3)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("", "empty"),
+        (" \n\t", "empty"),
+        (3, "got int"),
+        (["ok", ""], "empty"),
+        (["ok", None], "must be a str, got NoneType"),
+    ],
+)
+def test_unusable_queries_are_refused(index: Index, query: object, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        index.search(query)
+
+
+def test_embeddings_can_be_searched_with(index: Index, model: Model) -> None:
+    vectors = model.encoder.encode_queries(QUERIES)
+    try:
+        found = index.search(vectors, k=3)
+    except ConfigError:
+        pytest.skip(f"{model.method} needs the text itself")
+    assert [[h.id for h in hits] for hits in found] == [
+        [h.id for h in hits] for hits in index.search(QUERIES, k=3, lexical=0)
+    ]
+    with pytest.raises(InputError, match=r"\[Q, 48\]"):
+        index.search(vectors[:, :7])
+    with pytest.raises(InputError, match="finite"):
+        index.search(np.full((1, 48), np.nan))
+
+
+def test_readers_in_threads_see_whole_states(index: Index) -> None:
+    """Documents come and go in groups of eight; no search may see part of a group."""
+    stop, torn = threading.Event(), []
+
+    def read() -> None:
+        while not stop.is_set():
+            seen = len(index.search("extra", k=100, filter={"batch": {"$exists": True}}))
+            if seen not in (0, 8):
+                torn.append(seen)
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    group = [Document(id=f"extra-{i}", text=f"extra {i}", metadata={"batch": 1}) for i in range(8)]
+    for _ in range(6):
+        index.add(group)
+        index.delete([d.id for d in group])
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert torn == []
+
+
+async def test_async_searches_run_side_by_side(index: Index) -> None:
+    expected = [index.search(query, k=3) for query in QUERIES]
+    found = await asyncio.gather(*(index.asearch(query, 3) for query in QUERIES * 8))
+    if index.model.method not in ("fields", "layers"):
+        assert found == expected * 8
+        return
+    for hits, alone in zip(
+        found, expected * 8, strict=True
+    ):  # a transformer of theirs: a shared pass rounds otherwise
+        assert [hit.id for hit in hits] == [hit.id for hit in alone]
+        assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone], abs=1e-5)
+
+
+def test_reranking_without_an_index_scores_the_same(index: Index, model: Model) -> None:
+    given = documents()[5:15]
+    by_id = {hit.id: hit.score for hit in index.search("white owl", k=48, lexical=0)}
+    assert model.score("white owl", given) == pytest.approx([by_id[d.id] for d in given], abs=1e-5)
+    assert model.score("white owl", []) == []
