@@ -1,6 +1,6 @@
 """Answers without a language model: exact match, F1 and "no answer" of a trained reader.
 
-    python tests/benchmarks/reader.py spans DATA [--unanswerable FILE] [--seeds 0 1 2] [--steps 1200] [--work DIR]
+    python tests/benchmarks/reader.py spans DATA [--unanswerable FILE] [--seeds 0 1 2] [--start READER] [--work DIR]
     python tests/benchmarks/reader.py sentences DATA            the untrained ways to choose a sentence beside it
     python tests/benchmarks/reader.py demo INDEX                the demo's reader, over the index that the demo has made
     python tests/benchmarks/reader.py table [--work DIR] [--out FILE]

@@ -40,7 +40,7 @@ class ReaderOptions(CommonOptions, total=False):
 
     passages: int
     """Passages read for each training question: one that answers it, the others as a retriever finds them.
-    Default: ``2``.
+    Default: ``1``.
     """
 
     absent: float
@@ -49,13 +49,13 @@ class ReaderOptions(CommonOptions, total=False):
     """
 
     steps: int
-    """Optimiser steps at most. Default: ``1200``."""
+    """Optimiser steps at most. Default: ``600``."""
 
     batch_size: int
     """Pairs per step (and per process). Default: ``16``."""
 
     learning_rate: float
-    """Peak rate of AdamW. Default: ``0.0001``."""
+    """Peak rate of AdamW. Default: ``0.0002``."""
 
     weight_decay: float
     """Decoupled weight decay of matrices (never of biases and scales). Default: ``0.01``."""
