@@ -27,7 +27,7 @@ QUESTIONS = (
     "Cut a prefix off a string if it is there",
     "Which team won the world cup?",
 )
-ABOVE = ("a function that opens a gzip file", "read a line of CSV")
+ABOVE = ("a function that opens a gzip file", "join two paths")
 
 
 def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -202,8 +202,11 @@ def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequen
     taxonomy = Index.build(data.corpus, model)
     print("\nTaxonomy: what answers, and everything above it, as far as that is likely")
     for question in questions:
-        found = taxonomy.search(question, k=5, cut=0.5, order="specific")
-        print(f"\n  ? {question}\n  > {' ▸ '.join(str(hit.id) for hit in found) or 'nothing here'}")
+        found = taxonomy.search(question, k=5, cut=0.5, order="specific", closed=True)
+        chain = [step["id"] for step in found[0].explain().detail["chain"]] if found else []
+        print(f"\n  ? {question}\n  > {' ▸ '.join(chain) or 'nothing here'}")
+        if also := [str(hit.id) for hit in found if hit.id not in chain]:
+            print(f"    also {', '.join(also)}")
 
 
 def _show(question: str, told: dict[str, Any]) -> None:
