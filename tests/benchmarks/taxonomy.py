@@ -111,7 +111,12 @@ def toy(args: argparse.Namespace) -> None:
         for seed in args.seeds:
             begun = time.process_time()
             model = tables(
-                tree, dimension=3, steps=args.steps or 4000, learning_rate=args.rate, seed=seed, **ROWS[name]
+                tree,
+                dimension=3,
+                steps=args.steps or 4000,
+                learning_rate=args.rate,
+                seed=seed,
+                **ROWS[name] | settings(args.set),
             )
             scores = recall_by_distance(*vectors(model, every), tree.matches())
             by = {d: scores[f"recall at distance {d}"] for d in range(3)}
@@ -126,7 +131,12 @@ def dimensions(args: argparse.Namespace) -> None:
         every, matches, learned = np.arange(len(tree)), tree.matches(), 1
         while True:
             model = tables(
-                tree, dimension=learned, steps=args.steps or 1500, learning_rate=args.rate, progress=False
+                tree,
+                dimension=learned,
+                steps=args.steps or 1500,
+                learning_rate=args.rate,
+                progress=False,
+                **settings(args.set),
             )
             if recall_by_distance(*vectors(model, every), matches)["recall"] > 0.95:
                 break

@@ -200,7 +200,7 @@ def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequen
             model = TaxonomyModel.fit(data, edges=edges, encoder=encoder, steps=steps, cache=cache)
             model.save_pretrained(folder)
     taxonomy = Index.build(data.corpus, model)
-    print("\nTaxonomy: what answers, and everything above it, as far as that is likely")
+    print("\nTaxonomy: what answers as far as that is likely, and all that is known to lie above it")
     for question in questions:
         found = taxonomy.search(question, k=5, cut=0.5, order="specific", closed=True)
         chain = [step["id"] for step in found[0].explain().detail["chain"]] if found else []

@@ -41,8 +41,8 @@ class FieldsConfig(Config):
         trained_layers: Only so many of the encoder's last layers learn; by default everything does. With 0 the
             encoder stays as it is and reads each text once; what learns is how its vectors are turned and weighed,
             which takes minutes on a CPU.
-        query_words: Where the encoder stays as it is, each token of the queries that train learns a vector that is
-            added to a query's.
+        query_words: Where the encoder stays as it is, each token of the queries that train may learn a vector that
+            is added to a query's: ``always``, ``never``, or where nobody judged (``auto``).
         word_steps: Steps more for these vectors alone, where nobody judged; each costs a hundredth of a second or two.
         temperature: What similarities are divided by (τ).
         aggregate_weight: λ_agg, of the loss of the aggregated vectors.
@@ -76,7 +76,7 @@ class FieldsConfig(Config):
     document_tokens: int | None = None
     query_tokens: int = 64
     trained_layers: int | None = None
-    query_words: bool = True
+    query_words: Literal["auto", "always", "never"] = "auto"
     word_steps: int = 2000
     temperature: float = 0.05
     aggregate_weight: float = 1.0

@@ -155,7 +155,8 @@ class FieldsModel(Model):
             module.memory = cls.memory()
         task = FieldsTask.of(module, data, reader, seed=seed, progress=progress)
         begin(task, seed)
-        if module.frozen and config.query_words:
+        taught = config.query_words == "auto" and task.teacher is not None
+        if module.frozen and (taught or config.query_words == "always"):
             module.learn_words(np.unique(task.queries.flat))
         return module.config, task
 

@@ -61,9 +61,9 @@ class FieldsOptions(CommonOptions, total=False):
     minutes on a CPU. Default: ``None``.
     """
 
-    query_words: bool
-    """Where the encoder stays as it is, each token of the queries that train learns a vector that is added to
-    a query's. Default: ``True``.
+    query_words: Literal["auto", "always", "never"]
+    """Where the encoder stays as it is, each token of the queries that train may learn a vector that is added
+    to a query's: ``always``, ``never``, or where nobody judged (``auto``). Default: ``'auto'``.
     """
 
     word_steps: int
