@@ -78,6 +78,17 @@ def test_parts_may_learn_at_a_pace_of_their_own(pace: float) -> None:
     torch.testing.assert_close(moved[0], pace * moved[1])
 
 
+def test_alone_a_process_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TrainingConfig(steps=20, batch_size=8, learning_rate=0.05)
+    expected, task = Quadratic(), Quadratic()
+    train(expected, config, device="cpu")
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "", "MASTER_PORT": ""}.items():
+        monkeypatch.setenv(name, value)  # there is no other
+    run = train(task, config, device="cpu", alone=True)
+    assert run.best_step > 0
+    assert torch.equal(task.module.weight, expected.module.weight)
+
+
 def test_every_row_is_drawn_once_per_epoch() -> None:
     task = Quadratic(size=24)
     train(task, TrainingConfig(steps=6, batch_size=8), device="cpu")

@@ -28,6 +28,7 @@ RATES = (1e-4, 1e-3)
 # Many wrong answers at once: 128 cost .015 and more of the adapted cosine's nDCG@10 where there are many labels.
 HOW = TrainingConfig(steps=500, batch_size=512, evaluate_every=100, clip=0.0, precision="float32")
 PASSES = 300
+"""Over few pairs at most."""
 FIRST_MULTIPLIER = 20.0
 
 
@@ -89,6 +90,8 @@ def _adapted(x: Tensor, weight: Tensor) -> Tensor:
 
 def learn_adapter(adapter: Adapter, pairs: EncodedPairs, seed: int, progress: bool | None) -> None:
     """Set ``adapter`` to the map that serves the held-out queries best; without any it stays as it is."""
+    if pairs.dev is None or len(pairs) < 2:
+        return
     task = _Task(_Learning(adapter.weight), pairs)
     how = HOW.replace(seed=seed)
     learn_ahead(task, how, RATES, passes=PASSES, label="Adapting the space", progress=progress)

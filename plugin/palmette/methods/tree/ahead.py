@@ -24,19 +24,16 @@ def learn_ahead(
     """Leave the best weights of all rates in ``task.module``: those before the first step, where nothing helps.
 
     Args:
-        task: What to learn; without a validation it stays as it is.
+        task: What to learn, with a validation.
         config: How, at most.
         rates: Peak rates to try.
         passes: Passes over few pairs at most.
         label: What the bars say.
         progress: Progress bars; ``None`` shows them on a terminal.
     """
-    scores = task.validate(task.module)
-    if not scores or task.size() < 2:
-        return
     batches = math.ceil(task.size() / config.batch_size)
     config = config.replace(steps=min(config.steps, passes * batches))
-    best, start = scores[task.metric], _weights(task)
+    best, start = -math.inf, _weights(task)
     kept = start
     for rate in rates:
         task.module.load_state_dict(start)

@@ -24,12 +24,13 @@ __all__ = ["learn_upper"]
 RATES = (1e-3, 3e-3)
 HOW = TrainingConfig(steps=300, batch_size=256, evaluate_every=100, clip=0.0, precision="float32")
 PASSES = 100
+"""Over few pairs at most."""
 
 
 def learn_upper(tree: Tree, pairs: EncodedPairs, seed: int, progress: bool | None) -> int:
     """Train the splits of the first ``upper`` levels where that helps the held-out queries; how many there are."""
     levels, whole = min(tree.config.upper, tree.config.depth), tree.linear
-    if not levels or whole is None or pairs.dev is None:
+    if not levels or whole is None or pairs.dev is None or len(pairs) < 2:
         return 0
     pooled = replace(pairs, query_tokens=None, document_tokens=None)
     task = TreeTask(_upper(tree, levels), pooled)
