@@ -64,4 +64,4 @@ def test_a_negative_changes_the_loss_and_none_changes_nothing(tmp_path: Path) ->
     [level] = levels_of_step(plain.module.config, draw(3), 0.0)
     queries, documents, known = plain.pairs.batch(ROWS)
     similarity = ntvd(plain.module(States(queries), level), plain.module(States(documents), level))
-    assert torch.equal(without, info_nce(similarity * plain.module.multiplier, known))
+    assert torch.equal(without, info_nce(similarity * plain.module.multiplier(level), known))

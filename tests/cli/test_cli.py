@@ -137,6 +137,8 @@ def test_a_forgotten_resume_is_mentioned(
         "8",
         "--evaluate-every",
         "3",
+        "--upper",
+        "0",
         "--state",
         str(tmp_path / "s"),
     ]
