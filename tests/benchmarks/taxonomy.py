@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rivals import poincare
 from taxonomy_pairs import settings
 
 from palmette import Document, Index, TaxonomyModel, load_data
@@ -195,39 +196,17 @@ def hyperbolic(args: argparse.Namespace) -> None:
     """Poincaré embeddings, direction and norm apart, in a softmax over −distance: the paper's comparison."""
     _, tree = wordnet(args.folder)
     every, rows = tree.matches(8), test_queries(len(tree))
-    generator = torch.Generator().manual_seed(args.seeds[0])
     draw = np.random.default_rng(args.seeds[0])
-    size, width = len(tree), args.dimensions[0]
-    free = [torch.randn(size, width + 1, generator=generator).mul_(0.1).requires_grad_() for _ in range(2)]
-    solver = torch.optim.Adam(free, lr=0.01)
-
-    def ball(x: torch.Tensor) -> torch.Tensor:
-        direction = torch.nn.functional.normalize(x[:, :-1], dim=1)
-        return direction * torch.sigmoid(x[:, -1:]).clamp(max=1 - 1e-5)
-
-    def distance(q: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
-        apart = (q.square().sum(1, keepdim=True) + d.square().sum(1) - 2 * q @ d.T).clamp(min=0)
-        room = (1 - q.square().sum(1, keepdim=True)) * (1 - d.square().sum(1))
-        return torch.acosh(1 + 2 * apart / room + 1e-7)
-
-    steps, batch = args.steps or 4000, args.batch_size
-    begun = time.process_time()
-    for step in range(steps):
-        asked = draw.integers(0, size, batch)
-        drawn = every.documents[every.starts[asked] + (draw.random(batch) * every.counts[asked]).astype(int)]
-        logits = -5 * distance(ball(free[0][torch.from_numpy(asked)]), ball(free[1][torch.from_numpy(drawn)]))
-        loss = torch.nn.functional.cross_entropy(logits, torch.arange(batch))
-        for group in solver.param_groups:
-            group["lr"] = 0.01 * (1 - step / steps)
-        solver.zero_grad()
-        torch.autograd.backward(loss)
-        solver.step()
+    width, begun = args.dimensions[0], time.process_time()
+    queries, documents = poincare.learned(
+        every, width, steps=args.steps or 4000, batch=args.batch_size, seed=args.seeds[0]
+    )
+    found = []
     with torch.no_grad():
-        documents, found = ball(free[1]), []
         matches = every.take(rows)
         for part in np.array_split(np.arange(len(rows)), 100):
             some = matches.take(part)
-            scores = -distance(ball(free[0][torch.from_numpy(rows[part])]), documents)  # [B, N]
+            scores = -poincare.distance(queries[torch.from_numpy(rows[part])], documents)  # [B, N]
             counts = torch.from_numpy(some.counts)
             last = scores.topk(int(counts.max()), dim=1).values.gather(1, counts[:, None] - 1)[:, 0]
             owner = torch.repeat_interleave(torch.arange(len(part)), counts)

@@ -50,7 +50,7 @@ class Hierarchy:
         if len(self.rows) != len(self.ids):
             twice = next(id for row, id in enumerate(self.ids) if self.rows[id] != row)
             raise DuplicateIdError(f"the hierarchy has node {twice!r} twice; ids must differ")
-        self._order  # noqa: B018 (a cycle is refused at once, not in the middle of training)
+        _ = self._order  # a cycle is refused at once, not in the middle of training
 
     @classmethod
     def of(
