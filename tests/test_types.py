@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from palmette import Document, Explanation, Hit, Part
 from palmette.errors import InputError, PalmetteError
+from palmette.types import written
 
 
 def test_an_id_is_made_from_the_content_and_only_from_it() -> None:
@@ -89,3 +90,22 @@ def test_an_explanation_in_a_notebook_is_a_table_and_nothing_of_it_is_markup() -
     assert "<td>word &lt;b&gt;</td><td>0.3000</td>" in html
     assert "<th>0.5000</th>" in html
     assert "<script>" not in html
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("  a text ", "a text"),
+        (3, "3"),
+        (17.0, "17"),
+        (0.1 + 0.2, "0.3"),
+        (float("nan"), ""),
+        (None, ""),
+        (True, "yes"),
+        (["a", None, 2], "a, 2"),
+        ({"colour": "red", "none": None, "ports": ["usb", "audio"]}, "colour: red, ports: usb, audio"),
+        ({}, ""),
+    ],
+)
+def test_values_become_text(value: object, text: str) -> None:
+    assert written(value) == text

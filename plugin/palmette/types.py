@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
 from palmette.errors import InputError, PalmetteError
 
-__all__ = ["Document", "Explanation", "Hit", "Metadata", "Pair", "Part"]
+__all__ = ["Document", "Explanation", "Hit", "Metadata", "Pair", "Part", "written"]
 
 Metadata = Mapping[str, Any]
 """JSON-like values under string keys; nested mappings are reached by a filter as ``"author.name"``."""
@@ -53,6 +53,22 @@ def _check_id(value: object) -> None:
         raise InputError(
             f"a document id must be a non-empty str, got {value!r}; use str(id), or None for a hash"
         )
+
+
+def written(value: Any) -> str:
+    """A value as text: lists with commas, mappings as ``name: value``, numbers without needless digits."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    if isinstance(value, Mapping):
+        parts = ((str(key), written(inner)) for key, inner in value.items())
+        return ", ".join(f"{key}: {inner}" for key, inner in parts if inner)
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return ", ".join(filter(None, map(written, value)))
+    return str(value).strip()
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,12 @@ class Document:
     @property
     def content(self) -> str:
         """What an encoder reads: the text, or the fields where there is no text."""
-        return self.text if self.text.strip() else "\n".join(str(value) for value in self.fields.values())
+        return self.text if self.text.strip() else self.all_text
+
+    @property
+    def all_text(self) -> str:
+        """The text and all fields, in which words are looked for: those of a title that the text begins with, twice."""
+        return "\n".join(filter(None, (self.text.strip(), *map(written, self.fields.values()))))
 
     def __hash__(self) -> int:
         return hash((self.id, self.text))

@@ -12,7 +12,7 @@ TEXTS = ["red owl", "the red red fox by the river", "an owl, an owl", "nothing",
 
 @pytest.mark.parametrize("query", ["red owl", "the the fox", "unknown", ""])
 def test_as_an_index_of_the_same_documents(query: str) -> None:
-    found = shares_among(analyser_of("english"), query, [[text] for text in TEXTS])
+    found = shares_among(analyser_of("english"), query, TEXTS)
     with LocalBackend.in_memory(SPECS) as backend:
         put(backend, *(doc(f"d{place}", text) for place, text in enumerate(TEXTS)))
         with backend.read() as view:

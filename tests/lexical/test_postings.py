@@ -19,7 +19,7 @@ def texts(count: int, seed: int = 0) -> list[str]:
 def collected(given: list[str]) -> Postings:
     collector = Collector(ANALYSER)
     for start in range(0, len(given), 7):
-        collector.add([(text,) for text in given[start : start + 7]])
+        collector.add(given[start : start + 7])
     return collector.postings()
 
 
@@ -75,13 +75,6 @@ def test_merging_keeps_the_living_in_order(most: int) -> None:
     assert content(postings) == expected(alive)
     assert (np.diff(postings.terms.astype(np.float64)) > 0).all()
     assert postings.lengths.tolist() == [len(text.split()) for text in alive]
-
-
-def test_fields_add_only_what_the_text_lacks() -> None:
-    collector = Collector(ANALYSER)
-    collector.add([("red owl owl", "red fox", "fox")])
-    counted = content(collector.postings())[0]
-    assert counted == Counter(w.term for w in ANALYSER.words("red owl owl fox fox"))
 
 
 def test_counts_end_at_255() -> None:

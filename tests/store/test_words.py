@@ -113,6 +113,20 @@ def test_fields_are_searched_too_and_texts_without_words_do_no_harm() -> None:
             assert view.matching(["toner"], 5).keys.max(initial=-1) == -1
 
 
+def test_a_title_counts_beside_the_text_that_begins_with_it() -> None:
+    titled = Document(
+        "titled", "Toner. Black, for offices", fields={"title": "Toner", "ports": {"usb": None}}
+    )
+    plain = Document("plain", "Toner. Black, for offices and others", fields={})
+    with LocalBackend.in_memory(SPECS) as backend:
+        put(backend, titled, plain)
+        with backend.read() as view:
+            best, other = view.matching(["toner"], 2).scores[0].tolist()
+            assert view.ids(view.matching(["toner"], 1).keys[0].tolist()) == ["titled"]
+            assert best > 1.2 * other
+            assert view.matching(["none"], 1).keys.max() == -1  # what has no value has no words
+
+
 def test_long_collections_are_laid_down_in_runs(tmp_path: Path) -> None:
     analyser, documents = analyser_of("english"), some(50)
     made = []

@@ -15,9 +15,9 @@ __all__ = ["Given", "shares_among"]
 
 
 class Given:
-    """The words of some documents (the texts of each), held for several queries; a word is rare when few have it."""
+    """The words of some documents, held for several queries; a word is rare when few have it."""
 
-    def __init__(self, analyser: Analyser, texts: Sequence[Sequence[str]]) -> None:
+    def __init__(self, analyser: Analyser, texts: Sequence[str]) -> None:
         collector = Collector(analyser)
         collector.add(texts)
         self.analyser, self.count, self.postings = analyser, len(texts), collector.postings()
@@ -34,8 +34,8 @@ class Given:
         return sums
 
 
-def shares_among(analyser: Analyser, query: str, texts: Sequence[Sequence[str]]) -> NDArray[np.float32]:
-    """[n] the share of a query's weight in words that each document (its texts) answers, as if there were no others.
+def shares_among(analyser: Analyser, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+    """[n] the share of a query's weight in words that each document answers, as if there were no others.
 
     Measured (tests/benchmarks/results/hybrid.md), that orders the documents of a first search nearly as well as the
     whole collection's statistics do.

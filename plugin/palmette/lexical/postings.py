@@ -79,15 +79,10 @@ class Collector:
         self._parts: list[tuple[Rows, Rows]] = []  # (document << 32 | number, count)
         self._lengths: list[NDArray[np.int32]] = [np.empty(0, np.int32)]
 
-    def add(self, texts: Sequence[Sequence[str]]) -> None:
-        """Add documents: each a text, and more texts of which those words count that the first one lacks."""
-        numbers, lists = self._numbers, []
-        for first, *others in texts:
-            terms = [word.term for word in self.analyser.words(first)]
-            held = {*terms} if others else ()
-            for other in others:
-                terms += [word.term for word in self.analyser.words(other) if word.term not in held]
-            lists.append([numbers.setdefault(term, len(numbers)) for term in terms])
+    def add(self, texts: Sequence[str]) -> None:
+        """Add documents."""
+        numbers, words = self._numbers, self.analyser.words
+        lists = [[numbers.setdefault(word.term, len(numbers)) for word in words(text)] for text in texts]
         lengths = np.fromiter(map(len, lists), np.int32, len(lists))
         flat = np.fromiter(chain.from_iterable(lists), np.int64, int(lengths.sum()))
         rows = np.repeat(np.arange(self.documents, self.documents + len(lists)), lengths)

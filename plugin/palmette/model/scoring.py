@@ -11,7 +11,6 @@ from palmette.lexical.given import shares_among
 from palmette.lexical.mix import Mix
 from palmette.lexical.tokens import analyser_of
 from palmette.search.arrays import ArrayView
-from palmette.store.words import searched_texts
 from palmette.types import Document
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def scores_of(
     scores = np.full(len(distinct), -np.inf, np.float32)
     scores[found.keys[0]] = found.scores[0]
     if mix is not None:
-        texts = [searched_texts(document) for document in distinct.values()]
+        texts = [document.all_text for document in distinct.values()]
         scores = mix.score(scores, shares_among(analyser_of(language), query, texts)).astype(np.float32)
     listed = dict(zip(distinct, scores.tolist(), strict=True))
     return [listed[content] for content in contents]

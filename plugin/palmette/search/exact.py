@@ -27,6 +27,7 @@ _SHARE, _PER_HIT = (
     50,
 )  # of the rows that must be wanted, and rows per hit: else comparing them is as fast
 _ASKED = 128  # queries answered by comparing all rows before columns are built: as long as that takes, about
+_NEVER = np.finfo(np.float32).min  # no infinity, which compiled loops do not expect
 _WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
 
 
@@ -99,18 +100,26 @@ class _Contenders:
 
     def __init__(self, k: int, margin: Floats) -> None:
         self.k, self.margin = k, margin
-        self.floor = np.full(len(margin), -np.inf, np.float32)  # [Q]
+        self.best = np.full(
+            (len(margin), k), _NEVER, np.float32
+        )  # [Q, k] a heap of each: the least stands first
         self.pieces: list[tuple[Rows, Rows, Floats]] = []  # (query, row, score)
         self.size, self.limit = 0, 2 * k * len(margin) + _TILE
 
     def add(self, scores: Floats, rows: Rows) -> None:
         """Take the contenders of a tile: scores [Q, len(rows)]."""
+        from palmette.search import loops
+
+        floor = self.best[:, 0]
         if self.size == 0 and len(rows) > self.k:
-            self.floor = np.partition(scores, len(rows) - self.k, axis=1)[:, len(rows) - self.k]
-        of, at = np.nonzero(scores >= (self.floor - self.margin)[:, None])
+            floor = np.partition(scores, len(rows) - self.k, axis=1)[:, len(rows) - self.k]
+        of, at = loops.reaching(scores, floor - self.margin)
         self._append(of, rows[at], scores[of, at])
 
     def _append(self, of: Rows, rows: Rows, scores: Floats) -> None:
+        from palmette.search import loops
+
+        loops.push_all(self.best, of, scores)
         self.pieces.append((of, rows, scores))
         self.size += len(of)
         if self.size > self.limit:
@@ -119,10 +128,7 @@ class _Contenders:
 
     def _tighten(self) -> None:
         of, rows, scores = (np.concatenate(parts) for parts in zip(*self.pieces, strict=True))
-        order = np.lexsort((-scores, of))
-        last = order[rank_within(of[order]) == self.k - 1]  # the k-th best of each query that has so many
-        self.floor[of[last]] = scores[last]
-        kept = scores >= (self.floor - self.margin)[of]
+        kept = scores >= (self.best[:, 0] - self.margin)[of]
         self.pieces = [(of[kept], rows[kept], scores[kept])]
         self.size = int(kept.sum())
 
@@ -130,7 +136,6 @@ class _Contenders:
     def join(cls, several: Sequence[_Contenders]) -> _Contenders:
         """Merge what the threads found."""
         joined = cls(several[0].k, several[0].margin)
-        joined.floor = np.maximum.reduce([one.floor for one in several])
         for one in several:
             for piece in one.pieces:
                 joined._append(*piece)

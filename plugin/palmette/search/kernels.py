@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.search.fixed import as_floats, as_parts
+from palmette.search.fixed import ONE, as_floats, as_parts
 from palmette.search.probe import Floats, Metric
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Rows = NDArray[np.int64]
-_PIECE = 1 << 19  # numbers handled at once by the exact kernel: stays in the cache
+_PIECE = 1 << 19  # numbers handled at once: they stay in the cache
 # From this share of wanted rows on, BLAS over all rows is faster than gathering first (one query, several).
 _DENSE, _DENSE_BATCH = 0.4, 0.9
 
@@ -67,13 +67,11 @@ def _inner(block: Floats, queries: Floats) -> Floats:
 
 def exact_scores(data: NDArray[Any], rows: Rows, queries: Floats, of: Rows, metric: Metric) -> Floats:
     """Score row ``rows[i]`` against query ``of[i]``: summed in float64 in one fixed order, rounded once."""
+    from palmette.search import loops
+
     scores = np.empty(len(rows), np.float32)
-    step = max(1, _PIECE // data.shape[1])
-    for start in range(0, len(rows), step):
-        piece = slice(start, start + step)
-        x, q = as_floats(data[rows[piece]]), queries[of[piece]]  # [n, d] each
-        terms = np.minimum(x, q).astype(np.float64) if metric == "overlap" else x.astype(np.float64) * q
-        scores[piece] = terms.sum(axis=1)
+    unit = np.float32(1 / ONE if data.dtype == np.uint16 else 1)
+    loops.exact(data, rows, np.ascontiguousarray(queries), of, unit, metric == "overlap", scores)
     return scores
 
 

@@ -11,7 +11,19 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-__all__ = ["compare", "compiled", "encode", "glance", "overlaps", "promising", "push", "search"]
+__all__ = [
+    "compare",
+    "compiled",
+    "encode",
+    "exact",
+    "glance",
+    "overlaps",
+    "promising",
+    "push",
+    "push_all",
+    "reaching",
+    "search",
+]
 
 _CHUNK = 32  # columns read between two looks at how many rows are left
 
@@ -68,6 +80,41 @@ def _shared(x: Any, query: Any) -> Any:
 
 
 @compiled
+def exact(data: Any, rows: Any, queries: Any, of: Any, unit: Any, overlap: Any, out: Any) -> None:
+    """Row ``rows[i]`` of data [N, C], times ``unit``, against query ``of[i]``: summed in float64, rounded once."""
+    for i in range(len(rows)):
+        x, query, total = data[rows[i]], queries[of[i]], 0.0
+        if overlap:
+            for j in range(len(query)):
+                total += np.float64(min(np.float32(x[j]) * unit, query[j]))
+        else:
+            for j in range(len(query)):
+                total += np.float64(np.float32(x[j]) * unit) * np.float64(query[j])
+        out[i] = total
+
+
+@compiled
+def reaching(scores: Any, least: Any) -> Any:
+    """Where scores [Q, n] are at least ``least`` [Q]: queries and places, as ``np.nonzero`` gives them."""
+    count, many = 0, scores.shape[1]
+    for q in range(len(scores)):
+        for i in range(many):
+            count += scores[q, i] >= least[q]
+    of, at, room = np.empty(count, np.int64), np.empty(count, np.int64), 0
+    for q in range(len(scores)):
+        for start in range(0, many, _CHUNK):
+            stop, some = min(start + _CHUNK, many), 0
+            for i in range(start, stop):
+                some += scores[q, i] >= least[q]
+            if some:
+                for i in range(start, stop):
+                    if scores[q, i] >= least[q]:
+                        of[room], at[room] = q, i
+                        room += 1
+    return of, at
+
+
+@compiled
 def encode(data: Any, scale: Any, codes: Any) -> None:
     """Rows of a tile [n, C] → codes [C, R]: scaled numbers rounded up; 255 for whatever is above 254."""
     count, width = data.shape
@@ -100,6 +147,15 @@ def push(heap: Any, score: Any) -> None:
         heap[at] = heap[child]
         at = child
     heap[at] = score
+
+
+@compiled
+def push_all(heaps: Any, of: Any, scores: Any) -> None:
+    """:func:`push` each score onto the heap of its query: heaps [Q, k], queries and scores [n]."""
+    for i in range(len(of)):
+        heap = heaps[of[i]]
+        if scores[i] > heap[0]:
+            push(heap, scores[i])
 
 
 @compiled

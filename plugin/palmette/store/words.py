@@ -14,7 +14,7 @@ from palmette.lexical.tokens import Analyser
 from palmette.store.column import Column, Files
 from palmette.types import Document
 
-__all__ = ["WordsWriter", "file_of", "open_words", "searched_texts"]
+__all__ = ["WordsWriter", "file_of", "open_words"]
 
 _TYPES = {"terms": "u8", "starts": "i8", "rows": "i4", "counts": "u1", "lengths": "i4"}
 _RUN = 1 << 22  # postings collected before they are laid down in a file
@@ -32,11 +32,6 @@ def open_words(read: Read) -> Postings:
     return Postings(**{name: read(name, np.dtype(kind)) for name, kind in _TYPES.items()})
 
 
-def searched_texts(document: Document) -> list[str]:
-    """What of a document is searched by words: its text, and what its fields add to that."""
-    return [document.content, *map(str, document.fields.values())]
-
-
 class WordsWriter:
     """Postings in the making, in the folder of their segment; memory stays bounded."""
 
@@ -50,7 +45,7 @@ class WordsWriter:
 
     def add(self, documents: Sequence[Document]) -> None:
         """Add documents."""
-        self._collector.add([searched_texts(document) for document in documents])
+        self._collector.add([document.all_text for document in documents])
         if self._collector.size >= self.run:
             self._lay_down()
 

@@ -5,7 +5,7 @@ import pytest
 from palmette import Document
 from palmette.errors import ConfigError, InputError
 from palmette.methods.fields import FieldsWarning
-from palmette.methods.fields.reading import Reader, as_items, written
+from palmette.methods.fields.reading import Reader, as_items
 
 PHONE = Document(
     id="phone",
@@ -13,25 +13,6 @@ PHONE = Document(
     metadata={"brand": "Fruit", "specs": {"size": {"inches": 6.10}}, "a.b": "dotted", "tags": ["new", "red"]},
     fields={"title": "Fruit Phone 4", "attributes": {"colour": "red", "ports": ["usb", "audio"], "5g": True}},
 )
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("  a text ", "a text"),
-        (3, "3"),
-        (17.0, "17"),
-        (0.1 + 0.2, "0.3"),
-        (float("nan"), ""),
-        (None, ""),
-        (True, "yes"),
-        (["a", None, 2], "a, 2"),
-        ({"colour": "red", "none": None, "ports": ["usb", "audio"]}, "colour: red, ports: usb, audio"),
-        ({}, ""),
-    ],
-)
-def test_values_become_text(value: object, text: str) -> None:
-    assert written(value) == text
 
 
 def test_fields_lie_in_many_places() -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from palmette.errors import ConfigError, InputError
-from palmette.types import Document
+from palmette.types import Document, written
 
-__all__ = ["TEXT", "FieldsWarning", "Reader", "as_items", "written"]
+__all__ = ["TEXT", "FieldsWarning", "Reader", "as_items"]
 
 TEXT = "text"
 """The field that every document has: its text, without the title where it starts with that."""
@@ -25,22 +24,6 @@ _RARE = 0.01
 
 class FieldsWarning(UserWarning):
     """Fields were chosen for the user."""
-
-
-def written(value: Any) -> str:
-    """A value as text: lists with commas, mappings as ``name: value``, numbers without needless digits."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.10g}"
-    if isinstance(value, Mapping):
-        parts = ((str(key), written(inner)) for key, inner in value.items())
-        return ", ".join(f"{key}: {inner}" for key, inner in parts if inner)
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return ", ".join(filter(None, map(written, value)))
-    return str(value).strip()
 
 
 def as_items(given: Mapping[str, Any] | Sequence[str] | None, joint: str = "+") -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class Teacher:
         self, rows: Rows, vectors: Floats, texts: Sequence[str], queries: Floats, asked_for: Sequence[str]
     ) -> None:
         self.rows, self.vectors, self.queries, self.asked_for = rows, vectors, queries, asked_for
-        self.words = Given(analyser_of(LANGUAGE), [[text] for text in texts])
+        self.words = Given(analyser_of(LANGUAGE), texts)
 
     def scores(self, queries: Rows) -> Floats:
         """[B, N] of all documents for some queries."""
