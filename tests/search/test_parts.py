@@ -1,5 +1,7 @@
 """Documents of several vectors: the best of them counts, as if computed by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -89,6 +91,24 @@ def test_a_shortlist_is_ranked_anew_with_the_very_same_scores(kept) -> None:
             assert found.scores[row, : len(wanted)].tolist() == [score[key] for key in wanted]
         assert (found.keys[0, 5:] == -1).all()
         assert np.isneginf(found.scores[0, 5:]).all()
+
+
+def test_a_shortlist_keeps_a_share_of_the_score_it_came_with(kept) -> None:
+    backend, _, _, scales = kept
+    queries = np.random.default_rng(2).standard_normal((Q, D)).astype(np.float32)
+    parts = Parts("parts", queries, WEIGHTS, scales)
+    with backend.read() as view:
+        first = view.nearest_part(parts, 20)
+        own = np.random.default_rng(3).standard_normal(first.keys.shape).astype(np.float32)
+        first.keys[0, 15:], own[0, 15:] = -1, -np.inf
+        found = view.rescored(first.keys, replace(parts, own=own, share=0.75), 20)
+        plain = view.rescored(first.keys, replace(parts, own=own), 20)
+    mixed = np.float32(0.75) * own + np.float32(0.25) * first.scores
+    for row in range(Q):
+        order = np.lexsort((first.keys[row], -mixed[row]))
+        assert found.keys[row].tolist() == first.keys[row, order].tolist()
+        assert found.scores[row].tolist() == mixed[row, order].tolist()
+        assert plain.keys[row, :15].tolist() == first.keys[row, :15].tolist()
 
 
 def test_filters_and_empty_views(kept) -> None:

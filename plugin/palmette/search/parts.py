@@ -65,7 +65,7 @@ def _score(part: PartRows, rows: Rows, of: Rows, parts: Parts) -> tuple[Floats, 
 
 
 def rescored(places: Sequence[tuple[PartRows, Rows]], keys: Keys, parts: Parts, k: int) -> Found:
-    """The documents ``keys`` [Q, n] (−1 for none) ranked by their best part.
+    """The documents ``keys`` [Q, n] (−1 for none) ranked by their best part, and what they score already.
 
     Args:
         places: Where they lie: rows, and which places of ``keys``, flattened, these are.
@@ -78,6 +78,8 @@ def rescored(places: Sequence[tuple[PartRows, Rows]], keys: Keys, parts: Parts, 
     for part, at in places:
         assert part.rows is not None
         scores.flat[at], which.flat[at] = _score(part, part.rows, at // keys.shape[1], parts)
+    if parts.own is not None and parts.share:
+        scores = np.float32(parts.share) * parts.own + np.float32(1 - parts.share) * scores
     order = np.lexsort((keys, -scores), axis=1)[:, :k]
     ranked, chosen = np.take_along_axis(keys, order, 1), np.take_along_axis(scores, order, 1)
     return Found(ranked, chosen, evidence={PART: np.take_along_axis(which, order, 1)})

@@ -103,12 +103,16 @@ class Parts:
         queries: [Q, d], float32.
         weights: [F] what each part's products are multiplied by; 0 for parts that do not count.
         scales: Name of the stored array [F] of what int8 vectors are to be multiplied by.
+        own: [Q, n] what the documents to be rescored score already.
+        share: How much of that goes into their score; the best part makes the rest.
     """
 
     array: str
     queries: Floats
     weights: Floats
     scales: str | None = None
+    own: Floats | None = None
+    share: float = 0.0
 
     def __post_init__(self) -> None:
         if self.queries.ndim != 2 or self.queries.dtype != np.float32 or self.weights.dtype != np.float32:

@@ -35,28 +35,6 @@ def search(view: View, queries: Floats, k: int, options: FieldsSearch, config: F
     if options.by == "best":
         return view.nearest_part(parts, k)
     first = view.nearest(probe, max(k, options.shortlist))
-    found = view.rescored(first.keys, parts, first.keys.shape[1])
-    if options.blend:
-        found = _blended(first, found, options.blend)
-    evidence = {name: array[:, :k] for name, array in found.evidence.items()}
-    return replace(first, keys=found.keys[:, :k], scores=found.scores[:, :k], evidence=evidence)
-
-
-def _blended(first: Found, second: Found, share: float) -> Found:
-    """The same documents by both similarities: ``share`` of the first, the rest of the second."""
-    own = np.empty(first.scores.shape, np.float32)  # the first stage's scores, in the second one's order
-    np.put_along_axis(
-        own,
-        np.argsort(second.keys, axis=1),
-        np.take_along_axis(first.scores, np.argsort(first.keys, axis=1), 1),
-        1,
-    )
-    scores = np.float32(share) * own + np.float32(1 - share) * second.scores  # [Q, n]
-    order = np.lexsort((second.keys, -scores), axis=1)
-    evidence = {name: np.take_along_axis(array, order, 1) for name, array in second.evidence.items()}
-    return replace(
-        second,
-        keys=np.take_along_axis(second.keys, order, 1),
-        scores=np.take_along_axis(scores, order, 1),
-        evidence=evidence,
-    )
+    blended = replace(parts, own=first.scores, share=options.blend)
+    found = view.rescored(first.keys, blended, k)
+    return replace(first, keys=found.keys, scores=found.scores, evidence=found.evidence)
