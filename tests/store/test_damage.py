@@ -10,7 +10,7 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -175,6 +175,23 @@ def test_damage_under_an_open_index_is_found_by_verify(folder: Path) -> None:
         segment_file(folder).unlink()
         with pytest.raises(CorruptIndexError, match="no file"):
             backend.verify()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("text", "another text"), ("metadata", '{"lang": "xx"}'), ("fields", "no JSON"), ("payload", "[]")],
+)
+def test_a_document_that_is_not_what_was_written_is_found_by_verify(
+    folder: Path, column: str, value: str
+) -> None:
+    with closing(sqlite3.connect(folder / "index.sqlite3")) as connection:
+        connection.execute(f"UPDATE documents SET {column} = ? WHERE id = 'd7'", [value])
+        connection.commit()
+    with (
+        LocalBackend.open(folder) as backend,
+        pytest.raises(CorruptIndexError, match="document 'd7' with digest"),
+    ):
+        backend.verify()
 
 
 def test_a_segment_lost_without_a_word_is_damage_not_a_race(folder: Path) -> None:

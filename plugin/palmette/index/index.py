@@ -362,7 +362,7 @@ class Index:
             return self.model.survey(view)
 
     def verify(self) -> None:
-        """Check every file against its checksum; raises CorruptIndexError."""
+        """Check every file against its checksum and every document against its digest; raises CorruptIndexError."""
         self.backend.verify()
 
     def close(self) -> None:

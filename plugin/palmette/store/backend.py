@@ -154,7 +154,7 @@ class Backend(Protocol):
         ...
 
     def verify(self) -> None:
-        """Check every file against its checksum; raises CorruptIndexError."""
+        """Check every file against its checksum, and every document; raises CorruptIndexError."""
         ...
 
     def close(self) -> None:

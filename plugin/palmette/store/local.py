@@ -32,7 +32,7 @@ from palmette.store.database import DATABASE, Pool, read_meta, storage_errors
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.lock import write_lock
 from palmette.store.manifest import MANIFEST, Manifest, check_specs
-from palmette.store.rows import COLUMNS, document_of
+from palmette.store.rows import COLUMNS, document_of, is_whole
 from palmette.store.segments import SEGMENTS, damaged, remove_orphans
 from palmette.store.select import rows_among
 from palmette.store.snapshots import RETRIES, Snapshot, Snapshots
@@ -121,7 +121,7 @@ class LocalBackend:
         try:
             backend._check()
             if verify:
-                backend.verify()
+                backend.verify(documents=False)
         except BaseException:
             backend.close()
             raise
@@ -246,20 +246,20 @@ class LocalBackend:
                 f"PRAGMA busy_timeout={patience};"
             )
 
-    def verify(self) -> None:
-        """Check every file against its checksum, and the database against itself and the arrays."""
+    def verify(self, documents: bool = True) -> None:
+        """Check every file against its checksum, the database against itself and the arrays, `documents` by digest."""
         for _ in range(RETRIES):
             with self._pool.connection() as connection, storage_errors(self.path):
                 snapshot = self._snapshots.begin(connection)
                 try:
-                    return self._verify(connection, snapshot)
+                    return self._verify(connection, snapshot, documents)
                 except FileNotFoundError as error:
                     connection.rollback()
                     if int(read_meta(connection, "generation")) == snapshot.generation:
                         raise damaged(Path(error.filename), "a segment file", "no file") from error
         raise StoreError(f"{self.path} is being rewritten faster than it can be checked; retry")
 
-    def _verify(self, connection: sqlite3.Connection, snapshot: Snapshot) -> None:
+    def _verify(self, connection: sqlite3.Connection, snapshot: Snapshot, documents: bool) -> None:
         [(result,), *_] = connection.execute("PRAGMA quick_check(1)").fetchall()
         if result != "ok":
             raise damaged(self.path / DATABASE, "a sound database", str(result))
@@ -276,6 +276,12 @@ class LocalBackend:
             raise damaged(
                 self.path / SEGMENTS, f"rows for {len(keys)} documents", f"rows for {len(snapshot.keys)}"
             )
+        stored = connection.execute(f"SELECT digest, {COLUMNS} FROM documents") if documents else ()
+        for digest, id, *rest in tqdm(
+            stored, total=len(keys), desc="checking documents", delay=2, disable=None, leave=False
+        ):
+            if not is_whole(digest, id, *rest):
+                raise damaged(self.path / DATABASE, f"document {id!r} with digest {digest}", "other content")
 
     def _check(self) -> None:
         """Raise unless database and manifest belong together."""

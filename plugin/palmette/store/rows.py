@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from palmette.errors import InputError
+from palmette.errors import InputError, PalmetteError
 from palmette.store.conditions import Scalar, flatten
 from palmette.types import Document, Metadata
 
-__all__ = ["COLUMNS", "Row", "document_of", "row_of", "values_of"]
+__all__ = ["COLUMNS", "Row", "document_of", "is_whole", "row_of", "values_of"]
 
 COLUMNS = "id, text, metadata, fields, payload"
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -18,6 +18,14 @@ _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 def document_of(id: str, text: str, *parts: str) -> Document:
     """The document in a row of these columns."""
     return Document(id, text, *map(json.loads, parts))
+
+
+def is_whole(digest: str, *row: str) -> bool:
+    """Whether a row of these columns is the document that it was written as."""
+    try:
+        return document_of(*row).digest == digest
+    except (ValueError, TypeError, PalmetteError):  # no JSON, no mapping, no document
+        return False
 
 
 class Row(NamedTuple):
