@@ -259,7 +259,7 @@ def loaded():
 with LocalBackend.in_memory(SPECS) as backend:
     put(backend, doc("a"))
     with backend.read() as view:
-        assert view.ids([0]) == ["a"]
+        assert view.ids([view.key_of("a")]) == ["a"]
         print(loaded())
         view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "inner_product"), 1)
         print(loaded())
