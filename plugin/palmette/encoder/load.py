@@ -133,7 +133,8 @@ def _load(
     batch_size: int,
     max_length: int | None,
 ) -> Encoder:
-    from palmette.encoder.sentence import PRECISIONS, SentenceEncoder, auto_precision
+    from palmette.encoder.device import auto_precision
+    from palmette.encoder.sentence import PRECISIONS, SentenceEncoder
 
     where = check_device(device)
     if dtype not in ("auto", *PRECISIONS):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from palmette.errors import CheckpointError, ConfigError
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["PRECISIONS", "SentenceEncoder", "auto_precision"]
+__all__ = ["PRECISIONS", "SentenceEncoder"]
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 
@@ -157,28 +156,6 @@ class SentenceEncoder(Encoder):
             self._model.max_seq_length = asked
             return asked
         return int(own) if own and own < 1_000_000 else 8192
-
-
-def auto_precision(device: torch.device) -> str:
-    """The precision that is fastest on a device at almost no loss.
-
-    bfloat16 where the hardware computes in it: GPUs since Ampere, CPUs with AVX-512 BF16 or AMX (there 1.9 times
-    as fast as float32, with a cosine above .9999 between the two for all-MiniLM-L6-v2). Older GPUs take float16.
-    All else takes float32: other CPUs emulate bfloat16 and are slower with it, and mps is not measured.
-    """
-    if device.type == "cuda":
-        return "bfloat16" if torch.cuda.get_device_capability(device) >= (8, 0) else "float16"
-    return "bfloat16" if device.type == "cpu" and _cpu_has_bfloat16() else "float32"
-
-
-@cache
-def _cpu_has_bfloat16() -> bool:
-    """Whether Linux lists the instructions (torch says yes on CPUs that emulate them, too)."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text("utf-8", "replace").partition("flags")[2].partition("\n")[0]
-    except OSError:
-        return False
-    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags.split())
 
 
 def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> SentenceTransformer:

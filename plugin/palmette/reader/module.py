@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from palmette.encoder.attention import FastAttention, set_dropout
 from palmette.encoder.backbone import Backbone
 from palmette.errors import ConfigError
 from palmette.reader.config import ReaderConfig
@@ -37,11 +38,7 @@ class SpanModule(nn.Module):
                 f"reader: max_length={config.max_length}, but the encoder has {positions} positions"
             )
         self.typed = getattr(own, "type_vocab_size", 1) > 1
-        for name, part in self.body.named_modules():
-            if isinstance(part, nn.Dropout):  # of attention weights it costs as much time as all the rest
-                part.p = 0.0 if "attention.self" in name else config.dropout
-        if backbone.device.type == "cpu":  # a quarter faster there than the fused one, at these lengths
-            self.body.set_attn_implementation("eager")
+        set_dropout(self.body, config.dropout)
         self.edges = nn.Linear(backbone.width, 2)
         self.relevance = nn.Linear(backbone.width, 1)
         for head in (self.edges, self.relevance):
@@ -58,14 +55,17 @@ class SpanModule(nn.Module):
         ]
         """The names of the weights that differ from the encoder's: those a checkpoint keeps."""
 
+    transformer_learns = True
+
     def forward(self, batch: Batch) -> Tensor:
         """[W, T, L]: the scores of all spans, see :mod:`palmette.reader.scores`."""
         types = {"token_type_ids": batch.types} if self.typed else {}
-        hidden = self.body(
-            input_ids=batch.ids, attention_mask=batch.mask, **types
-        ).last_hidden_state  # [W, T, w]
-        edges = self.edges(hidden).float()  # [W, T, 2]
-        relevance = self.relevance(hidden[:, 0]).float().squeeze(1)  # [W]
+        with FastAttention():
+            read = self.body(input_ids=batch.ids, attention_mask=batch.mask, **types)
+        hidden = read.last_hidden_state  # [W, T, w]
+        with torch.autocast(hidden.device.type, enabled=False):
+            edges = self.edges(hidden.float())  # [W, T, 2]
+            relevance = self.relevance(hidden[:, 0].float()).squeeze(1)  # [W]
         starts, ends = edges.unbind(-1)
         return span_scores(starts, ends, relevance, batch.starts, batch.ends, self.config.max_answer)
 

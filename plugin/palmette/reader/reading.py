@@ -16,7 +16,7 @@ from tqdm import tqdm
 from palmette.answers import normalise
 from palmette.data.unlabelled import sentences
 from palmette.encoder import Encoder
-from palmette.encoder.sentence import auto_precision
+from palmette.encoder.device import auto_precision
 from palmette.errors import CheckpointError
 from palmette.reader.answer import Answer, Support
 from palmette.reader.config import ReaderConfig

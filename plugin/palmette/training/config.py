@@ -24,7 +24,8 @@ class TrainingConfig(Config):
         warmup: Share of the steps in which the rate rises.
         decay: How the rate falls afterwards, to zero at the last step.
         clip: Largest gradient norm; 0 for none.
-        precision: ``auto`` is bfloat16 on a GPU that has it, else float32.
+        precision: ``auto`` is bfloat16 on a GPU that has it, and on a CPU that has it where a transformer learns; else
+            float32.
         evaluate_every: Steps between validations; ``None`` for ten in a run.
         patience: Validations without a better metric after which training stops; ``None`` for never.
         save_every: Steps between saved states (with an ``output_dir``); ``None`` for at each validation.

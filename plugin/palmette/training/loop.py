@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from palmette.encoder.device import auto_precision
 from palmette.errors import ConfigError, TrainingError
 from palmette.training.config import TrainingConfig
 from palmette.training.optimizer import AdamW
@@ -30,7 +31,10 @@ class Task(Protocol):
 
     @property
     def module(self) -> nn.Module:
-        """What learns; its weights are changed in place."""
+        """What learns; its weights are changed in place.
+
+        Where it says ``transformer_learns``, bfloat16 pays on CPUs that compute in it.
+        """
         ...
 
     @property
@@ -108,11 +112,11 @@ def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
     return groups
 
 
-def _autocast(config: TrainingConfig, device: torch.device) -> Any:
+def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -> Any:
     wanted = config.precision
     if wanted == "auto":
-        capable = device.type == "cuda" and torch.cuda.is_bf16_supported()
-        wanted = "bfloat16" if capable else "float32"
+        pays = device.type != "cpu" or getattr(module, "transformer_learns", False)
+        wanted = "bfloat16" if pays and auto_precision(device) == "bfloat16" else "float32"
     return torch.autocast(device.type, dtype=torch.bfloat16) if wanted == "bfloat16" else nullcontext()
 
 
@@ -150,7 +154,7 @@ class _Loop:
         process = self.processes.rank
         rows = _rows(config, self.task.size(), step, process)
         devices = [device] if device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), _autocast(config, device):
+        with torch.random.fork_rng(devices=devices), _autocast(config, self.task.module, device):
             generator = _generator(config.seed, 2, step, process)
             # Dropout's seed; torch.manual_seed would note down a stack for every accelerator that is not there.
             seeded = torch.manual_seed if devices else torch.default_generator.manual_seed

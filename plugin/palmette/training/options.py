@@ -14,7 +14,9 @@ class CommonOptions(TypedDict, total=False):
     """Largest gradient norm; 0 for none. Default: ``1.0``."""
 
     precision: Literal["auto", "float32", "bfloat16"]
-    """``auto`` is bfloat16 on a GPU that has it, else float32. Default: ``'auto'``."""
+    """``auto`` is bfloat16 on a GPU that has it, and on a CPU that has it where a transformer learns; else
+    float32. Default: ``'auto'``.
+    """
 
     evaluate_every: int | None
     """Steps between validations; ``None`` for ten in a run. Default: ``None``."""

@@ -41,6 +41,7 @@ class FieldsConfig(Config):
         trained_layers: Only so many of the encoder's last layers learn; by default everything does. With 0 the
             encoder stays as it is and reads each text once; what learns is how its vectors are turned and weighed,
             which takes minutes on a CPU.
+        dropout: Share of hidden values left out while the encoder learns.
         query_words: Where the encoder stays as it is, each token of the queries that train may learn a vector that
             is added to a query's: ``always``, ``never``, or where nobody judged (``auto``).
         word_steps: Steps more for these vectors alone, where nobody judged; each costs a hundredth of a second or two.
@@ -76,6 +77,7 @@ class FieldsConfig(Config):
     document_tokens: int | None = None
     query_tokens: int = 64
     trained_layers: int | None = None
+    dropout: float = 0.0
     query_words: Literal["auto", "always", "never"] = "auto"
     word_steps: int = 2000
     temperature: float = 0.05
@@ -112,6 +114,7 @@ class FieldsConfig(Config):
             ("trained_layers", 0),
         ):
             check_range("fields", name, getattr(self, name), low)
+        check_range("fields", "dropout", self.dropout, 0, 0.9)
         for name in ("temperature", "pretrain_rate"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"fields: {name} must be above 0, got {getattr(self, name)!r}")

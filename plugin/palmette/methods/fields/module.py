@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palmette.encoder import Backbone
+from palmette.encoder.attention import set_dropout
 from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.layout import Batch, Fields, Layout, ancestors_of
 from palmette.methods.fields.memory import Memory, Read
@@ -54,6 +55,7 @@ class FieldEncoder(nn.Module):
         super().__init__()
         self.config, self.backbone = config, backbone
         self.precision = precision
+        set_dropout(backbone.network, config.dropout)
         self.ancestors = ancestors_of(config.order, config.attention, config.seen, alone=config.reads_whole)
         self.layout = Layout.of(self.ancestors)
         count, width = len(config.order), backbone.width
@@ -80,6 +82,11 @@ class FieldEncoder(nn.Module):
     def frozen(self) -> bool:
         """Whether the encoder itself stays as it is."""
         return self.config.trained_layers == 0
+
+    @property
+    def transformer_learns(self) -> bool:
+        """Whether training gains from bfloat16 on CPUs that have it."""
+        return not self.frozen
 
     def train(self, mode: bool = True) -> Self:
         """As everywhere, but nothing is dropped of what does not learn."""
@@ -148,14 +155,15 @@ class FieldEncoder(nn.Module):
 
     def _finished(self, read: Read) -> Encoded:
         """States → vectors, each turned by its field's map, and their sum."""
-        pooled, first, there = read
-        if self.turns is not None:
-            pooled = pooled + torch.einsum("bfw,fwv->bfv", pooled, self.turns.to(pooled.dtype))  # [B, F, w]
-        flat = self.scaled(self.backbone.finish(pooled.flatten(0, 1)).float())  # [B·F, d]
-        fields = flat.view(*there.shape, flat.shape[-1]) * there[..., None]
-        lowest = torch.finfo(torch.float32).min
-        weights = self.weigh(first).float().masked_fill(~there, lowest).softmax(-1)  # [B, F] softmax(K h_CLS)
-        return Encoded(fields, weights, aggregated(fields, weights, unit=self.unit))
+        pooled, first, there = read[0].float(), read[1].float(), read[2]
+        with torch.autocast(pooled.device.type, enabled=False):  # half precision is for the transformer alone
+            if self.turns is not None:
+                pooled = pooled + torch.einsum("bfw,fwv->bfv", pooled, self.turns)  # [B, F, w]
+            flat = self.scaled(self.backbone.finish(pooled.flatten(0, 1)))  # [B·F, d]
+            fields = flat.view(*there.shape, flat.shape[-1]) * there[..., None]
+            lowest = torch.finfo(torch.float32).min
+            weights = self.weigh(first).masked_fill(~there, lowest).softmax(-1)  # [B, F] softmax(K h_CLS)
+            return Encoded(fields, weights, aggregated(fields, weights, unit=self.unit))
 
     def _told(self, codes: Tensor) -> Tensor:
         """Which fields have a word to see [B, F]; the vectors of others, before the first that is filled, are zero."""

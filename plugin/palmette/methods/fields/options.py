@@ -61,6 +61,9 @@ class FieldsOptions(CommonOptions, total=False):
     minutes on a CPU. Default: ``None``.
     """
 
+    dropout: float
+    """Share of hidden values left out while the encoder learns. Default: ``0.0``."""
+
     query_words: Literal["auto", "always", "never"]
     """Where the encoder stays as it is, each token of the queries that train may learn a vector that is added
     to a query's: ``always``, ``never``, or where nobody judged (``auto``). Default: ``'auto'``.

@@ -24,6 +24,8 @@ SHARE = 0.15
 class LanguageModel(nn.Module):
     """The encoder of fields with a head that guesses words, its last map being the word embeddings."""
 
+    transformer_learns = True
+
     def __init__(self, encoder: FieldEncoder) -> None:
         super().__init__()
         words = encoder.backbone.network.get_input_embeddings().weight

@@ -169,13 +169,14 @@ class FieldsTask:
         fields, _, aggregate = in_chunks(module, "document", self.fields_of(documents), chunk)
         _, _, q = in_chunks(module, "query", [self.queries[row] for row in queries.tolist()], chunk)
         parts: Losses
-        if self.teacher is not None:
-            wanted = torch.from_numpy(scores).to(q.device).div(config.temperature).softmax(-1)  # [B, M]
-            parts = taught(q, fields, aggregate, wanted, config.temperature)
-        else:
-            target = torch.from_numpy(np.searchsorted(documents, self.document_rows[rows])).to(q.device)
-            known = torch.from_numpy(self.known(queries, documents)).to(q.device)  # [B, M]
-            parts = losses(q, fields, aggregate, target, known, config.temperature)
+        with torch.autocast(q.device.type, enabled=False):  # similarities divided by τ want every digit
+            if self.teacher is not None:
+                wanted = torch.from_numpy(scores).to(q.device).div(config.temperature).softmax(-1)  # [B, M]
+                parts = taught(q, fields, aggregate, wanted, config.temperature)
+            else:
+                target = torch.from_numpy(np.searchsorted(documents, self.document_rows[rows])).to(q.device)
+                known = torch.from_numpy(self.known(queries, documents)).to(q.device)  # [B, M]
+                parts = losses(q, fields, aggregate, target, known, config.temperature)
         total: Tensor = (
             config.aggregate_weight * parts.aggregate
             + config.fields_weight * parts.fields

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from palmette.encoder.attention import FastAttention
 from palmette.methods.layers.config import LayersConfig
 
 __all__ = ["LayerQueries", "RNet", "RNetLayer", "summary"]
@@ -125,6 +126,11 @@ class LayerQueries(nn.Module):
         )
         self.register_buffer("shares", _shares(config))  # [L]
 
+    @property
+    def transformer_learns(self) -> bool:
+        """Whether training gains from bfloat16 on CPUs that have it."""
+        return self.config.trains == "all"
+
     def networks_of(self, layers: Sequence[int] | None) -> list[RNet]:
         """The networks of some asking layers (all by default)."""
         asking, every = self.config.asking, self.networks.children()
@@ -137,9 +143,12 @@ class LayerQueries(nn.Module):
         self, states: Sequence[Tensor], mask: Tensor, layers: Sequence[int] | None = None
     ) -> list[Tensor]:
         """States [B, T, h] of some asking layers, where there is a token [B, T] → what their heads read."""
-        after = self._stacked(states, mask, layers or self.config.asking) if self.config.shared else states
-        networks = self.networks_of(layers)
-        return [network.features(x, mask) for network, x in zip(networks, after, strict=True)]
+        with FastAttention():
+            after = (
+                self._stacked(states, mask, layers or self.config.asking) if self.config.shared else states
+            )
+            networks = self.networks_of(layers)
+            return [network.features(x, mask) for network, x in zip(networks, after, strict=True)]
 
     def _stacked(self, states: Sequence[Tensor], mask: Tensor, layers: Sequence[int]) -> list[Tensor]:
         """States after the shared stack, which each layer enters where the encoder has as many left: in one pass."""

@@ -168,7 +168,8 @@ class LayersTask:
         documents = pairs.documents[torch.from_numpy(columns)]  # [C, d]
         if config.similarity == "cosine":
             documents = nn.functional.normalize(documents, dim=1)
-        scores = torch.einsum("bld,cd->lbc", queries, documents).float() * config.multiplier
+        with torch.autocast(queries.device.type, enabled=False):
+            scores = torch.einsum("bld,cd->lbc", queries.float(), documents.float()) * config.multiplier
         known = torch.from_numpy(pairs.data.positives_mask(asked, columns)).to(scores.device)
         loss = layers_loss(scores, torch.from_numpy(target).to(scores.device), known)
         # Networks whose turn it is not take no part: an empty sum keeps their gradients defined (and zero).

@@ -128,6 +128,11 @@ class Paths(nn.Module):
         self.register_buffer("centres", torch.zeros(config.leaves, config.width))
 
     @property
+    def transformer_learns(self) -> bool:
+        """Whether training gains from bfloat16 on CPUs that have it."""
+        return self.backbone is not None
+
+    @property
     def paces(self) -> dict[str, float]:
         """Learning rates of parts, as multiples of the run's."""
         return {"indexer.": self.config.indexer_rate, "backbone.": self.config.encoder_rate}
@@ -138,8 +143,13 @@ class Paths(nn.Module):
 
     def forward(self, *parts: Part) -> tuple[Tensor, Routed]:
         """Embeddings [n, m], or texts by their tokens → our vectors of all of them, and where they go."""
-        vectors = self.embed(torch.cat([self._read(part) for part in parts]))
-        return vectors, self.indexer(vectors)
+        read = torch.cat([self._read(part) for part in parts])
+        if self.backbone is None:
+            vectors = self.embed(read)
+            return vectors, self.indexer(vectors)
+        with torch.autocast(read.device.type, enabled=False):  # half precision is for the transformer alone
+            vectors = self.embed(read.float())
+            return vectors, self.indexer(vectors)
 
     def _read(self, part: Part) -> Tensor:
         if isinstance(part, Tensor):
