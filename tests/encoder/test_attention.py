@@ -1,12 +1,13 @@
-"""Attention that learns on a CPU is computed in float32, all other attention as it was."""
+"""Attention that learns on a CPU in bfloat16 avoids the fused one; all other attention stays as it was."""
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from palmette import load_encoder
-from palmette.encoder import Backbone
+from palmette.encoder import Backbone, attention
 from palmette.encoder.attention import FastAttention, set_dropout
 from support.tiny_encoder import save_tiny_encoder
 
@@ -29,13 +30,15 @@ def parts(dtype: torch.dtype, learns: bool = True) -> list[torch.Tensor]:
     return [torch.randn(2, 3, 5, 4, generator=made).to(dtype).requires_grad_(learns) for _ in range(3)]
 
 
-def test_what_learns_is_computed_in_float32() -> None:
+@pytest.mark.parametrize("short", [True, False])
+def test_what_learns_avoids_the_fused_one(short: bool, monkeypatch) -> None:
+    monkeypatch.setattr(attention, "SHORT", 192 if short else 4)
     rough, exact = parts(torch.bfloat16), parts(torch.float32)
     there = torch.ones(2, 1, 5, 5, dtype=torch.bool).tril()
     for mask in (there, torch.zeros(there.shape, dtype=torch.bfloat16).masked_fill(~there, -1e9), None):
         with Watch() as watch, torch.autocast("cpu", dtype=torch.bfloat16), FastAttention():
             found = F.scaled_dot_product_attention(*rough, attn_mask=mask)
-        assert watch.seen == [torch.float32]
+        assert watch.seen == ([] if short else [torch.float32])
         assert found.dtype == torch.bfloat16
         wanted = F.scaled_dot_product_attention(*exact, attn_mask=None if mask is None else there)
         torch.testing.assert_close(found.float(), wanted, atol=0.03, rtol=0.03)
@@ -58,7 +61,7 @@ def test_a_transformer_learns_the_same_in_half_precision(tmp_path) -> None:
         copy.zero_grad()
         with Watch() as watch, torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
             vectors = copy.pool(copy(ids, there), there).float()
-        assert set(watch.seen) == {torch.float32}
+        assert set(watch.seen) == (set() if half else {torch.float32})
         (vectors[0] @ vectors[1]).backward()
         gradients.append(torch.cat([p.grad.flatten() for p in copy.parameters() if p.grad is not None]))
     assert torch.cosine_similarity(*gradients, dim=0) > 0.99
