@@ -77,7 +77,7 @@ class FieldsConfig(Config):
     document_tokens: int | None = None
     query_tokens: int = 64
     trained_layers: int | None = None
-    dropout: float = 0.0
+    dropout: float = 0.1
     query_words: Literal["auto", "always", "never"] = "auto"
     word_steps: int = 2000
     temperature: float = 0.05

@@ -62,7 +62,7 @@ class FieldsOptions(CommonOptions, total=False):
     """
 
     dropout: float
-    """Share of hidden values left out while the encoder learns. Default: ``0.0``."""
+    """Share of hidden values left out while the encoder learns. Default: ``0.1``."""
 
     query_words: Literal["auto", "always", "never"]
     """Where the encoder stays as it is, each token of the queries that train may learn a vector that is added
