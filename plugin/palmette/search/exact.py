@@ -27,7 +27,6 @@ _SHARE, _PER_HIT = (
     50,
 )  # of the rows that must be wanted, and rows per hit: else comparing them is as fast
 _ASKED = 128  # queries answered by comparing all rows before columns are built: as long as that takes, about
-_NEVER = np.finfo(np.float32).min  # no infinity, which compiled loops do not expect
 _WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
 
 
@@ -100,9 +99,8 @@ class _Contenders:
 
     def __init__(self, k: int, margin: Floats) -> None:
         self.k, self.margin = k, margin
-        self.best = np.full(
-            (len(margin), k), _NEVER, np.float32
-        )  # [Q, k] a heap of each: the least stands first
+        # [Q, k] a heap of each: the least stands first
+        self.best = np.full((len(margin), k), kernels.NEVER, np.float32)
         self.pieces: list[tuple[Rows, Rows, Floats]] = []  # (query, row, score)
         self.size, self.limit = 0, 2 * k * len(margin) + _TILE
 

@@ -15,6 +15,7 @@ from palmette.search.fixed import ONE, as_floats, as_parts
 from palmette.search.probe import Floats, Metric
 
 __all__ = [
+    "NEVER",
     "error_bound",
     "exact_scores",
     "fast_scores",
@@ -23,6 +24,9 @@ __all__ = [
     "rounding_of",
     "searchable",
 ]
+
+NEVER = np.float32(-3e38)
+"""The score of a row that does not count: infinities have no place in compiled loops."""
 
 Rows = NDArray[np.int64]
 _PIECE = 1 << 19  # numbers handled at once: they stay in the cache

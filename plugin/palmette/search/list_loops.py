@@ -11,10 +11,7 @@ import numpy as np
 
 from palmette.search.loops import compiled, push
 
-__all__ = ["NEVER", "best", "encode", "narrow"]
-
-NEVER = np.float32(-3e38)
-"""The score of a row that does not count (infinities have no place in such loops)."""
+__all__ = ["best", "encode", "narrow"]
 
 
 @compiled

@@ -106,7 +106,7 @@ def _proposed(part: ListedPart, asked: _Asked) -> tuple[Rows, int]:
     else:
         rows, visited = _scanned(part, asked)
     if len(rows) > asked.k:  # few enough to look at the numbers themselves
-        heap, room = np.full(asked.k, list_loops.NEVER, np.float32), np.empty(len(rows), np.float32)
+        heap, room = np.full(asked.k, kernels.NEVER, np.float32), np.empty(len(rows), np.float32)
         off = asked.length * np.float32(
             kernels.rounding_of(data.shape[1]) * part.block.scale("inner_product")
         )
@@ -127,7 +127,7 @@ def _scanned(part: ListedPart, asked: _Asked) -> tuple[Rows, int]:
         room = _ROOM_EACH + 4 * k
         while True:
             rows, scores = np.empty(room, np.int64), np.empty(room, np.float32)
-            heap = np.full(k, list_loops.NEVER, np.float32)
+            heap = np.full(k, kernels.NEVER, np.float32)
             seen = np.zeros(len(part.block.keys), np.bool_) if several else _EVERY
             held = (*codes, listing.rows, allowed, seen, listing.starts)
             kept, visited = list_loops.best(*held, lists, asked.query[0], asked.length, heap, rows, scores)

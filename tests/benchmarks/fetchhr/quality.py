@@ -23,6 +23,7 @@ HALF = (1, 1, 1, 1, 1, 5)
 """Half of the budget for the last layer."""
 OTHERS: dict[str, dict[str, Any]] = {
     "all layers": {},
+    "all layers, not trained": {"steps": 0},
     "all layers without labels": {"labelled": False},
     "all layers, networks trained too": {
         "trains": "all",
