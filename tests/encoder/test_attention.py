@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 from palmette import load_encoder
 from palmette.encoder import Backbone, attention
-from palmette.encoder.attention import FastAttention, set_dropout
+from palmette.encoder.attention import learning_attention, set_dropout
 from support.tiny_encoder import save_tiny_encoder
 
 
@@ -36,7 +36,7 @@ def test_what_learns_avoids_the_fused_one(short: bool, monkeypatch) -> None:
     rough, exact = parts(torch.bfloat16), parts(torch.float32)
     there = torch.ones(2, 1, 5, 5, dtype=torch.bool).tril()
     for mask in (there, torch.zeros(there.shape, dtype=torch.bfloat16).masked_fill(~there, -1e9), None):
-        with Watch() as watch, torch.autocast("cpu", dtype=torch.bfloat16), FastAttention():
+        with Watch() as watch, torch.autocast("cpu", dtype=torch.bfloat16), learning_attention():
             found = F.scaled_dot_product_attention(*rough, attn_mask=mask)
         assert watch.seen == ([] if short else [torch.float32])
         assert found.dtype == torch.bfloat16
@@ -47,7 +47,7 @@ def test_what_learns_avoids_the_fused_one(short: bool, monkeypatch) -> None:
 
 
 def test_nothing_else_changes() -> None:
-    with Watch() as watch, FastAttention():
+    with Watch() as watch, learning_attention():
         F.scaled_dot_product_attention(*parts(torch.bfloat16, learns=False))
         F.scaled_dot_product_attention(*parts(torch.float64))
     assert watch.seen == [torch.bfloat16, torch.float64]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -10,19 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["FastAttention", "set_dropout"]
+__all__ = ["learning_attention", "set_dropout"]
 
 SHORT = 192
 """Tokens up to which all weights of attention are held at once, one matrix for each head and text."""
 
 
-class FastAttention(TorchFunctionMode):
-    """While it is entered, attention that learns in bfloat16 on a CPU avoids torch's fused one.
-
-    The gradient of that takes torch 2.13 220 ms a layer for 64 texts of 72 tokens, and 50 ms in float32: as long as
-    all of the rest, which bfloat16 makes three times faster. Short texts take plain products, long ones
-    the fused attention in float32. On a GPU, in float32, and where nothing learns, nothing changes.
-    """
+class _Learning(TorchFunctionMode):
+    """Calls of attention pass through here."""
 
     def __torch_function__(
         self,
@@ -46,6 +42,16 @@ class FastAttention(TorchFunctionMode):
         with torch.autocast("cpu", enabled=False):
             seen = func(query.float(), key.float(), value.float(), **given)
         return seen.to(query.dtype)
+
+
+def learning_attention() -> AbstractContextManager[Any]:
+    """While it is entered, attention that learns in bfloat16 on a CPU avoids torch's fused one.
+
+    The gradient of that takes torch 2.13 220 ms a layer for 64 texts of 72 tokens, and 50 ms in float32: longer
+    than all of the rest, which bfloat16 makes two to three times faster. Short texts take plain products, long ones
+    the fused attention in float32. On a GPU, in float32, and where nothing learns, nothing changes.
+    """
+    return _Learning() if torch.is_grad_enabled() else nullcontext()
 
 
 def _plain(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:

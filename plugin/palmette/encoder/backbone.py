@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from palmette.encoder.attention import FastAttention
+from palmette.encoder.attention import learning_attention
 from palmette.encoder.base import Encoder, Kind
 from palmette.errors import ConfigError
 
@@ -194,7 +194,7 @@ class Backbone(nn.Module):
         given: dict[str, Any] = {"position_ids": positions + self.first_position}
         if layers:
             given["output_hidden_states"] = True
-        with FastAttention():
+        with learning_attention():
             out = self.network(inputs_embeds=embedded, attention_mask=mask, return_dict=True, **given)
         states: Tensor = torch.stack(out.hidden_states, dim=1) if layers else out.last_hidden_state
         return states

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from palmette.encoder.attention import FastAttention, set_dropout
+from palmette.encoder.attention import learning_attention, set_dropout
 from palmette.encoder.backbone import Backbone
 from palmette.errors import ConfigError
 from palmette.reader.config import ReaderConfig
@@ -60,7 +60,7 @@ class SpanModule(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """[W, T, L]: the scores of all spans, see :mod:`palmette.reader.scores`."""
         types = {"token_type_ids": batch.types} if self.typed else {}
-        with FastAttention():
+        with learning_attention():
             read = self.body(input_ids=batch.ids, attention_mask=batch.mask, **types)
         hidden = read.last_hidden_state  # [W, T, w]
         with torch.autocast(hidden.device.type, enabled=False):

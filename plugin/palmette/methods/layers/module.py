@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from palmette.encoder.attention import FastAttention
+from palmette.encoder.attention import learning_attention
 from palmette.methods.layers.config import LayersConfig
 
 __all__ = ["LayerQueries", "RNet", "RNetLayer", "summary"]
@@ -143,7 +143,7 @@ class LayerQueries(nn.Module):
         self, states: Sequence[Tensor], mask: Tensor, layers: Sequence[int] | None = None
     ) -> list[Tensor]:
         """States [B, T, h] of some asking layers, where there is a token [B, T] → what their heads read."""
-        with FastAttention():
+        with learning_attention():
             after = (
                 self._stacked(states, mask, layers or self.config.asking) if self.config.shared else states
             )
