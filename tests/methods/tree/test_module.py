@@ -251,6 +251,10 @@ def test_the_space_is_learned_from_pairs_and_kept_where_it_helps_the_held_out() 
     assert after > before + 0.1
     gain = adapter.weight.abs().sum(0)
     assert gain[:6].min() > gain[6:].max()
+    made = replace(pairs, data=replace(pairs.data, labelled=False))
+    half = Adapter(12)
+    learn_adapter(half, made, seed=0, progress=False)
+    torch.testing.assert_close(half.weight, (adapter.weight + torch.eye(12)) / 2)  # queries made of documents
     kept = Adapter(12)
     learn_adapter(kept, replace(pairs, dev=None), seed=0, progress=False)
     assert torch.equal(kept.weight, torch.eye(12)), "nothing held out: nothing to choose by"

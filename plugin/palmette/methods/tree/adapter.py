@@ -3,7 +3,8 @@
 A tree's thousand hyperplanes have far more to learn than the few hundred directions of the space under them. So the
 space comes first: W starts as the identity and learns by the same symmetric InfoNCE, on cosines of Wx / |Wx|; then
 the tree begins from the principal directions of the adapted corpus. The rate is chosen on held-out queries, and so
-is how far to go; a map that helps none of them stays the identity.
+is how far to go; a map that helps none of them stays the identity. Queries made of the documents bear out too much:
+a map that was learned from them goes half the way.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ HOW = TrainingConfig(steps=500, batch_size=512, evaluate_every=100, clip=0.0, pr
 PASSES = 300
 """Over few pairs at most."""
 FIRST_MULTIPLIER = 20.0
+TRUST = 0.5
+"""How far to go where nobody judged: cosines on dev, all the way .631, half .671, not at all .662 (SciFact)."""
 
 
 class Adapter(nn.Module):
@@ -95,4 +98,4 @@ def learn_adapter(adapter: Adapter, pairs: EncodedPairs, seed: int, progress: bo
     task = _Task(_Learning(adapter.weight), pairs)
     how = HOW.replace(seed=seed)
     learn_ahead(task, how, RATES, passes=PASSES, label="Adapting the space", progress=progress)
-    adapter.weight.copy_(task.module.weight.detach())
+    adapter.weight.lerp_(task.module.weight.detach(), 1.0 if pairs.data.labelled else TRUST)
