@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from palmette.search import columns, exact, set_threads
 from palmette.search.block import Block
-from palmette.search.columns import Columns
+from palmette.search.columns import Columns, _Rounding
 from palmette.search.engine import engine_named, top_k
 from palmette.search.exact import ExactEngine
 from palmette.search.fixed import ONE, as_floats, as_parts, to_fixed
@@ -85,8 +85,32 @@ def same(found: Found, expected: Found) -> bool:
     fold=st.sampled_from([1, 2, 8, (1, 1, 2, 4, 8, 16), (31, 1), (4,) * 6 + (1,) * 8]),
     places=st.lists(st.integers(1, 600), max_size=2),
     threads=st.integers(1, 3),
+    rounding=st.none()
+    | st.builds(_Rounding, st.sampled_from([0.0]), st.sampled_from([1, 8, 256]), st.just(False))
+    | st.builds(
+        _Rounding, st.sampled_from([0.0, 20.0, 900.5]), st.sampled_from([1.0, 2.0, 70.5]), st.just(True)
+    ),
 )
 def test_columns_are_brute_force(
+    seed: int,
+    kind: str,
+    fixed: bool,
+    rows: int,
+    count: int,
+    k: int,
+    share: float,
+    fold: int | tuple[int, ...],
+    places: list[int],
+    threads: int,
+    rounding: _Rounding | None,
+) -> None:
+    chosen = _Rounding.of if rounding is None else lambda sample: rounding
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Rounding, "of", chosen)
+        columns_against_brute_force(seed, kind, fixed, rows, count, k, share, fold, places, threads)
+
+
+def columns_against_brute_force(
     seed: int,
     kind: str,
     fixed: bool,
@@ -116,6 +140,20 @@ def test_columns_are_brute_force(
     if len(wanted):
         assert same(found, brute(data[wanted], keys[wanted], queries, k))
     assert found.keys.shape == (count, min(k, len(wanted)))
+
+
+@pytest.mark.parametrize(("slope", "depth", "half"), [(0.05, 10, True), (4.0, 7, False)])
+def test_numbers_close_together_take_half_a_byte(slope: float, depth: int, half: bool, monkeypatch) -> None:
+    monkeypatch.setattr(columns, "_TILE", 8192)
+    leaves = to_fixed(tree_like(np.random.default_rng(3), 5003, depth, slope))
+    block, queries = Block(leaves[:5000], np.arange(5000)), as_floats(leaves[5000:])
+    made = Columns.build(block.data)
+    assert made.rounding.half == half
+    assert made.codes.shape == (1, 2**depth, 2560 if half else 5120)
+    for one in (queries[:1], queries):
+        found = top_k([(block, None)], one, "overlap", 10, ExactEngine())
+        assert same(found, brute(block.data, block.keys, one, 10))
+        assert found.refined < 2500
 
 
 def test_most_rows_are_never_compared() -> None:
