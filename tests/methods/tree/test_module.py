@@ -11,13 +11,13 @@ from palmette.data import load_data
 from palmette.encoder import States
 from palmette.errors import ConfigError
 from palmette.losses import info_nce, ntvd
-from palmette.methods.tree import TreeConfig
+from palmette.methods.tree import TreeConfig, TreeTraining, trust
 from palmette.methods.tree.adapter import Adapter, learn_adapter
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.propagation import coarsen, propagate
 from palmette.methods.tree.shape import Shape
 from palmette.methods.tree.splits import Linear
-from palmette.methods.tree.start import PART, begin
+from palmette.methods.tree.start import PART, begin, started
 from palmette.methods.tree.task import TreeTask, levels_of_step
 from palmette.methods.tree.upper import learn_upper
 from palmette.pairs import EncodedPairs, HeldOut
@@ -258,6 +258,33 @@ def test_the_space_is_learned_from_pairs_and_kept_where_it_helps_the_held_out() 
     kept = Adapter(12)
     learn_adapter(kept, replace(pairs, dev=None), seed=0, progress=False)
     assert torch.equal(kept.weight, torch.eye(12)), "nothing held out: nothing to choose by"
+
+
+@pytest.mark.parametrize("options", [{}, {"split": "mlp"}, {"start": "random"}], ids=label)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_what_made_queries_teach_goes_half_of_the_way(
+    labelled: bool, options: dict[str, Any], monkeypatch
+) -> None:
+    pairs = noisy_pairs(1.0)
+    pairs = replace(pairs, data=replace(pairs.data, labelled=labelled))
+    config = TreeConfig(depth=4, width=12, space="encoder", upper=0, **options)
+    training = TreeTraining(steps=30, batch_size=32, learning_rate=0.02)
+    reached, metrics = {}, {}
+    for share in (0.0, 0.5, 1.0):
+        monkeypatch.setattr(trust, "TRUST", share)
+        task = TreeTask(started(config, pairs, 0, False), pairs)
+        begun = {name: value.clone() for name, value in task.module.state_dict().items()}
+        metrics[share] = trust.trained(task, training, device="cpu", progress=False).metrics
+        reached[share] = task.module.state_dict()
+        assert metrics[share] == task.validate(task.module)
+    assert any(not torch.equal(value, begun[name]) for name, value in reached[1.0].items()), (
+        "nothing was learned"
+    )
+    for name, value in reached[0.5].items():
+        halfway = labelled is False and config.start != "random"
+        torch.testing.assert_close(
+            value, (begun[name] + reached[1.0][name]) / 2 if halfway else reached[1.0][name]
+        )
 
 
 @pytest.mark.parametrize("options", [{}, {"propagation": "learned"}, {"split": "mlp"}], ids=label)

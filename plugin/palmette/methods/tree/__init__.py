@@ -8,7 +8,8 @@ from one checkpoint: few columns for speed, all of them for quality.
 
 ``config.py`` options · ``shape.py`` which nodes there are · ``splits.py`` s_t(x) · ``propagation.py`` from scores to
 probabilities · ``module.py`` the two together · ``start.py`` where training begins · ``task.py`` the loss and the
-schedules · ``living/`` growing and pruning afterwards · ``search.py`` reranking and leaf search ·
+schedules · ``trust.py`` how far to go without labels · ``living/`` growing and pruning afterwards · ``search.py``
+reranking and leaf search ·
 ``explanation.py`` the shared path · ``topics.py`` what nodes speak of, ``branches.py`` over which columns ·
 ``inspection/`` the tree as data and as a page · ``model.py`` all of it behind the hooks of a method
 """

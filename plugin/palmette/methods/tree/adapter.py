@@ -3,8 +3,8 @@
 A tree's thousand hyperplanes have far more to learn than the few hundred directions of the space under them. So the
 space comes first: W starts as the identity and learns by the same symmetric InfoNCE, on cosines of Wx / |Wx|; then
 the tree begins from the principal directions of the adapted corpus. The rate is chosen on held-out queries, and so
-is how far to go; a map that helps none of them stays the identity. Queries made of the documents bear out too much:
-a map that was learned from them goes half the way.
+is how far to go; a map that helps none of them stays the identity. Where nobody judged it goes half of the way:
+:mod:`palmette.methods.tree.trust`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from palmette.losses import info_nce
 from palmette.methods.tree.ahead import learn_ahead
+from palmette.methods.tree.trust import TRUST
 from palmette.pairs import EncodedPairs
 from palmette.training import TrainingConfig
 
@@ -31,8 +32,6 @@ HOW = TrainingConfig(steps=500, batch_size=512, evaluate_every=100, clip=0.0, pr
 PASSES = 300
 """Over few pairs at most."""
 FIRST_MULTIPLIER = 20.0
-TRUST = 0.5
-"""How far to go where nobody judged: cosines on dev, all the way .631, half .671, not at all .662 (SciFact)."""
 
 
 class Adapter(nn.Module):

@@ -32,6 +32,7 @@ from palmette.methods.tree.search import (
 from palmette.methods.tree.start import started
 from palmette.methods.tree.task import TreeTask, level_metric
 from palmette.methods.tree.topics import Topics, topics_from_json, topics_of, topics_to_json
+from palmette.methods.tree.trust import trained
 from palmette.model import DEFAULT_ENCODER, Model, Queries
 from palmette.pairs import EncodedPairs
 from palmette.search.fixed import as_floats, to_fixed
@@ -129,6 +130,8 @@ class TreeModel(Model):
         config = config.replace(width=encoder.dimension, token_width=encoder.hidden_size if tokens else 0)
         pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress, tokens=tokens)
         return config, TreeTask(started(config, pairs, seed, progress), pairs)
+
+    run = staticmethod(trained)
 
     @classmethod
     def module_for(cls, config: TreeConfig, encoder: Encoder) -> Tree:
