@@ -104,24 +104,6 @@ def test_columns_are_brute_force(
     threads: int,
     rounding: _Rounding | None,
 ) -> None:
-    chosen = _Rounding.of if rounding is None else lambda sample: rounding
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Rounding, "of", chosen)
-        columns_against_brute_force(seed, kind, fixed, rows, count, k, share, fold, places, threads)
-
-
-def columns_against_brute_force(
-    seed: int,
-    kind: str,
-    fixed: bool,
-    rows: int,
-    count: int,
-    k: int,
-    share: float,
-    fold: int | tuple[int, ...],
-    places: list[int],
-    threads: int,
-) -> None:
     rng = np.random.default_rng(seed)
     stored = rows_of(kind, rng, rows + count)
     stored = to_fixed(stored) if fixed else stored
@@ -136,7 +118,10 @@ def columns_against_brute_force(
         blocks.append((Block(data[a:b], keys[a:b]), None if share == 1 else inside))
     wanted = np.arange(rows) if share == 1 else wanted
     set_threads(threads)
-    found = top_k(blocks, queries, "overlap", k, ExactEngine())
+    with pytest.MonkeyPatch.context() as patch:
+        if rounding is not None:
+            patch.setattr(_Rounding, "of", lambda sample: rounding)
+        found = top_k(blocks, queries, "overlap", k, ExactEngine())
     if len(wanted):
         assert same(found, brute(data[wanted], keys[wanted], queries, k))
     assert found.keys.shape == (count, min(k, len(wanted)))
