@@ -21,7 +21,7 @@ __all__ = [
     "shared",
 ]
 
-_CHUNK = 32  # columns read between two looks at how many rows are left
+_CHUNK = 32  # scores looked at together, which mostly holds none that counts
 
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
