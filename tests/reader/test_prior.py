@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from palmette import FakeEncoder
+from palmette.encoder.recent import Recent
 from palmette.reader.prior import Prior, described, learn
 from palmette.reader.reading import Seen
 from palmette.reader.windows import Window
@@ -17,7 +18,7 @@ QUESTION = "where does the green owl live?"
 def test_a_passage_is_described_whatever_else_is_read() -> None:
     encoder = FakeEncoder(32)
     texts = ["The green owl lives here.", " ", "Nobody painted the wall."]
-    together, alone = described(encoder, [QUESTION, QUESTION], [texts, texts[2:]])
+    together, alone = described(Recent(encoder), [QUESTION, QUESTION], [texts, texts[2:]])
     assert together.shape == (3, 2)
     assert together[2].tolist() == alone[0].tolist()
     assert together[1].tolist() == [0, 0]  # there is nothing to read
@@ -25,7 +26,7 @@ def test_a_passage_is_described_whatever_else_is_read() -> None:
     query, vector = encoder.encode_queries([QUESTION])[0], encoder.encode(texts[:1])[0]
     cosine = query @ vector / np.linalg.norm(query) / np.linalg.norm(vector)
     assert together[0, 0] == pytest.approx(cosine, abs=1e-6)
-    assert [some.shape for some in described(encoder, [QUESTION], [[]])] == [(0, 2)]
+    assert [some.shape for some in described(Recent(encoder), [QUESTION], [[]])] == [(0, 2)]
 
 
 def test_it_learns_what_right_passages_have_and_leaves_alone_what_says_nothing() -> None:

@@ -11,6 +11,7 @@ from langchain_core.documents import Document as LangChainDocument
 from llama_index.core.schema import TextNode
 
 from palmette import Document, FakeEncoder, Index, load_model
+from palmette.encoder.recent import Recent
 from palmette.answers import f1, normalise
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.reader import Answer, Reader
@@ -111,7 +112,7 @@ def test_what_speaks_for_a_passage_is_learned_and_counts(spans: Reader) -> None:
         (plain,) = spans.candidates([QUESTION], [texts])
     finally:
         prior.load_state_dict({"weigh.weight": weights[0], "weigh.bias": weights[1]})
-    (signs,) = described(spans.encoder, [QUESTION], [texts])
+    (signs,) = described(Recent(spans.encoder), [QUESTION], [texts])
     added = prior(torch.from_numpy(signs)).numpy()  # to the log-odds of every span of a passage
     for passage in range(len(texts)):
         odds = [some.shares[some.passages == passage].max() / some.none for some in (found, plain)]

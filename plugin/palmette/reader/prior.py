@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.encoder import Encoder
+from palmette.encoder.recent import Recent
 from palmette.lexical.tokens import LANGUAGE, analyser_of
 from palmette.reader.scores import NEVER, grouped_logsumexp
 
@@ -52,7 +52,7 @@ class Prior(nn.Module):
 
 
 def described(
-    encoder: Encoder,
+    encoder: Recent,
     questions: Sequence[str],
     passages: Sequence[Sequence[str]],
     progress: bool | None = False,

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from palmette.answers import holds_answer
 from palmette.data.unlabelled import sentences
 from palmette.encoder import Encoder
+from palmette.encoder.recent import Recent
 from palmette.reader.config import ReaderConfig
 from palmette.reader.data import Asked
 from palmette.reader.exam import accuracy_of, examine
@@ -78,7 +79,7 @@ class Read(NamedTuple):
 
 
 def describe(
-    encoder: Encoder,
+    encoder: Recent,
     questions: Sequence[str],
     passages: Sequence[Sequence[str]],
     progress: bool | None = None,
@@ -247,7 +248,7 @@ class SentenceReading(Reading):
     module: SentenceModule
 
     def __init__(self, config: ReaderConfig, encoder: Encoder) -> None:
-        self.config, self.encoder = config, encoder
+        self.config, self.recent = config, Recent(encoder)
         self.module = SentenceModule()
 
     def task(self, lessons: Lessons, progress: bool | None) -> SentenceTask:  # noqa: D102
@@ -259,7 +260,7 @@ class SentenceReading(Reading):
         exams = lessons.dev
         questions = [*(one.question for one in asked), *(exam.asked.question for exam in exams)]
         texts = [lessons.texts(some) for some in [*rows, *(exam.rows for exam in exams)]]
-        read = describe(self.encoder, questions, texts, progress)
+        read = describe(self.recent, questions, texts, progress)
         seen = read[: len(asked)]
         own = [
             read.passages < (len(one.passages) if one.answered else 0)
@@ -272,7 +273,7 @@ class SentenceReading(Reading):
         return SentenceTask(self.module, lessons, self.config.absent, seen, own, right, read[len(asked) :])
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:  # noqa: D102
-        return [choose(self.module, read) for read in describe(self.encoder, questions, passages)]
+        return [choose(self.module, read) for read in describe(self.recent, questions, passages)]
 
 
 def choose(module: SentenceModule, read: Read) -> Candidates:

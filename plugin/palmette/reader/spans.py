@@ -13,6 +13,7 @@ from torch import Tensor
 
 from palmette.encoder import Encoder
 from palmette.encoder.backbone import Backbone
+from palmette.encoder.recent import Recent
 from palmette.reader.config import ReaderConfig, ReaderTraining
 from palmette.reader.exam import examine, f1_of
 from palmette.reader.lessons import Lessons, answers
@@ -34,7 +35,7 @@ class SpanReading(Reading):
     module: SpanModule
 
     def __init__(self, config: ReaderConfig, encoder: Encoder) -> None:
-        self.encoder, backbone = encoder, Backbone.of(encoder)
+        self.recent, backbone = Recent(encoder), Backbone.of(encoder)
         self.module = SpanModule(config, backbone)
         self.pairs = Pairs(
             copy.deepcopy(backbone.tokenizer), config
@@ -47,7 +48,7 @@ class SpanReading(Reading):
         seen = read(self.module, self.pairs, questions, passages)
         if self.module.prior.silent:
             return [one.candidates() for one in seen]
-        return self._weighed(seen, described(self.encoder, questions, passages))
+        return self._weighed(seen, described(self.recent, questions, passages))
 
     def settle(self, lessons: Lessons, progress: bool | None) -> dict[str, float]:
         """Learn what speaks for a passage, and with that the threshold, from what is found for held-out questions."""
@@ -57,7 +58,7 @@ class SpanReading(Reading):
         questions = [exam.asked.question for exam in exams]
         passages = [lessons.texts(exam.rows) for exam in exams]
         seen = read(self.module.eval(), self.pairs, questions, passages)
-        signs = described(self.encoder, questions, passages, progress)
+        signs = described(self.recent, questions, passages, progress)
         totals = [one.sums(len(some)) for one, some in zip(seen, passages, strict=True)]
         right = [
             np.array([exam.answered and answers(lessons.data, exam.asked, row) for row in exam.rows], bool)

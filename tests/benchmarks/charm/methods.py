@@ -55,6 +55,7 @@ METHODS: dict[str, Method] = {
     "pretrained on the catalogue": Method({"pretrain_steps": 400}),
     "negatives mined": Method({"negatives": "mined"}),
     "negatives by words": Method({"negatives": "words"}),
+    "taught by words": Method({"targets": "words"}),
 }
 
 
