@@ -11,8 +11,8 @@ from langchain_core.documents import Document as LangChainDocument
 from llama_index.core.schema import TextNode
 
 from palmette import Document, FakeEncoder, Index, load_model
-from palmette.encoder.recent import Recent
 from palmette.answers import f1, normalise
+from palmette.encoder.recent import Recent
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.reader import Answer, Reader
 from palmette.reader.prior import described
