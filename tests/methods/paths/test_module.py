@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from palmette.data import load_data
 from palmette.methods.paths import routing
 from palmette.methods.paths.capacity import crowding
 from palmette.methods.paths.config import PathsConfig
+from palmette.methods.paths.inputs import Embedded
 from palmette.methods.paths.module import Indexer, Paths
 from palmette.methods.paths.routing import Router
 from palmette.methods.paths.start import assigned, begin, kmeans
+from palmette.methods.paths.task import PathsTask
+from palmette.pairs import EncodedPairs, HeldOut
 
 
 def indexer(branches: int, height: int, width: int = 6) -> Indexer:
@@ -193,3 +197,19 @@ def test_the_start_is_a_kmeans_of_what_is_left(height: int) -> None:
         centres = made.outer[h][4 * h :].T / 20.0  # [B, m]
         assert torch.equal(path[:, h], torch.cdist(left, centres).argmin(1))
         left = left - centres[path[:, h]]
+
+
+def test_the_loss_is_told_in_every_digit_while_a_transformer_learns_in_half_precision() -> None:
+    data = load_data([(f"question {row}", f"answer {row}") for row in range(8)])
+    asked, right = data.pairs("train")
+    made = Paths(PathsConfig(branches=3, height=2, balance=0.5, intra_leaf=1.0).replace(width=6))
+    pairs = EncodedPairs(data, texts(8), texts(16)[8:], asked, right, HeldOut.of(data, 0))
+    task = PathsTask(made, pairs, Embedded(pairs), None)
+    read = made(texts(7), texts(15)[8:])  # what a transformer would have come to
+    losses = []
+    for half in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            losses.append(task.loss(lambda *_: read, np.arange(7), torch.Generator().manual_seed(0), 0.0))
+    assert losses[0] > 0
+    assert losses[0].dtype == losses[1].dtype == torch.float32
+    assert torch.equal(*losses)

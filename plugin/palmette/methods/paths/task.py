@@ -97,11 +97,16 @@ class PathsTask:
 
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """λ₁ L_siamese + λ₂ L_indexing + λ₃ L_intra-leaf of a batch of pairs (equation 6)."""
-        config = self.module.config
         asked = self.pairs.query_rows[rows]
         documents = np.concatenate([self.pairs.document_rows[rows], *self._wrong(rows, generator, progress)])
         vectors, routed = module(self.inputs.queries(asked), self.inputs.documents(documents))
-        (q, d), (tq, td) = (x.split([len(asked), len(documents)]) for x in (vectors, routed.embedding))
+        with torch.autocast(vectors.device.type, enabled=False):  # margins are told in every digit
+            return self._weighed(asked, documents, vectors, routed.embedding)
+
+    def _weighed(self, asked: Rows, documents: Rows, vectors: Tensor, routed: Tensor) -> Tensor:
+        """The terms of the loss, from vectors and leaf embeddings of queries and then documents."""
+        config = self.module.config
+        (q, d), (tq, td) = (torch.split(x, [len(asked), len(documents)]) for x in (vectors, routed))
         known = self.pairs.data.positives_mask(asked, documents)
         negative = ~torch.from_numpy(known).to(q.device)  # [B, C]
         total = config.semantic * triplet(q @ d.T, negative, config.margin)
