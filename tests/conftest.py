@@ -35,6 +35,11 @@ def _same_precision() -> Iterator[None]:
         yield
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Notebooks first: they take longest, and a process that met them last would end alone."""
+    items.sort(key=lambda item: "notebooks" not in item.path.parts)
+
+
 def pytest_sessionfinish() -> None:
     import shutil
 

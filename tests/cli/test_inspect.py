@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,13 +52,21 @@ def test_serving_until_interrupted(place: Path) -> None:
     }
     command = [sys.executable, "-m", "palmette", "inspect", str(place / "index"), "--serve"]
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
     ) as serving:
         assert serving.stdout is not None
         assert serving.stderr is not None
-        url = serving.stdout.readline().split(" ")[0]
-        with urllib.request.urlopen(f"{url}route?q=red%20owl", timeout=30) as answer:
-            assert json.load(answer)["query"] == "red owl"
-        serving.send_signal(signal.SIGINT)
-        assert serving.wait(timeout=60) == 0
+        try:
+            url = serving.stdout.readline().split(" ")[0]
+            with urllib.request.urlopen(f"{url}route?q=red%20owl", timeout=30) as answer:
+                assert json.load(answer)["query"] == "red owl"
+            serving.send_signal(signal.SIGINT)
+            assert serving.wait(timeout=60) == 0
+        finally:
+            serving.kill()
         assert serving.stderr.read() == ""
