@@ -52,6 +52,7 @@ METHODS: dict[str, Method] = {
     "diagonal attention": Method({"attention": "diagonal"}),
     "plain queries": Method({"queries": "plain"}),
     "fields from long to short": Method({}, fields="reversed"),
+    "from long to short, no whole document": Method({"whole": False}, fields="reversed"),
     "pretrained on the catalogue": Method({"pretrain_steps": 400}),
     "negatives mined": Method({"negatives": "mined"}),
     "negatives by words": Method({"negatives": "words"}),
