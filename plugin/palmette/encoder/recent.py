@@ -64,5 +64,5 @@ class Recent:
         with self._lock:
             for key, vector in zip(keys, vectors, strict=True):
                 self._vectors[key] = vector.copy()  # a view would hold on to its whole batch
-            while len(self._vectors) > self._most:
-                self._vectors.popitem(last=False)
+                if len(self._vectors) > self._most:
+                    self._vectors.popitem(last=False)
