@@ -119,6 +119,23 @@ def test_what_speaks_for_a_passage_is_learned_and_counts(spans: Reader) -> None:
         assert np.log(odds[0] / odds[1]) == pytest.approx(added[passage], abs=1e-3)
 
 
+def test_passages_that_were_met_are_not_encoded_again(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["A purple owl lives in the barn. Nobody has read of it before."]
+    (first,) = reader.candidates([QUESTION], [texts])
+    kinds, encode = [], reader.encoder.encode
+
+    def noted(given: list[str], **how: str) -> np.ndarray:
+        kinds.append(how.get("kind", "document"))
+        return encode(given, **how)
+
+    monkeypatch.setattr(reader.encoder, "encode", noted)
+    (again,) = reader.candidates([QUESTION], [texts])
+    assert set(kinds) == {"query"}
+    assert again.shares.tolist() == first.shares.tolist()
+
+
 def test_training_goes_on_from_a_reader(spans: Reader, encoder: Path, tmp_path: Path) -> None:
     how = {"cache": tmp_path / "cache", **readers.span_options(), "passages": 2}
     again = Reader.fit(readers.records(), encoder=str(encoder), start=spans, steps=0, **how)

@@ -122,8 +122,9 @@ def _levels(model: TreeModel) -> list[int]:
 def _held(index: Index, bench: Bench) -> Floats:
     """The documents' leaves as the index has them: encoded in other batches, and kept in fewer digits."""
     with index.backend.read() as view:
-        keys = [view.key_of(document.key) for document in bench.data.corpus]
-        return as_floats(np.asarray(view.array(LEAVES, keys)))
+        keys = view.keys()
+        rows = [bench.data.rows[id] for id in view.ids(keys)]
+        return as_floats(view.array(LEAVES, keys))[np.argsort(rows)]
 
 
 def _check(index: Index, level: int, bench: Bench, queries: Floats, documents: Floats) -> None:
