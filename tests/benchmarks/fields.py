@@ -3,6 +3,7 @@
     python tests/benchmarks/fields.py DATA [DATA …] --seeds 0 1 2                 # with the training judgements
     python tests/benchmarks/fields.py DATA --no-labels                            # from the documents alone
     python tests/benchmarks/fields.py DATA --folds 5                              # cross validation, for few judgements
+    python tests/benchmarks/fields.py DATA --judged 50 --split dev                # with so few judged questions
     python tests/benchmarks/fields.py --latency 10000 100000                      # random vectors
 
 DATA are BEIR folders named ``medquad`` and ``chorus_icecat``. Every finished method and seed is a line of the
@@ -28,11 +29,9 @@ from charm.methods import METHODS, fields_of
 from charm.report import tables
 
 from palmette import FieldsModel, RetrievalData, load_encoder
-from palmette.cache import EncodingCache
 from palmette.methods.fields.memory import Memory
 from palmette.methods.fields.queries import with_field_queries
 from palmette.methods.fields.reading import Reader, as_items
-from palmette.model.mixing import learn_mixes
 
 MARK = "<!-- What follows is written by fields.py; what stands above is kept. -->"
 LATENCY = "latency"
@@ -67,6 +66,9 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
     lines = Lines(store, {pool: title_of(bench.name, pool, args) for pool in args.pool}, args.folds)
     runs = range(args.folds) if args.folds else args.seeds  # a fold counts as a seed
     benches = {run: bench.folded(args.folds, run) if args.folds else bench for run in runs}
+    if args.judged:
+        benches = {run: bench.few(args.judged, run, args.split) for run in runs}
+        args = argparse.Namespace(**vars(args) | {"split": "test"})
     for run in runs if args.folds else args.seeds[:1]:
         for pool in lines.missing("BM25", run):
             for name, measured in bm25_rows(replace(benches[run], pool=pool), args.split).items():
@@ -77,8 +79,6 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
         options = {"steps": args.steps, "batch_size": args.batch, "document_tokens": args.tokens} | dict(
             method.options
         )
-        if args.no_labels:
-            options.setdefault("targets", "words")
         fields = fields_of(method, bench.fields)
         layout = {key: options.get(key) for key in ("attention", "sees", "pooling", "whole")} | fields
         memory = kept.of(json.dumps([args.encoder, args.dtype, args.tokens, layout]))
@@ -101,7 +101,8 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
 
 def title_of(name: str, among: int, args: argparse.Namespace) -> str:
     """What a table is of."""
-    training = "from the documents alone" if args.no_labels else "with its training judgements"
+    some = f"{args.judged} of " if args.judged else ""
+    training = "from the documents alone" if args.no_labels else f"with {some}its training judgements"
     if args.folds:
         training = f"{args.folds}-fold cross validation over all of its judged queries"
     size = f"{args.steps} steps of {args.batch}, {args.tokens} tokens a document"
@@ -136,9 +137,6 @@ def fitted(
         **options,
     )
     model.module.memory = memory if model.module.frozen else None
-    if args.no_labels:  # as users get it: nobody trusts made queries with how much words should count
-        made = replace(unlabelled(bench), labelled=False)
-        model.mixes = learn_mixes(model, made, model.encoder, EncodingCache(), seed=seed, progress=None)
     return model
 
 
@@ -155,7 +153,7 @@ class Measured(FieldsModel):
 def unlabelled(bench: Bench) -> RetrievalData:
     """Its documents, and the queries that are made of them: the same ones for every method and seed."""
     alone = replace(bench.data, queries={}, qrels={"train": {}}, labelled=False)
-    return replace(with_field_queries(alone, Reader.of(as_items(bench.fields)), 0), labelled=True)
+    return with_field_queries(alone, Reader.of(as_items(bench.fields)), 0)
 
 
 def read(store: Path) -> list[dict[str, Any]]:
@@ -185,6 +183,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-labels", action="store_true", help="train on queries made from the documents")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--folds", type=int, default=0, help="cross validation instead of seeds")
+    parser.add_argument("--judged", type=int, default=0, help="learn from so few judged questions")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rate", type=float, default=5e-5)

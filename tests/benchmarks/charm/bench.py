@@ -17,6 +17,8 @@ from palmette.metrics import Judgements, query_scores
 
 FIELDS: dict[str, dict[str, str]] = {
     "chorus_icecat": {f: f for f in ("brand", "name", "title", "text", "attributes")},
+    "scifact": {"title": "title", "text": "text"},
+    "squad": {"title": "title", "text": "text"},
     "medquad": {"group": "semantic_group", "title": "title", "synonyms": "synonyms", "text": "text"},
 }
 """Short to long; a medquad document's ``question`` is a query, and no field."""
@@ -85,6 +87,18 @@ class Bench:
         for at, query in enumerate(order):
             place = (at - fold) % folds
             parts["test" if place == 0 else "dev" if place == 1 else "train"][query] = every[query]
+        return replace(self, data=replace(self.data, qrels=parts))
+
+    def few(self, count: int, seed: int, split: str) -> Self:
+        """So few judged questions to learn from, a fifth of them held out; those of ``split`` as test."""
+        judged = self.data.qrels["train"]
+        named = sorted(judged, key=lambda query: hashlib.sha256(f"{seed}:{query}".encode()).digest())[:count]
+        held = count // 5
+        parts = {
+            "train": {query: judged[query] for query in named[held:]},
+            "dev": {query: judged[query] for query in named[:held]},
+            "test": self.data.qrels[split],
+        }
         return replace(self, data=replace(self.data, qrels=parts))
 
     def ranked(self, split: str, seed: int = 0) -> tuple[list[str], list[Document], Judgements]:

@@ -2,14 +2,22 @@
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 
 from palmette import Document, RetrievalData, load_data
 from palmette.errors import InputError
-from palmette.methods.fields.queries import KINDS, field_queries, single_words, with_field_queries
+from palmette.methods.fields.queries import (
+    KINDS,
+    MADE,
+    WORDS,
+    field_queries,
+    single_words,
+    with_field_queries,
+)
 from palmette.methods.fields.reading import Reader, as_items
-from support.shop import FIELDS, shop
+from support.shop import FIELDS, questions, shop
 
 LAPTOP = {
     "brand": "HP",
@@ -56,7 +64,7 @@ def test_a_catalogue_gets_queries_of_its_own() -> None:
     data, reader = load_data(shop()), Reader.of(as_items(FIELDS))
     made = with_field_queries(data, reader, 0)
     assert not made.labelled
-    assert set(made.splits) == {"train", "dev", "words"}
+    assert set(made.splits) == {"train", "dev", WORDS}
     assert made.qrels["dev"].keys().isdisjoint(made.qrels["train"])
     assert len(made.queries) > 100
     again, other = with_field_queries(data, reader, 0), with_field_queries(data, reader, 1)
@@ -64,6 +72,31 @@ def test_a_catalogue_gets_queries_of_its_own() -> None:
     assert made.queries != other.queries
     with pytest.raises(InputError, match="no queries could be made from the fields title"):
         with_field_queries(RetrievalData("d", [Document(text="!!!")], {}, {}), Reader({"title": "x"}), 0)
+
+
+def test_made_queries_stand_beside_judged_ones() -> None:
+    judged = load_data(questions())
+    made = with_field_queries(judged, Reader.of(as_items(FIELDS)), 0)
+    assert made.labelled
+    assert set(made.splits) == {"train", "dev", MADE, WORDS}
+    assert (made.qrels["train"], made.qrels["dev"]) == (judged.qrels["train"], judged.qrels["dev"])
+    assert made.queries.items() >= judged.queries.items()
+    assert len({*made.qrels[MADE], *made.qrels[WORDS]} | {*judged.queries}) == len(made.queries)
+
+
+def test_a_made_query_takes_no_judged_one_s_name() -> None:
+    plain = with_field_queries(load_data(questions()), Reader.of(as_items(FIELDS)), 0)
+    taken = next(iter(plain.qrels[MADE]))
+    judged = load_data(questions())
+    first = next(iter(judged.queries))
+    named = {taken if key == first else key: text for key, text in judged.queries.items()}
+    qrels = {
+        split: {taken if key == first else key: grades for key, grades in known.items()}
+        for split, known in judged.qrels.items()
+    }
+    made = with_field_queries(replace(judged, queries=named, qrels=qrels), Reader.of(as_items(FIELDS)), 0)
+    assert made.queries[taken] == judged.queries[first]
+    assert len(made.queries) == len(plain.queries)
 
 
 def test_every_word_of_any_field_is_asked_for_once() -> None:

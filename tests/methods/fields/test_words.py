@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,11 @@ import torch
 
 from palmette import load_data
 from palmette.methods.fields import FieldsConfig, FieldsModel
-from palmette.methods.fields.queries import WORDS, with_field_queries
+from palmette.methods.fields.queries import MADE, WORDS, with_field_queries
 from palmette.methods.fields.reading import Reader, as_items
 from palmette.methods.fields.wording import WordsTask
 from palmette.methods.fields.words import QueryWords
-from support.shop import FIELDS, shop, train
+from support.shop import FIELDS, questions, shop, train
 from support.tiny import learner
 
 
@@ -88,3 +89,50 @@ def test_the_last_stage_teaches_every_word_and_nothing_else() -> None:
     moved = {name for name, value in task.module.state_dict().items() if not torch.equal(value, before[name])}
     assert "words.table" in moved
     assert not any(name.startswith("backbone") for name in moved)
+
+
+def test_judged_queries_that_are_held_out_teach_nothing() -> None:
+    shown = load_data(questions())
+    hidden = {"a": "zebra crossing", "b": "golden yak"}
+    data = replace(
+        shown,
+        queries={**shown.queries, **hidden},
+        qrels={**shown.qrels, "test": {"a": {"3": 1}, "b": {"5": 1}}},
+    )
+    made = with_field_queries(data, Reader.of(as_items(FIELDS)), 0)
+    config = FieldsConfig(fields=as_items(FIELDS), trained_layers=0, targets="words")
+    _, task = FieldsModel.task(config, made, learner(), None, seed=0, progress=False)
+    names = list(made.queries)
+    trained = {names[row] for row in task.query_rows.tolist()}
+    assert trained == {*made.qrels["train"], *made.qrels[MADE]}
+    assert {names[row] for row in task.heard.tolist()} == trained | set(made.qrels[WORDS])
+    stage = WordsTask.of(task, task.teacher, task.module.words)
+    assert stage.size() == len(task.heard)
+    heard = {token for row in task.heard.tolist() for token in task.queries[row]}
+    known = task.module.words.rows.numpy() < task.module.config.words
+    assert set(np.flatnonzero(known)) == heard
+    assert set(task.queries[names.index("a")]) - heard, "a word of a held-out query alone has no vector"
+
+
+def test_what_judges_found_leads_what_the_teacher_would_rank_first() -> None:
+    made = with_field_queries(load_data(questions()), Reader.of(as_items(FIELDS)), 0)
+    config = FieldsConfig(fields=as_items(FIELDS), trained_layers=0, targets="words")
+    _, task = FieldsModel.task(config, made, learner(), None, seed=0, progress=False)
+    pairs = made.pairs("train")
+    documents, scores = task.teacher.lesson(pairs.queries, np.random.default_rng(0))
+    at = np.searchsorted(documents, pairs.documents)
+    assert (documents[at] == pairs.documents).all()
+    assert (scores[np.arange(len(at)), at] >= scores.max(1)).all()
+    others = np.array([made.query_rows[name] for name in made.qrels[MADE]])
+    plain = task.teacher.queries[others] @ task.teacher.vectors.T
+    assert (task.teacher.scores(others) <= plain + 0.3 + 1e-5).all(), "nobody judged these"
+
+
+def test_words_teach_beside_few_judgements() -> None:
+    judged = load_data(questions())
+    few = replace(judged, qrels={**judged.qrels, "train": dict(list(judged.qrels["train"].items())[:4])})
+    made = train(data=few, trained_layers=0, targets="words", word_steps=10)
+    own = train(data=few, trained_layers=0, targets="answers", query_words="always")
+    assert made.config.words > 2 * own.config.words, "every word of the shop was asked for"
+    assert made.record.labelled
+    assert train(data=few, trained_layers=0, targets="answers").config.words == 0

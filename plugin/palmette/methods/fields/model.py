@@ -20,7 +20,7 @@ from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.options import FieldsOptions
 from palmette.methods.fields.passes import encoded_documents, encoded_queries
 from palmette.methods.fields.pretraining import LanguageModel, LanguageTask
-from palmette.methods.fields.queries import with_field_queries
+from palmette.methods.fields.queries import WORDS, with_field_queries
 from palmette.methods.fields.reading import TEXT, Reader, as_items
 from palmette.methods.fields.searching import AGGREGATE, FIELDS, SCALES, WEIGHTS, search
 from palmette.methods.fields.start import begin
@@ -123,7 +123,7 @@ class FieldsModel(Model):
         loaded = load_data(data, seed=options.get("seed", 0))
         reader = Reader.of(given["fields"]) if given.get("fields") else Reader.found(loaded.corpus)
         reader.check(loaded.corpus)
-        if not loaded.labelled:
+        if WORDS not in loaded.qrels and (not loaded.labelled or given.get("targets") == "words"):
             loaded = with_field_queries(loaded, reader, options.get("seed", 0))
         if given.get("whole", True) and given.get("attention") != "full":
             reader = reader.with_whole(WHOLE)
@@ -157,7 +157,7 @@ class FieldsModel(Model):
         begin(task, seed)
         taught = config.query_words == "auto" and task.teacher is not None
         if module.frozen and (taught or config.query_words == "always"):
-            module.learn_words(np.unique(task.queries.flat))
+            module.learn_words(np.unique(np.concatenate([task.queries[row] for row in task.heard.tolist()])))
         return module.config, task
 
     @classmethod

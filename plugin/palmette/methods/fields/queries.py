@@ -36,9 +36,11 @@ from palmette.types import Document
 if TYPE_CHECKING:
     from palmette.data import RetrievalData
 
-__all__ = ["KINDS", "common_phrases", "field_queries", "with_field_queries"]
+__all__ = ["KINDS", "MADE", "WORDS", "common_phrases", "field_queries", "with_field_queries"]
 
-WORDS = "words"
+MADE = "made queries"
+"""The split of the queries that train beside judged ones."""
+WORDS = "made words"
 """The split of the queries of single words, by which only what words add is learned."""
 EACH = 3
 """Queries tried for each document."""
@@ -167,7 +169,10 @@ def single_words(documents: Sequence[Sequence[str]]) -> dict[str, list[int]]:
 
 
 def with_field_queries(data: RetrievalData, reader: Reader, seed: int) -> RetrievalData:
-    """The same documents with such queries as training and validation, instead of those made from texts."""
+    """The same documents with such queries as training and validation, instead of those made from texts.
+
+    Judged queries stay, with splits of made ones beside theirs.
+    """
     documents: Sequence[Document] = data.corpus
     each = max(1, min(EACH, KEPT // len(documents)))
     draw = np.random.default_rng(seed)
@@ -186,7 +191,7 @@ def with_field_queries(data: RetrievalData, reader: Reader, seed: int) -> Retrie
         for number, (kind, text) in enumerate(
             field_queries(fields, random.Random(f"{seed}:{document.key}"), each)
         ):
-            key = f"{kind}-{number}-{document.key}"
+            key = _unused(f"{kind}-{number}-{document.key}", data)
             queries[key], qrels[key] = text, {document.key: 1}
     common = list(common_phrases(titles).items())[:KEPT]
     if len(common) >= _ENOUGH and len(queries) > len(common):
@@ -200,10 +205,20 @@ def with_field_queries(data: RetrievalData, reader: Reader, seed: int) -> Retrie
     for number, (phrase, rows) in enumerate([*common, *words]):
         some = [rows[at] for at in draw.permutation(len(rows))[:_ANSWERS].tolist()]
         kind, judged = ("common", qrels) if number < len(common) else ("word", alone)
-        key = f"{kind}-{number}"
+        key = _unused(f"{kind}-{number}", data)
         queries[key], judged[key] = phrase, {documents[chosen[at]].key: 1 for at in some}
     if not qrels:
         raise InputError(f"{data.name}: no queries could be made from the fields {', '.join(reader.names)}")
+    if data.labelled:
+        beside = {**data.qrels, MADE: qrels, WORDS: alone}
+        return replace(data, queries={**data.queries, **queries}, qrels=beside)
     made = replace(data, queries=queries, qrels={"train": qrels}, labelled=False, remainders={})
     made = made.with_dev(0.1, seed)
     return replace(made, qrels={**made.qrels, WORDS: alone})
+
+
+def _unused(key: str, data: RetrievalData) -> str:
+    """The key, or one like it that no judged query has."""
+    while data.labelled and key in data.queries:
+        key += "+"
+    return key

@@ -12,11 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from palmette.data.rows import RowLists
 from palmette.methods.fields.config import FieldsSearch
 from palmette.methods.fields.losses import Losses, best_of, losses, taught
 from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.negatives import HardNegativeSource, by_words, mined_from
 from palmette.methods.fields.passes import encoded_documents, encoded_queries, in_chunks
+from palmette.methods.fields.queries import MADE, WORDS
 from palmette.methods.fields.reading import Reader
 from palmette.methods.fields.teacher import MOST, Teacher
 from palmette.methods.fields.tokens import Tokens, field_tokens, query_limit
@@ -74,8 +76,7 @@ class FieldsTask:
         made = cls(module, data, documents, queries, train.queries, right, dev, progress)
         by_words = config.targets == "words" or (config.targets == "auto" and not data.labelled)
         if by_words:
-            made.query_rows, first = np.unique(made.query_rows, return_index=True)  # each query once
-            made.document_rows = made.document_rows[first]
+            made.query_rows = made._rows_of("train", MADE)
             made.teacher = made._taught(reader, seed)
         else:
             made.negatives = made._hard()
@@ -86,6 +87,16 @@ class FieldsTask:
         names = list(data.queries)
         train = data.qrels["train"]
         return np.array([data.rows[next(iter(train[names[row]]))] for row in queries.tolist()], np.int64)
+
+    def _rows_of(self, *splits: str) -> Rows:
+        """The queries of some splits, each once."""
+        named = {query for split in splits for query in self.data.qrels.get(split, {})}
+        return np.sort(np.array([self.data.query_rows[query] for query in named], np.int64))
+
+    @property
+    def heard(self) -> Rows:
+        """Queries whose words may be learned: those that train and all made ones; none that judges hold out."""
+        return self._rows_of("train", MADE, WORDS, *([] if self.data.labelled else ["dev"]))
 
     def _hard(self) -> HardNegativeSource | None:
         config = self.module.config
@@ -105,7 +116,8 @@ class FieldsTask:
         """What the module as it is and words make of the documents, or of a sample of many."""
         rows = np.arange(len(self.data.corpus))
         if len(rows) > MOST:
-            rows = np.sort(np.random.default_rng(seed).permutation(rows)[:MOST])
+            rows = np.random.default_rng(seed).permutation(rows)[:MOST]
+            rows = np.union1d(rows, self.document_rows) if self.data.labelled else np.sort(rows)
         self.module.eval()
         made = encoded_documents(self.module, self.fields_of(rows), progress=self.progress)
         vectors = made.fields[:, -1] if self.module.config.reads_whole else made.aggregate
@@ -113,7 +125,12 @@ class FieldsTask:
         read = [reader.read(self.data.corpus[row]) for row in rows.tolist()]
         texts = [fields[-1] if whole else " ".join(filter(None, fields)) for fields in read]
         queries = encoded_queries(self.module, [self.queries[row] for row in range(len(self.queries))])
-        return Teacher(rows, vectors, texts, queries, self.data.query_texts)
+        answers = None
+        if self.data.labelled:
+            judged = self.data.pairs("train")
+            places = np.searchsorted(rows, judged.documents)
+            answers = RowLists.of(judged.queries, places, len(self.data.queries))
+        return Teacher(rows, vectors, texts, queries, self.data.query_texts, answers)
 
     @property
     def metric(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.data.rows import RowLists
 from palmette.lexical.given import Given
 from palmette.lexical.tokens import LANGUAGE, analyser_of
 
@@ -21,6 +22,8 @@ Rows = NDArray[np.int64]
 
 WORDS = 0.3
 """What full agreement in words adds to a cosine."""
+LEAD = 0.1
+"""By so much a judged answer leads what would be the best."""
 MOST = 50_000
 """Documents of a large collection that the teacher ranks."""
 DEPTH, EACH = 30, 4
@@ -38,18 +41,28 @@ class Teacher:
         texts: [N] theirs.
         queries: [Q, d] the vectors of all queries.
         asked_for: [Q] the queries.
+        answers: [Q] Places in ``rows`` of what judges said answers them, if any did.
     """
 
     def __init__(
-        self, rows: Rows, vectors: Floats, texts: Sequence[str], queries: Floats, asked_for: Sequence[str]
+        self,
+        rows: Rows,
+        vectors: Floats,
+        texts: Sequence[str],
+        queries: Floats,
+        asked_for: Sequence[str],
+        answers: RowLists | None = None,
     ) -> None:
         self.rows, self.vectors, self.queries, self.asked_for = rows, vectors, queries, asked_for
+        self.answers = answers or RowLists.of(np.empty(0, np.int64), np.empty(0, np.int64), len(queries))
         self.words = Given(analyser_of(LANGUAGE), texts)
 
     def scores(self, queries: Rows) -> Floats:
         """[B, N] of all documents for some queries."""
         words = np.stack([self.words.shares(self.asked_for[row]) for row in queries.tolist()])
         scores: Floats = self.queries[queries] @ self.vectors.T + np.float32(WORDS) * words
+        asked, answers = self.answers.flat(queries)
+        scores[asked, answers] = scores.max(1)[asked] + np.float32(LEAD)
         return scores
 
     def lesson(
@@ -62,5 +75,7 @@ class Teacher:
         best = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
         columns = draw.integers(depth, size=(len(queries), min(each, depth)))
         near = np.take_along_axis(best, columns, 1)
-        chosen = np.unique(np.concatenate([near.ravel(), draw.integers(count, size=others)]))
+        judged = self.answers.sample(queries, 1, draw).ravel()
+        chosen = np.concatenate([near.ravel(), judged[judged >= 0], draw.integers(count, size=others)])
+        chosen = np.unique(chosen)
         return self.rows[chosen], scores[:, chosen]

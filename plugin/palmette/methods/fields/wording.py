@@ -31,15 +31,17 @@ EACH, OTHERS = 30, 1024
 class WordsTask:
     """Only the tokens' vectors of queries learn, against documents that stay as they are.
 
-    All made queries teach, those held out too: nothing is chosen by them any more.
+    All made queries teach, those held out too: nothing is chosen by them any more. Judged ones that are held out never.
     """
 
     module: QueryWords
     encoder: FieldEncoder
     teacher: Teacher
     queries: Tokens
+    rows: NDArray[np.int64]
+    """[Q] those that teach."""
     asked: Tensor
-    """[Q, d] the queries before anything is added."""
+    """[Q, d] these before anything is added."""
     fields: Tensor
     """[N, F, d]"""
     aggregate: Tensor
@@ -50,10 +52,12 @@ class WordsTask:
         """Encode what stays as it is."""
         encoder = task.module.eval()
         made = encoded_documents(encoder, task.fields_of(teacher.rows), progress=task.progress)
-        tokens = [task.queries[row] for row in range(len(task.queries))]
+        tokens = [task.queries[row] for row in task.heard.tolist()]
         asked = encoded_queries(encoder, tokens, words=False)
         fields, aggregate = torch.from_numpy(made.fields), torch.from_numpy(made.aggregate)
-        return cls(words, encoder, teacher, task.queries, torch.from_numpy(asked), fields, aggregate)
+        return cls(
+            words, encoder, teacher, task.queries, task.heard, torch.from_numpy(asked), fields, aggregate
+        )
 
     @property
     def metric(self) -> str:
@@ -62,7 +66,7 @@ class WordsTask:
 
     def size(self) -> int:
         """Queries."""
-        return len(self.queries)
+        return len(self.rows)
 
     def to(self, device: torch.device) -> None:
         """The vectors of documents stay where they are; those of a batch follow it."""
@@ -73,9 +77,10 @@ class WordsTask:
         """The teacher's ranking, by the aggregate and by the best field."""
         config: FieldsConfig = self.encoder.config
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
-        documents, scores = self.teacher.lesson(rows, draw, EACH, OTHERS)
+        queries = self.rows[rows]
+        documents, scores = self.teacher.lesson(queries, draw, EACH, OTHERS)
         places = torch.from_numpy(np.searchsorted(self.teacher.rows, documents))
-        added = module([self.queries[row] for row in rows.tolist()])
+        added = module([self.queries[row] for row in queries.tolist()])
         q = self.encoder.scaled(self.asked[rows].to(added.device) + added)  # [B, d]
         wanted = torch.from_numpy(scores).to(q.device).div(config.temperature).softmax(-1)  # [B, M]
         fields, aggregate = (part[places].to(q.device) for part in (self.fields, self.aggregate))
