@@ -18,8 +18,8 @@ EXPLANATION = "explanation"
 
 
 def from_stored(document: Stored) -> Document:
-    """A stored document, as it was given."""
-    return Document(id=document.id, page_content=document.text, metadata=_own(document.metadata))
+    """A stored document, as it was given; one of fields alone has them as its text."""
+    return Document(id=document.id, page_content=document.content, metadata=_own(document.metadata))
 
 
 def from_hit(hit: Hit, score_key: str | None, explain: bool) -> Document:

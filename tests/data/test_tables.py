@@ -42,6 +42,19 @@ def test_without_text_and_title_columns_are_fields(tmp_path) -> None:
     assert document.content == "Socks of wool\nOvine\n3"
 
 
+def test_one_blank_row_changes_nothing_for_the_others(tmp_path) -> None:
+    (tmp_path / "shop.csv").write_text("id,title,text,brand\n1,Socks,Of wool,Ovine\n2,,,Plant\n")
+    first, second = iter_documents(tmp_path / "shop.csv")
+    assert set(first.fields) == {"title"}
+    assert (dict(second.fields), dict(second.metadata), second.text) == ({}, {"brand": "Plant"}, "Plant")
+
+
+def test_a_cell_may_hold_a_book(tmp_path) -> None:
+    (tmp_path / "shop.csv").write_text("id,text\n1," + "word " * 40_000 + "\n")
+    (document,) = iter_documents(tmp_path / "shop.csv")
+    assert len(document.text.split()) == 40_000
+
+
 def test_a_table_alone_can_be_trained_on(tmp_path) -> None:
     rows = "".join(
         f"{i},Title number {i} of many,Some words of text number {i} that go on. And on again.\n"

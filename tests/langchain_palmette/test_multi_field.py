@@ -7,6 +7,7 @@ from langchain_core.documents import Document
 from pydantic import ValidationError
 
 from langchain_palmette import MultiFieldRetriever, TreeRetriever
+from palmette import Index
 from palmette.errors import PalmetteError
 from support.shop import model, shop
 
@@ -41,6 +42,24 @@ def test_options_are_fields_and_may_be_given_per_call(retriever: MultiFieldRetri
     assert len(brands) < 3
     cheap = retriever.invoke("golden owl 22", k=60, filter={"price": {"$lt": 10}})
     assert {d.metadata["price"] for d in cheap} == set(range(10))
+
+
+def test_a_document_of_fields_alone_has_a_page() -> None:
+    products = [
+        {"id": "1", "fields": {"brand": "Ovine", "title": "golden owl socks"}},
+        {"id": "2", "text": "a cat"},
+    ]
+    found = MultiFieldRetriever.from_index(Index.build(products, model())).invoke("golden owl", k=2)
+    assert {d.id: d.page_content for d in found} == {"1": "Ovine\ngolden owl socks", "2": "a cat"}
+
+
+def test_none_per_call_is_the_method_s_default(retriever: MultiFieldRetriever) -> None:
+    expected = [d.id for d in retriever.invoke("golden owl 22")]
+    none = dict.fromkeys(["by", "shortlist", "blend", "fields", "weights", "k", "filter", "lexical"])
+    assert [d.id for d in retriever.invoke("golden owl 22", **none)] == expected
+    brand = retriever.model_copy(update={"fields": ["brand"], "weights": {"brand": 2.0}})
+    assert [d.id for d in brand.invoke("golden owl 22")] != expected
+    assert [d.id for d in brand.invoke("golden owl 22", fields=None, weights=None)] == expected
 
 
 def test_wrong_options_and_wrong_models_are_refused(retriever: MultiFieldRetriever, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def _as_json(hit: Hit, explain: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": hit.id,
         "score": hit.score,
-        "text": document.text,
+        "text": document.content,
         "metadata": dict(document.metadata),
     }
     if explain:

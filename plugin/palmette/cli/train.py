@@ -166,8 +166,10 @@ def _data(args: argparse.Namespace) -> Any:
 
         return load_reading(args.data, seed=args.seed, titles=not args.no_titles)
     from palmette.data import load_data
+    from palmette.registry import model_class
 
-    return load_data(args.data, seed=args.seed, titles=not args.no_titles)
+    how: dict[str, Any] = {"kinds": ()} if model_class(args.method).makes_queries else {}
+    return load_data(args.data, seed=args.seed, titles=not args.no_titles, **how)
 
 
 def _report(args: argparse.Namespace, model: Model | Reader, path: Path) -> None:

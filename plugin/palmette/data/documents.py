@@ -10,7 +10,7 @@ from palmette.data.jsonl import existing, is_jsonl, located, read_jsonl
 from palmette.data.pieces import pieces
 from palmette.data.tables import is_table, read_table
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
-from palmette.types import Document
+from palmette.types import Document, written
 
 __all__ = ["Corpus", "iter_documents", "read_documents", "to_document"]
 
@@ -96,11 +96,13 @@ def to_document(value: Any) -> Document:
 
 
 def _from_row(record: Mapping[str, Any]) -> Document:
-    """From a row of a table: as any record, or all columns as fields where there is neither text nor title."""
-    if any(key in record for key in TEXT_KEYS):
-        return _from_record(record)
+    """From a row of a table: as any record, or all columns as fields where the table has neither text nor title."""
     named = {key: record[key] for key in ("_id", "id") if key in record}
     columns = {key: value for key, value in record.items() if key not in named}
+    if any(key in record for key in TEXT_KEYS):
+        blank = not any(record.get(key) for key in TEXT_KEYS)
+        said = {"text": "\n".join(filter(None, map(written, columns.values())))} if blank else {}
+        return _from_record({**record, **said})
     return _from_record({**named, "metadata": columns, "fields": columns})
 
 
@@ -151,7 +153,7 @@ def _from_path(given: str | Path, titles: bool) -> Iterator[Document]:
     elif is_jsonl(path):
         yield from read_documents(path, titles)
     elif is_table(path):
-        for place, row in read_table(path):
+        for place, row in read_table(path, kept=TEXT_KEYS):
             with located(place):
                 document = _from_row(row)
             yield document

@@ -49,7 +49,7 @@ def load_data(
             - a :class:`RetrievalData`, which is returned with a dev split if it lacks one.
         dev_fraction: Share of the training queries to hold out where the data has no dev split.
         seed: Of the held-out share and of self-made queries.
-        kinds: The kinds of self-made queries.
+        kinds: The kinds of self-made queries; none where there are to be no queries.
         cut: Share of the self-made queries whose words are cut out of their document.
         titles: Put titles that files give apart from the text before it, as BEIR does.
 
@@ -57,7 +57,7 @@ def load_data(
         InputError: The data is empty, malformed (file and line are named) or inconsistent.
         DuplicateIdError: Two different contents under one id.
     """
-    return _load(data, titles, seed=seed, kinds=kinds, cut=cut).with_dev(dev_fraction, seed)
+    return _load(data, titles, seed=seed, kinds=tuple(kinds), cut=cut).with_dev(dev_fraction, seed)
 
 
 def _load(data: DataLike, titles: bool, **making: Any) -> RetrievalData:
@@ -97,7 +97,7 @@ def from_documents(documents: Iterable[Any], *, name: str = "documents", **makin
         f"{item.kind}-{n}-{corpus[item.document].key}": item
         for n, item in enumerate(make_queries(corpus, **making))
     }
-    if not made:
+    if not made and making.get("kinds", DEFAULT_KINDS):
         raise InputError(
             f"{name}: no training queries could be made from {len(corpus)} documents: they are too short to "
             "be split; give pairs of a query and its document"

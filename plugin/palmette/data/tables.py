@@ -14,6 +14,8 @@ from palmette.errors import InputError
 __all__ = ["is_table", "read_table"]
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
+LONGEST = 2**31 - 1
+"""Characters of a cell: a whole book fits."""
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(\.\d+)?")
 _TEXTS = ("_id", "id", "title", "text")
 """Columns that stay as they are written, whatever stands in them."""
@@ -24,8 +26,12 @@ def is_table(path: Path) -> bool:
     return Path(path.name.removesuffix(".gz")).suffix.lower() in SEPARATORS
 
 
-def read_table(path: Path) -> Iterator[tuple[str, dict[str, str | int | float]]]:
-    """The rows by column, each with its place ``file:number``: numbers as numbers, empty cells left out."""
+def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str | int | float]]]:
+    """The rows by column, each with its place ``file:number``: numbers as numbers, empty cells left out.
+
+    Columns in ``kept`` are there in every row, so that one row tells as much of the table as any other.
+    """
+    csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
     separator = SEPARATORS[Path(path.name.removesuffix(".gz")).suffix.lower()]
     how: dict[str, Any] = {"mode": "rt", "encoding": "utf-8-sig", "newline": ""}
     try:
@@ -38,7 +44,7 @@ def read_table(path: Path) -> Iterator[tuple[str, dict[str, str | int | float]]]
                 if None in row:
                     raise InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
                 cells = {name.strip(): (cell or "").strip() for name, cell in row.items()}
-                yield place, {name: _value(name, cell) for name, cell in cells.items() if cell}
+                yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in kept}
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, csv.Error) as error:
         raise InputError(
             f"{path} cannot be read as a table ({error}); expected UTF-8 text with a heading"

@@ -181,8 +181,6 @@ class Backbone(nn.Module):
         Returns:
             [B, T, w], or [B, L + 1, T, w] with ``layers``.
         """
-        if positions is None:
-            positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
         embedded = self.words(ids)
         if mask.ndim == 2:
             mask = mask[:, None, None, :].expand(-1, 1, ids.shape[1], -1)  # [B, 1, T, T]
@@ -191,13 +189,25 @@ class Backbone(nn.Module):
             mask = torch.zeros(mask.shape, dtype=embedded.dtype, device=mask.device).masked_fill(
                 ~mask, lowest
             )
-        given: dict[str, Any] = {"position_ids": positions + self.first_position}
+        if positions is not None and self.network.config.model_type == "mpnet":
+            mask = mask + self._moved(positions, embedded)
+        order = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        places = order if positions is None else positions
+        given: dict[str, Any] = {"position_ids": places + self.first_position}
         if layers:
             given["output_hidden_states"] = True
         with learning_attention():
             out = self.network(inputs_embeds=embedded, attention_mask=mask, return_dict=True, **given)
         states: Tensor = torch.stack(out.hidden_states, dim=1) if layers else out.last_hidden_state
         return states
+
+    def _moved(self, positions: Tensor, embedded: Tensor) -> Tensor:
+        """What MPNet's bias by distance lacks, since it takes tokens' order for their places: [B, H, T, T]."""
+        body = self.network.encoder
+        far = positions[:, None, :] - positions[:, :, None]  # [B, T, T]
+        bias = body.relative_attention_bias(body.relative_position_bucket(far)).permute(0, 3, 1, 2)
+        moved: Tensor = bias - body.compute_position_bias(embedded)
+        return moved
 
     def pool(self, states: Tensor, there: Tensor) -> Tensor:
         """The encoder's own sentence vector of states [B, T, w], with tokens where ``there`` [B, T]: [B, d]."""

@@ -71,6 +71,7 @@ class FusionModel(Model):
         modules = nn.ModuleList([member.module for member in members])
         super().__init__(config, members[0].encoder, modules, record=record, origin=origin, revision=revision)
         self.members = list(members)
+        self.reads_metadata = any(member.reads_metadata for member in members)
 
     @classmethod
     def of(

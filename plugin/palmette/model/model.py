@@ -73,6 +73,10 @@ class Model(Published):
     config_class: ClassVar[type[Config]]
     training_class: ClassVar[type[TrainingConfig]] = TrainingConfig
     search_class: ClassVar[type[Config]]
+    reads_metadata: bool = False
+    """Whether metadata are read where they lie, so that the text is to be without what a framework puts before it."""
+    makes_queries: ClassVar[bool] = False
+    """Whether documents without labels may come without the queries that :func:`palmette.load_data` makes of them."""
 
     def __init_subclass__(cls) -> None:
         """Let ``help(…Model.fit)``, and a notebook's tooltip, say what every option does."""

@@ -74,6 +74,19 @@ def test_only_some_fields_and_their_weights() -> None:
             assert {hit.explain().detail["field"] for hit in hits} <= set(options["fields"])
 
 
+def test_chosen_fields_alone_decide_unless_more_is_asked_for() -> None:
+    made = Index.build([*shop(), Document(id="nobody's", text=QUERY)], model())
+    chosen = {hit.id: hit.score for hit in made.search(QUERY, k=61, fields=["brand"])}
+    alone = {hit.id: hit.score for hit in made.search(QUERY, k=61, fields=["brand"], by="best", lexical=0)}
+    assert chosen == pytest.approx(alone, abs=1e-6)
+    assert chosen["nobody's"] == 0
+    assert next(iter(chosen)) != "nobody's"
+    mixed = made.search(QUERY, k=3, fields=["brand"], blend=0.5, lexical=0.5)
+    assert mixed[0].id == "nobody's", "all fields together, and words, count where they are asked for"
+    hit = made.search(QUERY, k=1, fields=["brand"])[0]
+    assert sum(part.value for part in hit.explain().parts) == pytest.approx(hit.score, abs=1e-4)
+
+
 def test_filters_come_before_the_shortlist() -> None:
     cheap = {"price": {"$lt": 10}, "brand": "golden"}
     hits = index().search(QUERY, k=5, filter=cheap, shortlist=1, lexical=0)
@@ -222,6 +235,32 @@ def test_a_catalogue_alone_is_enough() -> None:
     made = train(data=shop(), steps=2)
     assert made.record.labelled is False
     assert made.record.pairs > 60
+
+
+@pytest.mark.parametrize(
+    "catalogue",
+    [
+        [
+            {"id": str(n), "fields": {"brand": "Blue" if n % 2 else "Red", "title": f"cat {n}"}}
+            for n in range(30)
+        ],
+        [{"id": str(n), "title": f"cat {n}", "brand": "Red"} for n in range(30)],
+    ],
+    ids=["fields", "titles"],
+)
+def test_a_catalogue_without_a_sentence_is_enough(catalogue: list[dict[str, Any]]) -> None:
+    made = train(data=catalogue, fields={"brand": "brand", "title": "title"}, steps=1)
+    assert not made.record.labelled
+    assert made.record.pairs > 30
+    assert len(Index.build(catalogue, made).search("cat 7", k=3)) == 3
+
+
+def test_a_field_may_not_be_named_as_the_whole() -> None:
+    with pytest.raises(
+        ConfigError, match=r"'all' is the field that is made of all others.*'every': 'metadata.brand'"
+    ):
+        train(fields={"title": "title", "all": "metadata.brand"})
+    assert train(fields={"all": "title+text"}, steps=0).config.order == ["all"]
 
 
 def test_only_encoders_that_can_learn() -> None:

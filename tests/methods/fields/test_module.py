@@ -9,6 +9,7 @@ import torch
 
 from palmette import load_encoder
 from palmette.encoder import Backbone
+from palmette.encoder.backbone import FAMILIES
 from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.module import FieldEncoder
 from support.tiny_encoder import save_tiny_encoder
@@ -43,6 +44,32 @@ def test_later_fields_do_not_leak_into_earlier_vectors(folder: Path, pooling: st
     assert (before.fields[:, 2] - after.fields[:, 2]).abs().max() > 1e-3
     assert (before.weights - after.weights).abs().max() > 1e-4, "CLS sees everything"
     assert (before.aggregate - after.aggregate).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("attention", ["triangular", "diagonal"])
+def test_no_family_lets_a_field_be_known_that_is_not_seen(tmp_path, family: str, attention: str) -> None:
+    made = module(save_tiny_encoder(tmp_path / "m", family=family), attention=attention)
+    longer = [[6, 7], [8, 9, 10], [20, 21, 22, 23, 24, 25]]
+    before, after = made.documents([DOCUMENT]), made.documents([longer])
+    torch.testing.assert_close(before.fields[:, :2], after.fields[:, :2], atol=1e-5, rtol=0)
+    assert (before.fields[:, 2] - after.fields[:, 2]).abs().max() > 1e-3
+    wide = [[6, 7, 8, 9, 15, 16], *DOCUMENT[1:]]
+    moved = (made.documents([wide]).fields - before.fields).abs().amax(-1)[0]
+    assert moved[0] > 1e-3
+    assert (moved[1:] < 1e-5).all() == (attention == "diagonal")
+
+
+@pytest.mark.parametrize("way", ["eager", "sdpa"])
+def test_both_ways_of_attention_hide_the_same(folder: Path, way: str) -> None:
+    made = module(folder)
+    expected = made.documents([DOCUMENT])
+    made.backbone.network.set_attn_implementation(way)
+    assert made.backbone.network.config._attn_implementation == way
+    found = made.documents([DOCUMENT])
+    torch.testing.assert_close(found.fields, expected.fields, atol=1e-5, rtol=0)
+    changed = made.documents([[[6, 7], [8, 9, 10], [20, 21, 22]]])
+    torch.testing.assert_close(found.fields[:, :2], changed.fields[:, :2], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(

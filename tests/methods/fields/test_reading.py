@@ -80,6 +80,31 @@ def test_without_an_order_short_comes_before_long_and_a_warning_names_it() -> No
         assert Reader.found([Document(text="a b c", metadata={"page": 3})]).names == ["text"]
 
 
+def test_what_was_not_taken_is_named() -> None:
+    odd = Document(
+        text="long text of a thing",
+        metadata={"maker": "Ovine", "price": 3},
+        fields={"name": "thing", "a=b": "x", "R+D": "y", "all": "z"},
+    )
+    with pytest.warns(
+        FieldsWarning, match=r"taking name, text, .*; not metadata.maker, fields.a=b, fields.R\+D, fields.all"
+    ):
+        assert Reader.found([odd]).names == ["name", "text"]
+
+
+def test_names_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ConfigError, match="give a list, not a set"):
+        as_items({"title", "text"})
+    with pytest.raises(ConfigError, match="'a=b' cannot be a name"):
+        as_items({"a=b": "title"})
+    with pytest.raises(ConfigError, match="1 cannot be a name"):
+        as_items({1: "title"})
+    with pytest.raises(ConfigError, match="names must be str, got 1"):
+        as_items([1, "title"])
+    with pytest.raises(ConfigError, match="'a' is given None"):
+        as_items({"a": None})
+
+
 def test_a_field_that_is_nowhere_is_named_with_what_there_is() -> None:
     with pytest.raises(InputError, match=r"no document has the field 'colour'.*title.*metadata\.brand.*text"):
         Reader.of(["title", "colour=metadata.color"]).check([PHONE])

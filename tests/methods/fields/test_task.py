@@ -217,16 +217,20 @@ def test_frozen_layers_stay_as_they_are() -> None:
 
 def test_room_goes_to_the_fields_that_need_it() -> None:
     backbone, reader = Backbone.of(learner()), Reader.of(as_items(FIELDS))
-    limits = dict(zip(reader.names, limits_of(backbone, reader, shop(), {}, 64), strict=True))
+    sees = FieldsConfig(fields=as_items(FIELDS)).ancestors
+    limits = dict(zip(reader.names, limits_of(backbone, reader, shop(), {}, 64, sees), strict=True))
     assert limits["brand"] == limits["title"] == 4
     assert limits["text"] == 12, "all that nearly any needs"
-    tight = dict(zip(reader.names, limits_of(backbone, reader, shop(), {}, 20), strict=True))
+    tight = dict(zip(reader.names, limits_of(backbone, reader, shop(), {}, 20, sees), strict=True))
     assert tight["text"] == 5
-    fixed = limits_of(backbone, reader, shop(), {"title": 7}, 64)
+    fixed = limits_of(backbone, reader, shop(), {"title": 7}, 64, sees)
     assert fixed[1] == 7
     assert train(budgets={"text": 3}).config.limits[2] == 3
     with pytest.raises(ConfigError, match="3 fields of 70 tokens together, but the encoder has room for 62"):
         train(budgets={"text": 62})
+    with pytest.raises(ConfigError, match="a budget of 200 tokens for 'all', but a document has 62 at most"):
+        train(whole=True, budgets={"all": 200})
+    assert train(whole=True, budgets={"all": 9}).config.limits[-1] == 9
     with pytest.raises(ConfigError, match="20 fields of 80 tokens"):
         train(fields={f"title {n}": "title" for n in range(20)})
 

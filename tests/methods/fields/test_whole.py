@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from palmette import Index, load_data
+from palmette import Document, Index, load_data, load_encoder
 from palmette.encoder import Backbone
 from palmette.methods.fields import FieldsConfig
 from palmette.methods.fields.layout import ancestors_of
@@ -19,9 +21,11 @@ from palmette.methods.fields.queries import common_phrases, with_field_queries
 from palmette.methods.fields.reading import Reader, as_items
 from palmette.methods.fields.task import FieldsTask
 from palmette.methods.fields.teacher import Teacher
+from palmette.methods.fields.tokens import field_tokens
 from palmette.training.optimizer import AdamW
-from support.shop import FIELDS, questions, shop, train
+from support.shop import FIELDS, questions, shop, train, unheld
 from support.tiny import learner
+from support.tiny_encoder import save_tiny_encoder
 
 
 def frozen(data=None, **options) -> FieldsTask:
@@ -41,6 +45,51 @@ def test_the_whole_document_is_what_the_encoder_makes_of_it() -> None:
     assert whole @ expected / np.linalg.norm(expected) == pytest.approx(1, abs=1e-5)
     assert made.describe()["sees"]["all"] == ["all"]
     assert all("all" not in seen for name, seen in made.describe()["sees"].items() if name != "all")
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_the_whole_and_the_first_field_have_the_document_s_prompt(tmp_path: Path, family: str) -> None:
+    folder = save_tiny_encoder(
+        tmp_path / "m", family=family, prompts={"document": "cat dog: ", "query": "owl: "}
+    )
+    encoder = load_encoder(folder, device="cpu")
+    made = FieldsModel.fit(
+        unheld(questions()), encoder=encoder, fields=FIELDS, steps=0, stored="float32", progress=False
+    )
+    document = shop()[7]
+    whole = made.encode_documents([document])["fields"][0, -1]
+    text = " ".join(filter(None, made.reader.read(document)[:-1]))
+    np.testing.assert_allclose(whole, encoder.encode([text])[0], atol=1e-5)
+    asked = made.encode_queries(["golden owl"], made.options({}))["aggregate"][0]
+    np.testing.assert_allclose(asked, encoder.encode_queries(["golden owl"])[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "prompted"),
+    [
+        ({}, [True, False, False]),
+        ({"attention": "full"}, [True, False, False]),
+        ({"attention": "diagonal"}, [True, True, True]),
+        ({"sees": ("text=title",)}, [True, True, False]),
+    ],
+    ids=str,
+)
+def test_a_prompt_stands_where_nothing_is_seen_before(tmp_path: Path, options: dict, prompted: list) -> None:
+    encoder = load_encoder(save_tiny_encoder(tmp_path / "m", prompts={"document": "cat dog: "}), device="cpu")
+    config = FieldsConfig(fields=as_items(FIELDS), **options)
+    backbone, reader = Backbone.of(encoder), Reader.of(config.fields)
+
+    def read(document: Document) -> list[list[int]]:
+        tokens = field_tokens(backbone, reader, [document], (9, 9, 9), config.ancestors)
+        return [field[0] for field in tokens]
+
+    start = backbone.tokenise(["cat dog: "])[0]
+    document = shop()[7]
+    assert [tokens[: len(start)] == start for tokens in read(document)] == prompted
+    without = replace(document, metadata={})
+    found = [tokens[: len(start)] == start for tokens in read(without)]
+    assert not found[0]
+    assert found[1], "the first that is there"
 
 
 def test_the_whole_counts_most_before_anything_is_learned() -> None:

@@ -15,9 +15,19 @@ from palmette.errors import InputError, NotFoundError
 from palmette.types import Document, Explanation
 
 if TYPE_CHECKING:
+    from palmette.model import Model
     from palmette.types import Hit
 
-__all__ = ["REF_DOC_ID", "ExplainedNode", "detach", "scored", "source_hash", "to_document", "to_node"]
+__all__ = [
+    "REF_DOC_ID",
+    "ExplainedNode",
+    "detach",
+    "mode_of",
+    "scored",
+    "source_hash",
+    "to_document",
+    "to_node",
+]
 
 PAYLOAD = "llama_index"
 REF_DOC_ID = "ref_doc_id"
@@ -42,7 +52,9 @@ class ExplainedNode(NodeWithScore):
         return "PalmetteExplainedNode"
 
 
-def to_document(node: BaseNode, *, source_hash: str | None = None) -> Document:
+def to_document(
+    node: BaseNode, *, source_hash: str | None = None, mode: MetadataMode = MetadataMode.EMBED
+) -> Document:
     """A node as a document: its embedding text is searched, its metadata filtered by, all of it kept."""
     origin = node.ref_doc_id or node.node_id
     if node.metadata.get(REF_DOC_ID, origin) != origin:
@@ -63,10 +75,15 @@ def to_document(node: BaseNode, *, source_hash: str | None = None) -> Document:
     }
     return Document(
         id=node.node_id,
-        text=node.get_content(MetadataMode.EMBED),
+        text=node.get_content(mode),
         metadata={**node.metadata, REF_DOC_ID: origin},
         payload={PAYLOAD: kept},
     )
+
+
+def mode_of(model: Model) -> MetadataMode:
+    """How much of a node's metadata a model finds in its text: what the node says, or none that it reads by itself."""
+    return MetadataMode.NONE if model.reads_metadata else MetadataMode.EMBED
 
 
 def to_node(document: Document) -> BaseNode:

@@ -10,10 +10,11 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index_instrumentation import get_dispatcher
 
 from llama_index.retrievers.palmette.loading import loaded, reloadable, source
+from llama_index.retrievers.palmette.nodes import mode_of
 from palmette.aio import in_thread
 from palmette.errors import ConfigError, InputError
 from palmette.lexical.mix import check_lexical
@@ -114,7 +115,7 @@ class PalmetteRerank(BaseNodePostprocessor):
 
     def _scores(self, query: str, nodes: list[BaseNode]) -> dict[int, float]:
         """Scores by place, without the blank texts, which no encoder takes: those come last."""
-        texts = [node.get_content(MetadataMode.EMBED) for node in nodes]
+        texts = [node.get_content(mode_of(self._model)) for node in nodes]
         filled = [place for place, text in enumerate(texts) if text.strip()]
         documents = [Document(str(place), texts[place], nodes[place].metadata) for place in filled]
         how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}

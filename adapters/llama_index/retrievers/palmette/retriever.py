@@ -192,7 +192,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             retriever.refresh_ref_docs(documents, show_progress=show_progress)
             return retriever
         objects: dict[str, Any] = {}
-        prepared = prepare(documents, transformations, objects)
+        prepared = prepare(documents, transformations, objects, model)
         index = Index.build(prepared, model, index_path, engine=engine, progress=show_progress)
         retriever = cls(index, **options)
         retriever.object_map = {**objects, **retriever.object_map}

@@ -10,12 +10,20 @@ from llama_index.core.ingestion import run_transformations
 from llama_index.core.schema import BaseNode, TransformComponent
 
 from llama_index.retrievers.palmette.holding import IndexHolder
-from llama_index.retrievers.palmette.nodes import REF_DOC_ID, detach, source_hash, to_document, to_node
+from llama_index.retrievers.palmette.nodes import (
+    REF_DOC_ID,
+    detach,
+    mode_of,
+    source_hash,
+    to_document,
+    to_node,
+)
 from palmette.aio import in_thread
 from palmette.types import Document
 
 if TYPE_CHECKING:
     from palmette.index import Changes
+    from palmette.model import Model
 
 __all__ = ["NodeWrites", "prepare"]
 
@@ -24,12 +32,14 @@ def prepare(
     nodes: Sequence[BaseNode],
     transformations: Sequence[TransformComponent],
     objects: MutableMapping[str, Any],
+    model: Model,
 ) -> list[Document]:
     """What the index stores of nodes or documents, after the transformations."""
     hashes = {node.node_id: node.hash for node in nodes}  # a transformation may change its input
     made = run_transformations(list(nodes), transformations) if transformations else nodes
+    mode = mode_of(model)
     return [
-        to_document(detach(node, objects), source_hash=hashes.get(node.ref_doc_id or node.node_id))
+        to_document(detach(node, objects), source_hash=hashes.get(node.ref_doc_id or node.node_id), mode=mode)
         for node in made
     ]
 
@@ -51,11 +61,11 @@ class NodeWrites(IndexHolder):
 
     def add(self, nodes: Sequence[BaseNode]) -> list[str]:
         """Add nodes; the same again changes nothing, another under the same id raises. Returns the ids."""
-        return self.index.add(prepare(nodes, (), self.object_map))
+        return self.index.add(prepare(nodes, (), self.object_map, self.index.model))
 
     def upsert(self, nodes: Sequence[BaseNode]) -> Changes:
         """Add nodes, replacing those whose id exists; unchanged ones are not encoded again."""
-        return self.index.upsert(prepare(nodes, (), self.object_map))
+        return self.index.upsert(prepare(nodes, (), self.object_map, self.index.model))
 
     def insert_nodes(self, nodes: Sequence[BaseNode]) -> Changes:
         """LlamaIndex's name of :meth:`upsert`."""
@@ -63,7 +73,7 @@ class NodeWrites(IndexHolder):
 
     def insert(self, document: BaseNode) -> Changes:
         """Transform a document and add its nodes."""
-        return self.index.upsert(prepare([document], self.transformations, self.object_map))
+        return self.index.upsert(prepare([document], self.transformations, self.object_map, self.index.model))
 
     def delete_nodes(self, node_ids: Iterable[str]) -> list[str]:
         """Delete nodes; ids that are not there are passed over. Returns those deleted."""
@@ -98,7 +108,7 @@ class NodeWrites(IndexHolder):
         return [*self.index.documents({REF_DOC_ID: {"$in": ref_doc_ids}}), *others]
 
     def _replace(self, documents: Sequence[BaseNode], *, progress: bool | None = None) -> Changes:
-        fresh = prepare(documents, self.transformations, self.object_map)
+        fresh = prepare(documents, self.transformations, self.object_map, self.index.model)
         before = self._held([document.node_id for document in documents])
         return self.index.upsert(fresh, delete=[held.key for held in before], progress=progress)
 

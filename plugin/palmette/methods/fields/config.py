@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torch import Tensor
+
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
-from palmette.methods.fields.layout import Attention
+from palmette.methods.fields.layout import Attention, ancestors_of
+from palmette.methods.fields.reading import WHOLE
 from palmette.training import TrainingConfig
 
 __all__ = ["WHOLE", "By", "FieldsConfig", "FieldsSearch", "FieldsTraining"]
 
-WHOLE = "all"
-"""The field that is made of all others."""
+BLEND = 0.5
+"""Of a score in two stages, the share of all fields together."""
 
 By = Literal["two_stage", "aggregate", "best"]
 Negatives = Literal["given", "mined", "words", "none"]
@@ -144,6 +147,11 @@ class FieldsConfig(Config):
         return self.whole and len(self.fields) > 1 and self.order[-1] == WHOLE
 
     @property
+    def ancestors(self) -> Tensor:
+        """Which field sees which [F, F]."""
+        return ancestors_of(self.order, self.attention, self.seen, alone=self.reads_whole)
+
+    @property
     def seen(self) -> dict[str, list[str]]:
         """What each field sees, as given in ``sees``."""
         pairs = (item.partition("=") for item in self.sees)
@@ -182,21 +190,22 @@ class FieldsSearch(Config):
             ``two_stage``: a shortlist by the first, ranked by the second.
         shortlist: How many documents the second stage ranks; never fewer than are asked for.
         blend: How much of the aggregate's similarity there is in the second stage's, 0 … 1, beside that of the best
-            field; half by default, where the paper has 0: the best field alone.
-        fields: Only these count as best field; empty for all.
+            field; half by default, where the paper has 0: the best field alone. 0 where ``fields`` are chosen.
+        fields: Only these count, and words (``lexical="auto"``), which may lie in any field, do not; empty for all.
         weights: ``field=weight``: similarities of a field times this, where the best is chosen.
     """
 
     by: By = "two_stage"
     shortlist: int = 100
-    blend: float = 0.5
+    blend: float | None = None
     fields: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Ranges, and options that go together."""
         check_range("fields search", "shortlist", self.shortlist, 1)
-        check_range("fields search", "blend", self.blend, 0, 1)
+        if self.blend is not None:
+            check_range("fields search", "blend", self.blend, 0, 1)
         if self.by == "aggregate" and (self.fields or self.weights):
             raise ConfigError(
                 "by='aggregate' compares all fields in one vector: leave fields and weights out, or search by "
@@ -212,6 +221,13 @@ class FieldsSearch(Config):
                 raise ConfigError(
                     f"a weight is field=number above 0, such as 'title=1.5'; got {item!r} ({name})"
                 )
+
+    @property
+    def share(self) -> float:
+        """How much of the aggregate's similarity there is in a score of the best field."""
+        if self.by != "two_stage":
+            return 0.0
+        return (0.0 if self.fields else BLEND) if self.blend is None else self.blend
 
     @property
     def field_weights(self) -> dict[str, float]:

@@ -9,7 +9,6 @@ import numpy as np
 
 from palmette.data.unlabelled import sentences
 from palmette.methods.fields.config import FieldsConfig, FieldsSearch
-from palmette.methods.fields.layout import ancestors_of
 from palmette.methods.fields.searching import field_weights
 from palmette.search.probe import Floats
 from palmette.types import Explanation, Part
@@ -57,7 +56,7 @@ def explanation(
     weighted = np.where(there, counted * similarities, -np.inf)
     best = int(weighted.argmax())
     # What an empty field says are the fields that it sees.
-    seen = ancestors_of(names, config.attention, config.seen, alone=config.reads_whole)[best].tolist()
+    seen = config.ancestors[best].tolist()
     filled = [name for name, sees in zip(names, seen, strict=True) if sees and texts.get(name)]
     told = names[best] if names[best] in filled else next(reversed(filled), "")
     text = matched(texts[told]) if told else ""
@@ -70,7 +69,7 @@ def explanation(
         said = f"similarity of all fields {score:.3f}, most of it from {heaviest}; nearest alone is {names[best]}"
         return Explanation(score, parts, f"{said}{quoted}", detail)
     parts = _steps(config, names, similarities, float(counted[best]), best)
-    share = options.blend if options.by == "two_stage" else 0.0
+    share = options.share
     said = f"{names[best]} matches with {weighted[best]:.3f}{quoted}"
     if share:
         whole = float(aggregate @ query)

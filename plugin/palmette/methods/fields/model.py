@@ -13,6 +13,7 @@ from palmette.data import load_data
 from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError, EncodingError
+from palmette.lexical.mix import Lexical, Mix
 from palmette.methods.fields.config import WHOLE, FieldsConfig, FieldsSearch, FieldsTraining
 from palmette.methods.fields.explanation import explanation, passage
 from palmette.methods.fields.memory import Memory
@@ -71,6 +72,8 @@ class FieldsModel(Model):
     config_class = FieldsConfig
     training_class = FieldsTraining
     search_class = FieldsSearch
+    makes_queries = True
+    reads_metadata = True
     config: FieldsConfig
     module: FieldEncoder
 
@@ -120,9 +123,14 @@ class FieldsModel(Model):
     ) -> Self:
         """As everywhere; fields are found where none are given, and queries made of them where there are none."""
         given = {name: as_items(value) if name in _ITEMS else value for name, value in options.items()}
-        loaded = load_data(data, seed=options.get("seed", 0))
+        loaded = load_data(data, seed=options.get("seed", 0), kinds=())
         reader = Reader.of(given["fields"]) if given.get("fields") else Reader.found(loaded.corpus)
         reader.check(loaded.corpus)
+        if WHOLE in reader.names and len(reader.names) > 1:
+            raise ConfigError(
+                f"fields: {WHOLE!r} is the field that is made of all others; name yours otherwise, such as "
+                f"fields={{'every': {reader.sources[WHOLE]!r}, …}}"
+            )
         if WORDS not in loaded.qrels and (not loaded.labelled or given.get("targets") == "words"):
             loaded = with_field_queries(loaded, reader, options.get("seed", 0))
         if given.get("whole", True) and given.get("attention") != "full":
@@ -144,10 +152,10 @@ class FieldsModel(Model):
         reader = Reader.of(config.fields) if config.fields else Reader.found(data.corpus)
         backbone = Backbone.of(encoder, new_tokens=len(reader.names))
         room = min(config.document_tokens or backbone.max_length, backbone.max_length)
-        limits = limits_of(
-            backbone, reader, data.corpus, config.given_budgets, room, whole=config.reads_whole
-        )
-        config = config.replace(fields=reader.items, limits=limits, dimension=backbone.dimension)
+        config = config.replace(fields=reader.items, dimension=backbone.dimension)
+        given, whole = config.given_budgets, config.reads_whole
+        limits = limits_of(backbone, reader, data.corpus, given, room, config.ancestors, whole=whole)
+        config = config.replace(limits=limits)
         module = FieldEncoder(config, backbone, encoder.precision).to(backbone.device)
         backbone.freeze(config.trained_layers)
         if module.frozen:
@@ -206,7 +214,9 @@ class FieldsModel(Model):
 
     def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
         """Those arrays, from one pass."""
-        tokens = field_tokens(self.module.backbone, self.reader, documents, self.config.limits)
+        tokens = field_tokens(
+            self.module.backbone, self.reader, documents, self.config.limits, self.config.ancestors
+        )
         ids = [[field[row] for field in tokens] for row in range(len(documents))]
         made = encoded_documents(self.module, ids)
         bad = np.flatnonzero(~np.isfinite(made.fields).all(axis=(1, 2)))
@@ -264,6 +274,10 @@ class FieldsModel(Model):
     def scored_alike(self, options: FieldsSearch) -> FieldsSearch:
         """By the best field, or by the aggregate."""
         return FieldsSearch(by="aggregate" if options.by == "aggregate" else "two_stage")
+
+    def mix(self, options: FieldsSearch, lexical: Lexical) -> Mix | None:
+        """As everywhere; but words lie in any field, so unless asked for they do not count where fields are chosen."""
+        return None if options.fields and lexical == "auto" else super().mix(options, lexical)
 
     def calibrated(self) -> list[FieldsSearch]:
         """Both."""

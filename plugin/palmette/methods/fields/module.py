@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from palmette.encoder import Backbone
 from palmette.encoder.attention import set_dropout
 from palmette.methods.fields.config import FieldsConfig
-from palmette.methods.fields.layout import Batch, Fields, Layout, ancestors_of
+from palmette.methods.fields.layout import Batch, Fields, Layout
 from palmette.methods.fields.memory import Memory, Read
 from palmette.methods.fields.words import QueryWords
 
@@ -56,7 +56,7 @@ class FieldEncoder(nn.Module):
         self.config, self.backbone = config, backbone
         self.precision = precision
         set_dropout(backbone.network, config.dropout)
-        self.ancestors = ancestors_of(config.order, config.attention, config.seen, alone=config.reads_whole)
+        self.ancestors = config.ancestors
         self.layout = Layout.of(self.ancestors)
         count, width = len(config.order), backbone.width
         self.turns = nn.Parameter(torch.zeros(count, width, width)) if self.frozen else None

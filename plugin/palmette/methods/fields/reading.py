@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,10 +12,12 @@ import numpy as np
 from palmette.errors import ConfigError, InputError
 from palmette.types import Document, written
 
-__all__ = ["TEXT", "FieldsWarning", "Reader", "as_items"]
+__all__ = ["TEXT", "WHOLE", "FieldsWarning", "Reader", "as_items"]
 
 TEXT = "text"
 """The field that every document has: its text, without the title where it starts with that."""
+WHOLE = "all"
+"""The field that is made of all others."""
 _SAMPLE = 2000
 """Documents looked at to find fields and their lengths."""
 _RARE = 0.01
@@ -26,14 +28,22 @@ class FieldsWarning(UserWarning):
     """Fields were chosen for the user."""
 
 
-def as_items(given: Mapping[str, Any] | Sequence[str] | None, joint: str = "+") -> tuple[str, ...]:
+def as_items(given: Mapping[Any, Any] | Iterable[Any] | None, joint: str = "+") -> tuple[str, ...]:
     """A mapping or list of an option as items ``name`` or ``name=value``, which configs and shells can hold."""
     if given is None:
         return ()
+    if isinstance(given, set | frozenset):
+        raise ConfigError(f"give a list, not a set, which has no order: {sorted(map(str, given))}")
     if isinstance(given, str):
         return tuple(item.strip() for item in given.split(",") if item.strip())
     if not isinstance(given, Mapping):
+        if strange := [item for item in given if not isinstance(item, str)]:
+            raise ConfigError(f"names must be str, got {strange[0]!r}")
         return tuple(given)
+    if strange := [key for key in given if not isinstance(key, str) or "=" in key]:
+        raise ConfigError(f"{strange[0]!r} cannot be a name here: give a str without '='")
+    if empty := [key for key, value in given.items() if value is None]:
+        raise ConfigError(f"{empty[0]!r} is given None: say where it lies, or leave it out")
     values = {
         key: joint.join(value) if isinstance(value, list | tuple) else str(value)
         for key, value in given.items()
@@ -70,6 +80,8 @@ class Reader:
         step = max(1, len(documents) // _SAMPLE)
         sample = documents[::step][:_SAMPLE]
         names = dict.fromkeys(name for document in sample for name in document.fields)
+        for name in [name for name in names if _unfit(name)]:
+            del names[name]
         if any(isinstance(document.metadata.get("title"), str) for document in sample):
             names.setdefault("title")
         names[TEXT] = None
@@ -81,9 +93,17 @@ class Reader:
         lengths = rows.sum(axis=0) / np.maximum((rows > 0).sum(axis=0), 1)
         kept = [at for at in np.argsort(lengths, kind="stable").tolist() if there[at] >= _RARE]
         order = [list(names)[at] for at in kept] or [TEXT]
+        others = dict.fromkeys(
+            f"metadata.{name}"
+            for document in sample
+            for name, value in document.metadata.items()
+            if isinstance(value, str | list | Mapping) and name not in order
+        )
+        unfit = dict.fromkeys(f"fields.{name}" for d in sample for name in d.fields if _unfit(name))
+        beside = f"; not {', '.join([*others, *unfit])}" if others or unfit else ""
         warnings.warn(
-            f"no fields were given: taking {', '.join(order)}, from short to long. Give them in an order, and where "
-            "they lie, with fields={'title': 'title', 'brand': 'metadata.brand', 'text': 'text'}",
+            f"no fields were given: taking {', '.join(order)}, from short to long{beside}. Give them in an order, and "
+            "where they lie, with fields={'title': 'title', 'brand': 'metadata.brand', 'text': 'text'}",
             FieldsWarning,
             stacklevel=2,
         )
@@ -135,6 +155,11 @@ class Reader:
         raise InputError(
             f"no document has the field {name!r} (looked for in {self.sources[name]!r}); they have: {', '.join(has)}"
         )
+
+
+def _unfit(name: str) -> bool:
+    """Whether a key cannot name a field: ``=`` and ``+`` part names and sources, ``all`` is the whole document."""
+    return not name.strip() or bool({"=", "+"} & set(name)) or name == WHOLE
 
 
 def _value(document: Document, source: str) -> Any:

@@ -35,6 +35,6 @@ def search(view: View, queries: Floats, k: int, options: FieldsSearch, config: F
     if options.by == "best":
         return view.nearest_part(parts, k)
     first = view.nearest(probe, max(k, options.shortlist))
-    blended = replace(parts, own=first.scores, share=options.blend)
+    blended = replace(parts, own=first.scores, share=options.share)
     found = view.rescored(first.keys, blended, k)
     return replace(first, keys=found.keys, scores=found.scores, evidence=found.evidence)

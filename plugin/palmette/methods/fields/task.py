@@ -33,7 +33,7 @@ Rows = NDArray[np.int64]
 
 DEV_QUERIES, DEV_DOCUMENTS = 200, 1000
 """A validation encodes so many anew, so it is a smaller sample than where encodings are kept."""
-SHORTLIST, BLEND = FieldsSearch().shortlist, FieldsSearch().blend
+SHORTLIST, BLEND = FieldsSearch().shortlist, FieldsSearch().share
 
 
 @dataclass
@@ -63,7 +63,9 @@ class FieldsTask:
     ) -> Self:
         """Tokenise every text once."""
         config, backbone = module.config, module.backbone
-        documents = field_tokens(backbone, reader, data.corpus, config.limits, progress=progress)
+        documents = field_tokens(
+            backbone, reader, data.corpus, config.limits, config.ancestors, progress=progress
+        )
         prompt = backbone.prompts.get("query", "")
         texts = [prompt + text for text in data.query_texts]
         queries = Tokens.read(

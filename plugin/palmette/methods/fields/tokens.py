@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from palmette.encoder import Backbone
@@ -68,15 +69,22 @@ def field_tokens(
     reader: Reader,
     documents: Sequence[Document],
     limits: Sequence[int],
+    ancestors: Tensor,
     *,
     progress: bool | None = False,
 ) -> list[Tokens]:
-    """The tokens of each field of all documents; the encoder's prompt stands before the first field there is."""
+    """The tokens of each field of all documents.
+
+    The encoder's prompt stands before a field that sees no other which is there, by ``ancestors`` [F, F].
+    """
     texts = [reader.read(document) for document in documents]
     if prompt := backbone.prompts.get("document", ""):
+        mutual = ancestors & ancestors.T  # with full attention the first field counts as seen by the others
+        earlier = ((ancestors & ~mutual) | mutual.tril(-1)).numpy()
         for row in texts:
-            first = next((at for at, text in enumerate(row) if text), 0)
-            row[first] = prompt + row[first]
+            there = np.array([bool(text) for text in row])
+            for field in np.flatnonzero(there & ~(earlier & there).any(1)).tolist():
+                row[field] = prompt + row[field]
     return [
         Tokens.read(backbone, [row[at] for row in texts], limit, progress=progress, label=f"Reading {name}")
         for at, (name, limit) in enumerate(zip(reader.names, limits, strict=True))
@@ -89,6 +97,7 @@ def limits_of(
     documents: Sequence[Document],
     given: dict[str, int],
     room: int,
+    ancestors: Tensor,
     *,
     whole: bool = False,
 ) -> tuple[int, ...]:
@@ -101,10 +110,21 @@ def limits_of(
         *others, last = reader.names
         parts = Reader({name: reader.sources[name] for name in others})
         own = {name: tokens for name, tokens in given.items() if name != last}
-        return *limits_of(backbone, parts, documents, own, room), given.get(last, room - 2)
+        if given.get(last, 0) > room - 2:
+            raise ConfigError(
+                f"fields: a budget of {given[last]} tokens for {last!r}, but a document has {room - 2} at most "
+                "(document_tokens, or what the encoder takes): give a smaller one"
+            )
+        return (
+            *limits_of(backbone, parts, documents, own, room, ancestors[:-1, :-1]),
+            given.get(last, room - 2),
+        )
     step = max(1, len(documents) // _SAMPLE)
     sample = documents[::step][:_SAMPLE]
-    lengths = [np.diff(t.starts) for t in field_tokens(backbone, reader, sample, [room] * len(reader.names))]
+    lengths = [
+        np.diff(tokens.starts)
+        for tokens in field_tokens(backbone, reader, sample, [room] * len(reader.names), ancestors)
+    ]
     wanted = np.array([max(_LEAST, int(np.quantile(length, _MOST))) for length in lengths])
     fixed = np.array([name in given for name in reader.names])
     left = room - 1 - 2 * len(wanted) - sum(given.values())  # CLS, and a token and a SEP for each field

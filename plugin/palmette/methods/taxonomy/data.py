@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.data import RetrievalData, iter_documents, load_data
+from palmette.data.load import from_documents
 from palmette.errors import InputError
 from palmette.methods.taxonomy.hierarchy import Hierarchy, name_of
 from palmette.methods.taxonomy.matches import Matches
@@ -62,10 +63,12 @@ class TaxonomyData(RetrievalData):
             if hierarchy is not None:
                 name = Path(data).name if isinstance(data, str | Path) else "documents"
                 return cls(name, documents, {}, {}, hierarchy=hierarchy)
-        loaded = known or load_data(data, seed=seed)
+        loaded = known or load_data(data, seed=seed, kinds=())
         hierarchy = _hierarchy(list(loaded.corpus), edges, parents)
         if hierarchy is not None and not loaded.labelled:  # names serve better than self-made queries
             return cls(loaded.name, loaded.corpus, {}, {}, hierarchy=hierarchy)
+        if not loaded.queries:
+            loaded = from_documents(loaded.corpus, name=loaded.name, seed=seed).with_dev(0.1, seed)
         return cls(
             loaded.name,
             loaded.corpus,
