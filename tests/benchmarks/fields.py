@@ -6,7 +6,7 @@
     python tests/benchmarks/fields.py DATA --judged 50 --split dev                # with so few judged questions
     python tests/benchmarks/fields.py --latency 10000 100000                      # random vectors
 
-DATA are BEIR folders named ``medquad`` and ``chorus_icecat``. Every finished method and seed is a line of the
+DATA are BEIR folders named ``medquad``, ``chorus_icecat``, ``scifact`` or ``squad``. Every finished method and seed is a line of the
 ``.jsonl`` beside ``--out``: a run that was broken off goes on. ``--methods`` chooses (names or patterns), ``--pool 0``
 ranks all documents. On one GPU everything takes about an hour: ``--steps 2000 --batch 256 --pool 0 --queries 0``.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -90,7 +91,12 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
             began = time.perf_counter()
             model = fitted(bench, memory, fields, options, seed, args)
             trained = time.perf_counter() - began
-            about = {"seconds to train": round(trained, 1), "dev": dict(model.record.metrics)}
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # of the whole process, so far
+            about = {
+                "seconds to train": round(trained, 1),
+                "peak MiB": peak,
+                "dev": dict(model.record.metrics),
+            }
             for pool in pools:
                 rows, facts = model_rows(model, replace(bench, pool=pool), args.split, method.modes)
                 lines.keep(pool, name, seed, rows, facts | about)

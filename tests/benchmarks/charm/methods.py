@@ -50,6 +50,7 @@ METHODS: dict[str, Method] = {
     "with vectors of words": Method({"query_words": "always"}),
     "full attention": Method({"attention": "full"}),
     "diagonal attention": Method({"attention": "diagonal"}),
+    "a graph: the text sees the title": Method({"sees": ("text=title",)}),
     "plain queries": Method({"queries": "plain"}),
     "fields from long to short": Method({}, fields="reversed"),
     "from long to short, no whole document": Method({"whole": False}, fields="reversed"),
