@@ -8,7 +8,8 @@
 
 DATA are BEIR folders named ``medquad``, ``chorus_icecat``, ``scifact`` or ``squad``. Every finished method and seed is
 a line of the ``.jsonl`` beside ``--out``: a run that was broken off goes on. ``--methods`` chooses (names or patterns),
-``--pool 0`` ranks all documents. On one GPU everything takes about an hour: ``--steps 2000 --batch 256 --pool 0 --queries 0``.
+``--pool 0`` ranks all documents. On one GPU everything takes about an hour:
+``--steps 2000 --batch 256 --pool 0 --queries 0``.
 """
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+import json
 from functools import cache
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 
 from palmette import Document, FakeEncoder, Index, TaxonomyModel, load_data, load_model
 from palmette.cache import EncodingCache
+from palmette.cli import main
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
@@ -154,6 +156,23 @@ def test_edges_parents_paths_and_hierarchies_are_one() -> None:
     )
     with pytest.raises(InputError, match="no document has metadata 'down'"):
         TaxonomyModel.fit(bare, parents="down", **options)
+
+
+def test_a_file_of_names_is_a_taxonomy_by_itself(tmp_path) -> None:
+    above = {"animal": [], "cat": ["animal"], "dog": ["animal"], "plant": [], "rose": ["plant"]}
+    lines = [json.dumps({"id": name, "text": name, "parents": up}) for name, up in above.items()]
+    (tmp_path / "names.jsonl").write_text("\n".join(lines))
+    made = TaxonomyModel.fit(
+        tmp_path / "names.jsonl", encoder=FakeEncoder(8), steps=1, dimension=4, progress=False
+    )
+    assert sorted(made.nodes.hierarchy.ids) == sorted(above)
+    train = ["train", "taxonomy", str(tmp_path / "names.jsonl"), "--out", str(tmp_path / "ckpt")]
+    assert main([*train, "--encoder", "fake:8:3", "--dimension", "4", "--steps", "1", "--quiet"]) == 0
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("\n".join(json.dumps({"id": d.key, "text": d.text}) for d in documents()))
+    loose = TaxonomyModel.fit(texts, encoder=FakeEncoder(8), steps=1, dimension=4, progress=False)
+    assert loose.nodes.hierarchy is None
+    assert not loose.record.labelled
 
 
 def test_judged_queries_match_what_lies_above_their_answers() -> None:

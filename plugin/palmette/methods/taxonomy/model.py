@@ -64,6 +64,7 @@ class TaxonomyModel(Model):
     config_class = TaxonomyConfig
     training_class = TaxonomyTraining
     search_class = TaxonomySearch
+    makes_queries = True
     config: TaxonomyConfig
     module: Towers
 
