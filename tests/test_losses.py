@@ -1,11 +1,12 @@
 import math
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from palmette.losses import info_nce, ntvd
+from palmette.losses import distillation, info_nce, ntvd
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 5), st.integers(1, 9))
@@ -56,3 +57,16 @@ def test_given_negatives_are_columns_for_the_queries_only() -> None:
     expected = 0.5 * (F.cross_entropy(wide, target) + F.cross_entropy(logits.T, target))
     torch.testing.assert_close(info_nce(logits, None, extra, known), expected)
     assert torch.equal(info_nce(logits, None, extra, torch.ones_like(known)), info_nce(logits))
+
+
+def test_distillation_is_the_mean_of_both_divergences_from_the_teacher() -> None:
+    generator = torch.Generator().manual_seed(2)
+    logits, teacher = torch.randn(4, 5, generator=generator), 3 * torch.randn(4, 5, generator=generator)
+    by_hand = 0.0
+    for student, taught in ((logits, teacher), (logits.T, teacher.T)):
+        for s, t in zip(student.double(), taught.double(), strict=True):
+            p, q = t.exp() / t.exp().sum(), s.exp() / s.exp().sum()
+            by_hand += float((p * (p.log() - q.log())).sum()) / len(student) / 2
+    assert math.isclose(float(distillation(logits, teacher)), by_hand, rel_tol=1e-5)
+    assert not math.isclose(float(distillation(teacher, logits)), by_hand, rel_tol=0.1), "it has a direction"
+    assert float(distillation(teacher, teacher + 1.0)) == pytest.approx(0, abs=1e-6)

@@ -12,9 +12,9 @@ __all__ = ["TreeRetriever"]
 
 
 class TreeRetriever(PalmetteRetriever):
-    """Retriever of a trained tree: a coarse level is fast, the leaves are exact. Scores are 0 … 1.
+    """Retriever of a trained tree: a coarse level is fast, the leaves are exact.
 
-    Reranked, they are cosines.
+    With ``lexical=0`` scores are 0 … 1, 1 for twins, or cosines where they are reranked; else words are mixed in.
 
     Setup:
         .. code-block:: bash
@@ -50,4 +50,4 @@ class TreeRetriever(PalmetteRetriever):
     """Ranks the best anew by a cosine: the ``encoder``'s, or that of the space which the tree has ``adapted``.
     """
     shortlist: int = Field(default=100, ge=1)
-    """How many of them."""
+    """How many of them, at least ``k``; where words count, as many documents that they find join."""

@@ -170,7 +170,8 @@ class FusionModel(Model):
     def search(self, view: View, queries: Queries, k: int, options: FusionSearch) -> Found:
         """Exact, as each member is."""
         ranks = self.config.rule == "ranks"
-        depth = min(max(k, options.window or WINDOW), len(view)) if ranks else first_depth(k, len(view))
+        fixed = options.window or WINDOW if ranks else self.shortlist(options)
+        depth = first_depth(k, len(view)) if fixed is None else max(1, min(max(k, fixed), len(view)))
         queries = self.planned(view, queries, k, options)
         views = [MemberView(view, place) for place in range(len(self.members))]
         asked = [of_member(queries, place) for place in range(len(self.members))]
@@ -199,6 +200,11 @@ class FusionModel(Model):
             raise ConfigError(
                 f"window={options.window} is for reciprocal-rank fusion, and this one adds scores: leave it out"
             )
+
+    def shortlist(self, options: FusionSearch) -> int | None:
+        """The longest of the members'."""
+        many = (member.shortlist(member.options({})) for member in self.members)
+        return max((count for count in many if count is not None), default=None)
 
     def additive(self, options: FusionSearch) -> bool:
         """Ranks are not scores."""

@@ -1,4 +1,8 @@
-"""Words and structure in one search, as exact as both are."""
+"""Words and structure in one search, as exact as both are.
+
+A search that ranks a shortlist anew is as exact as its shortlist. With words, its candidates are that shortlist and as
+many documents that share most words with the query; each has the score that it has wherever it is found.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +54,8 @@ class _Words:
     def best(self, depth: int) -> Keys:
         """Of those that have enough."""
         known, last = self.method.best(depth), self.method.bound
+        if self.method.shortlist is not None:  # a list of their own, whatever the other holds
+            return np.union1d(known, self._matching(depth, 0.0)[0])
         if last is None:  # there is nothing else to be found
             return known
         floor, few = self._needed(known, last), WIDER * depth
@@ -101,7 +107,11 @@ def hybrid_search(
     mix: Mix,
 ) -> Hybrid:
     """The ``k`` best documents by method and words together; the method decides what can be found at all."""
-    depth = first_depth(k, len(view), max(DEPTH, len(view) // SHOWN))
+    shortlist = model.shortlist(options)
+    if shortlist is None:
+        depth = first_depth(k, len(view), max(DEPTH, len(view) // SHOWN))
+    else:
+        depth = max(1, min(max(k, shortlist), len(view)))
     queries = model.planned(view, queries, k, options)
     found = model.search(view, queries, depth, options)
     rows: list[tuple[Keys, Floats, dict[str, NDArray[np.generic]]]] = []

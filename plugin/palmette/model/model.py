@@ -269,6 +269,13 @@ class Model(Published):
     def check_options(self, options: Any) -> None:
         """Raise ConfigError when search options do not fit this model."""
 
+    def shortlist(self, options: Any) -> int | None:
+        """How many documents a search fetches by one score to rank them by another; ``None`` where it has one score.
+
+        After such a search the last score says nothing of documents that were not fetched.
+        """
+        return None
+
     def mix(self, options: Any, lexical: Lexical) -> Mix | None:
         """How words count in a search with these options; ``None`` where they do not."""
         if lexical != "auto" and lexical > 0 and not self.additive(options):

@@ -19,13 +19,15 @@ __all__ = ["MethodSide"]
 class MethodSide:
     """What a model finds for one query (arrays of one row); ``first`` is what a search of ``depth`` has found.
 
-    A document that the model would not return (outside the leaves it visits, below its cut-off) is not found.
+    A document that the model would not return (outside the leaves it visits, below its cut-off) is not found. Nor is
+    one outside a model's ``shortlist``, unless another side shows it.
     """
 
     def __init__(
         self, model: Model, view: View, query: Queries, options: Any, first: Found, depth: int
     ) -> None:
         self.model, self.view, self.query, self.options = model, view, query, options
+        self.shortlist = model.shortlist(options)
         self._depth = depth
         self._show(first)
 
@@ -36,8 +38,9 @@ class MethodSide:
 
     @property
     def bound(self) -> float | None:
-        """That of the last document shown."""
-        return float(self.shown[-1]) if len(self.shown) == self._depth else None
+        """That of the last document shown, where it ranks all of them by one score."""
+        every = self.shortlist is None and len(self.shown) == self._depth
+        return float(self.shown[-1]) if every else None
 
     def best(self, depth: int) -> Keys:
         """By another search, when the first one is not deep enough."""

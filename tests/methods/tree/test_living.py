@@ -8,6 +8,7 @@ from palmette import FakeEncoder, Index, RetrievalData, TreeModel, load_model
 from palmette.cache import EncodingCache
 from palmette.encoder import States
 from palmette.errors import ConfigError, InputError
+from palmette.lexical.mix import options_key
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.living.pruning import _folded, _order
 from palmette.methods.tree.living.rows import closed_over, judged, reshaped, rows_of
@@ -244,6 +245,87 @@ def test_pruning_keeps_the_quality_it_is_told_to() -> None:
     assert model.prune(questions(), columns=32) is model
     with pytest.raises(ConfigError, match="columns must be between 2 and 32, got 33"):
         model.prune(questions(), columns=33)
+
+
+def rows(model: TreeModel) -> list[float]:
+    """The validation table that ``level="auto"`` reads."""
+    return [model.record.metrics[f"ndcg@10 at level {h}"] for h in range(1, model.config.depth + 1)]
+
+
+def auto(model: TreeModel) -> int:
+    return model.level(model.options({"level": "auto"}))
+
+
+def test_levels_that_stay_keep_their_validation() -> None:
+    old, met = (
+        tree(),
+        [
+            f"The quantum computer number {i} has {7 * i} qubits. It hums loudly in lab {i}."
+            for i in range(30)
+        ],
+    )
+    assert len(set(rows(old))) > 2, "equal rows would show nothing"
+    for few in (1, 2, 30):
+        grown = old.grow(met[:few], leaves=["LLLLL"], steps=0, progress=False)
+        assert rows(grown) == [*rows(old), rows(old)[-1]], "too few questions say nothing of the new level"
+        assert auto(grown) == auto(old)
+    pruned = old.prune(pairs(), columns=8, progress=False)
+    kept = [
+        h
+        for h in range(1, pruned.config.depth + 1)
+        if np.array_equal(old.config.shape.levels[h], pruned.config.shape.levels[h])
+    ]
+    assert kept
+    assert [rows(pruned)[h - 1] for h in kept] == [rows(old)[h - 1] for h in kept]
+
+
+def test_a_new_level_is_judged_by_how_it_compares_on_the_same_questions() -> None:
+    old = tree()
+    grown = old.grow(questions(), leaves=["LLLLL", "RRRRR"], steps=3, batch_size=8, progress=False)
+    same = EncodedPairs.encode(questions(), old.encoder, EncodingCache())
+    before, after = (judged(model.module, same)[1]["ndcg@10"] for model in (old, grown))
+    assert before != pytest.approx(rows(old)[-1], abs=0.05), "these questions are not those of the table"
+    assert rows(grown)[:-1] == rows(old)
+    assert rows(grown)[-1] == pytest.approx(rows(old)[-1] * after / before, abs=1e-5)
+    average = np.arange(1, 7) ** 2 @ np.array(rows(grown)) / 91
+    assert grown.record.metrics["ndcg@10 over levels"] == pytest.approx(average, abs=1e-5)
+    bare = TreeModel(old.config, old.encoder, old.module)
+    assert rows(bare.grow(questions(), leaves=["LLLLL"], steps=0, progress=False))[-2] == pytest.approx(
+        before
+    )
+    assert not bare.grow(pairs()[:9], leaves=["LLLLL"], steps=0, progress=False).record.metrics
+
+
+def test_words_count_as_they_do_at_the_level_that_leaves_lie_on() -> None:
+    old = tree()
+    assert old.mixes['{"level": 3}'] != old.mixes[""]
+    pruned = old.prune(pairs(), columns=4, progress=False)
+    depth = pruned.config.depth
+    assert depth < 5
+    assert pruned.mix(pruned.options({}), "auto") == old.mix(old.options({"level": depth}), "auto")
+    assert set(pruned.mixes) == set(map(options_key, pruned.calibrated()))
+    for level in range(1, depth):
+        assert pruned.mix(pruned.options({"level": level}), "auto") == old.mixes[f'{{"level": {level}}}']
+    grown = old.grow(documents(), leaves=["LLLLL"], steps=0, progress=False)
+    for level in (5, 6):
+        assert grown.mix(grown.options({"level": level}), "auto") == old.mixes[""]
+    back = grown.prune(pairs(), columns=32, progress=False)
+    assert back.mixes[""] == old.mixes["" if back.config.depth > 4 else '{"level": 4}']
+    same = old.prune(pairs(), columns=31, progress=False)
+    assert same.config.depth == 5
+    assert same.mixes == old.mixes
+
+
+def test_a_grown_tree_keeps_its_leaves_as_they_were_kept() -> None:
+    old = train_tree(depth=10, steps=0, upper=0, space="encoder")
+    grown = old.grow(documents(), leaves=["L" * 10], steps=0, progress=False)
+    assert grown.config.leaves == 1025
+    assert {spec.name: spec.dtype for spec in grown.arrays()}["leaves"] == "uint16"
+    asked = [query for query, _ in pairs()[:3]]
+    with Index.build(documents(), old) as before, Index.build(documents(), grown) as after:
+        for level in (1, 5, 9, 10):
+            one, other = (made.rank(asked, 48, level=level, lexical=0) for made in (before, after))
+            assert (one.ids, one.scores) == (other.ids, other.scores)
 
 
 def test_data_without_queries_is_refused() -> None:

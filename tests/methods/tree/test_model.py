@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from palmette import FakeEncoder, Index, TreeModel, load_model
-from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError
+from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError, TrainingError
 from palmette.search.fixed import as_floats
 from support.tiny import documents, pairs, train_tree, tree
 
@@ -171,6 +171,17 @@ def test_a_level_the_tree_lacks_is_refused(index: Index) -> None:
         index.search("cat", levels=3)
 
 
+def test_whole_numbers_of_numpy_are_numbers(index: Index) -> None:
+    plain = {"level": 3, "rerank": "encoder", "shortlist": 7}
+    given = {"level": np.int64(3), "rerank": "encoder", "shortlist": np.int32(7)}
+    assert index.search("a red owl", **given) == index.search("a red owl", **plain)
+    assert index.model.options({"probe": np.uint8(2)}).to_dict()["probe"] == 2
+    with pytest.raises(ConfigError, match="level must be between 1 and 5, got 6"):
+        index.search("a red owl", level=np.int64(6))
+    with pytest.raises(ConfigError, match="level must be"):
+        index.search("a red owl", level=np.float64(3))
+
+
 def test_training_helps_and_is_recorded() -> None:
     model = train_tree(steps=60, start="random", sharpness=2.0)
     record = model.record
@@ -266,6 +277,8 @@ def test_fit_refuses_what_it_does_not_know() -> None:
         TreeModel.fit(pairs(), encoder=FakeEncoder(8), depht=3)
     with pytest.raises(InputError, match="no documents|empty"):
         TreeModel.fit([], encoder=FakeEncoder(8))
+    with pytest.raises(TrainingError, match="at least 2 pairs .*, got 1, beside 1 held out to validate with"):
+        TreeModel.fit([("q", "d"), ("q2", "d2")], encoder=FakeEncoder(8), depth=2, progress=False)
 
 
 def test_killed_training_resumes_to_the_same_model(tmp_path) -> None:

@@ -238,3 +238,9 @@ def test_dropout_acts_in_training_only() -> None:
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         TreeConfig(**options)
+
+
+def test_the_upper_limit_is_named() -> None:
+    for name in ("sharpness", "growth", "temperature"):
+        with pytest.raises(ConfigError, match=f"{name} must be above 0 and below 1e6, got inf"):
+            TreeConfig(**{name: float("inf")})

@@ -16,13 +16,15 @@ __all__ = ["TreeRetriever"]
 class TreeRetriever(PalmetteRetriever):
     """Retrieves with a learned tree: coarse levels are fast, the leaves (the default) are exact.
 
+    With ``lexical=0`` scores are 0 … 1, 1 for twins, or cosines where they are reranked; else words are mixed in.
+
     Args:
         index: An index of a :class:`palmette.TreeModel`.
         level: Level to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best; ``None``
             for the leaves.
-        rerank: ranks the best anew by a cosine, which is then the score: the ``encoder``'s, or that of the
-            space which the tree has ``adapted``.
-        shortlist: How many.
+        rerank: ranks the best anew by a cosine, which then takes the score's place: the ``encoder``'s, or that of
+            the space which the tree has ``adapted``.
+        shortlist: How many, at least ``similarity_top_k``; where words count, as many nodes that they find join.
         options: Those of :class:`PalmetteRetriever`.
     """
 

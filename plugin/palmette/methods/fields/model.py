@@ -275,6 +275,10 @@ class FieldsModel(Model):
         """By the best field, or by the aggregate."""
         return FieldsSearch(by="aggregate" if options.by == "aggregate" else "two_stage")
 
+    def shortlist(self, options: FieldsSearch) -> int | None:
+        """That of two stages."""
+        return options.shortlist if options.by == "two_stage" else None
+
     def mix(self, options: FieldsSearch, lexical: Lexical) -> Mix | None:
         """As everywhere; but words lie in any field, so unless asked for they do not count where fields are chosen."""
         return None if options.fields and lexical == "auto" else super().mix(options, lexical)

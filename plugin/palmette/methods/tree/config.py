@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
 from palmette.methods.tree.shape import Shape
@@ -107,7 +109,7 @@ class TreeConfig(Config):
             check_range("tree", name, getattr(self, name), low, high)
         for name in ("sharpness", "growth", "temperature"):
             if not 0 < getattr(self, name) < 1e6:
-                raise ConfigError(f"tree: {name} must be above 0, got {getattr(self, name)!r}")
+                raise ConfigError(f"tree: {name} must be above 0 and below 1e6, got {getattr(self, name)!r}")
         if self.closed and self.propagation != "product":
             raise ConfigError(f"tree: closed nodes need propagation='product', got {self.propagation!r}")
 
@@ -153,7 +155,7 @@ class TreeSearch(Config):
         probe: Leaves that ``within="global"`` looks into.
         rerank: Scores the ``shortlist`` best anew, and ranks by that: by the encoder's cosine (``encoder``), or by
             that of the space which the tree has adapted (``adapted``).
-        shortlist: How many.
+        shortlist: How many; never fewer than are asked for. Where words count, as many documents that they find join.
     """
 
     level: int | Literal["auto"] | None = None
@@ -162,6 +164,12 @@ class TreeSearch(Config):
     probe: int = 1
     rerank: Literal["encoder", "adapted"] | None = None
     shortlist: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("level", "probe", "shortlist"):  # NumPy's whole numbers are numbers too
+            if isinstance(value := getattr(self, name), np.integer):
+                object.__setattr__(self, name, int(value))
+        super().__post_init__()
 
     def check(self) -> None:
         """Ranges."""

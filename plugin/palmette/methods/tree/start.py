@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from palmette.errors import TrainingError
 from palmette.methods.tree.adapter import learn_adapter
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.module import Tree
@@ -26,6 +27,12 @@ PART = 16_384
 
 def started(config: TreeConfig, pairs: EncodedPairs, seed: int, progress: bool | None) -> Tree:
     """A tree as training begins with it: the space, the hyperplanes, those of the upper levels, the multipliers."""
+    if len(pairs) < 2:
+        held = 0 if pairs.dev is None else len(pairs.dev.queries)
+        raise TrainingError(
+            f"training needs at least 2 pairs of question and document, got {len(pairs)}, beside {held} held out to "
+            "validate with: give more"
+        )
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from palmette.methods.tree.propagation import coarsen
 from palmette.methods.tree.splits import pooled
 from palmette.pairs import EncodedPairs
 
-__all__ = ["TreeTask", "chances", "level_metric", "levels_of_step"]
+__all__ = ["TreeTask", "chances", "level_metric", "levels_of_step", "table"]
 
 EACH_LEVEL = ("stochastic", "stochastic_linear", "uniform", "matryoshka")
 """Schedules that train every level to the end, and so choose the best weights by all of them."""
@@ -51,6 +52,13 @@ def levels_of_step(config: TreeConfig, generator: torch.Generator, progress: flo
 def level_metric(level: int) -> str:
     """What validation calls the quality of a level."""
     return f"ndcg@10 at level {level}"
+
+
+def table(config: TreeConfig, leaves: Mapping[str, float], levels: Sequence[float]) -> dict[str, float]:
+    """What validation says: of the leaves, over all levels, and nDCG@10 at each of them."""
+    named = {level_metric(level): value for level, value in enumerate(levels, 1)}
+    average = float(chances(config) @ torch.tensor(levels))
+    return {**leaves, "ndcg@10 over levels": average, **named}
 
 
 @dataclass
@@ -137,6 +145,4 @@ class TreeTask:
             q, d = (coarsen(x, config.shape, level) for x in (queries, documents))
             scores = self.pairs.judge(q, d, ntvd)
             levels.append(scores["ndcg@10"])
-        named = {level_metric(level): value for level, value in enumerate(levels, 1)}
-        average = float(chances(config) @ torch.tensor(levels))
-        return {**scores, "ndcg@10 over levels": average, **named}
+        return table(config, scores, levels)

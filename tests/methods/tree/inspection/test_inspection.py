@@ -24,6 +24,16 @@ def inspection(index: Index) -> TreeInspection:
     return TreeInspection.of(index, queries=["where does the red owl live?"])
 
 
+def test_numbers_below_zero_are_refused(index: Index) -> None:
+    for name in ("listed", "terms"):
+        with pytest.raises(ConfigError, match=f"{name} must be at least 0, got -1"):
+            TreeInspection.of(index, **{name: -1})
+    bare = TreeInspection.of(index, listed=0, terms=0, progress=False)
+    assert bare.listed == ()
+    assert not any(node.words for node in bare.nodes)
+    assert bare.to_html().startswith("<!doctype html>")
+
+
 def test_counts_and_shares_add_up(inspection: TreeInspection) -> None:
     assert inspection.documents == inspection.node("").documents == 48
     assert len(inspection.leaves) == 32

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from palmette.config import check_range
 from palmette.errors import InputError, NotFoundError
 from palmette.methods.tree.inspection.congruence import Congruence
 
@@ -154,6 +155,8 @@ class TreeInspection:
         """
         from palmette.methods.tree.inspection.survey import survey
 
+        check_range("TreeInspection", "listed", listed, 0)
+        check_range("TreeInspection", "terms", terms, 0)
         made = cls(**survey(index, listed=listed, terms=terms, progress=progress))
         return made.show(queries) if queries else made
 

@@ -16,7 +16,7 @@ from palmette.config import check_range
 from palmette.data import load_data
 from palmette.errors import InputError
 from palmette.losses import ntvd
-from palmette.methods.tree.living.rows import changed, check_living, closed_over, reshaped
+from palmette.methods.tree.living.rows import LEAVES, changed, check_living, closed_over, judged, reshaped
 from palmette.methods.tree.shape import Shape
 from palmette.pairs import EncodedPairs
 
@@ -74,7 +74,8 @@ def prune(
         return model
     depth, closed = closed_over(order[cut:])
     made = reshaped(tree, config.replace(depth=depth, closed=closed)).to(model.encoder.device)
-    return changed(model, made, pairs, {"change": "pruned"})
+    found = judged(made, pairs)[1]  # what was promised was promised of these questions
+    return changed(model, made, pairs, {"change": "pruned"}, {name: found[name] for name in LEAVES})
 
 
 def _furthest(most: int, quality: Callable[[int], float], share: float) -> int:

@@ -12,19 +12,35 @@ from torch import Tensor, nn
 
 from palmette.encoder import States
 from palmette.errors import ConfigError
-from palmette.methods.tree.config import TreeConfig
+from palmette.lexical.mix import Mix, options_key
+from palmette.methods.tree.config import TreeConfig, TreeSearch
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.shape import level_of, name_of
-from palmette.methods.tree.task import TreeTask
+from palmette.methods.tree.task import TreeTask, level_metric, table
 from palmette.pairs import EncodedPairs
 
 if TYPE_CHECKING:
     from palmette.methods.tree.model import TreeModel
 
-__all__ = ["NewRows", "changed", "check_living", "closed_over", "judged", "reshaped", "rows_of"]
+__all__ = [
+    "LEAVES",
+    "NewRows",
+    "changed",
+    "check_living",
+    "closed_over",
+    "judged",
+    "judged_anew",
+    "reshaped",
+    "rows_of",
+]
 
 _M = TypeVar("_M", bound="TreeModel")
 Nodes = NDArray[np.int64]
+
+LEAVES = ("ndcg@10", "recall@10", "mrr@10")
+"""What a validation says of the leaves."""
+FEWEST = 30
+"""Held-out questions that must be there to judge a level: what fewer say of it is mostly chance."""
 
 
 def check_living(config: TreeConfig, verb: str) -> None:
@@ -130,17 +146,63 @@ class NewRows(nn.Module):
         return self.tree.eval()
 
 
-def changed(model: _M, tree: Tree, pairs: EncodedPairs, change: Mapping[str, Any]) -> _M:
-    """The model of a changed tree: validated anew, with the topics of the nodes that it kept."""
-    metric, metrics = judged(tree, pairs)
+def changed(
+    model: _M,
+    tree: Tree,
+    pairs: EncodedPairs,
+    change: Mapping[str, Any],
+    reached: Mapping[str, float] | None = None,
+) -> _M:
+    """The model of a changed tree: what changed is validated anew, what it kept has the topics it had.
+
+    ``reached`` is what the record is to say of the leaves, if not what follows from the validation table.
+    """
+    metric, metrics = judged_anew(model, tree, pairs)
+    metrics = {**metrics, **(reached or {})}
     sizes = {"leaves before": model.config.leaves, "leaves": tree.config.leaves}
     record = model.record.changed({**change, "data": pairs.data.name, **sizes}, metric, metrics)
     made = type(model)(tree.config, model.encoder, tree, record=record)
-    made.mixes = dict(model.mixes)  # scores keep their range
+    made.mixes = _mixes(model, made)
     inner = map(name_of, tree.config.shape.splits.tolist())
     kept = {*inner, *map(name_of, tree.config.shape.levels[-1].tolist())}
     made.topics = {name: terms for name, terms in model.topics.items() if name in kept}
     return made
+
+
+def _mixes(model: TreeModel, made: TreeModel) -> dict[str, Mix]:
+    """Of the searches that there still are; the leaves' own is that of the level which they lie on now.
+
+    Levels that are new have that of the leaves above them: scores keep their range.
+    """
+    kept = {name: model.mixes[name] for name in map(options_key, made.calibrated()) if name in model.mixes}
+    level = model.mixes.get(options_key(TreeSearch(level=made.config.depth)))
+    return {**kept, **({} if level is None else {"": level})}
+
+
+def judged_anew(model: TreeModel, tree: Tree, pairs: EncodedPairs) -> tuple[str, dict[str, float]]:
+    """The model's validation table, for a changed tree: a level that stayed has the row it had.
+
+    These data ask other questions than the table's. What they tell of a level is how much better or worse it is than
+    the one that it was, or lies under: so much does the row change, if enough questions are held out.
+    """
+    known, old, new = model.record.metrics, model.config.shape, tree.config.shape
+    few = pairs.dev is None or len(pairs.dev.queries) < FEWEST
+    metric, found = judged(tree, pairs) if not few else (TreeTask(tree, pairs).metric, {})
+    if any(level_metric(level) not in known for level in range(1, old.depth + 1)):
+        return metric, found
+    before = {} if few else judged(model.module, pairs)[1]
+
+    def row(name: str, source: str) -> float:
+        change = found[name] / before[source] if before.get(source) else 1.0
+        return min(1.0, known[source] * change)
+
+    levels = []
+    for level in range(1, new.depth + 1):
+        source = level_metric(min(level, old.depth))
+        stayed = level <= old.depth and np.array_equal(old.levels[level], new.levels[level])
+        levels.append(known[source] if stayed else row(level_metric(level), source))
+    leaves = {name: row(name, name) for name in LEAVES if name in known} | {"ndcg@10": levels[-1]}
+    return metric, table(tree.config, leaves, levels)
 
 
 def judged(tree: Tree, pairs: EncodedPairs) -> tuple[str, dict[str, float]]:
