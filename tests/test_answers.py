@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palmette.answers import answer_accuracy, answer_rank, exact_match, f1, holds_answer, normalise
+from palmette.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,20 @@ def test_accuracy_at_n_counts_the_first_text_with_an_answer() -> None:
     assert ranks == [2, None]
     assert answer_accuracy(ranks, [1, 2, 9]) == {"accuracy@1": 0.0, "accuracy@2": 0.5, "accuracy@9": 0.5}
     assert answer_accuracy([], [1]) == {"accuracy@1": 0.0}
+
+
+@pytest.mark.parametrize("compare", [exact_match, f1, holds_answer])
+def test_a_text_in_place_of_a_list_is_not_taken_letter_by_letter(compare) -> None:
+    for wrong in ("cat", b"cat", None):
+        with pytest.raises(InputError, match="must be a list of str, got .*: put it in a list"):
+            compare("a cat", wrong)
+    for said, accepted in ((None, ["cat"]), ("cat", [7])):
+        with pytest.raises(InputError, match="must be str, got"):
+            compare(said, accepted)
+
+
+def test_texts_to_look_through_are_a_list_too() -> None:
+    with pytest.raises(InputError, match="texts must be a list"):
+        answer_rank("a cat", ["cat"])
+    with pytest.raises(InputError, match="answers must be a list"):
+        answer_rank(["a cat"], "cat")

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.errors import InputError
+
 __all__ = ["answer_accuracy", "answer_rank", "exact_match", "f1", "holds_answer", "normalise"]
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -26,13 +28,14 @@ def normalise(text: str) -> str:
     >>> normalise("The  U.S. Army's")
     'us armys'
     """
+    if not isinstance(text, str):
+        raise InputError(f"answers and texts must be str, got {type(text).__name__} {text!r:.80}")
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, accepted: Iterable[str]) -> float:
     """1.0 if the answer is one of the accepted ones after normalisation, else 0.0."""
-    said = normalise(answer)
-    return float(said in _references(accepted))
+    return float(normalise(answer) in _references(accepted))
 
 
 def f1(answer: str, accepted: Iterable[str]) -> float:
@@ -52,12 +55,13 @@ def holds_answer(text: str, answers: Iterable[str]) -> bool:
     (True, False)
     """
     padded = f" {normalise(text)} "
-    return any(said and f" {said} " in padded for said in map(normalise, answers))
+    return any(said and f" {said} " in padded for said in map(normalise, _listed(answers, "answers")))
 
 
 def answer_rank(texts: Iterable[str], answers: Sequence[str]) -> int | None:
     """The rank, from 1, of the first text that holds an answer; ``None`` where none does."""
-    return next((rank for rank, text in enumerate(texts, 1) if holds_answer(text, answers)), None)
+    listed = enumerate(_listed(texts, "texts"), 1)
+    return next((rank for rank, text in listed if holds_answer(text, answers)), None)
 
 
 def answer_accuracy(ranks: Sequence[int | None], ns: Sequence[int]) -> dict[str, float]:
@@ -73,7 +77,16 @@ def answer_accuracy(ranks: Sequence[int | None], ns: Sequence[int]) -> dict[str,
 
 def _references(accepted: Iterable[str]) -> list[str]:
     """Normalised; without any, or where nothing is left of them, the empty answer."""
-    return [text for text in map(normalise, accepted) if text] or [""]
+    return [text for text in map(normalise, _listed(accepted, "the accepted answers")) if text] or [""]
+
+
+def _listed(texts: Iterable[str], what: str) -> Iterable[str]:
+    """The same; a text by itself, which would be taken letter by letter, and what is no text, raise."""
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise InputError(
+            f"{what} must be a list of str, got {type(texts).__name__} {texts!r:.80}: put it in a list"
+        )
+    return texts
 
 
 def _overlap(said: list[str], reference: list[str]) -> float:

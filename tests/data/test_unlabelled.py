@@ -103,6 +103,19 @@ def test_a_share_is_cut_out():
         ("", []),
         (" \n ", []),
         ("short", ["short"]),
+        ("苹果树很高。是的。樱桃树在夏天修剪！", ["苹果树很高。", "是的。樱桃树在夏天修剪！"]),
+        ("「本当ですか？！」と言った。彼は帰った。", ["「本当ですか？！」", "と言った。", "彼は帰った。"]),
+        ("दिल्ली भारत की राजधानी है। मुंबई एक शहर है।", ["दिल्ली भारत की राजधानी है। ", "मुंबई एक शहर है।"]),
+        (
+            "ما هي عاصمة فرنسا؟ إنها مدينة باريس الجميلة.",
+            ["ما هي عاصمة فرنسا؟ ", "إنها مدينة باريس الجميلة."],
+        ),
+        ("یہ ایک چھوٹا جملہ ہے۔ وہ ایک دوسرا جملہ ہے۔", ["یہ ایک چھوٹا جملہ ہے۔ ", "وہ ایک دوسرا جملہ ہے۔"]),
+        ("ต้นไม้ต่างๆ ถูกตัดในฤดูหนาว ชาวนามีความสุข", ["ต้นไม้ต่างๆ ถูกตัดในฤดูหนาว ", "ชาวนามีความสุข"]),
+        (
+            "서울은 한국의 수도입니다. 부산은 큰 도시입니다.",
+            ["서울은 한국의 수도입니다. 부산은 큰 도시입니다."],
+        ),
     ],
 )
 def test_sentences(text, found):
@@ -144,3 +157,27 @@ def test_nothing_to_learn_from():
         load_data(DOCUMENTS, kinds=["summary"])
     with pytest.raises(ConfigError, match="cut must be between 0 and 1, got 2"):
         load_data(DOCUMENTS, cut=2)
+
+
+def test_scripts_without_blanks_give_every_kind_of_query():
+    template = "{0}树在山上慢慢长大。农民在冬天修剪{0}树的枝。很多蜜蜂喜欢{0}花。"
+    documents = [
+        Document(f"d{n}", template.format(fruit)) for n, fruit in enumerate(("苹果", "樱桃", "柠檬"))
+    ]
+    made = make_queries(documents, kinds=["lead", "sentence", "phrase", "keywords"], cut=1.0)
+    assert {item.kind for item in made} == {"lead", "sentence", "phrase", "keywords"}
+    for item in made:
+        text = documents[item.document].text
+        assert all(word in text for word in item.query.split())
+        if item.kind in ("phrase", "keywords"):
+            assert all(len(word) <= 12 for word in item.query.split())
+    keywords = [item.query.split() for item in made if item.kind == "keywords"]
+    assert ["苹果" in words for words in keywords] == [True, False, False]
+
+
+def test_no_phrase_begins_within_a_hindi_word():
+    text = "दिल्ली भारत की बहुत बड़ी और पुरानी राजधानी है। मुंबई समुद्र के किनारे एक बड़ा और सुंदर शहर है।"
+    words = set(text.replace("।", " ").split())
+    for seed in range(20):
+        (made,) = make_queries([Document("d", text)], kinds=["phrase"], seed=seed)
+        assert set(made.query.split()) <= words

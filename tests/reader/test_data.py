@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from palmette import RetrievalData, load_data
@@ -22,6 +23,11 @@ def test_an_answer_stands_where_it_is_a_word() -> None:
     ]  # in another case, where it is not there as written
     assert occurrences("costs $12 (net)", "$12") == [6]
     assert occurrences(TEXT, "oma") == occurrences(TEXT, " ") == []
+    assert occurrences("snake_case Rome2 2Rome", "Rome") == occurrences("snake_case", "case") == []
+    assert occurrences("北京是中国的首都，用Python3写于1998年", "北京") == [0]  # no blanks between words
+    assert occurrences("用Python写于1998年", "Python") == [1]
+    assert occurrences("用Python写于1998年", "199") == []
+    assert occurrences("1998年", "年") == [4]
 
 
 def test_squads_own_form(tmp_path: Path) -> None:
@@ -97,14 +103,16 @@ def test_a_beir_folder_whose_queries_have_answers(tmp_path: Path) -> None:
     queries = [
         {"_id": "q", "text": "Where to?", "answers": [{"text": "Rome"}, "Rome"]},
         {"_id": "p", "text": "Why?"},
+        {"_id": "r", "text": "How?", "answers": {"text": ["old"], "answer_start": [8]}},
     ]
     (tmp_path / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)))
-    for split, query in (("train", "q"), ("dev", "p")):
+    for split, query in (("train", "q"), ("dev", "p"), ("test", "r")):
         (tmp_path / "qrels" / f"{split}.tsv").write_text(f"{query}\td\t1\n")
     data = load_reading(tmp_path)
     (asked,), (unmarked,) = data.split("train"), data.split("dev")
     assert (asked.question, asked.answers, asked.passages) == ("Where to?", ("Rome",), (0,))
     assert asked.spans(0, data.passages[0].text)[0] == (0, 4)
+    assert data.split("test")[0].answers == ("old",)
     assert (unmarked.answers, unmarked.passages) == (None, (0,))  # only its passage is known
 
 
@@ -133,3 +141,60 @@ def test_held_out_questions_share_no_passage_with_training() -> None:
     train, dev = ({one.passages for one in data.split(name)} for name in ("train", "dev"))
     assert len(dev) == 2
     assert not train & dev
+
+
+def test_answers_as_the_hubs_copies_of_squad_have_them(tmp_path: Path) -> None:
+    start = TEXT.index("Rome,")
+    rows = [
+        {
+            "id": "1",
+            "question": "Where to?",
+            "context": TEXT,
+            "answers": {"text": ["Rome"], "answer_start": [start]},
+        },
+        {"id": "2", "question": "How far?", "context": TEXT, "answers": {"text": [], "answer_start": []}},
+    ]
+    arrays = {
+        "text": np.array(["old"], object),
+        "answer_start": np.array([8], np.int32),
+    }  # as Parquet is read
+    data = load_reading([*rows, {"question": "How old?", "context": TEXT, "answers": arrays}])
+    first, second, third = data.split("train")
+    assert first.spans(0, TEXT) == [(start, start + 4)]
+    assert not second.answered
+    assert third.spans(0, TEXT) == [(8, 11)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert load_reading(path).split("train") == [first, second]
+    for answers in (
+        {"text": ["Rome"], "answer_start": []},
+        {"text": "Rome", "answer_start": 0},
+        {"text": ["Rome"]},
+    ):
+        with pytest.raises(InputError, match="of one length; got"):
+            load_reading([rows[0], rows[0] | {"answers": answers}])
+    with pytest.raises(InputError, match="should start at character 3"):
+        load_reading([rows[0] | {"answers": {"text": ["Rome"], "answer_start": [3]}}])
+
+
+def test_parts_of_words_are_left_out_and_counted() -> None:
+    records = [
+        {"question": "Where to?", "context": TEXT, "answers": ["Rome", "roma"]},
+        {"question": "Who?", "context": TEXT, "answers": ["oman"]},
+        {"question": "How far?", "context": TEXT, "answers": []},
+        {
+            "question": "Whose?",
+            "context": TEXT,
+            "answers": [{"text": "Roman", "start": TEXT.index("Romans")}],
+        },
+    ]
+    with pytest.warns(
+        UserWarning, match=r"left out \(2\), such as 'roma' of question 0\. .*'start'"
+    ) as caught:
+        data = load_reading(records)
+    assert len(caught) == 1
+    assert Path(caught[0].filename) == Path(__file__)
+    assert [one.question for one in data.split("train")] == ["Where to?", "How far?", "Whose?"]
+    assert [one.answers for one in data.split("train")] == [("Rome",), (), ("Roman",)]
+    with pytest.raises(InputError, match="no questions .* parts of words"):
+        load_reading(records[1:2] * 2)

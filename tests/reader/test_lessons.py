@@ -107,3 +107,27 @@ def test_answers_that_never_fit_are_named(tmp_path: Path) -> None:
     task = SpanReading(CONFIG, encoder).task(made, progress=False)
     with pytest.raises(InputError, match="max_answer"):
         task.loss(task.module, np.array([0, 1]), torch.Generator(), 0.0)
+
+
+def test_where_everything_is_found_some_questions_miss_what_answers_them(
+    data: ReadingData, tmp_path: Path
+) -> None:
+    asked = [one for split in data.splits.values() for one in split if one.answers]
+    few = ReadingData("few", data.passages[:4], {"train": asked[:3], "dev": asked[:3]})
+    made = lessons(few, tmp_path)
+    assert all(exam.answered for exam in made.found)
+    assert len(made.missed) >= 0.3 * (len(made.found) + len(made.missed))
+    assert all(exam.asked in [one.asked for one in made.found] for exam in made.missed)
+    for exam in made.missed:
+        assert not exam.answered
+        assert exam.rows
+        assert not any(answers(few, exam.asked, row) for row in exam.rows)
+    alone = lessons(ReadingData("alone", data.passages[:4], {"train": asked, "dev": asked[:1]}), tmp_path)
+    assert len(alone.missed) == len(alone.found) == 1
+
+
+def test_where_enough_have_no_answer_none_is_taken_away(data: ReadingData, tmp_path: Path) -> None:
+    asked = [one for split in data.splits.values() for one in split]
+    unanswerable = [Asked(f"who sang {n}?", (), (0,)) for n in range(5)]
+    mixed = ReadingData("mixed", data.passages, {"train": asked, "dev": [*asked, *unanswerable]})
+    assert lessons(mixed, tmp_path).missed == []

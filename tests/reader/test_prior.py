@@ -80,3 +80,14 @@ def test_it_is_applied_by_the_network_that_holds_it() -> None:
         prior.weigh.bias.fill_(-1.0)
     assert not prior.silent
     assert prior(torch.tensor([[0.5, 0.25], [0.0, 0.0]])).tolist() == pytest.approx([0.25, -1.0])
+
+
+def test_without_a_question_that_has_no_answer_it_says_little_more_than_the_network() -> None:
+    draw = np.random.default_rng(1)
+    totals = [np.array([6.0, -4.0, -5.0]) + draw.normal(size=3) for _ in range(5)]
+    signs = [draw.normal(0.5, 0.1, size=(3, 2)).astype(np.float32) for _ in totals]
+    prior = Prior()
+    learn(prior, totals, signs, [np.array([True, False, False])] * 5)
+    with torch.no_grad():
+        added = prior(torch.from_numpy(np.concatenate(signs)))
+    assert added.mean().abs() < 1  # to the log-odds of an average passage

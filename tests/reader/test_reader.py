@@ -201,11 +201,14 @@ def test_a_checkpoint_gives_the_same_reader(reader: Reader, tmp_path: Path) -> N
     path = reader.save_pretrained(tmp_path / "reader", license="mit")
     loaded = Reader.from_pretrained(path)
     assert loaded.fingerprint == reader.fingerprint
-    assert loaded.threshold == pytest.approx(reader.threshold, abs=1e-6)
+    assert loaded.threshold == reader.threshold
     assert Reader.from_pretrained(path) is loaded
     assert (
         loaded.answer(QUESTION, texts, threshold=0).text == reader.answer(QUESTION, texts, threshold=0).text
     )
+    questions = [record["question"] for record in readers.records()]
+    given = [one.answer(questions, [texts] * len(questions)) for one in (loaded, reader)]
+    assert [answer.text for answer in given[0]] == [answer.text for answer in given[1]]
     card = (path / "README.md").read_text()
     assert "license: mit" in card
     assert "Reader.from_pretrained" in card
@@ -214,6 +217,46 @@ def test_a_checkpoint_gives_the_same_reader(reader: Reader, tmp_path: Path) -> N
     model = tiny.tree().save_pretrained(tmp_path / "tree")
     with pytest.raises(CheckpointError, match="not a reader"):
         Reader.from_pretrained(model)
+
+
+def test_a_threshold_next_to_1_is_kept_in_full(spans: Reader, tmp_path: Path) -> None:
+    sure = Reader(spans.config, spans.encoder, spans.reading, threshold=1 - 1.2e-7)
+    loaded = Reader.from_pretrained(sure.save_pretrained(tmp_path / "reader"))
+    assert loaded.threshold == sure.threshold < 1
+
+
+def test_a_span_reader_of_few_passages_knows_when_they_have_no_answer(encoder: Path, tmp_path: Path) -> None:
+    """All six are found for every held-out question: what no answer looks like must still be learned."""
+    asked = [
+        record | {"question": question}
+        for record in readers.records()[:6]
+        for name in [record["question"]]
+        for question in (name, name.replace("live", "sing"), f"the {name}")
+    ]
+    how = {"cache": tmp_path / "cache", "steps": 100, "batch_size": 16, "learning_rate": 1e-2, "passages": 2}
+    reader = Reader.fit(asked, encoder=str(encoder), dropout=0.0, **how, **readers.span_options())
+    texts = [one.text for one in tiny.documents()[:6]]
+    for question in ("who invented the telephone?", "what is the sum of two numbers?"):
+        nothing = reader.answer(question, texts)
+        assert not nothing
+        assert nothing.no_answer > 0.5
+    answers = reader.answer([record["question"] for record in asked], [texts] * len(asked))
+    assert sum(map(bool, answers)) > len(asked) / 2
+    right = [answer.text in record["answers"] for answer, record in zip(answers, asked, strict=True)]
+    assert sum(right) >= len(asked) / 3
+
+
+def test_lone_surrogates_are_read_over(reader: Reader) -> None:
+    text = readers.texts()[10]
+    broken = f"\ud83d {text} \udc00"  # halves of an emoji, as a cut through UTF-16 leaves them
+    answer = reader.answer(f"{QUESTION} \ud83d", [broken], threshold=0)
+    assert answer.supports[0].document.content == broken
+    assert answer.text == broken[answer.supports[0].start : answer.supports[0].end]
+    plain = reader.answer(f"{QUESTION} ?", [f"? {text} ?"], threshold=0)
+    assert (answer.supports[0].start, answer.supports[0].end) == (
+        plain.supports[0].start,
+        plain.supports[0].end,
+    )
 
 
 def test_weights_of_another_reader_are_refused(spans: Reader, encoder: Path) -> None:
@@ -235,6 +278,10 @@ def test_weights_of_another_reader_are_refused(spans: Reader, encoder: Path) -> 
         ("q", None, "list, got one NoneType"),
         (["a", "b"], [["text"]], "2 questions"),
         ("q", [3], "int"),
+        (None, ["text"], "a list of them, got NoneType None"),
+        ({"q": 1}, ["text"], "got dict"),
+        (["a", 7], [["text"]] * 2, "must be a str"),
+        (["a"], None, "list, got one NoneType"),
     ],
 )
 def test_unusable_input_is_named(reader: Reader, question: str, passages: list, message: str) -> None:
@@ -249,6 +296,10 @@ def test_unusable_settings_are_named(encoder: Path) -> None:
         Reader.fit(readers.records(), encoder=FakeEncoder(8), steps=1)
     with pytest.raises(ConfigError, match="threshold"):
         readers.sentence_reader().answer(QUESTION, ["text"], threshold=2)
+    for threshold in ("0", True, float("nan"), [0.5]):
+        with pytest.raises(ConfigError, match="threshold must be"):
+            readers.sentence_reader().answer(QUESTION, ["text"], threshold=threshold)
+    assert readers.sentence_reader().answer(QUESTION, readers.texts()[10:11], threshold=np.float32(0.0))
     with pytest.raises(InputError, match="train"):
         Reader.fit(readers.records("test"), encoder=FakeEncoder(8), unit="sentence")
     with pytest.raises(ConfigError, match="positions"):

@@ -89,3 +89,10 @@ def test_long_questions_are_cut_and_windows_padded_together(pairs: Pairs) -> Non
 def test_settings_that_would_lose_answers_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         CONFIG.replace(**wrong)
+
+
+def test_lone_surrogates_keep_every_character_in_its_place(pairs: Pairs) -> None:
+    text = "the cat \ud800\udc00 sings in\udfff house"
+    (window,) = pairs.windows("where \ud800 is it", [text])
+    found = {text[start:end] for start, end in window.offsets[window.words >= 0].tolist()}
+    assert {"cat", "house", *map(chr, (0xD800, 0xDC00, 0xDFFF))} <= found

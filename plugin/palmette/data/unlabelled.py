@@ -5,7 +5,7 @@ Every query is made of one document's words, and that document answers it. The k
 * ``title``     the title or Markdown heading; the first sentence where there is none or many share it
 * ``lead``      the first sentence
 * ``sentence``  any other sentence
-* ``phrase``    a run of 4 to 12 words inside a sentence
+* ``phrase``    a run of 4 to 12 words inside a sentence; of characters, in scripts without blanks
 * ``keywords``  the 3 to 6 words that tell the document from the others (tf-idf)
 
 The words may be cut out of the document (an inverse cloze), so that finding the same words again is no help.
@@ -19,7 +19,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tqdm import tqdm
@@ -28,18 +28,42 @@ from palmette.config import check_range
 from palmette.errors import ConfigError
 from palmette.types import Document
 
-__all__ = ["DEFAULT_KINDS", "KINDS", "SelfMade", "make_queries", "sentences", "title_of"]
+__all__ = ["DEFAULT_KINDS", "KINDS", "UNSPACED", "SelfMade", "make_queries", "sentences", "title_of"]
 
 SHARED_TITLE = 3
 """A title on more documents than this names none of them."""
 MIN_REST = 5
 """Words that must remain for a document to be split."""
 
-_END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n|\n(?=[-*#•])")
-_WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*")
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U000323af"  # Kana and Han
+)
+"""Scripts that put no blanks between words, as a part of a regular expression's set."""
+
+_STOP = "。！？｡।॥؟۔։።፧။។៕"  # these need no blank after them
+_END = re.compile(
+    r"(?<=[.!?])[\"'”’)\]]*\s+"
+    rf"|(?<=[{_STOP}])(?![{_STOP}])[\"'”’)\]」』）》】]*\s*"
+    r"|(?<=[\u0e00-\u0e45\u0e47-\u0eff])\s+(?=[\u0e00-\u0eff])"  # Thai and Lao: blanks alone
+    r"|\n\s*\n|\n(?=[-*#•])"
+)
+_MARKS = (
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u17b4-\u17d3\u3099\u309a"
+)
+_VOWELS = (
+    "\u064b-\u065f\u0670\u0900-\u0963\u0970-\u0dff"  # of Arabic and India: marks are no letters to Python
+)
+_RUN = rf"[^\W_{UNSPACED}]+(?:[{_VOWELS}]+[^\W_{UNSPACED}]*)*"
+_SPACED = rf"{_RUN}(?:['’\-]{_RUN})*"
+_CHARACTER = rf"(?=[{UNSPACED}])[^\W_][{_MARKS}]*"
+_WORD = re.compile(rf"{_SPACED}|{_CHARACTER}")
+"""A word; of scripts without blanks, a character with its marks."""
+_TERM = re.compile(_SPACED)
+_PAIR = re.compile(rf"(?=((?:{_CHARACTER}){{2}}))")
 _HEADING = re.compile(r"\A\s*#{1,6}[ \t]+(.+?)[ \t#]*(?:\n|\Z)")
 _STOPS = tuple(".,;:!?")
-_EDGES = " \t\r\n.,;:!?\"'“”‘’()[]{}*_#-–—•。！？"
+_EDGES = f" \t\r\n.,;:!?\"'“”‘’()[]{{}}*_#-–—•{_STOP}，、；：「」『』（）《》【】،؛"
 
 
 @dataclass(frozen=True)
@@ -153,9 +177,16 @@ KINDS: Mapping[str, Callable[[_Text, random.Random], tuple[str, str] | None]] = 
 DEFAULT_KINDS = ("title", "sentence", "phrase", "keywords")
 
 
+def _terms(text: str) -> Iterator[str]:
+    """What may be a keyword: words of three letters or more; pairs of characters, in scripts without blanks."""
+    yield from (word for word in (found.group().lower() for found in _TERM.finditer(text)) if len(word) > 2)
+    if not text.isascii():
+        yield from (found.group(1) for found in _PAIR.finditer(text))
+
+
 def _keyword_lists(texts: Sequence[str], size: int = 6) -> list[list[str]]:
     """The highest tf-idf words of each text, best first."""
-    counts = [Counter(w for w in (m.group().lower() for m in _WORD.finditer(t)) if len(w) > 2) for t in texts]
+    counts = [Counter(_terms(text)) for text in texts]
     seen = Counter(word for count in counts for word in count)
     weights = [{word: n * math.log(len(texts) / seen[word]) for word, n in count.items()} for count in counts]
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -15,6 +16,7 @@ import numpy as np
 from palmette.data import RetrievalData, load_data
 from palmette.data.documents import Corpus, to_document
 from palmette.data.jsonl import existing, is_jsonl, located, read_jsonl
+from palmette.data.unlabelled import UNSPACED
 from palmette.errors import InputError, NotFoundError
 from palmette.types import Document
 
@@ -22,6 +24,8 @@ __all__ = ["Asked", "ReadingData", "load_reading", "occurrences"]
 
 CUT = 1.0
 """Share of self-made queries cut out of their documents: what answers them must not be their own words."""
+_LISTS = (list, tuple, np.ndarray)
+_UNSPACED, _SPACED = re.compile(f"[{UNSPACED}]"), rf"[^\W{UNSPACED}]"
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,15 @@ class Asked:
 
 
 def occurrences(text: str, answer: str) -> list[int]:
-    """Where an answer stands in a text as whole words; in another case where it does not stand as written."""
+    """Where an answer stands in a text as whole words; in another case where it does not stand as written.
+
+    In scripts without blanks words end anywhere.
+    """
     if not answer.strip():
         return []
-    pattern = rf"(?<!\w){re.escape(answer)}(?!\w)"
+    before = "" if _UNSPACED.match(answer[0]) else f"(?<!{_SPACED})"
+    after = "" if _UNSPACED.match(answer[-1]) else f"(?!{_SPACED})"
+    pattern = f"{before}{re.escape(answer)}{after}"
     exact = [found.start() for found in re.finditer(pattern, text)]
     return exact or [found.start() for found in re.finditer(pattern, text, re.IGNORECASE)]
 
@@ -115,8 +124,9 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
 
             - SQuAD's own JSON file, version 1 or 2
             - a JSONL file, or an iterable of dicts: ``{"question", "context", "answers"}``. A context is a text or a
-              document; answers are texts or ``{"text", "start"}``, and ``[]`` where the context has none. ``"split"``
-              is ``train`` unless it says otherwise
+              document; answers are texts or ``{"text", "start"}``, and ``[]`` where the context has none, or
+              ``{"text": […], "answer_start": […]}`` as in the Hub's copies of SQuAD. ``"split"`` is ``train`` unless
+              it says otherwise. Answers that are only parts of words there are left out, with a warning
             - a BEIR folder whose queries have ``answers``
             - anything else that :func:`palmette.load_data` reads. Without answers a sentence reader learns from what
               documents answer a query, and a span reader from gaps in the documents' own sentences.
@@ -156,25 +166,61 @@ def _is_reading(record: object) -> bool:
 
 
 def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> ReadingData:
-    """From (place, ``{"question", "context", "answers", "split"}``)."""
+    """From (place, ``{"question", "context", "answers", "split"}``).
+
+    An answer that is only a part of a word there is left out, and so is a question without another one.
+    """
     corpus, splits = Corpus(), dict[str, list[Asked]]()
     rows: dict[str, int] = {}
+    parts: list[str] = []
     for place, record in records:
         with located(place):
-            question, answers = record.get("question"), record.get("answers")
+            question = record.get("question")
             if not isinstance(question, str) or not question.strip():
                 raise InputError(f"'question' must be a str that is not empty, got {question!r:.80}")
-            if not isinstance(answers, list | tuple):
-                raise InputError(f"'answers' must be a list, [] where there is none; got {answers!r:.80}")
+            answers = _listed(record.get("answers"))
             if "context" not in record:
                 raise InputError(f"'context' is missing; got the keys {sorted(record)}")
             passage = to_document(record["context"])
             row = rows.setdefault(corpus.add(passage), len(rows))
-            asked = _asked(question, answers, row, passage.content)
-            splits.setdefault(str(record.get("split", "train")), []).append(asked)
+            broken = [at for at, answer in enumerate(answers) if _is_part(answer, passage.content)]
+            parts += [f"{answers[at]!r:.80} of {place}" for at in broken]
+            if len(broken) < len(answers) or not answers:
+                whole = [answer for at, answer in enumerate(answers) if at not in broken]
+                asked = _asked(question, whole, row, passage.content)
+                splits.setdefault(str(record.get("split", "train")), []).append(asked)
     if not rows:
         raise InputError(f"{name} has no questions; give at least two")
+    if parts:
+        left_out = (
+            f"answers that are only parts of words in their contexts are left out ({len(parts)}), such as {parts[0]}. "
+            "Give whole words, or where they start: {'text': …, 'start': …}"
+        )
+        if not splits:
+            raise InputError(f"{name} has no questions but such whose {left_out}")
+        warnings.warn(f"{name}: {left_out}", stacklevel=3)
     return ReadingData(name, list(corpus.documents.values()), splits)
+
+
+def _listed(answers: Any) -> list[Any]:
+    """Answers one by one, of a list or of a list of texts and one of starts."""
+    if isinstance(answers, Mapping):
+        texts, starts = answers.get("text"), answers.get("answer_start")
+        if isinstance(texts, _LISTS) and isinstance(starts, _LISTS) and len(texts) == len(starts):
+            return [{"text": text, "start": start} for text, start in zip(texts, starts, strict=True)]
+    elif isinstance(answers, _LISTS):
+        return list(answers)
+    raise InputError(
+        "'answers' must be a list, [] where there is none, or {'text': […], 'answer_start': […]} of one length; "
+        f"got {answers!r:.80}"
+    )
+
+
+def _is_part(answer: Any, text: str) -> bool:
+    """Whether an answer stands in a text, but nowhere as whole words."""
+    said, start = (answer, None) if isinstance(answer, str) else _said(answer)
+    inside = bool(said.strip()) and said.lower() in text.lower()
+    return start is None and inside and not occurrences(text, said)
 
 
 def _asked(question: str, answers: Sequence[Any], row: int, text: str) -> Asked:
@@ -234,9 +280,11 @@ def _answers_of(folder: Path) -> dict[str, tuple[str, ...]]:
     queries = existing(folder / "queries.jsonl")
     found: dict[str, tuple[str, ...]] = {}
     for place, record in read_jsonl(queries) if queries else ():
-        if isinstance(answers := record.get("answers"), list):
+        if isinstance(answers := record.get("answers"), list | Mapping):
             with located(place):
-                texts = [answer if isinstance(answer, str) else _said(answer)[0] for answer in answers]
+                texts = [
+                    answer if isinstance(answer, str) else _said(answer)[0] for answer in _listed(answers)
+                ]
             found[str(record.get("_id", record.get("id")))] = tuple(dict.fromkeys(texts))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -23,7 +24,8 @@ EXAMS = 200
 FEW, MANY = 3, 8
 """How many passages each is read in: chosen ones while the network learns, those found for it when that is done."""
 ABSENT = 0.3
-"""Of the former, the share whose own passage is withheld, where all have an answer."""
+"""Of the former, the share whose own passage is withheld, where all have an answer; of the latter, the least share
+without an answer: what an answer is told from."""
 
 
 class Exam(NamedTuple):
@@ -44,6 +46,7 @@ class Lessons:
         others: For each of them, rows of passages that a retriever finds and that do not have the answer.
         dev: Held-out questions among a few other passages.
         found: The same in the passages that a retriever finds for them.
+        missed: Where nearly all of these have an answer, some of the questions without it.
     """
 
     data: ReadingData
@@ -51,6 +54,7 @@ class Lessons:
     others: Sequence[Sequence[int]]
     dev: Sequence[Exam]
     found: Sequence[Exam] = ()
+    missed: Sequence[Exam] = ()
 
     @classmethod
     def of(
@@ -69,7 +73,8 @@ class Lessons:
         count = 4 * (config.passages - 1) + 2 if config.passages > 1 or config.absent else 0
         wrong = others(data, train, count=count, **how)
         dev = exams(data, absent=ABSENT, seed=seed, **how)
-        return cls(data, train, wrong, dev, retrieved(data, seed=seed, **how))
+        found = retrieved(data, seed=seed, **how)
+        return cls(data, train, wrong, dev, found, missed(data, found, seed=seed, **how))
 
     def texts(self, rows: Sequence[int]) -> list[str]:
         """The passages of those rows."""
@@ -149,3 +154,16 @@ def retrieved(data: ReadingData, *, seed: int, **how: Any) -> list[Exam]:
         Exam(asked, rows, asked.answered and any(answers(data, asked, row) for row in rows))
         for asked, rows in zip(chosen, found, strict=True)
     ]
+
+
+def missed(data: ReadingData, found: Sequence[Exam], *, seed: int, **how: Any) -> list[Exam]:
+    """Questions of such exams once more, without the passages that answer: enough for a share ``ABSENT`` of all.
+
+    Of few passages those are found every time, and nothing would tell what no answer looks like.
+    """
+    there = [exam.asked for exam in found if exam.answered]
+    missing = math.ceil((ABSENT * len(found) - (len(found) - len(there))) / (1 - ABSENT))
+    order = np.random.default_rng(seed).permutation(len(there))
+    again = [there[at] for at in sorted(order[: max(0, missing)].tolist())]
+    wrong = others(data, again, count=MANY, **how)
+    return [Exam(asked, rows, False) for asked, rows in zip(again, wrong, strict=True) if rows]

@@ -26,7 +26,8 @@ __all__ = ["Prior", "described", "learn", "unit", "words_of"]
 
 SIGNS = 2
 PULL = 0.05
-"""How strongly w is held near 0, beside the sum over the questions: a handful of them says little."""
+"""How strongly w is held near 0, and b near where an average passage gains nothing, beside the sum over the questions:
+a handful of them says little."""
 
 Floats = NDArray[np.float32]
 
@@ -114,9 +115,11 @@ def learn(
     def answered() -> Tensor:
         every, hit = sums()
         every = torch.logaddexp(every, torch.zeros_like(every))  # "no answer" scores 0
-        return (every - torch.where(hit > NEVER / 2, hit, 0.0)).sum()
+        gained = (prior.weigh.bias + middle).square().sum()
+        return (every - torch.where(hit > NEVER / 2, hit, 0.0)).sum() + PULL * gained
 
     _minimise(prior.weigh.weight, chosen)
+    middle = prior.weigh.weight @ known.mean(0)  # w · x of an average passage
     _minimise(prior.weigh.bias, answered)
 
 

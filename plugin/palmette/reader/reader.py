@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self, Unpack, overload
 from weakref import WeakValueDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from palmette.config import check_keys, check_range
 from palmette.data.documents import to_document
 from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.load import encoder_of
-from palmette.errors import CheckpointError, InputError
+from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub import Checkpoint
 from palmette.model import DEFAULT_ENCODER, Published
 from palmette.reader.answer import Answer
@@ -195,13 +196,18 @@ class Reader(Published):
             threshold: The least probability of there being an answer for one to be given: 0 answers always. By default
                 what was learned in training.
         """
-        check_range("answer", "threshold", threshold, 0, 1)
-        bound = self.threshold if threshold is None else threshold
+        bound = self.threshold if threshold is None else _bound(threshold)
         if isinstance(question, str):
             return self._answers([question], [passages], bound)[0]
-        if len(question) != len(passages):
-            raise InputError(f"{len(question)} questions need as many lists of passages, got {len(passages)}")
-        return self._answers(list(question), passages, bound)
+        if not _several(question):
+            what = type(question).__name__
+            raise InputError(
+                f"a question must be a str, and several a list of them, got {what} {question!r:.80}"
+            )
+        questions, given = list(question), _listed(passages)
+        if len(questions) != len(given):
+            raise InputError(f"{len(questions)} questions need as many lists of passages, got {len(given)}")
+        return self._answers(questions, given, bound)
 
     def _answers(
         self, questions: Sequence[Any], passages: Sequence[Sequence[Any]], threshold: float
@@ -226,7 +232,7 @@ class Reader(Published):
         """The content of ``config.json``."""
         return {
             "method": self.method,
-            "config": {**self.config.to_dict(), "threshold": round(self.threshold, 6)},
+            "config": {**self.config.to_dict(), "threshold": self.threshold},
             "encoder": self.encoder.to_config(),
             "record": self.record.to_dict(),
         }
@@ -271,14 +277,32 @@ class Reader(Published):
         return f"<Reader of {self.config.unit}s {self.fingerprint[:12]}{where}, encoder {self.encoder.name}>"
 
 
-def _documents(passages: Sequence[Any]) -> list[Document]:
-    """Documents, of whatever was given."""
-    if isinstance(passages, str | Mapping | Document) or not isinstance(passages, Iterable):
+def _bound(threshold: Any) -> float:
+    """A probability that a user gave."""
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float | np.integer | np.floating):
+        raise ConfigError(f"answer: threshold must be a number between 0 and 1, got {threshold!r:.80}")
+    check_range("answer", "threshold", float(threshold), 0, 1)
+    return float(threshold)
+
+
+def _several(given: Any) -> bool:
+    """Whether this is some of what is asked for, rather than one."""
+    return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Document)
+
+
+def _listed(passages: Any) -> list[Any]:
+    """Passages as a list."""
+    if not _several(passages):
         what = type(passages).__name__
         raise InputError(
             f"passages must be a list, got one {what}: {passages!r:.80}. Put it in a list: [text]"
         )
-    return [_document(passage, place) for place, passage in enumerate(passages)]
+    return list(passages)
+
+
+def _documents(passages: Any) -> list[Document]:
+    """Documents, of whatever was given."""
+    return [_document(passage, place) for place, passage in enumerate(_listed(passages))]
 
 
 def _document(passage: Any, place: int) -> Document:

@@ -52,7 +52,7 @@ class SpanReading(Reading):
 
     def settle(self, lessons: Lessons, progress: bool | None) -> dict[str, float]:
         """Learn what speaks for a passage, and with that the threshold, from what is found for held-out questions."""
-        exams = lessons.found
+        exams = [*lessons.found, *lessons.missed]
         if not exams:
             return {}
         questions = [exam.asked.question for exam in exams]
