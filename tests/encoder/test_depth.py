@@ -10,7 +10,7 @@ import torch
 from palmette import FakeEncoder, load_encoder
 from palmette.cache import CachedEncoder
 from palmette.encoder import Encoder
-from palmette.encoder.depth import stopped
+from palmette.encoder.depth import Stops, stopped
 from palmette.errors import ConfigError
 from support.tiny_encoder import save_tiny_encoder
 
@@ -76,3 +76,59 @@ def test_a_model_is_whole_again_after_an_error() -> None:
         assert len(model.stack) == 1
         raise RuntimeError
     assert len(model.stack) == 3
+
+
+@pytest.mark.parametrize(
+    ("family", "ran"),
+    [
+        ("bert", [0, 0]),  # ends in what its last layer gives
+        ("deberta-v2", [0, 0]),
+        ("modernbert", [0, 0, 1, 2, 0]),  # ends in a norm: a whole pass is looked at, once
+        ("t5", [0, 0, 1, 2, 0]),
+        ("megatron-bert", [0, 0, 1, 2, 0]),
+        ("albert", None),  # one layer again and again: none is saved
+        ("xlm", None),  # a list for each part of a layer
+    ],
+)
+def test_a_pass_that_stops_gives_what_a_whole_one_has_there(
+    tmp_path: Path, family: str, ran: list[int] | None
+) -> None:
+    encoder = load_encoder(
+        str(save_tiny_encoder(tmp_path / "encoder", family=family, layers=3)), dtype="float32"
+    )
+    whole = encoder.states(TEXTS, kind="query", outputs=("layers",)).layers
+    seen: list[int] = []
+    stacks = [part for part in encoder._model.modules() if isinstance(part, torch.nn.ModuleList)]
+    for stack in stacks:
+        for number, layer in enumerate(stack if len(stack) == 3 else ()):
+            layer.register_forward_hook(lambda *_, n=number: seen.append(n))
+    for depth in (1, 1, 2, 3):
+        part = encoder.states(TEXTS, kind="query", outputs=("layers",), depth=depth).layers
+        torch.testing.assert_close(part, whole[:, : depth + 1])
+        if depth == 1:
+            first = list(seen)  # of two passes at last
+    assert ran is None or first == ran
+    assert encoder.states(TEXTS[:1], outputs=("layers",), depth=1).layers.shape[1] == 2
+
+
+@torch.inference_mode()
+def test_what_no_pass_that_stops_gives_is_taken_from_a_whole_one() -> None:
+    """Layers that are told how many there are."""
+
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stack = torch.nn.ModuleList([torch.nn.Linear(2, 2, bias=False) for _ in range(3)])
+
+        def forward(self) -> dict[str, list[torch.Tensor]]:
+            states = [torch.ones(1, 1, 2)]
+            for layer in self.stack:
+                states.append(layer(states[-1]) * len(self.stack))
+            return {"all_layer_embeddings": states}
+
+    model = Counting()
+    stops, whole = Stops(model, 3), model()["all_layer_embeddings"]
+    for depth in (1, 2, 1, 2, 3):
+        found = stops.run(depth, model)["all_layer_embeddings"]
+        assert len(found) == depth + 1
+        assert all(torch.equal(one, other) for one, other in zip(found, whole, strict=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from palmette.encoder.base import Encoder, Kind, Output, States
-from palmette.encoder.depth import Copies, copies_of, stopped
+from palmette.encoder.depth import Copies, Stops, copies_of
 from palmette.encoder.device import check_device
 from palmette.encoder.files import fingerprint
 from palmette.errors import CheckpointError, ConfigError
@@ -73,6 +73,7 @@ class SentenceEncoder(Encoder):
         self.dimension = int(probe["sentence_embedding"].shape[-1])
         self.hidden_size = self.dimension if tokens is None else int(tokens.shape[-1])
         self.num_layers = max(0, len(probe.get("all_layer_embeddings") or ()) - 1)
+        self._stops = Stops(self._model, self.num_layers)
 
     @property
     def model(self) -> SentenceTransformer:
@@ -107,8 +108,8 @@ class SentenceEncoder(Encoder):
             raise ConfigError(
                 f"encoder {self.name!r} has no transformer layers: it gives 'pooled' and nothing else"
             )
-        with nullcontext() if depth is None else stopped(self._model, self.num_layers, depth):
-            features = self._features(texts, kind, layers="layers" in outputs)
+        run = partial(self._features, texts, kind, layers="layers" in outputs)
+        features = run() if depth is None else self._stops.run(depth, run)
         # What inference mode made cannot enter a graph: from here on, copies are made of what is asked for.
         pooled = features["sentence_embedding"].float().clone() if "pooled" in outputs else None
         if outputs == {"pooled"}:

@@ -48,6 +48,51 @@ def test_parts_add_up_in_every_order(index: Index, order: str) -> None:
         assert "words of the question" in explanation.text
 
 
+def test_a_fused_hit_was_found_by_the_layer_that_ranks_it_highest(index: Index) -> None:
+    """Whatever the depth of the search, with words and without, and where it covers the whole index."""
+    model, given = (
+        layers(),
+        documents()
+        + [
+            Document(id=f"{n}", text=f"Number {n} keeps {n % 7} bees, a cow and house {n % 5}.")
+            for n in range(90)
+        ],
+    )
+    vectors = model.encoder.encode([document.text for document in given])
+    every, large = model.encode_queries([QUESTION], model.options({}))["layers"][0], Index.build(given, model)
+    for where, held in ((index, 48), (large, 138)):
+        ranks = (-every @ vectors[:held].T).argsort(axis=1).argsort(axis=1)  # [L, N]
+        best = dict(zip([document.id for document in given], ranks.argmin(axis=0) + 1, strict=False))
+        lowest = dict(zip([document.id for document in given], ranks.min(axis=0), strict=False))
+        for k, lexical in ((5, "auto"), (5, 0), (40, "auto"), (held, 0)):
+            hits = where.search(QUESTION, k=k, lexical=lexical)  # type: ignore[call-overload]
+            finders = [hit.explain().detail["found_by"] for hit in hits]
+            seen = k if lexical == 0 else 50  # how deep each layer was asked
+            assert finders == [best[hit.id] if lowest[hit.id] < seen else None for hit in hits]
+            assert k < 40 or len(set(finders)) > 1
+            assert f"ranked highest by layer {finders[0]}" in hits[0].explain().text
+    assert "found by layer 1 first" in index.search(QUESTION, k=3, order="layer")[0].explain().text
+
+
+def test_what_words_alone_bring_in_was_found_by_no_layer() -> None:
+    model = layers()
+    texts = [f"the {colour} owl lives in house {n}" for n in range(60) for colour in ("red", "blue")]
+    given = [*texts, "zyzzyva " + "bread and butter for breakfast " * 3]
+    index = Index.build(given, model)
+    hits = index.search("the owl zyzzyva", k=5, lexical=0.95)
+    assert "zyzzyva" in hits[0].document.text
+    assert hits[0].explain().detail["found_by"] is None
+    assert {hit.explain().detail["found_by"] for hit in hits[1:]} <= {1, 2, 3}
+    assert index.explain("where does the red owl live?", hits[1].id).detail["found_by"] is None  # no search
+
+
+@pytest.mark.parametrize("layers", [range(1, 3), np.array([1, 2]), [np.int64(1), np.int32(2)], (1, 2)])
+def test_whole_numbers_of_any_kind_name_layers(index: Index, layers: Any) -> None:
+    hits = index.search(QUESTION, k=4, layers=layers, order="layer", budget=np.array([1, 3]))
+    assert [hit.explain().detail["found_by"] for hit in hits] == [1, 2, 2, 2]
+    assert train_layers(layers=layers, steps=0).config.layers == (1, 2)
+
+
 def test_a_fused_score_is_the_weighted_mean(index: Index) -> None:
     hit = index.search(QUESTION, k=1, lexical=0)[0]
     weights = layers().module.weights().tolist()
@@ -91,6 +136,9 @@ def test_wrong_search_options_name_the_fix(index: Index) -> None:
         ({"order": "layer", "budget": (1, 2)}, "share for each"),
         ({"order": "layer", "budget": (0, 0, 0)}, "not all 0"),
         ({"order": "layers"}, "order"),
+        ({"layers": 2}, r"whole numbers in a list, such as \[1, 2\]; got 2"),
+        ({"layers": np.array([1.5])}, r"whole numbers in a list.*got array\(\[1.5\]\)"),
+        ({"layers": {1, 2}}, "whole numbers in a list"),
         ({"order": "layer", "lexical": 0.5}, "lexical=0"),
     ):
         with pytest.raises(ConfigError, match=words):

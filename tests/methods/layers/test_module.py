@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from palmette import Document, FakeEncoder, LayersModel, RetrievalData, load_data, load_encoder
 from palmette.cache import EncodingCache
-from palmette.encoder import Encoder
+from palmette.encoder import Encoder, States
 from palmette.errors import ConfigError
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.losses import layers_loss
@@ -109,6 +110,17 @@ def test_an_encoder_of_another_kind_is_not_copied(tmp_path: Path) -> None:
     assert {model.config.kind(layer) for layer in model.config.asking} == {"map", "own"}
 
 
+@pytest.mark.parametrize("family", ["modernbert", "t5"])
+def test_an_early_exit_asks_as_the_whole_encoder_does(tmp_path: Path, family: str) -> None:
+    """These put a norm on whatever comes last; training saw the layers without it."""
+    model = LayersModel.fit(pairs(), encoder=tiny(tmp_path, family=family), **QUICK)
+    texts = ["the cat sat on the mat", "how do i open a file ?", "bird"]
+    every = model.encode_queries(texts, model.options({}))["layers"]
+    for last in (1, 2, 3, 2):
+        early = model.encode_queries(texts, model.options({"layers": tuple(range(1, last + 1))}))["layers"]
+        np.testing.assert_allclose(early, every[:, :last], atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -184,6 +196,29 @@ def test_training_finds_what_the_start_did_not() -> None:
     model = LayersModel.fit(data, encoder=FakeEncoder(32), steps=60, learning_rate=0.003, **options)
     assert model.record.metrics["ndcg@10"] > 0.95
     assert sum(model.module.weights().tolist()) == pytest.approx(1)
+
+
+class Long(FakeEncoder):
+    """Documents' vectors of any length."""
+
+    def forward(self, texts: Any, kind: Any, outputs: Any, depth: int | None = None) -> States:
+        states = super().forward(texts, kind, outputs, depth)
+        if kind == "query" or states.pooled is None:
+            return states
+        lengths = torch.tensor([1.0 + 20 * (len(text) % 5 == 0) for text in texts])
+        return replace(states, pooled=states.pooled * lengths[:, None])
+
+
+def test_a_cosine_is_validated_and_weighted_as_a_cosine(tmp_path: Path) -> None:
+    made = {}
+    for encoder in (FakeEncoder(48), Long(48)):
+        encoder.fingerprint = type(encoder).__name__
+        model = LayersModel.fit(pairs(), encoder=encoder, cache=tmp_path, negatives=8, **QUICK)
+        made[type(encoder)] = model.record.metrics, model.module.weights().tolist()
+        inner = LayersModel.fit(pairs(), encoder=encoder, cache=tmp_path, similarity="inner_product", **QUICK)
+        assert (inner.record.metrics["ndcg@10"] > 0.5) == (type(encoder) is FakeEncoder)
+    assert made[Long][0] == pytest.approx(made[FakeEncoder][0])
+    assert made[Long][1] == pytest.approx(made[FakeEncoder][1])
 
 
 def test_wrong_options_name_the_fix() -> None:

@@ -24,8 +24,9 @@ def explanation(
 ) -> Explanation:
     """Of one document for one question.
 
-    A fused score is the weighted mean of the layers' similarities: each adds its share. In the other orders the score
-    is the similarity at the layer that found the document; without a search behind it, the highest.
+    A fused score is the weighted mean of the layers' similarities: each adds its share, and the one that ranks the
+    document highest found it. In the other orders the score is the similarity at the layer that found the document;
+    without a search behind it, the highest.
 
     Args:
         queries: [L, d] one for each layer.
@@ -50,7 +51,8 @@ def explanation(
     score = sum(part.value for part in parts)
     by_layer = {str(layer): float(value) for layer, value in zip(layers, similar, strict=True)}
     detail: dict[str, Any] = {"found_by": finder, "similarity": by_layer}
-    found = "" if finder is None else f"; found by layer {finder} first"
+    how = "ranked highest by layer {}" if options.order == "fused" else "found by layer {} first"
+    found = "" if finder is None else "; " + how.format(finder)
     values = ", ".join(f"{layer}: {value:.2f}" for layer, value in by_layer.items())
     text = f"score {score:.3f}{found}; similarity by layer {values}"
     if (words := evidence.get("words")) is not None:

@@ -19,7 +19,7 @@ from palmette.methods.layers.config import LayersConfig, LayersSearch, LayersTra
 from palmette.methods.layers.explanation import explanation
 from palmette.methods.layers.module import LayerQueries
 from palmette.methods.layers.options import LayersOptions
-from palmette.methods.layers.searching import FUSED, LAYERS, VECTOR, search
+from palmette.methods.layers.searching import FUSED, LAYERS, VECTOR, WHOLE, search
 from palmette.methods.layers.task import LayersTask
 from palmette.model import DEFAULT_ENCODER, Model, Queries
 from palmette.search.probe import ArraySpec, Floats, Found
@@ -41,8 +41,9 @@ class LayersModel(Model):
     """Per-layer retrieval: every layer of a frozen encoder asks with a query of its own.
 
     Documents are the encoder's own vectors, so embeddings that are there already need no second encoding
-    (``index.add(documents, embeddings=…)``). A score is the weighted mean of the layers' similarities; with another
-    ``order``, the similarity at the layer that found the document.
+    (``index.add(documents, embeddings=…)``). A score is the weighted mean of the layers' similarities, and a document
+    was found by the layer that ranks it highest; with another ``order``, by the one in whose places it is, and its
+    score is the similarity there.
 
     Examples:
         >>> from palmette import FakeEncoder, Index, LayersModel
@@ -205,9 +206,16 @@ class LayersModel(Model):
         """Any layers' means have the same range."""
         return LayersSearch()
 
+    def planned(self, view: View, queries: Queries, k: int, options: LayersSearch) -> Queries:
+        """With the number of documents, by which a search knows whether it sees them all."""
+        if WHOLE in queries:
+            return queries
+        return {**queries, WHOLE: np.full((len(queries[FUSED]), 1), len(view))}
+
     def search(self, view: View, queries: Queries, k: int, options: LayersSearch) -> Found:
         """One probe with the queries of all layers; their documents in the order asked for."""
-        return search(view, queries[LAYERS], queries[FUSED], self.layers_of(options), k, options)
+        part = WHOLE in queries and bool((queries[WHOLE] > len(view)).any())
+        return search(view, queries[LAYERS], queries[FUSED], self.layers_of(options), k, options, part)
 
     def explain(
         self,

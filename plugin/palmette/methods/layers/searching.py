@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,14 @@ from palmette.search.probe import Floats, Found, Keys, Probe
 if TYPE_CHECKING:
     from palmette.store.backend import View
 
-__all__ = ["FUSED", "LAYERS", "VECTOR", "allotted", "budgets", "search"]
+__all__ = ["FUSED", "LAYERS", "VECTOR", "WHOLE", "allotted", "budgets", "search"]
 
 VECTOR = "vector"
 """The encoder's own vector of a document."""
 LAYERS, FUSED = "layers", "fused"
 """Query arrays: a vector for each layer [L, d], and their weighted mean [d]."""
+WHOLE = "whole"
+"""Query array, once planned: how many documents there are in all [1]."""
 
 Ints = NDArray[np.int64]
 
@@ -70,11 +73,23 @@ def allotted(ranked: Keys, dealt: Sequence[int]) -> Ints:
 
 
 def search(
-    view: View, queries: Floats, fused: Floats, layers: Sequence[int], k: int, options: LayersSearch
+    view: View,
+    queries: Floats,
+    fused: Floats,
+    layers: Sequence[int],
+    k: int,
+    options: LayersSearch,
+    part: bool = False,
 ) -> Found:
-    """The documents of a view for queries [Q, L, d] of these layers, and their weighted means [Q, d]."""
+    """The documents of a view for queries [Q, L, d] of these layers, and their weighted means [Q, d].
+
+    Evidence ``layer`` says who found each: the layer in whose places it is; in a fused list the one that ranks it
+    highest, of equals the first. 0 where it is among no layer's ``k`` best, and in ``part`` of what is searched,
+    where ranks say nothing.
+    """
     if options.order == "fused":
-        return _fused(view, queries, fused, layers, k)
+        found = _fused(view, queries, fused, layers, k)
+        return replace(found, evidence={"layer": np.zeros_like(found.keys)}) if part else found
     dealt = budgets(min(k, len(view)), options.budget or [1] * len(layers))
     for rough in (True, False):
         found, ranked, scores = _asked(view, queries, k, rough)
@@ -117,8 +132,6 @@ def _fused(view: View, queries: Floats, fused: Floats, layers: Sequence[int], k:
         keys, scored, by = _best(view, ranked, scores, fused, layers, found.approximate)
         if not (found.approximate and (keys < 0).any()):
             break
-    if keys.shape[1] == len(view):  # nothing had to be found
-        by = np.zeros_like(by)
     return _of(keys, scored, by, found, view, rows.shape[1])
 
 
@@ -137,13 +150,12 @@ def _best(
     keys = np.full((len(ranked), width), -1, np.int64)
     scored = np.full(keys.shape, -np.inf, np.float32)
     by = np.zeros(keys.shape, np.int64)
-    number = np.array([*layers, 0])
+    number = np.array([*layers] * width + [0] * width)
     for row, query in enumerate(fused):
-        every, first = np.unique(
-            ranked[row], return_index=True
-        )  # [n] rising, and where the first layer has it
+        ranks = np.concatenate([ranked[row, :-1].T.reshape(-1), ranked[row, -1]])  # the layers' best first
+        every, first = np.unique(ranks, return_index=True)  # [n] rising, and where each stands highest
         there = int(np.searchsorted(every, 0))
-        every, first = every[there:], number[first[there:] // width]
+        every, first = every[there:], number[first[there:]]
         held = int((ranked[row, -1] >= 0).sum())
         order, values = np.searchsorted(every, ranked[row, -1, :held]), scores[row, -1, :held]
         if approximate and held < len(every):

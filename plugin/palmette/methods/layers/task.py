@@ -153,6 +153,11 @@ class LayersTask:
             queries = module([x[:, :, layer] for layer in asking], mask, own, layers)
         return queries
 
+    def documents(self, rows: Rows) -> Tensor:
+        """Vectors [N, d] of document rows, as an index keeps them: of unit length where similarity is a cosine."""
+        vectors = self.pairs.documents[torch.from_numpy(rows)]
+        return nn.functional.normalize(vectors, dim=1) if self.config.similarity == "cosine" else vectors
+
     def loss(
         self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
     ) -> Tensor:
@@ -165,9 +170,7 @@ class LayersTask:
         asked = pairs.query_rows[rows]
         columns, target = self._columns(rows, generator)
         queries = self.queries(module, asked, turn)  # [B, L, d]
-        documents = pairs.documents[torch.from_numpy(columns)]  # [C, d]
-        if config.similarity == "cosine":
-            documents = nn.functional.normalize(documents, dim=1)
+        documents = self.documents(columns)  # [C, d]
         with torch.autocast(queries.device.type, enabled=False):
             scores = torch.einsum("bld,cd->lbc", queries.float(), documents.float()) * config.multiplier
         known = torch.from_numpy(pairs.data.positives_mask(asked, columns)).to(scores.device)
@@ -202,8 +205,7 @@ class LayersTask:
     def _held_out(self) -> tuple[Tensor, Tensor]:
         """The held-out questions' queries [Q, L, d], and the documents they are ranked against [N, d]."""
         assert self.pairs.dev is not None
-        rows = self.pairs.dev.queries
-        documents = self.pairs.documents[torch.from_numpy(self.pairs.dev.documents)]
+        rows, documents = self.pairs.dev.queries, self.documents(self.pairs.dev.documents)
         return torch.cat([self.queries(self.module, block) for block in _blocks(rows)]), documents
 
     @torch.no_grad()
