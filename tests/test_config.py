@@ -1,6 +1,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +64,18 @@ def test_int_is_a_float_and_lists_become_tuples() -> None:
     config = Sample.from_dict({"rate": 1, "parts": ["x", "y"]})
     assert config.rate == 1
     assert config.parts == ("x", "y")
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    made = Sample(size=np.int64(4), rate=np.float32(0.5), flag=np.bool_(True), parts=np.array(["a", "b"]))
+    assert made == Sample(size=4, rate=0.5, flag=True, parts=("a", "b"))
+    assert [type(value) for value in (made.size, made.rate, made.flag)] == [int, float, bool]
+    with pytest.raises(ConfigError, match="size must be int, got np.float64"):
+        Sample(size=np.float64(4))
+    with pytest.raises(
+        ConfigError, match=r"parts must be str in a list, such as \['a', 'b'\], got range\(0, 2\)"
+    ):
+        Sample(parts=range(2))
 
 
 def test_replace_checks_again() -> None:

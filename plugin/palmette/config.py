@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Self
 
+import numpy as np
+
 from palmette.errors import ConfigError
 
 __all__ = ["Config", "check_keys", "check_range"]
@@ -55,7 +57,20 @@ def _fits(value: object, hint: object) -> bool:
     return isinstance(value, hint) if isinstance(hint, type) else True
 
 
+_SEVERAL = {int: "whole numbers in a list, such as [1, 2]", str: "str in a list, such as ['a', 'b']"}
+
+
+def _plain(value: object) -> object:
+    """As Python has it: JSON has no tuples, and NumPy's numbers are numbers too."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple | range) else value
+
+
 def _spell(hint: object) -> str:
+    several = next((h for h in (hint, *typing.get_args(hint)) if typing.get_origin(h) is tuple), None)
+    if several is not None and (said := _SEVERAL.get(typing.get_args(several)[0])):
+        return said
     return (
         hint.__name__
         if isinstance(hint, type)
@@ -73,14 +88,14 @@ class Config:
     def __post_init__(self) -> None:
         hints = self._hints()
         for item in dataclasses.fields(self):
-            value = getattr(self, item.name)
-            if isinstance(value, list):  # JSON has no tuples
-                value = tuple(value)
+            given = getattr(self, item.name)
+            value = _plain(given)
+            if value is not given:
                 object.__setattr__(self, item.name, value)
             if not _fits(value, hints[item.name]):
                 raise ConfigError(
                     f"{type(self).__name__}: {item.name} must be {_spell(hints[item.name])}, "
-                    f"got {value!r} ({type(value).__name__})"
+                    f"got {given!r} ({type(given).__name__})"
                 )
         self.check()
 

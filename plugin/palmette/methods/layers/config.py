@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
 from palmette.training import TrainingConfig
@@ -16,27 +14,8 @@ __all__ = ["LayersConfig", "LayersSearch", "LayersTraining", "Order"]
 Order = Literal["fused", "layer", "interleave"]
 
 
-class _Numbers(Config):
-    """Options that may hold whole numbers of any kind: a range, NumPy's."""
-
-    def __post_init__(self) -> None:
-        for name in ("layers", "budget"):
-            given = getattr(self, name, None)
-            value = given.tolist() if isinstance(given, np.ndarray) else given
-            if isinstance(value, list | tuple | range):
-                value = tuple(int(one) if isinstance(one, np.integer) else one for one in value)
-                object.__setattr__(self, name, value)
-            if value is not None and not (
-                isinstance(value, tuple) and all(type(one) is int for one in value)
-            ):
-                raise ConfigError(
-                    f"{type(self).__name__}: {name} must be whole numbers in a list, such as [1, 2]; got {given!r}"
-                )
-        super().__post_init__()
-
-
 @dataclass(frozen=True)
-class LayersConfig(_Numbers):
+class LayersConfig(Config):
     """What queries to train on the layers of a frozen encoder.
 
     Attributes:
@@ -156,7 +135,7 @@ class LayersTraining(TrainingConfig):
 
 
 @dataclass(frozen=True)
-class LayersSearch(_Numbers):
+class LayersSearch(Config):
     """Options of one search by layers.
 
     Attributes:

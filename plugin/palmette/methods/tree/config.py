@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-import numpy as np
-
 from palmette.config import Config, check_range
 from palmette.errors import ConfigError
 from palmette.methods.tree.shape import Shape
@@ -164,12 +162,6 @@ class TreeSearch(Config):
     probe: int = 1
     rerank: Literal["encoder", "adapted"] | None = None
     shortlist: int = 100
-
-    def __post_init__(self) -> None:
-        for name in ("level", "probe", "shortlist"):  # NumPy's whole numbers are numbers too
-            if isinstance(value := getattr(self, name), np.integer):
-                object.__setattr__(self, name, int(value))
-        super().__post_init__()
 
     def check(self) -> None:
         """Ranges."""
