@@ -249,9 +249,8 @@ class PalmetteRetriever(Batching, Writing, Loading):
             **{name: value for name, value in typed.items() if value is not None},
             **options,
         }
-        how = {
-            name: value for name, value in how.items() if value is not None
-        }  # None is the method's own default
+        # None is the method's own default.
+        how = {name: value for name, value in how.items() if value is not None}
         threshold = self.score_threshold if score_threshold is None else score_threshold
         k = self.k if k is None else k
         words = self.lexical if lexical is None else lexical

@@ -214,9 +214,8 @@ class FieldsModel(Model):
 
     def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
         """Those arrays, from one pass."""
-        tokens = field_tokens(
-            self.module.backbone, self.reader, documents, self.config.limits, self.config.ancestors
-        )
+        module, limits = self.module, self.config.limits
+        tokens = field_tokens(module.backbone, self.reader, documents, limits, module.ancestors)
         ids = [[field[row] for field in tokens] for row in range(len(documents))]
         made = encoded_documents(self.module, ids)
         bad = np.flatnonzero(~np.isfinite(made.fields).all(axis=(1, 2)))
