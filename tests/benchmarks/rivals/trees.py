@@ -20,6 +20,7 @@ from .bench import COLUMNS, Bench, Floats, Measured, Meter, Row, fold, overlaps
 
 __all__ = ["TREES", "missing", "tree"]
 
+SHALLOW = {"depth": 6, "split": "cross_attention", "steps": 200, "batch_size": 64}
 TREES: dict[str, dict[str, Any]] = {
     "tree": {},
     "tree, not trained": {"steps": 0},
@@ -31,8 +32,15 @@ TREES: dict[str, dict[str, Any]] = {
     "tree, linear schedule": {"schedule": "linear"},
     "tree, exponential schedule": {"schedule": "exponential"},
     "tree, matryoshka schedule": {"schedule": "matryoshka"},
+    "tree, levels drawn alike": {"schedule": "uniform"},
+    "tree, levels drawn ∝ h": {"schedule": "stochastic_linear"},
+    "tree, node dropout .1": {"dropout": 0.1},
+    "tree, L1 of .01": {"l1": 0.01},
+    "tree, L1 of .1": {"l1": 0.1},
+    "tree, cosines at .02": {"temperature": 0.02},
     "tree, labels alone": {"distill": 0.0},
     "tree, distillation alone": {"distill": 1.0},
+    "tree, sharpness .1": {"sharpness": 0.1},
     "tree, sharpness 1": {"sharpness": 1.0},
     "tree, sharpness 3": {"sharpness": 3.0},
     "tree, sharpness 10": {"sharpness": 10.0},
@@ -44,6 +52,11 @@ TREES: dict[str, dict[str, Any]] = {
         "steps": 200,
         "batch_size": 64,
     },
+    "tree, depth 6": {"depth": 6, "steps": 200, "batch_size": 64},
+    "tree, depth 6, cross-attention": SHALLOW,
+    "tree, depth 6, cross-attention, linear then mean": SHALLOW | {"aggregation": "linear_then_mean"},
+    "tree, depth 6, cross-attention, mean then linear": SHALLOW | {"aggregation": "mean_then_linear"},
+    "tree, depth 6, cross-attention, 4 embeddings a node": SHALLOW | {"node_embeddings": 4},
     "tree, learned propagation": {"propagation": "learned"},
     "no tree": {"propagation": "none", "schedule": "constant"},
 }
