@@ -1,4 +1,4 @@
-"""Time: one search for all layers beside FAISS with as many independent queries; queries by early exit."""
+"""Time of a search for all layers, of a question from its text to the documents found, and of queries by early exit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 import faiss
 import numpy as np
 
-from palmette import FakeEncoder, LayersModel, load_encoder
-from palmette.methods.layers.config import LayersConfig, LayersSearch
-from palmette.methods.layers.module import LayerQueries
+from palmette import Index, LayersModel, load_encoder
+from palmette.methods.layers.config import LayersSearch
 from palmette.methods.layers.searching import VECTOR, search
 from palmette.search.engine import engine_named
-from palmette.store.local import LocalBackend
 from palmette.types import Document
+
+BUDGETS = (12, 120)
+QUESTION = "when did the university become a member of the league of old schools?"
 
 
 def fastest(run: Any, times: int = 15, seconds: float = 0.3) -> float:
@@ -44,56 +45,84 @@ def independent(engine: str, vectors: np.ndarray) -> Any:
     return index
 
 
-def speed(encoder_name: str, documents: int) -> None:
-    """One search for all layers beside FAISS with as many independent queries; queries by early exit."""
+def table(*heads: str) -> None:
+    print("\n| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|", flush=True)
+
+
+def filled(model: LayersModel, count: int) -> tuple[Index, np.ndarray]:
+    """An index of random vectors, and they."""
     draw = np.random.default_rng(0)
-    width, layers = 384, 6
-    vectors = draw.standard_normal((documents, width)).astype(np.float32)
+    vectors = draw.standard_normal((count, model.config.vector)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    near = vectors[:1, None] + 0.3 * draw.standard_normal((1, layers, width)).astype(np.float32) / width**0.5
-    queries = near.astype(np.float32)
-    fused = queries.mean(1)
-    print(
-        f"{documents:,} random vectors of {width} numbers, {layers} layers, one question, ms of the fastest\n"
-    )
-    heads = ("engine", "k", "FAISS, 6 queries", "`layer`", "ratio", "FAISS, 7 queries", "`fused`", "ratio")
-    print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
-    config = LayersConfig(states=width, vector=width, last=layers)
-    specs = LayersModel(config, FakeEncoder(width), LayerQueries(config)).arrays()
-    with LocalBackend.in_memory(specs) as store:
-        with store.write() as writer:
-            for start in range(0, documents, 10_000):
-                part = vectors[start : start + 10_000]
-                writer.put(
-                    [Document(id=str(start + n), text=str(n)) for n in range(len(part))], {VECTOR: part}
-                )
-        for engine in ("exact", "faiss", "ivf:nlist=1024,nprobe=16", "hnsw"):
-            store._engine = engine_named(engine)  # the same segments
-            rival = independent(engine, vectors)
-            with store.read() as view:
-                for k in (12, 120):
-                    if engine == "hnsw":  # as many candidates as results, as ours
-                        rival.hnsw.efSearch = max(64, k)
-                    cells = []
-                    for order, alone in (
-                        ("layer", queries[0]),
-                        ("fused", np.concatenate([queries[0], fused])),
-                    ):
-                        options = LayersSearch(order=order)  # type: ignore[arg-type]
-                        theirs = fastest(partial(rival.search, alone, k))
-                        ours = fastest(partial(search, view, queries, fused, range(1, 7), k, options))
-                        cells += [f"{theirs:.2f}", f"{ours:.2f}", f"{ours / theirs:.2f}"]
-                    print(f"| {engine} | {k} | " + " | ".join(cells) + " |", flush=True)
+    index = Index.in_memory(model)
+    with index.backend.write() as writer:
+        for start in range(0, count, 10_000):
+            part = vectors[start : start + 10_000]
+            writer.put([Document(id=str(start + n), text=str(n)) for n in range(len(part))], {VECTOR: part})
+    return index, vectors
+
+
+def searches(index: Index, rival: Any, engine: str, near: np.ndarray) -> None:
+    """Our one search beside FAISS's of as many independent queries [L, d], without encoding."""
+    layers = range(1, len(near) + 1)
+    queries, fused = near[None], near.mean(0)[None]
+    with index.backend.read() as view:
+        for k in BUDGETS:
+            if engine == "hnsw":  # as many candidates as results, as ours
+                rival.hnsw.efSearch = max(64, k)
+            cells = []
+            for order, alone in (("layer", near), ("fused", np.concatenate([near, fused]))):
+                options = LayersSearch(order=order)  # type: ignore[arg-type]
+                theirs = fastest(partial(rival.search, alone, k))
+                ours = fastest(partial(search, view, queries, fused, layers, k, options))
+                cells += [f"{theirs:.2f}", f"{ours:.2f}", f"{ours / theirs:.2f}"]
+            print(f"| {engine} | {k} | " + " | ".join(cells) + " |", flush=True)
+
+
+def questions(index: Index, rival: Any, engine: str) -> None:
+    """A question from its text to the documents found, beside the encoder's one vector in FAISS at equal budget."""
+    encoder = index.model.encoder
+    for k in BUDGETS:
+        ways = [
+            lambda k=k: rival.search(encoder.encode_queries([QUESTION]), k),
+            *(partial(index.rank, [QUESTION], k, lexical=0, order=order) for order in ("layer", "fused")),
+        ]
+        one, layer, fused = (fastest(way, 30, 1.0) for way in ways)
+        print(
+            f"| {engine} | {k} | {one:.1f} | {layer:.1f} | {layer / one:.2f} | {fused:.1f} | {fused / one:.2f} |",
+            flush=True,
+        )
+
+
+def speed(encoder_name: str, documents: int) -> None:
+    """All tables."""
     encoder = load_encoder(encoder_name)
     pairs = [(f"who wrote book number {n}?", f"book number {n} was written by author {n}") for n in range(40)]
     model = LayersModel.fit(pairs, encoder=encoder, steps=0)
-    question = ["when did the university become a member of the league of old schools?"]
-    alone = fastest(lambda: encoder.encode_queries(question), 30)
+    index, vectors = filled(model, documents)
+    engines = ("exact", "faiss", "ivf:nlist=1024,nprobe=16", "hnsw")
+    rivals = {engine: independent(engine, vectors) for engine in engines}
+    moved = np.random.default_rng(1).standard_normal((model.config.last, model.config.vector))
+    near = (vectors[0] + 0.3 * moved / model.config.vector**0.5).astype(np.float32)
+    print(
+        f"{documents:,} random vectors of {model.config.vector} numbers, {len(near)} layers, one question, ms of"
+    )
+    print("the fastest: the search alone")
+    table("engine", "k", "FAISS, 6 queries", "`layer`", "ratio", "FAISS, 7 queries", "`fused`", "ratio")
+    for engine in engines:
+        index.backend._engine = engine_named(engine)  # the same segments
+        searches(index, rivals[engine], engine, near)
+    print("\nFrom a question's text to the ids of documents")
+    table("engine", "k", "encoder and FAISS, one vector", "`layer`", "ratio", "`fused`", "ratio")
+    for engine in engines:
+        index.backend._engine = engine_named(engine)
+        questions(index, rivals[engine], engine)
+    alone = fastest(lambda: encoder.encode_queries([QUESTION]), 30)
     print(f"\nQuery encoding, one question, ms: the encoder alone {alone:.1f}")
-    print("\n| layers | all of them | the last alone |\n|---|---|---|")
+    table("layers", "all of them", "the last alone")
     for last in model.config.asking:
         every, single = (
-            fastest(lambda o=o: model.encode_queries(question, o), 30)
+            fastest(lambda o=o: model.encode_queries([QUESTION], o), 30)
             for o in (
                 model.options({"layers": tuple(range(1, last + 1))}),
                 model.options({"layers": (last,)}),
