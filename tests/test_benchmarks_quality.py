@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sharpness
 from quality import main
 from rivals.adapter import first_weight, sizes_of
 from rivals.bench import Bench, best, fold, overlaps, unit
@@ -98,6 +99,25 @@ def test_every_family_is_measured_and_only_what_is_missing(
         assert f"\n| {row} |" in table
     assert " ± " in next(line for line in table.splitlines() if line.startswith("| tree |"))
     assert out.with_suffix(".svg").read_text().count("<polyline") >= 4
+    capsys.readouterr()
+
+
+def test_sharpness_is_measured_by_quality_and_speed_and_a_run_goes_on(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "sharpness.md"
+    how = [str(folder), "--out", str(out), "--steps", "2", "--depth", str(DEPTH), "--encoder", "fake:32"]
+    how += ["--cache", str(tmp_path / "cache"), "--documents", "200", "--points"]
+    sharpness.main([*how, "0.3:1.414"])
+    sharpness.main([*how, "0.3:1.414", "20:1.414"])
+    gentle, sharp = [json.loads(line) for line in out.with_suffix(".jsonl").read_text().splitlines()]
+    assert (gentle["system"], sharp["system"]) == ("0.3:1.414", "20:1.414")
+    assert sharp["effective"] < gentle["effective"] <= 2**DEPTH
+    assert min(*gentle["ms"], *gentle["flat ms"]) > 0
+    rows = [line for line in out.read_text().splitlines() if line.startswith(("| 0.3 |", "| 20 |"))]
+    assert len(rows) == 2
+    assert f"| {sharp['effective']} |" in rows[1]
+    assert out.with_suffix(".svg").read_text().count("<circle") == 4, "two points in two panels"
     capsys.readouterr()
 
 

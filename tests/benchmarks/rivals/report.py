@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import mean, pstdev
 from typing import Any
 
-__all__ = ["append", "figure", "read", "tables"]
+__all__ = ["append", "curve", "figure", "read", "tables"]
 
 Result = dict[str, Any]
 METRICS = {"ndcg@10": "nDCG@10", "recall@10": "Recall@10"}
@@ -201,3 +201,57 @@ def _panel(
             track = " ".join(at(*point) for point in points)
             parts.append(f'<polyline points="{track}" {line}><title>{name}</title></polyline>')
     return parts
+
+
+def curve(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, str]]]], label: str) -> str:
+    """Named points (x, y, name) on lines, one panel a title, as SVG that stands alone."""
+    columns = min(2, len(panels))
+    width, height = (
+        LEFT + columns * (PANEL_W + GAP),
+        TOP + math.ceil(len(panels) / columns) * (PANEL_H + ROW_GAP),
+    )
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height + 20}" width="{width}" '
+        f'height="{height + 20}" font-family="system-ui, sans-serif" font-size="12">',
+        f"<title>{label}</title>",
+        f'<rect width="{width}" height="{height + 20}" fill="#fff"/>',
+    ]
+    for place, (title, lines) in enumerate(panels.items()):
+        x0, y0 = LEFT + place % columns * (PANEL_W + GAP), TOP + place // columns * (PANEL_H + ROW_GAP)
+        right = math.ceil(max(x for line in lines.values() for x, _, _ in line) * 1.15)
+        top = math.ceil(max(y for line in lines.values() for _, y, _ in line) * 10) / 10
+        parts.append(f'<text x="{x0}" y="{y0 - 14}" font-weight="600" fill="#111">{title}</text>')
+        for tick in range(round(top * 10) + 1):
+            y = y0 + (1 - tick / 10 / top) * PANEL_H
+            parts.append(f'<line x1="{x0}" x2="{x0 + PANEL_W}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e3e3e3"/>')
+            parts.append(
+                f'<text x="{x0 - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{tick / 10:.1f}</text>'
+            )
+        for step in range(0, right + 1, max(1, right // 6)):
+            x = x0 + step / right * PANEL_W
+            parts.append(
+                f'<text x="{x:.1f}" y="{y0 + PANEL_H + 17}" text-anchor="middle" fill="#555">{step}</text>'
+            )
+        parts.append(
+            f'<text x="{x0 + PANEL_W / 2}" y="{y0 + PANEL_H + 34}" text-anchor="middle" fill="#555">{label}</text>'
+        )
+        for name, line in lines.items():
+            colour = COLOURS[names.index(name) % len(COLOURS)]
+            spots = [
+                (x0 + x / right * PANEL_W, y0 + (1 - y / top) * PANEL_H, said) for x, y, said in sorted(line)
+            ]
+            track = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in spots)
+            parts.append(f'<polyline points="{track}" fill="none" stroke="{colour}" stroke-width="2"/>')
+            for x, y, said in spots:
+                parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>')
+                parts.append(
+                    f'<text x="{x + 6:.1f}" y="{y - 6:.1f}" fill="#333" font-size="10">{said}</text>'
+                )
+    for place, name in enumerate(names):
+        x = LEFT + place * 200
+        parts.append(
+            f'<rect x="{x}" y="{height - 8}" width="14" height="14" fill="{COLOURS[place % len(COLOURS)]}"/>'
+            f'<text x="{x + 22}" y="{height + 4}" fill="#222">{name}</text>'
+        )
+    return "\n".join([*parts, "</svg>", ""])
