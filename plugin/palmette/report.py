@@ -10,6 +10,8 @@ __all__ = ["SHOWN", "Report", "Row"]
 
 SHOWN = ("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10")
 """The metrics that tables show."""
+ANSWERS = ("accuracy@10", "em", "f1", "silent")
+"""And where a reader answered."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,12 @@ class Report:
 
     def table(self) -> str:
         """A table for people."""
-        head = ["", *SHOWN, "p50 ms", "p95 ms", "prepare s", "visited"]
+        shown = [*SHOWN, *(name for name in ANSWERS if any(name in row.metrics for row in self.rows))]
+        head = ["", *shown, "p50 ms", "p95 ms", "prepare s", "visited"]
         lines = [
             [
                 row.name,
-                *(f"{row.metrics[name]:.4f}" for name in SHOWN),
+                *(f"{row.metrics[name]:.4f}" for name in shown),
                 *(f"{row.latency_ms[name]:.1f}" for name in ("p50", "p95")),
                 f"{row.prepare_seconds:.1f}",
                 f"{row.visited:.0%}",
@@ -62,9 +65,9 @@ class Report:
             for row in self.rows
         ]
         widths = [max(len(line[column]) for line in [head, *lines]) for column in range(len(head))]
-        shown = [
+        printed = [
             "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
             for line in [head, *lines]
         ]
         title = f"{self.data}, {self.split}: {self.queries:,} queries, {self.documents:,} documents"
-        return "\n".join([title, *shown])
+        return "\n".join([title, *printed])

@@ -17,7 +17,7 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     """Arguments."""
     command.usage = "palmette evaluate CKPT DATA [options]"
     command.add_argument("checkpoint", help="checkpoint folder or Hub repository")
-    command.add_argument("data", help="BEIR folder, or a JSONL of pairs")
+    command.add_argument("data", help="BEIR folder, or a JSONL of pairs; for a reader, of questions")
     command.add_argument("--split", default="test", help="which judgements")
     command.add_argument(
         "--baselines", action="store_true", help="measure the untrained encoder and BM25 beside it"
@@ -29,6 +29,10 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
         help="how much words count: 0 (the method alone) … 1, or auto",
     )
     command.add_argument(
+        "--reader", help="answer the questions too: a reader's checkpoint folder or repository"
+    )
+    command.add_argument("--passages", type=int, default=5, help="how many documents the reader is given")
+    command.add_argument(
         "--card", action="store_true", help="write the table into the checkpoint's README.md"
     )
     command.add_argument("--revision", help="branch, tag or commit of a Hub repository")
@@ -39,7 +43,8 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     example(
         command,
         "palmette evaluate ckpt squad/ --split test --baselines\n"
-        "palmette evaluate ckpt squad/ --split dev --level 6 --json",
+        "palmette evaluate ckpt squad/ --split dev --level 6 --json\n"
+        "palmette evaluate ckpt squad/ --reader my-reader --passages 10",
     )
 
 
@@ -48,15 +53,20 @@ def run(args: argparse.Namespace) -> None:
     from palmette.data import load_data
     from palmette.evaluation import evaluate
     from palmette.hub import LAYOUT
+    from palmette.reader import Reader, load_reading
     from palmette.registry import load_model
 
     model = load_model(args.checkpoint, revision=args.revision, device=args.device)
+    reader = None if args.reader is None else Reader.from_pretrained(args.reader, device=args.device)
+    titles = not args.no_titles
     report = evaluate(
         model,
-        load_data(args.data, titles=not args.no_titles),
+        load_data(args.data, titles=titles) if reader is None else load_reading(args.data, titles=titles),
         split=args.split,
         baselines=args.baselines,
         lexical=args.lexical,
+        reader=reader,
+        passages=args.passages,
         progress=False if args.quiet else None,
         **options_of(args.extra),
     )
