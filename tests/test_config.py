@@ -41,6 +41,13 @@ def test_json_round_trip(config: Sample) -> None:
     assert Sample.from_dict(json.loads(config.to_json())) == config
 
 
+def test_a_range_is_of_numbers() -> None:
+    with pytest.raises(ConfigError, match="sample: size must be a number, got str '3'"):
+        check_range("sample", "size", "3", 1, 100)  # type: ignore[arg-type]
+    check_range("sample", "size", np.float32(3), 1, 100)
+    check_range("sample", "size", None, 1, 100)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

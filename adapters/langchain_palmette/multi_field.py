@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from langchain_palmette.retriever import PalmetteRetriever
 
@@ -51,3 +52,14 @@ class MultiFieldRetriever(PalmetteRetriever):
     """Only these count as best field."""
     weights: dict[str, float] | None = None
     """What similarities of a field are multiplied by, where the best is chosen."""
+
+    @field_validator("fields", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """A mapping of fields to metadata belongs to training, and is easily given here."""
+        if isinstance(value, Mapping):
+            raise ValueError(
+                f"fields={dict(value)!r:.80} says where fields are read from, which a model is told when it is trained "
+                f"(FieldsModel.fit(…, fields=…)); here fields names those that count: fields={list(value)!r:.80}"
+            )
+        return value

@@ -17,7 +17,7 @@ from langchain_palmette.fields import Loading, ModelName, PathName
 from langchain_palmette.live import Place, find, name_of, open_index, open_model, publish
 from langchain_palmette.writing import Writing
 from palmette.aio import in_thread
-from palmette.config import check_keys
+from palmette.config import check_keys, given
 from palmette.errors import ConfigError
 from palmette.store.filters import parse_filter
 
@@ -148,9 +148,9 @@ class PalmetteRetriever(Batching, Writing, Loading):
 
         probe = cls(**fields)
         options = probe._loading() | ({} if token is None else {"token": token})
-        given = [to_document(document) for document in documents]
-        loaded = cls._checked(open_model(str(name_of(model)), options))
-        index = Index.build(given, loaded, index_path, engine=probe.engine, progress=progress)
+        told = [to_document(document) for document in documents]
+        loaded = probe._checked(open_model(str(name_of(model)), options))
+        index = Index.build(told, loaded, index_path, engine=probe.engine, progress=progress)
         made = cls.from_index(index, **fields)
         if index_path is not None:
             publish(index, made._place())
@@ -180,11 +180,11 @@ class PalmetteRetriever(Batching, Writing, Loading):
             opened = cls(index_path=index, **fields)
             opened._open()
             return opened
-        cls._checked(index.model)
         where: dict[str, Any] = {"index_path": index.path, "engine": index.engine}
         if index.path is None or index.within is not None:  # opened again it would be gone, or whole
             where = {"index_path": name_of(index)}
         made = cls(**where | fields)
+        made._checked(index.model)
         made._index = index
         return made
 
@@ -214,14 +214,20 @@ class PalmetteRetriever(Batching, Writing, Loading):
         model = None if self.model is None else str(self.model)
         return str(self.index_path), model, self._loading(), self.engine
 
-    @classmethod
-    def _checked(cls, model: Model) -> Model:
-        if cls.method not in (None, model.method):
+    def _checked(self, model: Model) -> Model:
+        """Raise unless this class, and the options it was made with, are for such a model."""
+        if self.method not in (None, model.method):
             raise ConfigError(
-                f"{cls.__name__} is for models of method {cls.method!r}, and this one is of method "
+                f"{type(self).__name__} is for models of method {self.method!r}, and this one is of method "
                 f"{model.method!r}: use {model.retriever}, or PalmetteRetriever for any"
             )
+        model.options(self._own())
         return model
+
+    def _own(self) -> dict[str, Any]:
+        """The method's options that this retriever was made with; ``None`` is the method's own default."""
+        typed = {name: getattr(self, name) for name in self.typed_options}
+        return given({**self.search_options, **given(typed)})
 
     def configurable_fields(self, **kwargs: AnyConfigurableField) -> Any:
         """As always; LangChain makes a copy for every call, and all copies share the index opened here."""
@@ -243,14 +249,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
     ) -> list[list[Hit]]:
         index = self.index
         check_keys(type(self).__name__, options, (*CALL, *index.model.search_class.names()))
-        typed = {name: getattr(self, name) for name in self.typed_options}
-        how = {
-            **self.search_options,
-            **{name: value for name, value in typed.items() if value is not None},
-            **options,
-        }
-        # None is the method's own default.
-        how = {name: value for name, value in how.items() if value is not None}
+        how = given({**self._own(), **options})
         threshold = self.score_threshold if score_threshold is None else score_threshold
         k = self.k if k is None else k
         words = self.lexical if lexical is None else lexical

@@ -16,7 +16,7 @@ import numpy as np
 
 from palmette.errors import ConfigError
 
-__all__ = ["Config", "check_keys", "check_range"]
+__all__ = ["Config", "check_keys", "check_range", "given"]
 
 
 def check_keys(owner: str, given: Mapping[str, object] | set[str], known: typing.Iterable[str]) -> None:
@@ -29,9 +29,18 @@ def check_keys(owner: str, given: Mapping[str, object] | set[str], known: typing
             raise ConfigError(f"{owner} has no option {key!r}.{hint} Options: {', '.join(known) or 'none'}")
 
 
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are set; the others keep their defaults."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def check_range(owner: str, name: str, value: float | None, low: float, high: float = float("inf")) -> None:
     """Raise unless ``low <= value <= high`` (``None`` passes)."""
-    if value is not None and not low <= value <= high:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise ConfigError(f"{owner}: {name} must be a number, got {type(value).__name__} {value!r:.80}")
+    if not low <= value <= high:
         bound = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
         raise ConfigError(f"{owner}: {name} must be {bound}, got {value!r}")
 

@@ -70,3 +70,8 @@ def test_wrong_options_and_wrong_models_are_refused(retriever: MultiFieldRetriev
         retriever.invoke("owl", fields=["colour"])
     with pytest.raises(PalmetteError, match="fields"):
         TreeRetriever.from_index(retriever.index)
+
+
+def test_a_mapping_of_fields_belongs_to_training(retriever: MultiFieldRetriever) -> None:
+    with pytest.raises(ValidationError, match=r"FieldsModel\.fit.*fields=\['brand'\]"):
+        MultiFieldRetriever.from_index(retriever.index, fields={"brand": "metadata.brand"})

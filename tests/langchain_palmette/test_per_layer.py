@@ -38,3 +38,18 @@ def test_wrong_options_and_wrong_models_are_refused(retriever: PerLayerRetriever
             PerLayerRetriever(index_path=tmp_path, **wrong)
     with pytest.raises(PalmetteError, match="layers"):
         TreeRetriever.from_index(retriever.index)
+
+
+def test_options_that_no_search_could_use_are_refused_at_once(tmp_path: Path) -> None:
+    given = [Document(id=d.id, page_content=d.text) for d in documents()]
+    with pytest.raises(PalmetteError, match="layer 9 is asked for|layer 9 was not trained"):
+        PerLayerRetriever.from_documents(given, layers(), layers=(9,), index_path=tmp_path / "index")
+    assert not (tmp_path / "index").exists(), "nothing was indexed for it"
+    kept = PerLayerRetriever.from_documents(given, layers(), index_path=tmp_path / "index")
+    with pytest.raises(PalmetteError, match="Did you mean 'order'"):
+        PerLayerRetriever.from_index(kept.index, search_options={"ordre": "layer"})
+    with pytest.raises(PalmetteError, match="needs a share for each"):
+        PerLayerRetriever.from_index(tmp_path / "index", order="layer", budget=(1, 2, 3, 4, 5))
+    both = PerLayerRetriever.from_index(kept.index, search_options={"order": "layer"}, k=3)
+    assert both.order is None
+    assert finders(both) == [1, 2, 3], "a field that is not set leaves search_options as they are"

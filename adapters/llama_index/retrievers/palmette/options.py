@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
 
 from llama_index.core.callbacks import CallbackManager
@@ -10,7 +10,7 @@ from llama_index.core.schema import IndexNode, TransformComponent
 
 from llama_index.retrievers.palmette.filters import Filters
 
-__all__ = ["Options", "SearchOption", "given"]
+__all__ = ["Options", "SearchOption"]
 
 T = TypeVar("T")
 
@@ -57,8 +57,3 @@ class SearchOption(Generic[T]):
 
     def __set__(self, retriever: _Searching, value: T | None) -> None:
         retriever.search_options = {**retriever.search_options, self.name: value}
-
-
-def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are set."""
-    return {name: value for name, value in options.items() if value is not None}

@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from llama_index.retrievers.palmette.filters import Filters, palmette_filter
 from llama_index.retrievers.palmette.loading import loaded
 from llama_index.retrievers.palmette.nodes import scored
-from llama_index.retrievers.palmette.options import Options, given
+from llama_index.retrievers.palmette.options import Options
 from llama_index.retrievers.palmette.query import PalmetteQuery
 from llama_index.retrievers.palmette.writes import NodeWrites, prepare
 from palmette.aio import in_thread
-from palmette.config import check_keys
+from palmette.config import check_keys, given
 from palmette.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
