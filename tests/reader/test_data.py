@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -48,6 +49,13 @@ def test_squads_own_form(tmp_path: Path) -> None:
     ]  # as given, not where it stands first
     with pytest.raises(NotFoundError, match="'test'"):
         data.split("test")
+    packed = tmp_path / "packed.json.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    again = load_reading(packed)
+    assert (again.name, again.splits) == ("packed", data.splits)
+    packed.write_bytes(packed.read_bytes()[:40])
+    with pytest.raises(InputError, match="packed.json.gz is not in SQuAD's form"):
+        load_reading(packed)
     path.write_text("{}")
     with pytest.raises(InputError, match="SQuAD's form"):
         load_reading(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import warnings
@@ -122,7 +123,7 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
     Args:
         data: One of
 
-            - SQuAD's own JSON file, version 1 or 2
+            - SQuAD's own JSON file, version 1 or 2, perhaps gzipped
             - a JSONL file, or an iterable of dicts: ``{"question", "context", "answers"}``. A context is a text or a
               document; answers are texts or ``{"text", "start"}``, and ``[]`` where the context has none, or
               ``{"text": […], "answer_start": […]}`` as in the Hub's copies of SQuAD. ``"split"`` is ``train`` unless
@@ -139,7 +140,7 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
     if isinstance(data, str | Path):
         path = Path(data).expanduser()
         name = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
-        if path.suffix == ".json" and path.is_file():
+        if path.name.removesuffix(".gz").endswith(".json") and path.is_file():
             return from_records(_squad(path), name).with_dev(seed=seed)
         if path.is_file() and is_jsonl(path):
             records = read_jsonl(path)
@@ -256,7 +257,8 @@ def _said(answer: Any) -> tuple[str, int | None]:
 def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The questions of a file in SQuAD's form."""
     try:
-        content = json.loads(path.read_bytes())
+        raw = path.read_bytes()
+        content = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
         articles = content["data"]
         for number, article in enumerate(articles):
             for paragraph in article["paragraphs"]:
@@ -269,7 +271,7 @@ def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                         "answers": answers,
                     }
                     yield place, record
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, EOFError, gzip.BadGzipFile) as error:
         raise InputError(
             f"{path} is not in SQuAD's form ({error!r}): expected data → paragraphs → context, qas → question, answers"
         ) from error
