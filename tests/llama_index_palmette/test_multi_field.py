@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from llama_index.core.schema import TextNode
+from llama_index.core.schema import QueryBundle, TextNode
 
 from llama_index.retrievers.palmette import MultiFieldRetriever, PalmetteQuery, PalmetteRerank
 from palmette import Index
@@ -55,3 +55,21 @@ def test_metadata_are_read_once() -> None:
 def test_a_field_that_is_not_there_is_named(retriever: MultiFieldRetriever) -> None:
     with pytest.raises(PalmetteError, match="no field 'colour'"):
         retriever.retrieve(PalmetteQuery("owl", fields=["colour"]))
+
+
+def test_several_texts_of_a_query_are_one_question(retriever: MultiFieldRetriever) -> None:
+    """As LlamaIndex's HyDE asks: with the texts that an answer might have, and the question."""
+    texts = ["a golden owl of brass", "golden owl 22"]
+    nodes = retriever.retrieve(QueryBundle("golden owl 22", custom_embedding_strs=texts))
+    [expected] = retriever.index.search([tuple(texts)], 3, by="best", lexical=0)
+    assert [(n.node.node_id, n.score) for n in nodes] == [
+        (hit.id, pytest.approx(hit.score)) for hit in expected
+    ]
+    bundle = QueryBundle("golden owl 22", custom_embedding_strs=texts)
+    assert retriever.explain(bundle, nodes[0].node.node_id).score == pytest.approx(nodes[0].score, abs=1e-6)
+    mixed = retriever.retrieve_batch([bundle, "golden owl 22", bundle])
+    assert (
+        [n.node.node_id for n in mixed[0]]
+        == [n.node.node_id for n in mixed[2]]
+        == [hit.id for hit in expected]
+    )

@@ -152,6 +152,12 @@ class FusionModel(Model):
         """By each member."""
         return together([member.encode_queries(texts, member.options({})) for member in self.members])
 
+    @property
+    def takes_embeddings(self) -> bool:
+        """Where all members do, and read the same encoder."""
+        one = len({member.encoder.fingerprint for member in self.members}) == 1
+        return one and all(member.takes_embeddings for member in self.members)
+
     def encode_embeddings(self, vectors: Floats) -> Queries:
         """By each member, where all can and read the same encoder."""
         if len({member.encoder.fingerprint for member in self.members}) > 1:

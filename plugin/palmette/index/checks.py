@@ -26,9 +26,11 @@ __all__ = [
 ]
 
 Embeddings = NDArray[np.floating[Any]]
+Texts = str | tuple[str, ...]
+"""A query; or several texts that are one query together, the mean of what a model makes of each."""
 
 
-def check_queries(given: Sequence[str]) -> Sequence[str]:
+def check_queries(given: Sequence[Any]) -> Sequence[str]:
     """Texts with at least one word each."""
     if not isinstance(given, Sequence):
         raise InputError(

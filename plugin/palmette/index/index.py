@@ -10,18 +10,11 @@ from typing import Any, Self, overload
 
 from palmette.aio import in_thread
 from palmette.errors import InputError, StoreError
-from palmette.index.checks import (
-    Embeddings,
-    check_documents,
-    check_ids,
-    check_path,
-    check_threshold,
-    unique,
-)
+from palmette.index.checks import check_documents, check_ids, check_path, check_threshold, unique
 from palmette.index.folder import is_used
 from palmette.index.opening import MODEL, Engine, Modelled, as_model, copy_folder, make_folder, open_folder
 from palmette.index.results import Changes, IndexStats, Ranking
-from palmette.index.searching import FilterLike, explain, searched
+from palmette.index.searching import Asked, FilterLike, Query, explain, searched
 from palmette.index.writing import write
 from palmette.lexical.mix import DEFAULT, Lexical
 from palmette.lexical.tokens import LANGUAGE
@@ -35,7 +28,6 @@ from palmette.types import Document, Explanation, Hit
 
 __all__ = ["MODEL", "Engine", "Index"]
 
-Query = str | Embeddings
 Documents = Iterable[Any] | str | Path
 """Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
 
@@ -278,7 +270,7 @@ class Index:
     @overload
     def search(
         self,
-        query: Sequence[str] | Embeddings,
+        query: Asked,
         k: int = 10,
         *,
         filter: FilterLike = None,
@@ -290,7 +282,7 @@ class Index:
 
     def search(
         self,
-        query: Query | Sequence[str],
+        query: Query | Asked,
         k: int = 10,
         *,
         filter: FilterLike = None,
@@ -302,7 +294,8 @@ class Index:
         """The ``k`` best documents, best first.
 
         Args:
-            query: A text; or several texts, or encoder embeddings [Q, d], for a list of results each, in one pass.
+            query: A text; or several texts, or encoder embeddings [Q, d], for a list of results each, in one pass. A
+                tuple among several texts is one query, the mean of what the model makes of its texts.
             k: How many; fewer come back only when fewer match.
             filter: Conditions on metadata, applied before ranking: ``{"lang": "en", "year": {"$gte": 2020}}``.
             threshold: Leave out hits that score less, by the score that is searched with.
@@ -322,7 +315,7 @@ class Index:
 
     def rank(
         self,
-        queries: Sequence[str] | Embeddings,
+        queries: Asked,
         k: int = 10,
         *,
         filter: FilterLike = None,

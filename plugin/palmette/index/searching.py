@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from palmette.errors import ConfigError, NotFoundError
-from palmette.index.checks import Embeddings, check_count, check_embeddings, check_queries
+from palmette.errors import ConfigError, InputError, NotFoundError
+from palmette.index.checks import Embeddings, Texts, check_count, check_embeddings, check_queries
 from palmette.index.hybrid import Hybrid, hybrid_search
 from palmette.index.results import Ranking
 from palmette.lexical.explanation import mixed
@@ -22,9 +23,12 @@ from palmette.store.backend import Backend, WordView
 from palmette.store.filters import Filter, parse_filter
 from palmette.types import Explanation, Hit
 
-__all__ = ["FilterLike", "Searched", "explain", "searched"]
+__all__ = ["Asked", "FilterLike", "Query", "Searched", "explain", "searched"]
 
 FilterLike = Mapping[str, Any] | Filter | None
+Query = Texts | Embeddings
+Asked = Sequence[Texts] | Embeddings
+"""Several queries."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +42,16 @@ class _Question:
     texts: Sequence[str] = ()
 
     @classmethod
-    def of(
-        cls, model: Model, asked: Sequence[str] | Embeddings, options: Mapping[str, Any], lexical: Lexical
-    ) -> _Question:
+    def of(cls, model: Model, asked: Asked, options: Mapping[str, Any], lexical: Lexical) -> _Question:
         """Check everything, then encode."""
         weight, chosen = check_lexical(lexical), model.options(options)
         if isinstance(asked, np.ndarray):
-            if weight not in ("auto", 0):
-                raise ConfigError(
-                    f"lexical={weight!r} needs the words of a query: search with its text, or lexical=0"
-                )
+            _check_wordless(weight)
             vectors = check_embeddings(asked, model.encoder.dimension)
             return cls(model, model.encode_embeddings(vectors), chosen)
+        if _several(asked):
+            _check_wordless(weight)
+            return cls(model, _means(model, asked, chosen), chosen)
         texts, mix = check_queries(asked), model.mix(chosen, weight)
         return cls(model, model.encode_queries(texts, chosen), chosen, mix, texts)
 
@@ -62,6 +64,33 @@ class _Question:
     def of_row(self, row: int) -> Queries:
         """The arrays of one query."""
         return {name: array[row : row + 1] for name, array in self.queries.items()}
+
+
+def _check_wordless(weight: Lexical) -> None:
+    """Raise where words are asked for, and there are none or those of several texts."""
+    if weight not in ("auto", 0):
+        raise ConfigError(
+            f"lexical={weight!r} needs the words of a query: search with its text, or lexical=0"
+        )
+
+
+def _several(asked: object) -> bool:
+    """Whether some of the queries are several texts each."""
+    return isinstance(asked, Sequence) and any(isinstance(one, tuple) for one in asked)
+
+
+def _means(model: Model, asked: Sequence[Texts], options: Any) -> Queries:
+    """What a model makes of several texts that are one query: the mean of what it makes of each."""
+    groups = [one if isinstance(one, tuple) else (one,) for one in asked]
+    if () in groups:
+        raise InputError("a query of several texts has none: give it at least one")
+    made = model.encode_queries(check_queries([text for group in groups for text in group]), options)
+    starts = np.cumsum([0, *map(len, groups)])
+    bounds = list(pairwise(starts.tolist()))
+    return {
+        name: np.stack([array[start:end].mean(axis=0) for start, end in bounds]).astype(array.dtype)
+        for name, array in made.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -119,7 +148,7 @@ class Searched:
 def searched(
     model: Model,
     backend: Backend,
-    asked: Sequence[str] | Embeddings,
+    asked: Asked,
     k: int,
     filter: FilterLike,
     options: Mapping[str, Any],
@@ -135,13 +164,13 @@ def searched(
 def explain(
     model: Model,
     backend: Backend,
-    asked: str | Embeddings,
+    asked: Query,
     id: str,
     options: Mapping[str, Any],
     lexical: Lexical,
 ) -> Explanation:
     """Why a document scores what it does for one query."""
-    given = [asked] if isinstance(asked, str) else np.atleast_2d(asked)[:1]
+    given = [asked] if isinstance(asked, str | tuple) else np.atleast_2d(asked)[:1]
     question = _Question.of(model, given, options, lexical)
     with backend.read() as view:
         key = view.key_of(id)

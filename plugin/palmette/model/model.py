@@ -148,6 +148,11 @@ class Model(Published):
     def encode_queries(self, texts: Sequence[str], options: Any) -> Queries:
         """Query arrays for a search with these options, one row per text."""
 
+    @property
+    def takes_embeddings(self) -> bool:
+        """Whether the encoder's own query vectors are all that a search needs."""
+        return False
+
     def encode_embeddings(self, vectors: Floats) -> Queries:
         """Query arrays from the encoder's own query vectors [Q, d], where the method needs no more than those."""
         raise ConfigError(

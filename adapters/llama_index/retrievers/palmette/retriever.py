@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["PalmetteRetriever"]
 
 Vector = NDArray[np.floating[Any]]
+Asked = str | tuple[str, ...] | Vector
 
 dispatcher = get_dispatcher(__name__)
 
@@ -245,12 +246,12 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         """Why a node scores what it does for a query, whether or not it would be retrieved."""
         bundle = QueryBundle(query) if isinstance(query, str) else query
         options = {**self.search_options, **getattr(bundle, "options", {})}
-        asked, words = self._text_or_vector(bundle), getattr(bundle, "lexical", None)
+        asked, words = self._asked(bundle), getattr(bundle, "lexical", None)
         options["lexical"] = self._weight(asked, words)
         return self._visible().explain(asked, node_id, **given(options))
 
-    def _weight(self, asked: str | Vector, own: float | Literal["auto"] | None) -> float | str | None:
-        """How much words count for one query: its own wish, else the retriever's; an embedding has none."""
+    def _weight(self, asked: Asked, own: float | Literal["auto"] | None) -> float | str | None:
+        """How much words count for one query: its own wish, else the retriever's; of a lone text only."""
         return (self.lexical if own is None else own) if isinstance(asked, str) else 0
 
     def _search(self, bundles: Sequence[QueryBundle]) -> list[list[NodeWithScore]]:
@@ -263,8 +264,9 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         results: list[list[NodeWithScore]] = [[]] * len(calls)
         for places in groups.values():
             queries, settings = [calls[place][0] for place in places], calls[places[0]][1]
-            batch = queries if isinstance(queries[0], str) else np.stack(cast("list[Vector]", queries))
-            found = index.search(cast("list[str] | Vector", batch), **settings)
+            vectors = isinstance(queries[0], np.ndarray)
+            batch: Any = np.stack(cast("list[Vector]", queries)) if vectors else queries
+            found = index.search(batch, **settings)
             for place, hits in zip(places, found, strict=True):
                 results[place] = [scored(hit, explain=settings["explain"]) for hit in hits]
         return results
@@ -272,10 +274,10 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
     def _visible(self) -> Index:
         return self.index.narrowed(palmette_filter(self.filters))
 
-    def _call(self, bundle: QueryBundle) -> tuple[str | Vector, dict[str, Any]]:
+    def _call(self, bundle: QueryBundle) -> tuple[Asked, dict[str, Any]]:
         """One query as the index takes it, and how to search for it."""
         own = bundle if isinstance(bundle, PalmetteQuery) else PalmetteQuery(bundle.query_str)
-        asked = self._text_or_vector(bundle)
+        asked = self._asked(bundle)
         settings = {
             "k": self.similarity_top_k if own.top_k is None else own.top_k,
             "filter": palmette_filter(own.filters),
@@ -285,11 +287,16 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         }
         return asked, settings
 
-    def _text_or_vector(self, bundle: QueryBundle) -> str | Vector:
-        """The bundle's embedding, else its text; several texts (HyDE) are averaged as LlamaIndex does."""
+    def _asked(self, bundle: QueryBundle) -> Asked:
+        """The bundle's embedding, else its text; of several texts (HyDE) the mean embedding, as in LlamaIndex.
+
+        A model that reads more of a query than its embedding takes the mean of what it makes of each text.
+        """
         if bundle.embedding is not None:
             return np.asarray(bundle.embedding, np.float32)
         texts = bundle.embedding_strs
+        if len(texts) > 1 and not self.index.model.takes_embeddings:
+            return tuple(texts)
         if len(texts) > 1:
             mean: Vector = self.index.model.encoder.encode_queries(texts).mean(axis=0)
             return mean

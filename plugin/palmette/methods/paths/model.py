@@ -195,11 +195,14 @@ class PathsModel(Model):
         """Vectors [Q, m]; which leaves they visit depends on the index, see :meth:`planned`."""
         return self._asked(self._embedded(texts, "query"))
 
+    @property
+    def takes_embeddings(self) -> bool:
+        """Where the encoder has stayed as it was."""
+        return self.module.backbone is None
+
     def encode_embeddings(self, vectors: Floats) -> Queries:
         """From the encoder's own, where it has stayed as it was."""
-        return (
-            super().encode_embeddings(vectors) if self.module.backbone is not None else self._asked(vectors)
-        )
+        return self._asked(vectors) if self.takes_embeddings else super().encode_embeddings(vectors)
 
     def _asked(self, vectors: Floats) -> Queries:
         return {VECTOR: self.router.embed(np.asarray(vectors, np.float32))}

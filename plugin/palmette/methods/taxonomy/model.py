@@ -230,9 +230,14 @@ class TaxonomyModel(Model):
             return self.encode_embeddings(self.encoder.encode_queries(texts))
         return self._asked(np.array([self.nodes.named(text) for text in texts], np.int64))
 
+    @property
+    def takes_embeddings(self) -> bool:
+        """Where nodes are told by their texts."""
+        return self.config.reads
+
     def encode_embeddings(self, vectors: Floats) -> Queries:
         """The encoder's query vectors through the query tower: [Q, w] → [Q, d]."""
-        if not self.config.reads:
+        if not self.takes_embeddings:
             raise ConfigError("a taxonomy of lookup tables knows no embeddings: ask for a node by id or name")
         return self._asked(vectors)
 

@@ -30,7 +30,7 @@ from palmette.methods.tree.search import (
     unit,
 )
 from palmette.methods.tree.start import started
-from palmette.methods.tree.task import TreeTask, level_metric
+from palmette.methods.tree.task import TreeTask, smallest
 from palmette.methods.tree.topics import Topics, topics_from_json, topics_of, topics_to_json
 from palmette.methods.tree.trust import trained
 from palmette.model import DEFAULT_ENCODER, Model, Queries
@@ -269,9 +269,14 @@ class TreeModel(Model):
             return self._routed(texts, "query")
         return self.encode_embeddings(self.encoder.encode_queries(texts))
 
+    @property
+    def takes_embeddings(self) -> bool:
+        """Unless the tree reads tokens."""
+        return not self.config.reads_tokens
+
     def encode_embeddings(self, vectors: Floats) -> Queries:
         """Route given embeddings [Q, d]; a tree that reads tokens cannot."""
-        if self.config.reads_tokens:
+        if not self.takes_embeddings:
             return super().encode_embeddings(vectors)
         pooled = torch.from_numpy(vectors).to(self.encoder.device)
         return {LEAVES: self._route(States(pooled)), VECTORS: unit(vectors)}
@@ -313,16 +318,7 @@ class TreeModel(Model):
         """The level a search compares at; ``auto`` reads the validation table of the training."""
         if options.level != "auto":
             return options.level or self.config.depth
-        levels = range(1, self.config.depth + 1)
-        known = [self.record.metrics.get(level_metric(level)) for level in levels]
-        quality = [value for value in known if value is not None]
-        if len(quality) < len(known):
-            raise ConfigError(
-                "level='auto' needs the validation table of a training with held-out queries, which this checkpoint "
-                f"lacks: give a level from 1 to {self.config.depth}"
-            )
-        enough = (1 - options.tolerance) * max(quality)
-        return next(level for level, value in zip(levels, quality, strict=True) if value >= enough)
+        return smallest(self.record.metrics, self.config.depth, options.tolerance)
 
     def _runs(self, options: TreeSearch) -> int | tuple[int, ...]:
         """Leaves per node of the level."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.encoder import States
+from palmette.errors import ConfigError
 from palmette.losses import distillation, info_nce, ntvd
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.module import Tree
@@ -19,7 +20,7 @@ from palmette.methods.tree.propagation import coarsen
 from palmette.methods.tree.splits import pooled
 from palmette.pairs import EncodedPairs
 
-__all__ = ["TreeTask", "chances", "level_metric", "levels_of_step", "table"]
+__all__ = ["TreeTask", "chances", "level_metric", "levels_of_step", "smallest", "table"]
 
 EACH_LEVEL = ("stochastic", "stochastic_linear", "uniform", "matryoshka")
 """Schedules that train every level to the end, and so choose the best weights by all of them."""
@@ -52,6 +53,19 @@ def levels_of_step(config: TreeConfig, generator: torch.Generator, progress: flo
 def level_metric(level: int) -> str:
     """What validation calls the quality of a level."""
     return f"ndcg@10 at level {level}"
+
+
+def smallest(metrics: Mapping[str, float], depth: int, tolerance: float) -> int:
+    """The smallest level whose validated quality is within a share ``tolerance`` of the best."""
+    known = {level: metrics.get(level_metric(level)) for level in range(1, depth + 1)}
+    quality = {level: value for level, value in known.items() if value is not None}
+    if len(quality) < depth:
+        raise ConfigError(
+            "level='auto' needs the validation table of a training with held-out queries, which this checkpoint "
+            f"lacks: give a level from 1 to {depth}"
+        )
+    enough = (1 - tolerance) * max(quality.values())
+    return next(level for level, value in quality.items() if value >= enough)
 
 
 def table(config: TreeConfig, leaves: Mapping[str, float], levels: Sequence[float]) -> dict[str, float]:

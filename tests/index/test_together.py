@@ -1,0 +1,46 @@
+"""Several texts that are one query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from palmette import Index, Model
+from palmette.errors import ConfigError, InputError
+from support import tiny
+
+TEXTS = ("where does the red owl live?", "The blue hen sings.")
+
+
+@pytest.mark.parametrize("make", [tiny.tree, tiny.fields, tiny.layers, tiny.paths])
+def test_scores_are_those_of_the_mean_of_what_the_model_makes_of_each(make: Callable[[], Model]) -> None:
+    model = make()
+    index = Index.build(tiny.documents(), model)
+    options = model.options({})
+    made = model.encode_queries(list(TEXTS), options)
+    mean = {name: array.mean(axis=0, keepdims=True) for name, array in made.items()}
+    with index.backend.read() as view:
+        expected = model.search(view, model.planned(view, mean, 7, options), 7, options)
+        names = view.ids(expected.keys[0].tolist())
+    [together, alone] = index.search([TEXTS, TEXTS[0]], 7, lexical=0)
+    assert [hit.id for hit in together] == names
+    np.testing.assert_allclose([hit.score for hit in together], expected.scores[0], rtol=1e-6)
+    assert [hit.id for hit in alone] == [hit.id for hit in index.search(TEXTS[0], 7, lexical=0)]
+    [(one,)] = index.search([TEXTS], 1)
+    assert index.explain(TEXTS, one.id, lexical=0).score == pytest.approx(one.score, abs=1e-6)
+    assert one.explain().score == pytest.approx(one.score, abs=1e-6)
+
+
+def test_what_cannot_be_is_said() -> None:
+    index = Index.build(tiny.documents(), tiny.fields())
+    with pytest.raises(ConfigError, match="lexical=0.5 needs the words of a query"):
+        index.search([TEXTS], lexical=0.5)
+    with pytest.raises(InputError, match="has none: give it at least one"):
+        index.search([()])
+    with pytest.raises(InputError, match="the query is empty"):
+        index.search([("owl", " ")])
+    with pytest.raises(InputError, match="a query must be a str, got int"):
+        index.search([("owl", 3)])
+    assert len(index.search(("owl", "hen"))) == 2, "a tuple of texts alone is several queries, as a list is"
