@@ -25,22 +25,28 @@ from speed import corpus, ours, theirs, timed
 
 from palmette import TreeModel
 from palmette.search import set_threads
+from palmette.search.fixed import as_floats, to_fixed
 
 POINTS = ("0.1:1.414", "0.3:1.414", "1:1.414", "3:1.414", "10:1.414", "1:1.5", "3:1.5")
 MARK = "<!-- What follows is written by sharpness.py; what stands above is kept. -->"
-SIZES = {"leaves": None, "few columns": 32}
+SIZES = {"leaves": None, "32 columns": 32}
 
 
 def quality(model: TreeModel, bench: Bench) -> dict[str, dict[str, float]]:
-    """Split → leaves, and few columns → nDCG@10."""
+    """Split → leaves, and 32 columns → nDCG@10, of leaves in fixed point, as an index keeps them."""
     sizes = {name: min(size or model.config.leaves, model.config.leaves) for name, size in SIZES.items()}
-    documents = model.vectors([document.content for document in bench.data.corpus])
-    queries = {split: model.vectors(bench.texts(split), kind="query") for split in bench.queries}
+    documents = held(model.vectors([document.content for document in bench.data.corpus]))
+    queries = {split: held(model.vectors(bench.texts(split), kind="query")) for split in bench.queries}
     scores = bench.judge(queries, documents, list(sizes.values()), fold, overlaps)
     return {
         split: {name: by[str(size)]["ndcg@10"] for name, size in sizes.items()}
         for split, by in scores.items()
     }
+
+
+def held(leaves: np.ndarray) -> np.ndarray:
+    """What is left of probabilities in an index."""
+    return as_floats(to_fixed(leaves))
 
 
 def pace(model: TreeModel, bench: Bench, count: int) -> dict[str, Any]:

@@ -220,10 +220,11 @@ def curve(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, str]]]]
     for place, (title, lines) in enumerate(panels.items()):
         x0, y0 = LEFT + place % columns * (PANEL_W + GAP), TOP + place // columns * (PANEL_H + ROW_GAP)
         right = math.ceil(max(x for line in lines.values() for x, _, _ in line) * 1.15)
-        top = math.ceil(max(y for line in lines.values() for _, y, _ in line) * 10) / 10
+        heights = [y for line in lines.values() for _, y, _ in line]
+        low, top = math.floor(min(heights) * 10) / 10, math.ceil(max(heights) * 10) / 10
         parts.append(f'<text x="{x0}" y="{y0 - 14}" font-weight="600" fill="#111">{title}</text>')
-        for tick in range(round(top * 10) + 1):
-            y = y0 + (1 - tick / 10 / top) * PANEL_H
+        for tick in range(round(low * 10), round(top * 10) + 1):
+            y = y0 + (top - tick / 10) / (top - low) * PANEL_H
             parts.append(f'<line x1="{x0}" x2="{x0 + PANEL_W}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e3e3e3"/>')
             parts.append(
                 f'<text x="{x0 - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{tick / 10:.1f}</text>'
@@ -239,7 +240,8 @@ def curve(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, str]]]]
         for name, line in lines.items():
             colour = COLOURS[names.index(name) % len(COLOURS)]
             spots = [
-                (x0 + x / right * PANEL_W, y0 + (1 - y / top) * PANEL_H, said) for x, y, said in sorted(line)
+                (x0 + x / right * PANEL_W, y0 + (top - y) / (top - low) * PANEL_H, said)
+                for x, y, said in sorted(line)
             ]
             track = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in spots)
             parts.append(f'<polyline points="{track}" fill="none" stroke="{colour}" stroke-width="2"/>')
