@@ -71,9 +71,10 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
     if args.judged:
         benches = {run: bench.few(args.judged, run, args.split) for run in runs}
         args = argparse.Namespace(**vars(args) | {"split": "test"})
-    for run in runs if args.folds else args.seeds[:1]:
+    for run in runs if args.folds else [0]:  # words know no seed
+        bench = benches[run if args.folds else args.seeds[0]]
         for pool in lines.missing("BM25", run):
-            for name, measured in bm25_rows(replace(benches[run], pool=pool), args.split).items():
+            for name, measured in bm25_rows(replace(bench, pool=pool), args.split).items():
                 lines.keep(pool, name, run, {"words": measured}, {})
     kept = Kept(args.memory)
     for name in args.methods:
