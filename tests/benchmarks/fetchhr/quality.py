@@ -31,6 +31,15 @@ OTHERS: dict[str, dict[str, Any]] = {
         "learning_rate": 2e-5,
         "batch_size": 32,
     },
+    "all layers, the paper's start": {  # at random, the skip outside the norm, the first token
+        "start": "random",
+        "skip": "outside",
+        "pooling": "cls",
+        "trains": "all",
+        "steps": 300,
+        "learning_rate": 1e-4,
+        "batch_size": 64,
+    },
 }
 """Other trainings, on the side."""
 
