@@ -56,10 +56,9 @@ class MultiFieldRetriever(PalmetteRetriever):
     @field_validator("fields", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
-        """A mapping of fields to metadata belongs to training, and is easily given here."""
+        """A mapping of fields to metadata is refused with the method's own words."""
         if isinstance(value, Mapping):
-            raise ValueError(
-                f"fields={dict(value)!r:.80} says where fields are read from, which a model is told when it is trained "
-                f"(FieldsModel.fit(…, fields=…)); here fields names those that count: fields={list(value)!r:.80}"
-            )
+            from palmette.methods.fields.config import FieldsSearch
+
+            FieldsSearch(fields=tuple(f"{name}={place}" for name, place in value.items()))
         return value

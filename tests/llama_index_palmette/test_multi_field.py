@@ -73,3 +73,8 @@ def test_several_texts_of_a_query_are_one_question(retriever: MultiFieldRetrieve
         == [n.node.node_id for n in mixed[2]]
         == [hit.id for hit in expected]
     )
+
+
+def test_a_mapping_of_fields_belongs_to_training(retriever: MultiFieldRetriever) -> None:
+    with pytest.raises(PalmetteError, match=r"FieldsModel\.fit.*fields=\['brand'\]"):
+        MultiFieldRetriever(retriever.index, fields={"brand": "metadata.brand"})

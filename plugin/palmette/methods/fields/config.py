@@ -204,6 +204,12 @@ class FieldsSearch(Config):
     def check(self) -> None:
         """Ranges, and options that go together."""
         check_range("fields search", "shortlist", self.shortlist, 1)
+        if mapped := [item for item in self.fields if "=" in item]:
+            raise ConfigError(
+                f"fields search: fields names those that count, and {mapped[0]!r} says where one is read from, which a "
+                "model is told when it is trained (FieldsModel.fit(…, fields=…)): give "
+                f"fields={[item.partition('=')[0] for item in self.fields]!r}"
+            )
         if self.blend is not None:
             check_range("fields search", "blend", self.blend, 0, 1)
         if self.by == "aggregate" and (self.fields or self.weights):
