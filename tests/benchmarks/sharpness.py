@@ -119,7 +119,7 @@ def faster(result: dict[str, Any]) -> tuple[float, float]:
 def drawn(results: list[dict[str, Any]]) -> str:
     """The curve: times faster than FAISS by nDCG@10 on test, a line for each growth."""
     panels: dict[str, dict[str, list[tuple[float, float, str]]]] = {}
-    for r in results:
+    for r in sorted(results, key=lambda r: float(r["system"].partition(":")[0])):
         sharpness, growth = r["system"].split(":")
         for size in SIZES:
             title = f"{r['data']}: nDCG@10 on test, {size}"

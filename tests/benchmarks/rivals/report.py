@@ -204,7 +204,7 @@ def _panel(
 
 
 def curve(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, str]]]], label: str) -> str:
-    """Named points (x, y, name) on lines, one panel a title, as SVG that stands alone."""
+    """Named points (x, y, name) on lines in the order given, one panel a title, as SVG that stands alone."""
     columns = min(2, len(panels))
     width, height = (
         LEFT + columns * (PANEL_W + GAP),
@@ -221,13 +221,15 @@ def curve(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, str]]]]
         x0, y0 = LEFT + place % columns * (PANEL_W + GAP), TOP + place // columns * (PANEL_H + ROW_GAP)
         right = math.ceil(max(x for line in lines.values() for x, _, _ in line) * 1.15)
         heights = [y for line in lines.values() for _, y, _ in line]
-        low, top = math.floor(min(heights) * 10) / 10, math.ceil(max(heights) * 10) / 10
+        tick = 0.1 if max(heights) - min(heights) > 0.2 else 0.02
+        first, last = math.floor(min(heights) / tick), math.ceil(max(heights) / tick)
+        low, top = first * tick, last * tick
         parts.append(f'<text x="{x0}" y="{y0 - 14}" font-weight="600" fill="#111">{title}</text>')
-        for tick in range(round(low * 10), round(top * 10) + 1):
-            y = y0 + (top - tick / 10) / (top - low) * PANEL_H
+        for place_of in range(first, last + 1):
+            y = y0 + (last - place_of) / (last - first) * PANEL_H
             parts.append(f'<line x1="{x0}" x2="{x0 + PANEL_W}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e3e3e3"/>')
             parts.append(
-                f'<text x="{x0 - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{tick / 10:.1f}</text>'
+                f'<text x="{x0 - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{place_of * tick:.2g}</text>'
             )
         for step in range(0, right + 1, max(1, right // 6)):
             x = x0 + step / right * PANEL_W
@@ -241,14 +243,15 @@ def curve(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, str]]]]
             colour = COLOURS[names.index(name) % len(COLOURS)]
             spots = [
                 (x0 + x / right * PANEL_W, y0 + (top - y) / (top - low) * PANEL_H, said)
-                for x, y, said in sorted(line)
+                for x, y, said in line
             ]
             track = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in spots)
             parts.append(f'<polyline points="{track}" fill="none" stroke="{colour}" stroke-width="2"/>')
-            for x, y, said in spots:
+            for turn, (x, y, said) in enumerate(spots):
+                below = 16 if turn % 2 else -6
                 parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>')
                 parts.append(
-                    f'<text x="{x + 6:.1f}" y="{y - 6:.1f}" fill="#333" font-size="10">{said}</text>'
+                    f'<text x="{x + 6:.1f}" y="{y + below:.1f}" fill="#333" font-size="10">{said}</text>'
                 )
     for place, name in enumerate(names):
         x = LEFT + place * 200
