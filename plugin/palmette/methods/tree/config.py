@@ -45,7 +45,7 @@ class TreeConfig(Config):
         space: What the splits measure: the encoder's embeddings (``encoder``), or those after a linear map that is
             learned from the pairs before the tree begins (``adapted``).
         sharpness: Steepness of the root's split at the start. Gentle trees keep the encoder's distances; sharp
-            ones put a text into few leaves, which makes topics crisper and search faster.
+            ones put a text into few leaves, which makes topics crisper.
         growth: Factor by which slopes grow from level to level at the start. At √2 every direction counts as much as
             any other: a node holds half the columns of its parent, and columns add up by their squares.
         upper: Levels whose splits learn ahead of the others, all these levels at once, which is what makes the

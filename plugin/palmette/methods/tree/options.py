@@ -55,7 +55,7 @@ class TreeOptions(CommonOptions, total=False):
 
     sharpness: float
     """Steepness of the root's split at the start. Gentle trees keep the encoder's distances; sharp ones put a
-    text into few leaves, which makes topics crisper and search faster. Default: ``0.3``.
+    text into few leaves, which makes topics crisper. Default: ``0.3``.
     """
 
     growth: float
