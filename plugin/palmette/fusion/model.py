@@ -155,12 +155,15 @@ class FusionModel(Model):
     @property
     def takes_embeddings(self) -> bool:
         """Where all members do, and read the same encoder."""
-        one = len({member.encoder.fingerprint for member in self.members}) == 1
-        return one and all(member.takes_embeddings for member in self.members)
+        return self._one_encoder and all(member.takes_embeddings for member in self.members)
+
+    @property
+    def _one_encoder(self) -> bool:
+        return len({member.encoder.fingerprint for member in self.members}) == 1
 
     def encode_embeddings(self, vectors: Floats) -> Queries:
         """By each member, where all can and read the same encoder."""
-        if len({member.encoder.fingerprint for member in self.members}) > 1:
+        if not self._one_encoder:
             raise ConfigError("these models read different encoders: search with the text itself")
         return together([member.encode_embeddings(vectors) for member in self.members])
 

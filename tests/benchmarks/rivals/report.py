@@ -222,8 +222,8 @@ def curve(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, str]]]]
         right = math.ceil(max(x for line in lines.values() for x, _, _ in line) * 1.15)
         heights = [y for line in lines.values() for _, y, _ in line]
         tick = 0.1 if max(heights) - min(heights) > 0.2 else 0.02
-        first, last = math.floor(min(heights) / tick), math.ceil(max(heights) / tick)
-        low, top = first * tick, last * tick
+        first = math.floor(min(heights) / tick)
+        last = max(first + 1, math.ceil(max(heights) / tick))
         parts.append(f'<text x="{x0}" y="{y0 - 14}" font-weight="600" fill="#111">{title}</text>')
         for place_of in range(first, last + 1):
             y = y0 + (last - place_of) / (last - first) * PANEL_H
@@ -242,7 +242,7 @@ def curve(panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, str]]]]
         for name, line in lines.items():
             colour = COLOURS[names.index(name) % len(COLOURS)]
             spots = [
-                (x0 + x / right * PANEL_W, y0 + (top - y) / (top - low) * PANEL_H, said)
+                (x0 + x / right * PANEL_W, y0 + (last - y / tick) / (last - first) * PANEL_H, said)
                 for x, y, said in line
             ]
             track = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in spots)
