@@ -21,12 +21,13 @@ from palmette.training import Trained, TrainingConfig, train
 
 from .bench import COLUMNS, Bench, Measured, Meter, Row, cosines, unit
 
-__all__ = ["adapter"]
+__all__ = ["BATCH", "adapter"]
 
 Start = Literal["identity", "principal", "random"]
 Shape = Literal["plain", "nested", "wide"]
 RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 MIDDLE = 3
+BATCH = TrainingConfig().batch_size
 
 
 class Adapter(nn.Module):
@@ -113,13 +114,13 @@ def first_weight(bench: Bench, start: Start, width: int, seed: int) -> Tensor:
 
 
 def fit(
-    bench: Bench, sizes: tuple[int, ...], start: Start, rate: float, seed: int
+    bench: Bench, sizes: tuple[int, ...], batch: int, start: Start, rate: float, seed: int
 ) -> tuple[Adapter, Trained]:
     """One training."""
     module = Adapter(first_weight(bench, start, sizes[-1], seed), sizes)
     sample = bench.pairs.sample(256, torch.Generator().manual_seed(seed))
     module.fit_multipliers(*bench.pairs.batch(sample))
-    config = TrainingConfig(steps=bench.steps, learning_rate=rate, seed=seed)
+    config = TrainingConfig(steps=bench.steps, batch_size=batch, learning_rate=rate, seed=seed)
     trained = train(AdapterTask(module, bench.pairs), config, device=bench.device, progress=False)
     return module, trained
 
@@ -129,23 +130,25 @@ _FITTED: dict[Any, tuple[Adapter, Trained, Meter]] = {}
 
 
 def fitted(
-    bench: Bench, sizes: tuple[int, ...], start: Start, rate: float, seed: int
+    bench: Bench, sizes: tuple[int, ...], batch: int, start: Start, rate: float, seed: int
 ) -> tuple[Adapter, Trained, Meter]:
     """:func:`fit`, once."""
-    key = (id(bench), sizes, start, rate, seed)
+    key = (id(bench), sizes, batch, start, rate, seed)
     if key not in _FITTED:
         meter = Meter()
         with meter.part("train"):
-            module, trained = fit(bench, sizes, start, rate, seed)
+            module, trained = fit(bench, sizes, batch, start, rate, seed)
         _FITTED[key] = module.cpu(), trained, meter
     return _FITTED[key]
 
 
-def choose(bench: Bench, sizes: tuple[int, ...], starts: tuple[Start, ...]) -> tuple[Start, float]:
+def choose(
+    bench: Bench, sizes: tuple[int, ...], batch: int, starts: tuple[Start, ...]
+) -> tuple[Start, float]:
     """The start and rate that are best on dev with seed 0; each start's rate goes up or down while it helps."""
 
     def dev(start: Start, at: int) -> float:
-        return fitted(bench, sizes, start, RATES[at], 0)[1].metrics["ndcg@10 over sizes"]
+        return fitted(bench, sizes, batch, start, RATES[at], 0)[1].metrics["ndcg@10 over sizes"]
 
     found: list[tuple[float, Start, float]] = []
     for start in starts:
@@ -165,11 +168,13 @@ def sizes_of(shape: Shape, width: int) -> tuple[int, ...]:
     return tuple(sorted({width, *(size for size in COLUMNS if size < width or shape == "wide")}))
 
 
-def adapter(bench: Bench, seed: int, *, name: str, shape: Shape, starts: tuple[Start, ...]) -> Measured:
-    """Train and measure an adapter."""
+def adapter(
+    bench: Bench, seed: int, *, name: str, shape: Shape, starts: tuple[Start, ...], batch: int = BATCH
+) -> Measured:
+    """Train and measure an adapter, from so many pairs at a time."""
     sizes = sizes_of(shape, bench.documents.shape[1])
-    start, rate = choose(bench, sizes, starts)
-    module, trained, meter = fitted(bench, sizes, start, rate, seed)
+    start, rate = choose(bench, sizes, batch, starts)
+    module, trained, meter = fitted(bench, sizes, batch, start, rate, seed)
 
     def represent(x: NDArray[np.float32]) -> NDArray[np.float32]:
         with torch.inference_mode():

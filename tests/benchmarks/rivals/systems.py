@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from .adapter import adapter
+from .adapter import BATCH, adapter
 from .bench import Bench, Measured
 from .clusters import gmm_representation, search
 from .trees import TREES, tree
@@ -33,14 +33,17 @@ def systems() -> dict[str, System]:
         ("encoder, principal components", principal),
     ):
         found[name] = System(partial(measure, name=name), False, "rivals")
-    for name, shape, starts in (
-        ("linear adapter", "plain", ("identity", "random")),
-        ("linear adapter, random start", "plain", ("random",)),
-        ("Matryoshka adapter", "nested", ("principal", "random")),
-        ("Matryoshka adapter, random start", "nested", ("random",)),
-        ("Matryoshka adapter, 1024 wide", "wide", ("random",)),
+    for name, shape, starts, batch in (
+        ("linear adapter", "plain", ("identity", "random"), BATCH),
+        ("linear adapter, batches of 512", "plain", ("identity", "random"), 512),
+        ("linear adapter, random start", "plain", ("random",), BATCH),
+        ("Matryoshka adapter", "nested", ("principal", "random"), BATCH),
+        ("Matryoshka adapter, batches of 512", "nested", ("principal", "random"), 512),
+        ("Matryoshka adapter, random start", "nested", ("random",), BATCH),
+        ("Matryoshka adapter, 1024 wide", "wide", ("random",), BATCH),
     ):
-        found[name] = System(partial(adapter, name=name, shape=shape, starts=starts), True, "rivals")
+        measure = partial(adapter, name=name, shape=shape, starts=starts, batch=batch)
+        found[name] = System(measure, True, "rivals")
     found["GMM, leaf probabilities"] = System(
         partial(gmm_representation, name="GMM, leaf probabilities"), True, "rivals"
     )
