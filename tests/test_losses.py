@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from palmette.losses import distillation, info_nce, ntvd
+from palmette.search.threads import set_threads
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 5), st.integers(1, 9))
@@ -17,6 +18,36 @@ def test_ntvd_is_the_shared_mass_less_one(seed: int, n: int, m: int, width: int)
     b = torch.softmax(torch.randn(m, width, generator=generator), -1)
     shared = torch.minimum(a[:, None], b[None]).sum(-1)
     torch.testing.assert_close(ntvd(a, b), shared - 1, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("strided", [False, True])
+def test_ntvd_without_gradients_is_ntvd_with_them(threads: int, strided: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.rand(37, 66, generator=generator), torch.rand(900, 66, generator=generator)
+    if strided:
+        a, b = a[:, ::2], b[:, 1::2]
+    set_threads(threads)
+    try:
+        quick = ntvd(a, b)
+        with torch.inference_mode():
+            quicker = ntvd(a, b)
+    finally:
+        set_threads(None)
+    learning = ntvd(a.clone().requires_grad_(), b)
+    assert learning.requires_grad
+    assert not quick.requires_grad
+    torch.testing.assert_close(quick, learning.detach(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(quick.double(), ntvd(a.double(), b.double()), atol=1e-5, rtol=0)
+    torch.testing.assert_close(quick, quicker, atol=0, rtol=0)
+    same = ntvd(a, a)
+    assert float(same.max()) <= 0
+    torch.testing.assert_close(same.diag(), torch.zeros(37), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("n", "m"), [(0, 4), (3, 0), (1, 1)])
+def test_ntvd_of_few_rows(n: int, m: int) -> None:
+    assert ntvd(torch.rand(n, 5), torch.rand(m, 5)).shape == (n, m)
 
 
 def test_info_nce_is_the_mean_of_both_cross_entropies() -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from palmette.search.kernels import fast_scores
+from palmette.search.threads import get_threads, run_in_threads
 
 __all__ = ["distillation", "info_nce", "ntvd"]
 
@@ -12,7 +18,8 @@ __all__ = ["distillation", "info_nce", "ntvd"]
 def ntvd(a: Tensor, b: Tensor) -> Tensor:
     """Negative total variation distance of every row of ``a`` to every row of ``b``, in [−1, 0].
 
-    nTVD(a, b) = −½ Σ|a − b|; for distributions it is Σ min(a, b) − 1.
+    nTVD(a, b) = −½ Σ|a − b| = Σ min(a, b) − ½ Σ(a + b); for distributions it is Σ min(a, b) − 1. On a processor, and
+    where nobody asks for gradients, the kernel that searches takes these minima, in a tenth of the time.
 
     Args:
         a: [B, d] distributions.
@@ -21,7 +28,19 @@ def ntvd(a: Tensor, b: Tensor) -> Tensor:
     Returns:
         [B, C] similarities.
     """
-    return -0.5 * torch.cdist(a, b, p=1.0)
+    learning = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    if learning or not all(x.device.type == "cpu" and x.dtype == torch.float32 for x in (a, b)):
+        return -0.5 * torch.cdist(a, b, p=1.0)
+    sums = 0.5 * (a.sum(1)[:, None] + b.sum(1))  # [B, C]
+    return (_overlap(a.detach(), b.detach()) - sums).clamp_max(0)
+
+
+def _overlap(a: Tensor, b: Tensor) -> Tensor:
+    """Σ min(a, b) of every row with every row: [B, d], [C, d] → [B, C]."""
+    queries, data = a.contiguous().numpy(), b.contiguous().numpy()
+    parts = np.array_split(np.arange(len(data)), max(1, min(get_threads(), len(data) // 256)))
+    tasks = [partial(fast_scores, data, rows, queries, "overlap") for rows in parts]
+    return torch.from_numpy(np.concatenate(run_in_threads(tasks), axis=1))
 
 
 def info_nce(
