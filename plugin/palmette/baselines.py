@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import ConfigError, InputError, MissingExtraError
+from palmette.search.best import best
 from palmette.types import Document
 
 if TYPE_CHECKING:
@@ -42,16 +43,6 @@ def _check(queries: Sequence[str], k: int) -> None:
         raise InputError(f"k must be at least 1, got {k!r}")
 
 
-def _best(scores: Floats, k: int) -> NDArray[np.int64]:
-    """Rows of the ``k`` highest of [N] scores, best first, the lower row first among equals."""
-    if k < len(scores):
-        bound = np.partition(scores, len(scores) - k)[len(scores) - k]
-        rows = np.flatnonzero(scores >= bound)
-    else:
-        rows = np.arange(len(scores))
-    return rows[np.argsort(-scores[rows], kind="stable")][:k]
-
-
 class _Baseline(ABC):
     """Ids, and the ranking of score matrices."""
 
@@ -69,7 +60,7 @@ class _Baseline(ABC):
         _check(queries, k)
         found = Ranked([], [])
         for scores in self._score(queries):
-            rows = _best(scores, k)
+            rows = best(scores, k)
             found.ids.append([self.ids[row] for row in rows.tolist()])
             found.scores.append(scores[rows])
         return found

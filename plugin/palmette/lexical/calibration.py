@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from palmette.lexical.mix import Mix
 from palmette.metrics import Judgements, query_scores
+from palmette.search.best import best_of_each
 from palmette.search.probe import Floats
 
 __all__ = ["WEIGHTS", "best_weights", "calibrated", "scale_of"]
@@ -76,9 +77,7 @@ def _doubt(queries: int) -> NDArray[np.float64]:
 
 
 def _ndcg(scores: NDArray[np.floating[Any]], judgements: Judgements) -> NDArray[np.float64]:
-    depth = min(K, scores.shape[1])
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
-    return query_scores(best, judgements, ks=(K,))[f"ndcg@{K}"]
+    return query_scores(best_of_each(scores, K), judgements, ks=(K,))[f"ndcg@{K}"]
 
 
 def best_weights(tables: Floats, judgements: Judgements | None) -> tuple[float, ...]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.search.best import highest
 from palmette.search.engine import Best
 from palmette.search.kernels import Rows
 from palmette.search.probe import Floats, Found, Keys, Parts
@@ -97,7 +98,7 @@ def best_parted(pieces: Sequence[PartRows], parts: Parts, k: int) -> Found:
         for piece in pieces:
             rows = np.arange(len(piece.keys)) if piece.rows is None else piece.rows
             for query, scores in enumerate(_scan(piece, rows, batch)):  # [n]
-                near = _highest(scores, width)
+                near = highest(scores, width)
                 best.add(np.full(len(near), query), piece.keys[rows[near]], scores[near])
         best.write(keys[start : start + _BATCH], scored[start : start + _BATCH])
     return Found(keys, scored, compared=sum(sizes))
@@ -119,10 +120,3 @@ def _scan(piece: PartRows, rows: Rows, parts: Parts) -> Floats:
     edges = np.linspace(0, len(rows), threads + 1).astype(int).tolist()
     run_in_threads([partial(scan, a, b) for a, b in pairwise(edges)])
     return out
-
-
-def _highest(scores: Floats, k: int) -> Rows:
-    """Places of the ``k`` highest scores [n], and of all that equal the lowest of these."""
-    if k >= len(scores):
-        return np.arange(len(scores))
-    return np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[len(scores) - k])

@@ -23,6 +23,7 @@ from palmette.methods.fields.reading import Reader
 from palmette.methods.fields.teacher import MOST, Teacher
 from palmette.methods.fields.tokens import Tokens, field_tokens, query_limit
 from palmette.pairs import HeldOut
+from palmette.search.best import best_of_each
 
 if TYPE_CHECKING:
     from palmette.data import RetrievalData
@@ -247,6 +248,6 @@ class FieldsTask:
             (" by aggregate", by_aggregate),
             (" by best field", best),
         ):
-            ranks = np.argsort(-table, axis=1, kind="stable")[:, :10]
-            scores |= {key + name: value for key, value in self.dev.judge(ranks).items()}
+            judged = self.dev.judge(best_of_each(table, 10))
+            scores |= {key + name: value for key, value in judged.items()}
         return scores
