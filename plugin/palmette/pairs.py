@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.encoder import States
-from palmette.metrics import Judgements, score_ranks
+from palmette.metrics import Judgements, query_scores, score_ranks
 
 if TYPE_CHECKING:
     from palmette.cache import EncodingCache
     from palmette.data import RetrievalData
     from palmette.encoder import Encoder
 
-__all__ = ["EncodedPairs", "HardNegatives", "HeldOut"]
+__all__ = ["EncodedPairs", "HardNegatives", "HeldOut", "best_places"]
 
 Rows = NDArray[np.int64]
 
@@ -58,6 +58,11 @@ class HeldOut:
         at, document, grade = (np.array(column) for column in zip(*judged, strict=True))
         local = np.searchsorted(ranked, document)
         return cls(rows[chosen], ranked, Judgements.of(len(chosen), len(ranked), at, local, grade))
+
+    def each(self, ranks: Rows) -> NDArray[np.float64]:
+        """nDCG@10 of every query that has an answer, of the best places among ``documents`` [Q, ≤ 10]."""
+        by_query = query_scores(ranks, self.judgements, ks=(10,))["ndcg@10"]
+        return by_query[self.judgements.relevant > 0]
 
     def judge(self, ranks: Rows) -> dict[str, float]:
         """nDCG@10, Recall@10 and MRR@10 of the best places among ``documents`` for each query [Q, ≤ 10]."""
@@ -227,13 +232,7 @@ class EncodedPairs:
     ) -> dict[str, float]:
         """nDCG@10, Recall@10 and MRR@10 of what :meth:`held_out` gave ([Q, c] and [N, c]) under a similarity."""
         assert self.dev is not None
-        depth = min(10, len(documents))
-        ranks = torch.cat(
-            [
-                similarity(part, documents).topk(depth, dim=1).indices for part in torch.split(queries, 64)
-            ]  # [64, N] at a time
-        )
-        return self.dev.judge(ranks.cpu().numpy())
+        return self.dev.judge(best_places(queries, documents, similarity))
 
     def validate(
         self, represent: Callable[[Tensor], Tensor], similarity: Callable[[Tensor, Tensor], Tensor]
@@ -244,6 +243,14 @@ class EncodedPairs:
             if self.dev is None
             else self.judge(*self.held_out(lambda s: represent(_pooled(s))), similarity)
         )
+
+
+def best_places(queries: Tensor, documents: Tensor, similarity: Callable[[Tensor, Tensor], Tensor]) -> Rows:
+    """The ten most similar documents [N, c] of each query [Q, c], best first: [Q, ≤ 10]."""
+    depth = min(10, len(documents))
+    parts = [similarity(part, documents).topk(depth, dim=1).indices for part in torch.split(queries, 64)]
+    places: Rows = torch.cat(parts).cpu().numpy()  # [64, N] at a time
+    return places
 
 
 def _states(pooled: Tensor, tokens: TokenRows | None, rows: Rows) -> States:

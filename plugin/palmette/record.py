@@ -21,6 +21,8 @@ class Record(Config):
     documents: int = 0
     pairs: int = 0
     labelled: bool = True
+    made: bool = False
+    """Whether the questions that trained were made of the documents although pairs were given."""
     steps: int = 0
     seconds: float = 0.0
     metric: str = ""

@@ -191,8 +191,7 @@ def _report(args: argparse.Namespace, model: Model | Reader, path: Path) -> None
         )
         print(f'checkpoint: {path}\nnext: palmette answer my-index "your question" --reader {shown}')
         return
-    print(
-        f"{args.method} trained on {record.pairs} pairs of {record.data} in {record.seconds:.0f} s{reached}"
-    )
+    pairs = "questions made of" if record.made else "pairs of"
+    print(f"{args.method} trained on {record.pairs} {pairs} {record.data} in {record.seconds:.0f} s{reached}")
     documents = "DOCUMENTS" if Path(args.data).is_file() and record.labelled else shlex.quote(args.data)
     print(f"checkpoint: {path}\nnext: palmette index {shown} {documents} --out my-index")

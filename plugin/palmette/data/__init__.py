@@ -4,7 +4,7 @@
 """
 
 from palmette.data.documents import iter_documents, to_document
-from palmette.data.load import DataLike, load_data
+from palmette.data.load import DataLike, load_data, with_made_queries
 from palmette.data.retrieval import Qrels, RetrievalData, RowPairs, Split
 from palmette.data.unlabelled import DEFAULT_KINDS, KINDS
 
@@ -19,4 +19,5 @@ __all__ = [
     "iter_documents",
     "load_data",
     "to_document",
+    "with_made_queries",
 ]

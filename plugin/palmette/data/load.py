@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from palmette.data.unlabelled import DEFAULT_KINDS, make_queries
 from palmette.errors import DuplicateIdError, InputError
 from palmette.types import Pair
 
-__all__ = ["from_documents", "from_pairs", "load_data"]
+__all__ = ["from_documents", "from_pairs", "load_data", "with_made_queries"]
 
 QUERY_KEYS = ("query", "question", "anchor")
 POSITIVE_KEYS = ("positive", "answer", "document", "text", "passage")
@@ -109,6 +110,24 @@ def from_documents(documents: Iterable[Any], *, name: str = "documents", **makin
         {"train": {key: {corpus[item.document].key: 1} for key, item in made.items()}},
         labelled=False,
         remainders={key: item.rest for key, item in made.items() if item.rest is not None},
+    )
+
+
+def with_made_queries(data: RetrievalData, seed: int) -> RetrievalData:
+    """The same documents and held-out questions; the queries that train are made from the documents, as without labels.
+
+    What is held out was judged, so that this counts as labelled.
+    """
+    alone = from_documents(data.corpus, name=data.name, seed=seed, kinds=DEFAULT_KINDS, cut=0.0)
+    named = {query: data.unused(query) for query in alone.queries}
+    return replace(
+        data,
+        queries=data.queries | {named[query]: text for query, text in alone.queries.items()},
+        qrels={
+            **data.qrels,
+            "train": {named[query]: judged for query, judged in alone.qrels["train"].items()},
+        },
+        remainders={},
     )
 
 

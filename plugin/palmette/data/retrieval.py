@@ -217,6 +217,12 @@ class RetrievalData:
         kept = {query: text for query, text in self.remainders.items() if query not in dev}
         return replace(self, qrels={**self.qrels, "train": rest, "dev": dev}, remainders=kept)
 
+    def unused(self, query: str) -> str:
+        """The id, or one like it, that no query has."""
+        while query in self.queries:
+            query += "+"
+        return query
+
     def summary(self) -> dict[str, object]:
         """Counts, for logs, the model card and ``palmette inspect``."""
         splits = {

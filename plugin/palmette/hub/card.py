@@ -50,8 +50,8 @@ def render_card(
         class_name: The model's class (``TreeModel``).
         config: The method's options.
         encoder: The encoder's ``name`` and ``revision``; the name becomes ``base_model`` if a repository's.
-        record: Of the training: ``data``, ``documents``, ``pairs``, ``labelled``, ``steps``, ``seconds``,
-            ``metrics``; what is missing is not mentioned.
+        record: Of the training: ``data``, ``documents``, ``pairs``, ``labelled``, ``made``, ``steps``,
+            ``seconds``, ``metrics``; what is missing is not mentioned.
         retriever: The adapters' class, by default ``class_name`` with ``Retriever`` for ``Model``.
         results: System → metric → value on test data, the model first, baselines after it; by default the
             record's metrics, called what they are. Metrics named ``… at level 3`` make a table of their own.
@@ -108,6 +108,8 @@ def _facts(
     yield "Encoder", f"`{encoder.get('name', 'not recorded')}`{revision}"
     sizes = [f"{record[name]:,} {name}" for name in ("documents", "pairs") if record.get(name)]
     labels = [] if record.get("labelled", True) else ["made from the documents alone, without labels"]
+    if record.get("made"):
+        labels = ["made from the documents: the pairs given taught nothing of the held-out questions"]
     yield "Training data", ", ".join([data, *sizes, *labels])
     if record.get("steps"):
         yield "Training", f"{record['steps']:,} steps, {record.get('seconds', 0):,.0f} s"

@@ -27,6 +27,7 @@ TREES: dict[str, dict[str, Any]] = {
     "tree, random start": {"start": "random"},
     "tree, in the encoder's space": {"space": "encoder"},
     "tree, without labels": {"labels": False},
+    "tree, from the labels given": {"learn_from": "labels"},
     "tree, no upper splits ahead": {"upper": 0},
     "tree, constant schedule": {"schedule": "constant"},
     "tree, linear schedule": {"schedule": "linear"},

@@ -100,7 +100,7 @@ def test_what_made_queries_teach_goes_half_of_the_way(
     reached, metrics = {}, {}
     for share in (0.0, 0.5, 1.0):
         monkeypatch.setattr(trust, "TRUST", share)
-        task = TreeTask(started(config, pairs, 0, False), pairs)
+        task = started(config, pairs, 0, False)
         begun = {name: value.clone() for name, value in task.module.state_dict().items()}
         metrics[share] = trust.trained(task, training, device="cpu", progress=False).metrics
         reached[share] = task.module.state_dict()

@@ -219,6 +219,4 @@ def with_field_queries(data: RetrievalData, reader: Reader, seed: int) -> Retrie
 
 def _unused(key: str, data: RetrievalData) -> str:
     """The key, or one like it that no judged query has."""
-    while data.labelled and key in data.queries:
-        key += "+"
-    return key
+    return data.unused(key) if data.labelled else key

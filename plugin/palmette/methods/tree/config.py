@@ -21,6 +21,7 @@ Schedule = Literal[
 ]
 Start = Literal["principal", "random"]
 Space = Literal["adapted", "encoder"]
+LearnFrom = Literal["auto", "labels", "documents"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class TreeConfig(Config):
             keeps the encoder's geometry (other splits than linear then add to that); ``random`` as in the paper.
         space: What the splits measure: the encoder's embeddings (``encoder``), or those after a linear map that is
             learned from the pairs before the tree begins (``adapted``).
+        learn_from: The pairs that are given (``labels``), or questions made of the documents (``documents``), as where
+            no pairs are given. ``auto``: the pairs, but where the map that they teach serves the held-out questions
+            no better than none, and one of made questions clearly does, these. (Needs ``space="adapted"``.)
         sharpness: Steepness of the root's split at the start. Gentle trees keep the encoder's distances; sharp
             ones put a text into few leaves, which makes topics crisper.
         growth: Factor by which slopes grow from level to level at the start. At √2 every direction counts as much as
@@ -72,6 +76,7 @@ class TreeConfig(Config):
     schedule: Schedule = "stochastic"
     start: Start = "principal"
     space: Space = "adapted"
+    learn_from: LearnFrom = "auto"
     sharpness: float = 0.3
     growth: float = 1.414
     upper: int = 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
@@ -16,6 +17,7 @@ from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError
 from palmette.methods.tree.config import TreeConfig, TreeSearch, TreeTraining
 from palmette.methods.tree.explanation import explain
+from palmette.methods.tree.lessons import lessons
 from palmette.methods.tree.living import grow, prune
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.options import TreeOptions
@@ -128,8 +130,9 @@ class TreeModel(Model):
         """Encode the pairs once, and start the tree from the corpus's geometry."""
         tokens = config.reads_tokens
         config = config.replace(width=encoder.dimension, token_width=encoder.hidden_size if tokens else 0)
-        pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress, tokens=tokens)
-        return config, TreeTask(started(config, pairs, seed, progress), pairs)
+        how: dict[str, Any] = {"encoder": encoder, "cache": cache, "seed": seed, "progress": progress}
+        pairs, made = lessons(config, data, partial(EncodedPairs.encode, **how, tokens=tokens), seed)
+        return config, started(config, pairs, seed, progress, made)
 
     run = staticmethod(trained)
 
@@ -139,8 +142,10 @@ class TreeModel(Model):
         return Tree(config)
 
     def learned(self, task: TreeTask) -> None:
-        """What the training's documents under every node speak of."""
+        """What the training's documents under every node speak of, and what taught."""
         self.topics = topics_of(self.module, task.pairs)
+        made = self.record.labelled and (task.made or self.config.learn_from == "documents")
+        self.record = self.record.replace(made=made)
 
     def files(self) -> dict[str, bytes]:
         """The topics."""

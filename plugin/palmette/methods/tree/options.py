@@ -53,6 +53,13 @@ class TreeOptions(CommonOptions, total=False):
     learned from the pairs before the tree begins (``adapted``). Default: ``'adapted'``.
     """
 
+    learn_from: Literal["auto", "labels", "documents"]
+    """The pairs that are given (``labels``), or questions made of the documents (``documents``), as where no
+    pairs are given. ``auto``: the pairs, but where the map that they teach serves the held-out questions no
+    better than none, and one of made questions clearly does, these. (Needs ``space="adapted"``.). Default:
+    ``'auto'``.
+    """
+
     sharpness: float
     """Steepness of the root's split at the start. Gentle trees keep the encoder's distances; sharp ones put a
     text into few leaves, which makes topics crisper. Default: ``0.3``.

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from palmette.errors import TrainingError
-from palmette.methods.tree.adapter import learn_adapter
 from palmette.methods.tree.config import TreeConfig
+from palmette.methods.tree.lessons import Made, learn_space
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.shape import level_of
 from palmette.methods.tree.task import TreeTask
@@ -25,8 +25,17 @@ PART = 16_384
 """Rows that are held in double precision at a time."""
 
 
-def started(config: TreeConfig, pairs: EncodedPairs, seed: int, progress: bool | None) -> Tree:
-    """A tree as training begins with it: the space, the hyperplanes, those of the upper levels, the multipliers."""
+def started(
+    config: TreeConfig,
+    pairs: EncodedPairs,
+    seed: int,
+    progress: bool | None,
+    made: Made | None = None,
+) -> TreeTask:
+    """A tree as training begins with it: the space, the hyperplanes, those of the upper levels, the multipliers.
+
+    Where ``made`` gives pairs made of the documents, the space may be learned from these, and the tree is then too.
+    """
     if len(pairs) < 2:
         held = 0 if pairs.dev is None else len(pairs.dev.queries)
         raise TrainingError(
@@ -37,15 +46,17 @@ def started(config: TreeConfig, pairs: EncodedPairs, seed: int, progress: bool |
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         tree = Tree(config)
+    taught = pairs
     if tree.adapter is not None:
-        learn_adapter(tree.adapter, pairs, seed, progress)
+        taught = learn_space(tree.adapter, pairs, made, seed, progress)
     begin(tree, pairs.documents, generator)
     if config.start == "principal" and config.propagation != "none":
-        learned = learn_upper(tree, pairs, seed, progress)
+        learned = learn_upper(tree, taught, seed, progress)
         if learned:
             begin(tree, pairs.documents, generator, learned)
-    TreeTask(tree, pairs).fit_multipliers(generator)
-    return tree
+    task = TreeTask(tree, taught, made=taught is not pairs)
+    task.fit_multipliers(generator)
+    return task
 
 
 def _directions(config: TreeConfig, x: Tensor, generator: torch.Generator, first: Tensor) -> Tensor:
