@@ -335,6 +335,24 @@ def test_as_a_module_and_into_a_closed_pipe(place: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(("source", "said"), [("labels", "pairs of"), ("documents", "questions made of")])
+def test_a_tree_learns_from_the_documents_where_it_is_told_to(
+    source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [f"word{row} stands beside other{row} and again{row}" for row in range(12)]
+    pairs = [
+        {"query": f"which {row}", "positive": f"{text}. {text[::-1]} is next."}
+        for row, text in enumerate(words)
+    ]
+    (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    out, data = str(tmp_path / "tree"), str(tmp_path / "asked.jsonl")
+    train = ["train", "tree", data, "--out", out, "--encoder", "fake:16", "--depth", "3", "--steps", "2"]
+    assert main([*train, "--learn-from", source, "--quiet"]) == 0
+    assert re.search(rf"tree trained on \d+ {said} asked in", capsys.readouterr().out)
+    record = load_model(out).record
+    assert (record.labelled, record.made) == (True, source == "documents")
+
+
 def test_a_reader_is_trained_and_answers(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
