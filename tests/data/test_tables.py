@@ -5,6 +5,7 @@ import gzip
 import pytest
 
 from palmette.data import iter_documents, load_data
+from palmette.data.tables import read_table
 from palmette.errors import InputError
 
 TABLE = (
@@ -83,3 +84,24 @@ def test_what_is_wrong_is_named_with_its_line(content: bytes, words: str, tmp_pa
     (tmp_path / "shop.csv").write_bytes(content)
     with pytest.raises(InputError, match=words):
         list(iter_documents(tmp_path / "shop.csv"))
+
+
+@pytest.mark.parametrize(
+    ("heading", "names"),
+    [
+        ("ID,Title,TEXT", ["id", "title", "text"]),
+        ("_Id,text,Text", ["_id", "text", "Text"]),
+        ("TEXT,Text,Year", ["TEXT", "Text", "Year"]),
+    ],
+)
+def test_capitals_do_not_hide_what_a_column_is(heading: str, names: list[str], tmp_path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text(f"{heading}\n7,b,c\n")
+    assert [list(row) for _, row in read_table(table)] == [names]
+
+
+def test_a_table_in_capitals_has_texts_titles_and_ids(tmp_path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("ID,Title,Text,Year\n7,Pears,Pears keep long.,1999\n")
+    (document,) = iter_documents(table)
+    assert (document.id, document.text, document.metadata["Year"]) == ("7", "Pears keep long.", 1999)

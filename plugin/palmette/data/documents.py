@@ -173,8 +173,8 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
         data: A BEIR folder, a folder of Markdown or text files (long ones are cut at their headings, see
             :mod:`palmette.data.pieces`), one such file, a JSONL file of documents
             (``id`` or ``_id``, ``text``, ``title``, ``metadata``, ``fields``; plain or .gz), a CSV or TSV file
-            with such columns (others become metadata, or fields where none of these is there), or an iterable
-            of documents of any kind that :func:`to_document` knows. A str is a path.
+            with such columns, in capitals or not (others become metadata, or fields where none of these is there),
+            or an iterable of documents of any kind that :func:`to_document` knows. A str is a path.
         titles: Put titles that files give apart from the text before it, as BEIR does.
 
     Raises:

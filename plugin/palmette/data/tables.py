@@ -37,18 +37,26 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
     try:
         with gzip.open(path, **how) if path.suffix == ".gz" else path.open(**how) as lines:
             rows = csv.DictReader(lines, delimiter=separator, strict=True)
-            names = [name.strip() for name in rows.fieldnames or ()]
+            names = _known([name.strip() for name in rows.fieldnames or ()])
             _check_heading(path, names)
+            rows.fieldnames = names
             for row in rows:
                 place = f"{path}:{rows.line_num}"
                 if None in row:
                     raise InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
-                cells = {name.strip(): (cell or "").strip() for name, cell in row.items()}
+                cells = {name: (cell or "").strip() for name, cell in row.items()}
                 yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in kept}
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, csv.Error) as error:
         raise InputError(
             f"{path} cannot be read as a table ({error}); expected UTF-8 text with a heading"
         ) from error
+
+
+def _known(names: Sequence[str]) -> list[str]:
+    """The heading with ``Text`` or ``ID`` as ``text`` and ``id``, unless such a column is there already."""
+    lower = [name.lower() for name in names]
+    own = {one for one in _TEXTS if one not in names and lower.count(one) == 1}
+    return [low if low in own else name for name, low in zip(names, lower, strict=True)]
 
 
 def _check_heading(path: Path, names: Sequence[str]) -> None:
