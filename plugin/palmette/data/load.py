@@ -114,10 +114,7 @@ def from_documents(documents: Iterable[Any], *, name: str = "documents", **makin
 
 
 def with_made_queries(data: RetrievalData, seed: int) -> RetrievalData:
-    """The same documents and held-out questions; the queries that train are made from the documents, as without labels.
-
-    What is held out was judged, so that this counts as labelled.
-    """
+    """The same documents and held-out questions; the queries that train are made from the documents."""
     alone = from_documents(data.corpus, name=data.name, seed=seed, kinds=DEFAULT_KINDS, cut=0.0)
     named = {query: data.unused(query) for query in alone.queries}
     return replace(
@@ -127,6 +124,7 @@ def with_made_queries(data: RetrievalData, seed: int) -> RetrievalData:
             **data.qrels,
             "train": {named[query]: judged for query, judged in alone.qrels["train"].items()},
         },
+        labelled=False,
         remainders={},
     )
 

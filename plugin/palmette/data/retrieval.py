@@ -53,7 +53,7 @@ class RetrievalData:
         corpus: The documents that are searched.
         queries: Query id → text.
         qrels: Split → query id → document id → grade.
-        labelled: ``False`` when the queries were made from the documents.
+        labelled: ``False`` when the queries that train were made from the documents.
         remainders: Self-made query id → its document without it.
     """
 
