@@ -11,12 +11,20 @@ from palmette import FakeEncoder, RetrievalData, TreeModel
 from palmette.data import load_data, with_made_queries
 from palmette.errors import ConfigError
 from palmette.hub.card import render_card
+from palmette.methods.tree import adapter as mapping
 from palmette.methods.tree.adapter import Adapter, learn_adapter
 from palmette.methods.tree.lessons import ENOUGH, learn_space
 from palmette.pairs import EncodedPairs, HeldOut
 from palmette.types import Document
 
 WIDTH = 12
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maps of a dozen columns need no more steps, and one rate."""
+    monkeypatch.setattr(mapping, "HOW", mapping.HOW.replace(steps=150, evaluate_every=30))
+    monkeypatch.setattr(mapping, "RATES", (3e-3,))
 
 
 def telling() -> EncodedPairs:
