@@ -109,7 +109,7 @@ def _facts(
     sizes = [f"{record[name]:,} {name}" for name in ("documents", "pairs") if record.get(name)]
     labels = [] if record.get("labelled", True) else ["made from the documents alone, without labels"]
     if record.get("made"):
-        labels = ["made from the documents: the pairs given taught nothing of the held-out questions"]
+        labels = ["made from the documents, in place of those given"]
     yield "Training data", ", ".join([data, *sizes, *labels])
     if record.get("steps"):
         yield "Training", f"{record['steps']:,} steps, {record.get('seconds', 0):,.0f} s"
