@@ -12,6 +12,7 @@ import numpy as np
 from palmette.answers import holds_answer
 from palmette.reader.config import ReaderConfig
 from palmette.reader.data import Asked, ReadingData
+from palmette.search.best import best
 
 if TYPE_CHECKING:
     from palmette.cache import EncodingCache
@@ -98,7 +99,7 @@ def ranked(
     found = []
     for asked, vector in zip(questions, asked_vectors, strict=True):
         scores = vectors @ vector  # [N]
-        nearest = np.argsort(-scores, kind="stable")[: count + len(asked.related)].tolist()
+        nearest = best(scores, count + len(asked.related)).tolist()
         found.append([row for row in nearest if row not in asked.related][:count])
     return found
 

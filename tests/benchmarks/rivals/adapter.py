@@ -169,7 +169,7 @@ def sizes_of(shape: Shape, width: int) -> tuple[int, ...]:
 
 
 def adapter(
-    bench: Bench, seed: int, *, name: str, shape: Shape, starts: tuple[Start, ...], batch: int = BATCH
+    bench: Bench, seed: int, *, name: str, shape: Shape, starts: tuple[Start, ...], batch: int
 ) -> Measured:
     """Train and measure an adapter, from so many pairs at a time."""
     sizes = sizes_of(shape, bench.documents.shape[1])

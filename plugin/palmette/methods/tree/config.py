@@ -47,7 +47,7 @@ class TreeConfig(Config):
             learned from the pairs before the tree begins (``adapted``).
         learn_from: The pairs that are given (``labels``), or questions made of the documents (``documents``), as where
             no pairs are given. ``auto``: the pairs, but where the map that they teach serves the held-out questions
-            no better than none, and one of made questions clearly does, these. (Needs ``space="adapted"``.)
+            no better than none, and one of made questions clearly does, these; without a map to learn, the pairs.
         sharpness: Steepness of the root's split at the start. Gentle trees keep the encoder's distances; sharp
             ones put a text into few leaves, which makes topics crisper.
         growth: Factor by which slopes grow from level to level at the start. At √2 every direction counts as much as

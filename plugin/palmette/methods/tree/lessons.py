@@ -19,9 +19,9 @@ from palmette.errors import InputError
 from palmette.methods.tree.adapter import Adapter, learn_adapter
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.splits import pooled
-from palmette.pairs import EncodedPairs, best_places
+from palmette.pairs import EncodedPairs, HeldOut, best_places
 
-__all__ = ["learn_space", "lessons"]
+__all__ = ["Made", "learn_space", "lessons"]
 
 Made = Callable[[], EncodedPairs | None]
 
@@ -60,29 +60,30 @@ def learn_space(
     A map is the best of several looks at the held-out questions, so that a gain over none must be two standard errors;
     of two maps that were chosen alike one is enough.
     """
-    without = _each(adapter, pairs)
+    if made is None or pairs.dev is None:
+        learn_adapter(adapter, pairs, seed, progress)
+        return pairs
+    without = _each(adapter, pairs, pairs.dev)
     learn_adapter(adapter, pairs, seed, progress)
-    given = _each(adapter, pairs)
-    if made is None or len(without) < ENOUGH or _clear(given - without, 2):
+    given = _each(adapter, pairs, pairs.dev)
+    if len(without) < ENOUGH or _clear(given - without, 2):
         return pairs
     others = made()
     if others is None:
         return pairs
     other = Adapter(len(adapter.weight))
     learn_adapter(other, others, seed, progress)
-    if not _clear(_each(other, pairs) - given, 1):
+    if not _clear(_each(other, pairs, pairs.dev) - given, 1):
         return pairs
     adapter.load_state_dict(other.state_dict())
     return others
 
 
 @torch.no_grad()
-def _each(adapter: Adapter, pairs: EncodedPairs) -> NDArray[np.float64]:
-    """nDCG@10 of the mapped cosines for every held-out question that has an answer; none where none is held out."""
-    if pairs.dev is None:
-        return np.empty(0)
+def _each(adapter: Adapter, pairs: EncodedPairs, dev: HeldOut) -> NDArray[np.float64]:
+    """nDCG@10 of the mapped cosines for every held-out question that has an answer."""
     mapped = pairs.held_out(lambda states: adapter(pooled(states)))
-    return pairs.dev.each(best_places(*mapped, lambda q, d: q @ d.T))
+    return dev.each(best_places(*mapped, lambda q, d: q @ d.T))
 
 
 def _clear(gain: NDArray[np.float64], errors: float) -> bool:

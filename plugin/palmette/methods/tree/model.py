@@ -144,8 +144,7 @@ class TreeModel(Model):
     def learned(self, task: TreeTask) -> None:
         """What the training's documents under every node speak of, and what taught."""
         self.topics = topics_of(self.module, task.pairs)
-        made = self.record.labelled and (task.made or self.config.learn_from == "documents")
-        self.record = self.record.replace(made=made)
+        self.record = self.record.replace(made=self.record.labelled and not task.pairs.data.labelled)
 
     def files(self) -> dict[str, bytes]:
         """The topics."""

@@ -56,8 +56,8 @@ class TreeOptions(CommonOptions, total=False):
     learn_from: Literal["auto", "labels", "documents"]
     """The pairs that are given (``labels``), or questions made of the documents (``documents``), as where no
     pairs are given. ``auto``: the pairs, but where the map that they teach serves the held-out questions no
-    better than none, and one of made questions clearly does, these. (Needs ``space="adapted"``.). Default:
-    ``'auto'``.
+    better than none, and one of made questions clearly does, these; without a map to learn, the pairs.
+    Default: ``'auto'``.
     """
 
     sharpness: float

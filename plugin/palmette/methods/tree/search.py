@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.search.arrays import ArrayView
+from palmette.search.best import best
 from palmette.search.kernels import folded
 from palmette.search.probe import Floats, Found, Probe
 
@@ -67,7 +68,7 @@ def nearest_within(
     )
     compared = 0
     for row in range(len(asked)):
-        near = asked[row, :1] if column == 0 else np.argsort(-leaves[row], kind="stable")[: options.probe]
+        near = asked[row, :1] if column == 0 else best(leaves[row], options.probe)
         inside = keys[np.isin(fallen, near)]
         compared += len(inside)
         if not len(inside):
@@ -89,7 +90,7 @@ def reranked(view: View, found: Found, queries: Floats, k: int, space: Doubles |
     for row, query in enumerate(queries):
         listed = np.sort(found.keys[row][found.keys[row] >= 0])
         cosine = cosines(vectors[np.searchsorted(wanted, listed)], query, space)
-        order = np.argsort(-cosine, kind="stable")[:width]
+        order = best(cosine, width)
         keys[row, : len(order)], scores[row, : len(order)] = listed[order], cosine[order]
     return Found(keys, scores, found.compared)
 

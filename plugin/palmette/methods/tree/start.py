@@ -46,15 +46,14 @@ def started(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         tree = Tree(config)
-    taught = pairs
     if tree.adapter is not None:
-        taught = learn_space(tree.adapter, pairs, made, seed, progress)
+        pairs = learn_space(tree.adapter, pairs, made, seed, progress)
     begin(tree, pairs.documents, generator)
     if config.start == "principal" and config.propagation != "none":
-        learned = learn_upper(tree, taught, seed, progress)
+        learned = learn_upper(tree, pairs, seed, progress)
         if learned:
             begin(tree, pairs.documents, generator, learned)
-    task = TreeTask(tree, taught, made=taught is not pairs)
+    task = TreeTask(tree, pairs)
     task.fit_multipliers(generator)
     return task
 

@@ -81,8 +81,6 @@ class TreeTask:
 
     module: Tree
     pairs: EncodedPairs
-    made: bool = False
-    """Whether these pairs were made of the documents because those given teach nothing."""
 
     @property
     def metric(self) -> str:
