@@ -16,6 +16,7 @@ from palmette.encoder.recent import Recent
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.reader import Answer, Reader
 from palmette.reader.prior import described
+from palmette.reader.reading import Candidates, answer_of
 from support import readers, tiny
 
 QUESTION = "where does the green owl live?"
@@ -233,7 +234,7 @@ def test_a_span_reader_of_few_passages_knows_when_they_have_no_answer(encoder: P
         for name in [record["question"]]
         for question in (name, name.replace("live", "sing"), f"the {name}")
     ]
-    how = {"cache": tmp_path / "cache", "steps": 100, "batch_size": 16, "learning_rate": 1e-2, "passages": 2}
+    how = {"cache": tmp_path / "cache", "steps": 200, "batch_size": 16, "learning_rate": 1e-2, "passages": 2}
     reader = Reader.fit(asked, encoder=str(encoder), dropout=0.0, **how, **readers.span_options())
     texts = [one.text for one in tiny.documents()[:6]]
     for question in ("who invented the telephone?", "what is the sum of two numbers?"):
@@ -257,6 +258,15 @@ def test_lone_surrogates_are_read_over(reader: Reader) -> None:
         plain.supports[0].start,
         plain.supports[0].end,
     )
+
+
+def test_half_a_surrogate_pair_answers_nothing() -> None:
+    document = Document("1", "\ud83d no\udc00 one")
+    starts, ends = np.array([0, 4, 2]), np.array([1, 5, 5])
+    found = Candidates(np.zeros(3, np.int64), starts, ends, np.array([0.6, 0.3, 0.1]), 0.0)
+    answer = answer_of(QUESTION, found, [document], 0)
+    assert (answer.text, answer.confidence) == ("no\udc00", 0.1)
+    assert not answer.alternatives
 
 
 def test_weights_of_another_reader_are_refused(spans: Reader, encoder: Path) -> None:

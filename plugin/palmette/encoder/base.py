@@ -210,7 +210,7 @@ class Encoder(ABC):
             text = text[: 8 * self._max_chars].strip()[: self._max_chars]
         if kind == "query" and not text.strip():
             raise InputError(f"query {position} is empty: {text!r}; give it at least one word")
-        return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates
+        return readable(text)
 
     @property
     def _max_chars(self) -> int:
@@ -272,6 +272,11 @@ def _outputs(outputs: Sequence[Output]) -> frozenset[Output]:
     if not wanted or wanted - set(get_args(Output)):
         raise ConfigError(f"outputs must be some of {', '.join(get_args(Output))}; got {outputs!r}")
     return wanted
+
+
+def readable(text: str) -> str:
+    """With "?" for lone surrogates, which tokenizers refuse; every character stays in its place."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def digest(*parts: str) -> str:

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from palmette.answers import normalise
 from palmette.data.unlabelled import sentences
 from palmette.encoder import Encoder
+from palmette.encoder.base import readable
 from palmette.encoder.device import auto_precision
 from palmette.errors import CheckpointError
 from palmette.reader.answer import Answer, Support
@@ -187,7 +188,7 @@ def answer_of(
     ]
     groups: dict[str, list[int]] = {}  # by what is said, the most probable place first
     for at, text in enumerate(texts):
-        if said := normalise(text):
+        if said := normalise(readable(text)):  # as the model read it: half an emoji says nothing
             groups.setdefault(said, []).append(at)
     shares = {said: float(candidates.shares[rows].sum()) for said, rows in groups.items()}
     ranked = sorted(groups, key=lambda said: -shares[said])

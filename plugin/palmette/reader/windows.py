@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from palmette.encoder.base import readable
 from palmette.reader.config import ReaderConfig
 
 __all__ = ["Batch", "Pairs", "Window", "batch_of", "by_length"]
@@ -81,7 +82,7 @@ class Pairs:
 
     def windows(self, question: str, passages: Sequence[str]) -> list[Window]:
         """All windows of some passages, in their order; a blank passage has none."""
-        question, passages = _readable(question), [_readable(text) for text in passages]
+        question, passages = readable(question), [readable(text) for text in passages]
         filled = [place for place, text in enumerate(passages) if text.strip()]
         if not filled:
             return []
@@ -133,11 +134,6 @@ class Pairs:
             starts[covered[0]] &= bool(offsets[covered[0], 0] <= earliest)
         ids, types = found["input_ids"][at], found["token_type_ids"][at]
         return Window(passage, ids, types, np.where(inside[:, None], offsets, 0), words, starts, ends)
-
-
-def _readable(text: str) -> str:
-    """With "?" for lone surrogates, which tokenizers refuse; every character stays in its place."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def by_length(windows: Sequence[Window], tokens: int) -> list[list[int]]:
