@@ -234,7 +234,7 @@ def test_a_span_reader_of_few_passages_knows_when_they_have_no_answer(encoder: P
         for name in [record["question"]]
         for question in (name, name.replace("live", "sing"), f"the {name}")
     ]
-    how = {"cache": tmp_path / "cache", "steps": 200, "batch_size": 16, "learning_rate": 1e-2, "passages": 2}
+    how = {"cache": tmp_path / "cache", "steps": 400, "batch_size": 16, "learning_rate": 5e-3, "passages": 2}
     reader = Reader.fit(asked, encoder=str(encoder), dropout=0.0, **how, **readers.span_options())
     texts = [one.text for one in tiny.documents()[:6]]
     for question in ("who invented the telephone?", "what is the sum of two numbers?"):
@@ -243,8 +243,8 @@ def test_a_span_reader_of_few_passages_knows_when_they_have_no_answer(encoder: P
         assert nothing.no_answer > 0.5
     answers = reader.answer([record["question"] for record in asked], [texts] * len(asked))
     assert sum(map(bool, answers)) > len(asked) / 2
-    right = [answer.text in record["answers"] for answer, record in zip(answers, asked, strict=True)]
-    assert sum(right) >= len(asked) / 3
+    right = [f1(answer.text, record["answers"]) for answer, record in zip(answers, asked, strict=True)]
+    assert np.mean(right) >= 0.5
 
 
 def test_lone_surrogates_are_read_over(reader: Reader) -> None:
