@@ -134,7 +134,7 @@ class Router:
 
 
 def _best(scores: Floats, count: int) -> Ints:
-    """Places of the ``count`` largest of each row [n, c], largest first; which of those that equal the last is left open."""
+    """Places of the ``count`` largest of each row [n, c], largest first; of those that equal the last, any."""
     if 4 * count >= scores.shape[1]:
         order: Ints = np.argsort(-scores, axis=1, kind="stable")[:, :count]
         return order
