@@ -24,6 +24,8 @@ class Record(Config):
     made: bool = False
     """Whether the questions that trained were made of the documents although pairs were given."""
     steps: int = 0
+    best_step: int | None = None
+    """The step after which the weights were kept: 0 where held-out queries found none better than the start."""
     seconds: float = 0.0
     metric: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -39,6 +41,7 @@ class Record(Config):
             pairs=task.size(),
             labelled=data.labelled,
             steps=trained.steps,
+            best_step=trained.best_step,
             seconds=round(trained.seconds, 1),
             metric=task.metric,
             metrics={name: round(float(value), 6) for name, value in trained.metrics.items()},

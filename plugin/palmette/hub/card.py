@@ -51,7 +51,7 @@ def render_card(
         config: The method's options.
         encoder: The encoder's ``name`` and ``revision``; the name becomes ``base_model`` if a repository's.
         record: Of the training: ``data``, ``documents``, ``pairs``, ``labelled``, ``made``, ``steps``,
-            ``seconds``, ``metrics``; what is missing is not mentioned.
+            ``best_step``, ``seconds``, ``metrics``; what is missing is not mentioned.
         retriever: The adapters' class, by default ``class_name`` with ``Retriever`` for ``Model``.
         results: System → metric → value on test data, the model first, baselines after it; by default the
             record's metrics, called what they are. Metrics named ``… at level 3`` make a table of their own.
@@ -111,8 +111,10 @@ def _facts(
     if record.get("made"):
         labels = ["made from the documents, in place of those given"]
     yield "Training data", ", ".join([data, *sizes, *labels])
-    if record.get("steps"):
-        yield "Training", f"{record['steps']:,} steps, {record.get('seconds', 0):,.0f} s"
+    if steps := record.get("steps"):
+        best = record.get("best_step")
+        kept = {None: "", 0: ", none better than the start", steps: ""}.get(best, f", best after {best:,}")
+        yield "Training", f"{steps:,} steps{kept}, {record.get('seconds', 0):,.0f} s"
     for change in record.get("changes", ()):
         yield "Changed since", ", ".join(f"{name}: {value}" for name, value in change.items())
 

@@ -70,6 +70,7 @@ class Trained:
 
     steps: int
     best_step: int
+    """The step after which the weights were as they are now: the last one where nothing was validated."""
     metrics: Mapping[str, float]
     seconds: float
     stopped_early: bool
@@ -290,7 +291,7 @@ def train(
     task.module.eval()
     return Trained(
         steps=steps,
-        best_step=loop.state.best_step,
+        best_step=loop.state.best_step if loop.state.best else steps,
         metrics=loop.state.best_metrics,
         seconds=loop.state.seconds,
         stopped_early=stopped,

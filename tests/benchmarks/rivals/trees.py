@@ -117,6 +117,7 @@ def tree(bench: Bench, seed: int, *, name: str, options: Mapping[str, Any]) -> M
     notes = {
         "options": dict(options),
         f"dev {model.record.metric}": model.record.metrics.get(model.record.metric),
+        "best step": model.record.best_step,
     }
     return Measured({name: Row(scores)}, meter.seconds, meter.peak_mib, notes)
 
