@@ -38,6 +38,15 @@ def test_the_best_weights_come_back_when_later_ones_are_worse() -> None:
     assert -task.validate(task.module)["closeness"] == pytest.approx(-done.metrics["closeness"], abs=1e-6)
 
 
+def test_without_a_validation_the_last_weights_stay() -> None:
+    task = Quadratic()
+    task.validate = lambda module: {}  # type: ignore[method-assign]
+    done = train(task, TrainingConfig(steps=50, batch_size=8, learning_rate=0.05), device="cpu")
+    assert done.best_step == 50
+    assert done.metrics == {}
+    assert task.distance() < Quadratic().distance()
+
+
 def test_patience_stops_early() -> None:
     config = TrainingConfig(
         steps=400, batch_size=8, learning_rate=0.05, evaluate_every=10, patience=3, decay="constant"

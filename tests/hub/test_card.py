@@ -56,6 +56,19 @@ def test_metrics_of_training_are_called_so():
     assert "my docs, 1,234 documents, made from the documents alone, without labels" in text
 
 
+@pytest.mark.parametrize(
+    ("best", "told"),
+    [
+        (300, "| 1,000 steps, best after 300, 80 s |"),
+        (0, "| 1,000 steps, none better than the start, 80 s |"),
+        (1000, "| 1,000 steps, 80 s |"),
+        (None, "| 1,000 steps, 80 s |"),
+    ],
+)
+def test_it_says_which_step_s_weights_it_has(best, told):
+    assert told in card_of(record={"steps": 1000, "best_step": best, "seconds": 80.2})
+
+
 def test_a_name_cannot_break_out_of_its_place():
     text = card_of(record={"data": "a\n---\n# b | $repo", "metrics": {"x": 1.0}}, limits=["no\n# go"])
     assert ModelCard(text).data.eval_results[0].dataset_name == "a --- # b | $repo"

@@ -113,7 +113,13 @@ def _facts(
     yield "Training data", ", ".join([data, *sizes, *labels])
     if steps := record.get("steps"):
         best = record.get("best_step")
-        kept = {None: "", 0: ", none better than the start", steps: ""}.get(best, f", best after {best:,}")
+        kept = (
+            ""
+            if best in (None, steps)
+            else f", best after {best:,}"
+            if best
+            else ", none better than the start"
+        )
         yield "Training", f"{steps:,} steps{kept}, {record.get('seconds', 0):,.0f} s"
     for change in record.get("changes", ()):
         yield "Changed since", ", ".join(f"{name}: {value}" for name, value in change.items())

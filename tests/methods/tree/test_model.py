@@ -186,6 +186,7 @@ def test_training_helps_and_is_recorded() -> None:
     model = train_tree(steps=60, start="random", sharpness=2.0)
     record = model.record
     assert (record.documents, record.labelled, record.steps) == (48, True, 60)
+    assert 0 < record.best_step <= 60
     assert record.pairs == 43  # a tenth of 48 questions is held out
     start = train_tree(steps=0, start="random", sharpness=2.0)
     index, untrained = Index.in_memory(model), Index.in_memory(start)
