@@ -9,11 +9,13 @@ from palmette.encoder import States
 from palmette.errors import ConfigError
 from palmette.losses import info_nce, ntvd
 from palmette.methods.tree import TreeConfig
-from palmette.methods.tree.module import Tree
+from palmette.methods.tree.module import ATTENDING, Tree
 from palmette.methods.tree.propagation import coarsen, propagate
 from palmette.methods.tree.shape import Shape
 from palmette.methods.tree.start import begin
 from palmette.methods.tree.task import levels_of_step
+from palmette.training import TrainingConfig
+from palmette.training.loop import _groups
 
 WIDTH, TOKENS = 6, 5
 
@@ -153,6 +155,27 @@ def test_all_that_a_tree_has_learns(kind: dict[str, Any]) -> None:
 def test_a_split_of_its_own_has_no_hyperplanes_in_the_papers_start(split: str) -> None:
     assert random_tree(3, 0, split=split, start="random")[0].linear is None
     assert random_tree(3, 0, split=split, start="principal")[0].linear is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "slow"),
+    [
+        ({"split": "cross_attention", "start": "principal"}, {"beyond", "refine"}),
+        ({"split": "cross_attention", "start": "random"}, set()),
+        ({"split": "mlp", "start": "principal"}, set()),
+    ],
+)
+def test_attention_beside_hyperplanes_learns_at_a_slower_pace_than_they_do(
+    options: dict[str, Any], slow: set[str]
+) -> None:
+    """Measured: at full pace its first steps lose what the start had (tests/benchmarks/results/quality.md)."""
+    tree, _ = random_tree(3, 0, **options)
+    parts = {id(parameter): name.partition(".")[0] for name, parameter in tree.named_parameters()}
+    paces: dict[str, set[float]] = {}
+    for group in _groups(tree, TrainingConfig()):
+        for parameter in group["params"]:
+            paces.setdefault(parts[id(parameter)], set()).add(group["pace"])
+    assert paces == {part: {ATTENDING if part in slow else 1.0} for part in parts.values()}
 
 
 def test_attention_sees_neither_padding_nor_how_it_was_cut_into_parts(

@@ -19,6 +19,8 @@ __all__ = ["Tree"]
 
 LOWEST, HIGHEST = 1e-4, 1e4
 """Bounds of the similarities' learned multipliers."""
+ATTENDING = 0.03
+"""Pace of attention beside hyperplanes, which begins at zero: at full pace its first steps undo where those began."""
 
 
 class Tree(nn.Module):
@@ -33,7 +35,7 @@ class Tree(nn.Module):
         beyond: f; ``None`` for linear trees.
         refine: The ``tree`` aggregation.
         learned: The learned propagation.
-        paces: Parts that learn faster than others, and by how much.
+        paces: Parts that learn faster or slower than others, and by how much.
     """
 
     paces: Mapping[str, float] = {}
@@ -55,6 +57,8 @@ class Tree(nn.Module):
             and config.propagation != "none"
         )
         self.refine = Refine(config) if refined else None
+        if config.split == "cross_attention" and not alone:
+            self.paces = {"beyond": ATTENDING, "refine": ATTENDING}
         self.learned = LearnedPropagation(config) if config.propagation == "learned" else None
         self.log_multipliers = nn.Parameter(torch.zeros(config.depth))  # [D]
 
