@@ -14,7 +14,7 @@ from palmette import Document, Index
 from palmette.methods.tree import TreeInspection
 from palmette.methods.tree.inspection.page import frame, page
 from support.chromium import BINARY, Page, browser
-from support.tiny import documents, tree
+from support.tiny import documents, train_tree, tree
 
 HOSTILE = "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'> &lt; <!-- ${x}"
 QUERIES = ["where does the red owl live?", "who sings? <b>&amp; \u2028 '", "golden bee"]
@@ -204,6 +204,57 @@ def test_links_lead_back(tab: Page, url: str) -> None:
     assert tab.evaluate("location.hash") == "#node=LRLRL&query=1&level=2"
     tab.goto(f"{url}#node=nowhere&query=99&level=x")
     assert tab.evaluate(HEADING) == "All documents"
+    assert tab.errors == []
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a tree with levels below those that it opens by itself."""
+    seen = TreeInspection.of(Index.build(documents(), train_tree(depth=7)), queries=QUERIES)
+    return seen.save_html(tmp_path_factory.mktemp("deep") / "tree.html").as_uri()
+
+
+STOPS = "document.querySelectorAll('[role=treeitem][tabindex=\"0\"]').length"
+PRESSED = "document.querySelectorAll('#chips [aria-pressed=true]').length"
+
+
+@browsing
+@pytest.mark.parametrize("way", ["Escape", "the query's chip", "the field"])
+def test_the_keyboard_stays_in_a_tree_that_folds(tab: Page, deep: str, way: str) -> None:
+    tab.goto(f"{deep}#query=0")
+    tab.evaluate("document.querySelector('[role=treeitem][tabindex=\"0\"]').focus()")
+    tab.press("End", *["ArrowRight"] * 6)
+    below = tab.evaluate(FOCUS)
+    assert len(below) == 7
+    if way == "the field":
+        tab.press("/")
+        tab.type("zzz")
+    if way == "the query's chip":
+        tab.click("#chips button:nth-child(1)")
+    else:
+        tab.press("Escape")
+    assert (tab.evaluate(PRESSED), tab.evaluate(STATUS), tab.evaluate(STOPS)) == (0, "", 1)
+    assert below not in tab.evaluate(NODES)
+    assert below.startswith(
+        tab.evaluate("document.querySelector('[tabindex=\"0\"][role=treeitem]').dataset.node")
+    )
+    tab.evaluate("document.getElementById('chart').style.width = '60%'")
+    assert tab.evaluate("new Promise(done => setTimeout(() => done(1), 100))") == 1
+    assert tab.errors == []
+
+
+@browsing
+def test_a_query_leaves_the_chosen_level(tab: Page, deep: str) -> None:
+    tab.goto(f"{deep}#query=0")
+    tab.click("#more")
+    tab.click("#more")
+    address, open_ = tab.evaluate("location.hash"), tab.evaluate(NODES)
+    assert address.endswith("level=6")
+    tab.goto(f"{deep}#")
+    tab.goto(deep + address)
+    assert (tab.evaluate("location.hash"), tab.evaluate(NODES)) == (address, open_)
+    tab.press("Escape")
+    assert tab.evaluate("location.hash").endswith("level=6")
     assert tab.errors == []
 
 

@@ -28,6 +28,7 @@
   const START = Math.min(4, deepest);
   const state = { open: new Set(), level: START, selected: nodes.get(""), route: null, zoom: 1 };
   const isOpen = (node) => state.open.has(node.name) && children(node).length > 0;
+  const visible = (node) => { for (let above = parent(node); above; above = parent(above)) if (!isOpen(above)) return false; return true; };
   const openTo = (level) => {
     state.level = level;
     state.open = new Set([...nodes.values()].filter((node) => node.level < level).map((node) => node.name));
@@ -122,6 +123,7 @@
 
   const render = () => {
     const held = svg.contains(document.activeElement);
+    while (!visible(state.focus)) state.focus = parent(state.focus); // what holds the focus may have been folded away
     const { wide, high } = layout();
     svg.setAttribute("viewBox", `0 0 ${wide} ${high}`);
     svg.setAttribute("width", Math.round(wide * state.zoom));
@@ -308,12 +310,11 @@
   const light = (route) => {
     state.route = route;
     box.value = route ? route.query : "";
+    openTo(state.level);
     if (!route) {
-      openTo(state.level);
       reveal(state.selected);
       say("");
     } else {
-      openTo(Math.min(state.level, START + 1));
       let end = nodes.get(route.path);
       reveal(end);
       while (end.level > 1 && (route.reached[end.name] || 0) < 0.1) end = parent(end);
@@ -395,12 +396,10 @@
   const setLevel = (level) => {
     openTo(Math.min(deepest, Math.max(1, level)));
     if (state.route) reveal(nodes.get(state.route.path));
-    while (!visible(state.focus)) state.focus = parent(state.focus);
     render();
     bringInto(state.focus);
     remember();
   };
-  const visible = (node) => { for (let above = parent(node); above; above = parent(above)) if (!isOpen(above)) return false; return true; };
 
   let drag = null;
   scroll.addEventListener("pointerdown", (event) => {
