@@ -34,8 +34,16 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def check_range(owner: str, name: str, value: float | None, low: float, high: float = float("inf")) -> None:
-    """Raise unless ``low <= value <= high`` (``None`` passes)."""
+def check_range(
+    owner: str,
+    name: str,
+    value: float | None,
+    low: float,
+    high: float = float("inf"),
+    *,
+    whole: bool = False,
+) -> None:
+    """Raise unless ``low <= value <= high``, and an integer where ``whole`` (``None`` passes)."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
@@ -43,6 +51,8 @@ def check_range(owner: str, name: str, value: float | None, low: float, high: fl
     if not low <= value <= high:
         bound = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
         raise ConfigError(f"{owner}: {name} must be {bound}, got {value!r}")
+    if whole and not isinstance(value, int | np.integer):
+        raise ConfigError(f"{owner}: {name} must be a whole number, got {value!r}")
 
 
 def _fits(value: object, hint: object) -> bool:

@@ -21,7 +21,7 @@ ONE = 1 << 15
 _ROWS = 4096  # rounded at a time
 
 
-def to_fixed(fractions: Floats) -> NDArray[np.uint16]:
+def to_fixed(fractions: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
     """Distributions [N, c] in parts of 2⁻¹⁵, each row summing to exactly one.
 
     Running sums are rounded, and their steps taken: any run of columns is off by less than one part, so that every

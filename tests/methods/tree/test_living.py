@@ -136,6 +136,10 @@ def test_growing_is_recorded_and_survives_a_checkpoint(tmp_path) -> None:
 
 
 def test_growing_refuses_what_it_cannot_split() -> None:
+    with pytest.raises(ConfigError, match="levels must be a whole number, got 1.5"):
+        tree().grow(pairs(), levels=1.5)
+    with pytest.raises(ConfigError, match="leaves must be names such as 'LLLLL', got 3"):
+        tree().grow(pairs(), leaves=[3])
     with pytest.raises(ConfigError, match=r"'LL' is no leaf of this tree: its leaves are 'LLLLL'"):
         tree().grow(pairs(), leaves=["LL"])
     with pytest.raises(ConfigError, match=r"write \['LLLLL'\]"):
@@ -245,6 +249,8 @@ def test_pruning_keeps_the_quality_it_is_told_to() -> None:
     assert model.prune(questions(), columns=32) is model
     with pytest.raises(ConfigError, match="columns must be between 2 and 32, got 33"):
         model.prune(questions(), columns=33)
+    with pytest.raises(ConfigError, match="columns must be a whole number, got 2.5"):
+        model.prune(questions(), columns=2.5)
 
 
 def rows(model: TreeModel) -> list[float]:

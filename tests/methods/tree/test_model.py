@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import FakeEncoder, Index, TreeModel, load_model
+from palmette import Document, FakeEncoder, Index, TreeModel, load_model
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError, TrainingError
 from palmette.search.fixed import as_floats
 from support.tiny import documents, pairs, train_tree, tree
@@ -180,6 +180,34 @@ def test_whole_numbers_of_numpy_are_numbers(index: Index) -> None:
         index.search("a red owl", level=np.int64(6))
     with pytest.raises(ConfigError, match="level must be"):
         index.search("a red owl", level=np.float64(3))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"depth": 10}, {"depth": 8, "split": "mlp"}, {"depth": 8, "propagation": "learned"}, {"depth": 12}],
+)
+def test_a_text_has_the_same_leaves_alone_and_in_any_batch(options: dict) -> None:
+    generator = np.random.default_rng(0)
+    words = [f"word{n}" for n in range(200)]
+    texts = [" ".join(generator.choice(words, 3)) for _ in range(300)]
+    model = TreeModel.fit(
+        [(text[:9], text) for text in texts[:64]],
+        **{"encoder": FakeEncoder(384), "steps": 1, "batch_size": 16, "upper": 0, "progress": False}
+        | options,
+    )
+    asked = model.options({})
+    together = model.encode_queries(texts, asked)["leaves"]
+    alone = np.concatenate([model.encode_queries([text], asked)["leaves"] for text in texts])
+    np.testing.assert_array_equal(together, alone)
+    index = Index.in_memory(model)
+    index.add([Document(id=f"a{n}", text=text) for n, text in enumerate(texts)], progress=False)
+    for n, text in enumerate(texts[:50]):  # twins that came alone: older ones first
+        index.add([Document(id=f"b{n}", text=text)], progress=False)
+    ranked = index.rank(texts[:50], 2, lexical=0)
+    assert ranked.ids == [[f"a{n}", f"b{n}"] for n in range(50)]
+    assert all(first == second for first, second in ranked.scores)
+    single = [index.rank([text], 20, lexical=0).ids[0] for text in texts[:50]]
+    assert single == index.rank(texts[:50], 20, lexical=0).ids
 
 
 def test_training_helps_and_is_recorded() -> None:

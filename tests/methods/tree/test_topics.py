@@ -186,5 +186,5 @@ def test_an_explanation_names_topics() -> None:
             assert min(place["query"], place["document"]) > place["even"]
             assert f"{', '.join(place['topic'][:3])} (node {place['node']} holds" in explanation.text
         assert ("both speak more than most of" in explanation.text) == bool(places)
-        assert f"the likelier turns lead to {explanation.detail['path']}," in explanation.text
+        assert f"the larger share of it leads to {explanation.detail['path']}," in explanation.text
     assert named

@@ -100,7 +100,7 @@ def _standing_out(mass: Mapping[int, tuple[float, ...]], topics: Topics) -> list
 def _words(
     score: float, path: str, steps: Sequence[Mapping[str, Any]], places: Sequence[Mapping[str, Any]]
 ) -> str:
-    """One sentence: what both texts have in common, then where the likelier turns lead."""
+    """One sentence: what both texts have in common, then where most of what they share lies."""
     if not steps:
         return f"overlap {score:.3f}"
     said = "; and of ".join(
@@ -111,6 +111,6 @@ def _words(
     about = f"; both speak more than most of {said}" if said else ""
     last = steps[-1]
     return (
-        f"overlap {score:.3f}{about}; the likelier turns lead to {path}, which holds {last['query']:.1%} of the "
+        f"overlap {score:.3f}{about}; the larger share of it leads to {path}, which holds {last['query']:.1%} of the "
         f"question and {last['document']:.1%} of the document"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
@@ -16,6 +16,7 @@ from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError
 from palmette.methods.tree.config import TreeConfig, TreeSearch, TreeTraining
+from palmette.methods.tree.exact import Exact
 from palmette.methods.tree.explanation import explain
 from palmette.methods.tree.lessons import lessons
 from palmette.methods.tree.living import grow, prune
@@ -53,8 +54,6 @@ __all__ = ["TreeModel"]
 TOPICS = "topics.json"
 FIXED = 1 << 11
 """Leaves up to which fixed point changed no ranking quality (measured; at 2^12 it cost .003 of nDCG@10 and more)."""
-PASS = 1 << 25
-"""Numbers a routing pass may hold; more texts than that go in parts."""
 
 
 class TreeModel(Model):
@@ -237,17 +236,18 @@ class TreeModel(Model):
         outputs: tuple[Any, ...] = ("pooled", "tokens") if self.config.reads_tokens else ("pooled",)
         return self.encoder.iter_states(texts, kind=kind, outputs=outputs)
 
+    @cached_property
+    def _exact(self) -> Exact:
+        return Exact(self.module)
+
     def _route(self, states: States) -> Floats:
-        """Leaf probabilities [B, C]."""
+        """Leaf probabilities [B, C]; those of an embedding are the same in every batch."""
         pooled = states.pooled
         assert pooled is not None
-        part = max(1, PASS // (self.config.leaves * self.config.depth))
         with torch.inference_mode():
-            if self.config.reads_tokens or len(pooled) <= part:
-                leaves: Floats = self.module(states).cpu().numpy()
-            else:
-                leaves = torch.cat([self.module(States(x)).cpu() for x in torch.split(pooled, part)]).numpy()
-        return as_floats(to_fixed(leaves)) if self._fixed else leaves
+            tokens = self.config.reads_tokens
+            leaves = self.module(states).cpu().numpy() if tokens else self._exact.leaves(pooled)
+        return as_floats(to_fixed(leaves)) if self._fixed else leaves.astype(np.float32, copy=False)
 
     def _routed(self, texts: Sequence[str], kind: Kind) -> Queries:
         """Leaf probabilities [N, C] and unit vectors [N, d]."""

@@ -80,7 +80,8 @@ class Tree(nn.Module):
         scores: Tensor = sum(parts[1:], start=parts[0])
         if self.refine is not None:
             scores = self.refine(scores)
-        return F.dropout(scores, config.dropout, self.training).float()
+        scores = F.dropout(scores, config.dropout, self.training)
+        return scores if scores.dtype == torch.float64 else scores.float()
 
     def forward(self, states: States, level: int | None = None) -> Tensor:
         """Probabilities of the nodes of a level, the leaves by default: [B, C_level]."""

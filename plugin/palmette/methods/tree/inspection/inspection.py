@@ -71,7 +71,7 @@ class Route:
         query: The query.
         path: The likelier turn at every split.
         reached: Node → its probability, where the query has a share in it.
-        found: The documents a search finds, best first.
+        found: The documents that a search of the tree alone (``lexical=0``) finds, best first.
     """
 
     query: str
@@ -155,8 +155,8 @@ class TreeInspection:
         """
         from palmette.methods.tree.inspection.survey import survey
 
-        check_range("TreeInspection", "listed", listed, 0)
-        check_range("TreeInspection", "terms", terms, 0)
+        check_range("TreeInspection", "listed", listed, 0, whole=True)
+        check_range("TreeInspection", "terms", terms, 0, whole=True)
         made = cls(**survey(index, listed=listed, terms=terms, progress=progress))
         return made.show(queries) if queries else made
 

@@ -60,7 +60,7 @@ def grow(
     """See :meth:`TreeModel.grow`."""
     config, encoder = model.config, model.encoder
     check_living(config, "grow")
-    check_range("grow", "levels", levels, 1, DEEPEST)
+    check_range("grow", "levels", levels, 1, DEEPEST, whole=True)
     check_range("grow", "crowded", crowded, 1)
     named = _named(model.module, leaves)
     loaded = load_data(data, seed=training.seed)
@@ -105,6 +105,8 @@ def _named(tree: Tree, leaves: Sequence[str]) -> list[int]:
         raise ConfigError(f"grow: leaves must be a list of names, got the str {leaves!r}: write [{leaves!r}]")
     known = tree.config.shape.levels[-1].tolist()
     for name in leaves:
+        if not isinstance(name, str):
+            raise ConfigError(f"grow: leaves must be names such as {name_of(known[0])!r}, got {name!r}")
         if node_of(name) not in known:
             raise ConfigError(
                 f"{name!r} is no leaf of this tree: its leaves are {name_of(known[0])!r} and so on"

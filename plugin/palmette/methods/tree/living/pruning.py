@@ -47,12 +47,13 @@ def prune(
     config, tree = model.config, model.module
     check_living(config, "be pruned")
     check_range("prune", "tolerance", tolerance, 0, 1)
-    check_range("prune", "columns", columns, 2, config.leaves)
+    check_range("prune", "columns", columns, 2, config.leaves, whole=True)
     loaded = load_data(data, seed=seed)
     if not loaded.qrels.get("dev"):
         raise InputError(
-            f"{loaded.name} has no held-out queries to prune by: its splits are {sorted(loaded.qrels)}; give a "
-            "'dev' split, or a 'train' split to take one from"
+            f"{loaded.name} has no held-out queries to prune by: its splits with queries are "
+            f"{sorted(name for name, judged in loaded.qrels.items() if judged)}; give a 'dev' split, or a 'train' "
+            "split of some size to take one from"
         )
     asked = replace(loaded, qrels={"train": {}, "dev": loaded.qrels["dev"]}, remainders={})
     store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
