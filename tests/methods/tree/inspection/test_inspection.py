@@ -11,6 +11,7 @@ from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.tree import TreeInspection
 from palmette.methods.tree.branches import Branches
 from palmette.methods.tree.inspection.congruence import of_nodes, of_texts
+from palmette.methods.tree.inspection.serving import TreeServer
 from support.tiny import documents, tree
 
 
@@ -28,10 +29,30 @@ def test_numbers_below_zero_are_refused(index: Index) -> None:
     for name in ("listed", "terms"):
         with pytest.raises(ConfigError, match=f"{name} must be at least 0, got -1"):
             TreeInspection.of(index, **{name: -1})
+        with pytest.raises(ConfigError, match=f"{name} must be a whole number, got 2.5"):
+            TreeInspection.of(index, **{name: 2.5})
     bare = TreeInspection.of(index, listed=0, terms=0, progress=False)
     assert bare.listed == ()
     assert not any(node.words for node in bare.nodes)
     assert bare.to_html().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("queries", [3, ["red", 3], None])
+def test_what_is_no_query_is_refused(inspection: TreeInspection, queries: object) -> None:
+    with pytest.raises(InputError, match="a query must be a str, got (int: 3|NoneType: None)"):
+        inspection.show(queries)
+
+
+def test_examples_are_counted(inspection: TreeInspection) -> None:
+    assert [len(inspection.examples("", k)) for k in (0, 2)] == [0, 2]
+    with pytest.raises(ConfigError, match="k must be at least 0, got -1"):
+        inspection.examples("", -1)
+
+
+@pytest.mark.parametrize("port", ["x", None, 80.5, 70_000])
+def test_a_port_that_is_none_is_refused(inspection: TreeInspection, port: object) -> None:
+    with pytest.raises(InputError, match=f"port {port!r} cannot be listened on"):
+        TreeServer(inspection, port)
 
 
 def test_counts_and_shares_add_up(inspection: TreeInspection) -> None:

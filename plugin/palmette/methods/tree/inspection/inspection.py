@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -171,6 +171,7 @@ class TreeInspection:
 
     def examples(self, name: str, k: int = 5) -> list[Listed]:
         """The most probable documents that fall into a node, of those that are listed."""
+        check_range("examples", "k", k, 0, whole=True)
         level = self.node(name).level
         inside = [document for document in self.listed if document.leaf.startswith(name)]
         return sorted(inside, key=lambda d: -d.reached[level - 1] if level else -d.reached[-1])[:k]
@@ -179,7 +180,11 @@ class TreeInspection:
         """The same with other queries' ways through the tree; a notebook draws what this returns."""
         if self.router is None:
             raise InputError("this inspection has lost its model (it was copied or pickled): make it anew")
-        return replace(self, routes=self.router([queries] if isinstance(queries, str) else list(queries)))
+        given: Any = queries
+        asked = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+        if wrong := [query for query in asked if not isinstance(query, str)]:
+            raise InputError(f"a query must be a str, got {type(wrong[0]).__name__}: {wrong[0]!r:.80}")
+        return replace(self, routes=self.router(asked))
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A flat row per node, for a table."""

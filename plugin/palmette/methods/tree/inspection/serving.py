@@ -39,9 +39,9 @@ class TreeServer(ThreadingHTTPServer):
         self.page = page(inspection, live=True).encode()
         try:
             super().__init__(("127.0.0.1", port), _Handler)
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, TypeError) as error:
             raise InputError(
-                f"port {port} cannot be listened on ({error}); give another, or 0 for a free one"
+                f"port {port!r} cannot be listened on ({error}); give another, or 0 for a free one"
             ) from error
         self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")}
 
