@@ -113,13 +113,9 @@ def _facts(
     yield "Training data", ", ".join([data, *sizes, *labels])
     if steps := record.get("steps"):
         best = record.get("best_step")
-        kept = (
-            ""
-            if best in (None, steps)
-            else f", best after {best:,}"
-            if best
-            else ", none better than the start"
-        )
+        kept = ", none better than the start" if best == 0 else ""
+        if best and best != steps:
+            kept = f", best after {best:,}"
         yield "Training", f"{steps:,} steps{kept}, {record.get('seconds', 0):,.0f} s"
     for change in record.get("changes", ()):
         yield "Changed since", ", ".join(f"{name}: {value}" for name, value in change.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -180,11 +180,9 @@ class TreeInspection:
         """The same with other queries' ways through the tree; a notebook draws what this returns."""
         if self.router is None:
             raise InputError("this inspection has lost its model (it was copied or pickled): make it anew")
-        given: Any = queries
-        asked = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
-        if wrong := [query for query in asked if not isinstance(query, str)]:
-            raise InputError(f"a query must be a str, got {type(wrong[0]).__name__}: {wrong[0]!r:.80}")
-        return replace(self, routes=self.router(asked))
+        asked: Any = queries  # the index refuses what is no query
+        several = isinstance(asked, Sequence) and not isinstance(asked, str)
+        return replace(self, routes=self.router(list(asked) if several else [asked]))
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """A flat row per node, for a table."""
