@@ -117,7 +117,8 @@ class PathsModel(Model):
         config = config.sized(len(data.corpus)).replace(width=encoder.dimension)
         pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         if config.encoder_learns == "nothing":
-            return config, PathsTask(started(config, pairs, seed), pairs, Embedded(pairs), pairs.dev)
+            held = HeldOut.of(data, seed)  # at random: leaves are as full of these as of all
+            return config, PathsTask(started(config, pairs, seed), pairs, Embedded(pairs), held)
         backbone = Backbone.of(encoder)
         inputs = Tokenised.of(backbone, pairs, progress)
         fewer = HeldOut.of(data, seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
