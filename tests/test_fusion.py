@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from palmette import FusionModel, Index, load_model
+from palmette.data import RetrievalData
 from palmette.errors import ConfigError, InputError
 from support.tiny import documents, fusion, pairs, taxonomy, tree
 
@@ -117,3 +118,13 @@ def test_what_cannot_be_fused_is_refused() -> None:
             FusionModel.of(models, weights=weights)
     with pytest.raises(ConfigError, match=r"FusionModel\.of"):
         FusionModel.task()
+
+
+def test_weights_want_questions_with_an_answer(tmp_path: Path) -> None:
+    """Judgements of another split say nothing that may be learned from."""
+    corpus = documents()
+    asked = {"q": {corpus[0].key: 1}}
+    for qrels in ({"test": asked}, {"train": {"q": {corpus[0].key: 0}}, "test": asked}):
+        data = RetrievalData("judged", corpus, {"q": QUESTION}, qrels)
+        with pytest.raises(InputError, match=r"judged has no queries with an answer.*'test'"):
+            FusionModel.of([tree(), taxonomy()], data, cache=tmp_path, progress=False)

@@ -7,7 +7,8 @@ import torch
 from palmette import Document, FakeEncoder
 from palmette.cache import EncodingCache
 from palmette.data import RetrievalData
-from palmette.pairs import DEV_DOCUMENTS, EncodedPairs, HeldOut, best_places
+from palmette.held_out import DEV_DOCUMENTS, HeldOut, best_places
+from palmette.pairs import EncodedPairs
 
 TOPICS, EACH, QUERIES, DOCUMENTS = 50, 20, 10, 120
 

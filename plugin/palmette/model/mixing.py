@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,7 +14,8 @@ from tqdm.auto import tqdm
 from palmette.cache import CachedEncoder, EncodingCache
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder
-from palmette.errors import ConfigError
+from palmette.errors import ConfigError, InputError
+from palmette.held_out import HeldOut
 from palmette.lexical.calibration import best_weights, calibrated
 from palmette.lexical.mix import Mix, options_key
 from palmette.metrics import Judgements
@@ -40,25 +42,19 @@ class _Sample(NamedTuple):
     judgements: Judgements | None
 
     @classmethod
-    def of(cls, data: RetrievalData, seed: int) -> _Sample:
+    def of(cls, data: RetrievalData, seed: int) -> _Sample | None:
         """Held-out queries, or training queries, which teach the scale alone, as self-made ones do.
 
         Those share words with their documents, so a weight learned from them would trust words too much.
         """
-        draw, split = np.random.default_rng(seed), "dev" if data.qrels.get("dev") else "train"
-        judged = list(data.split(split).qrels.items())
-        chosen = [judged[at] for at in sorted(draw.permutation(len(judged))[:QUERIES].tolist())]
-        needed = np.unique([data.rows[id] for _, grades in chosen for id in grades]).astype(np.int64)
-        others = np.setdiff1d(np.arange(len(data.corpus)), needed)
-        extra = draw.permutation(others)[: max(0, DOCUMENTS - len(needed))]
-        documents = np.sort(np.concatenate([needed, extra]))
-        flat = [
-            (at, data.rows[id], grade) for at, (_, known) in enumerate(chosen) for id, grade in known.items()
-        ]
-        at, row, grade = (np.array(column) for column in zip(*flat, strict=True))
-        known = Judgements.of(len(chosen), len(documents), at, np.searchsorted(documents, row), grade)
-        trusted = data.labelled and split == "dev" and bool((known.relevant > 0).any())
-        return cls([data.queries[id] for id, _ in chosen], documents, known if trusted else None)
+        sampled = partial(HeldOut.of, data, seed, queries=QUERIES, documents=DOCUMENTS)
+        held = sampled()
+        some = held or sampled(split="train")
+        if some is None:
+            return None
+        texts = data.query_texts
+        trusted = some.judgements if held and data.labelled else None
+        return cls([texts[row] for row in some.queries], some.documents, trusted)
 
 
 def learn_mixes(
@@ -74,9 +70,9 @@ def learn_mixes(
 
     ``frozen`` is the encoder as it was given: if the model still has it, ``cache`` knows most of the documents.
     """
-    if not model.calibrated() or not (data.qrels.get("dev") or data.qrels.get("train")):
+    sample = _Sample.of(data, seed) if model.calibrated() else None
+    if sample is None:
         return {"": Mix(weight=0.0)}  # words have no say, or there is nothing to learn their weight from
-    sample = _Sample.of(data, seed)
     with _cached(model, frozen, cache), LocalBackend.in_memory(model.arrays()) as backend:
         _fill(backend, model, data, sample.documents, progress)
         return _learn(backend, model, sample)
@@ -97,6 +93,11 @@ def learn_weights(
     judgements they stay equal.
     """
     sample, tables = _Sample.of(data, seed), []
+    if sample is None:
+        raise InputError(
+            f"{data.name} has no queries with an answer to weigh models by: its splits are {sorted(data.qrels)}; give "
+            "'dev', or 'train' for their scales alone"
+        )
     for model, scale in zip(models, scales, strict=True):
         with (
             _cached(model, model.encoder, cache),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from palmette.data import load_data
+from palmette.held_out import HeldOut
 from palmette.methods.paths import routing
 from palmette.methods.paths.capacity import crowding
 from palmette.methods.paths.config import PathsConfig
@@ -15,7 +16,7 @@ from palmette.methods.paths.module import Indexer, Paths
 from palmette.methods.paths.routing import Router
 from palmette.methods.paths.start import assigned, begin, kmeans
 from palmette.methods.paths.task import PathsTask
-from palmette.pairs import EncodedPairs, HeldOut
+from palmette.pairs import EncodedPairs
 
 
 def indexer(branches: int, height: int, width: int = 6) -> Indexer:

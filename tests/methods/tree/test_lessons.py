@@ -10,11 +10,12 @@ import torch
 from palmette import FakeEncoder, RetrievalData, TreeModel
 from palmette.data import load_data, with_made_queries
 from palmette.errors import ConfigError
+from palmette.held_out import HeldOut
 from palmette.hub.card import render_card
 from palmette.methods.tree import adapter as mapping
 from palmette.methods.tree.adapter import Adapter, learn_adapter
 from palmette.methods.tree.lessons import ENOUGH, learn_space
-from palmette.pairs import EncodedPairs, HeldOut
+from palmette.pairs import EncodedPairs
 from palmette.types import Document
 
 WIDTH = 12

@@ -9,6 +9,7 @@ import torch
 
 from palmette.data import load_data
 from palmette.encoder import States
+from palmette.held_out import HeldOut
 from palmette.losses import info_nce, ntvd
 from palmette.methods.tree import TreeConfig, TreeTraining, trust
 from palmette.methods.tree.adapter import Adapter, learn_adapter
@@ -17,7 +18,7 @@ from palmette.methods.tree.propagation import coarsen
 from palmette.methods.tree.start import PART, begin, started
 from palmette.methods.tree.task import TreeTask
 from palmette.methods.tree.upper import learn_upper
-from palmette.pairs import EncodedPairs, HeldOut
+from palmette.pairs import EncodedPairs
 
 
 def test_a_principal_start_keeps_the_encoders_neighbours() -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.data.rows import RowLists
+from palmette.held_out import HeldOut
 from palmette.methods.fields.config import FieldsSearch
 from palmette.methods.fields.losses import Losses, best_of, losses, taught
 from palmette.methods.fields.module import FieldEncoder
@@ -22,7 +23,6 @@ from palmette.methods.fields.queries import MADE, WORDS
 from palmette.methods.fields.reading import Reader
 from palmette.methods.fields.teacher import MOST, Teacher
 from palmette.methods.fields.tokens import Tokens, field_tokens, query_limit
-from palmette.pairs import HeldOut
 from palmette.search.best import best_of_each
 
 if TYPE_CHECKING:

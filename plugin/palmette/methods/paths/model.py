@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from palmette.config import check_keys
 from palmette.encoder import Backbone, Encoder, Kind
+from palmette.held_out import HeldOut
 from palmette.methods.paths.config import PathsConfig, PathsSearch, PathsTraining
 from palmette.methods.paths.explanation import explain
 from palmette.methods.paths.facts import FACTS, Facts, facts_from_json, facts_to_json
@@ -25,7 +26,7 @@ from palmette.methods.paths.search import LEAVES, VECTOR, VISIT, plan, search
 from palmette.methods.paths.stages import run
 from palmette.methods.paths.task import PathsTask, started
 from palmette.model import DEFAULT_ENCODER, Model, Queries
-from palmette.pairs import EncodedPairs, HeldOut
+from palmette.pairs import EncodedPairs
 from palmette.search.probe import ArraySpec, Floats, Found
 from palmette.training import Trained, TrainingConfig
 from palmette.types import Document, Explanation

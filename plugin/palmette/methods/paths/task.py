@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from palmette.held_out import HeldOut
 from palmette.methods.paths.config import PathsConfig
 from palmette.methods.paths.curve import recall_curve
 from palmette.methods.paths.facts import Facts
@@ -21,7 +22,7 @@ from palmette.methods.paths.module import Paths
 from palmette.methods.paths.negatives import Mined, mine
 from palmette.methods.paths.routing import Router
 from palmette.methods.paths.start import begin
-from palmette.pairs import EncodedPairs, HeldOut
+from palmette.pairs import EncodedPairs
 from palmette.training import TrainingConfig
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from palmette.data import RetrievalData, with_made_queries
 from palmette.errors import InputError
+from palmette.held_out import HeldOut, best_places
 from palmette.methods.tree.adapter import Adapter, learn_adapter
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.splits import pooled
-from palmette.pairs import EncodedPairs, HeldOut, best_places
+from palmette.pairs import EncodedPairs
 
 __all__ = ["Made", "learn_space", "lessons"]
 
