@@ -19,7 +19,7 @@ def cosines(queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture
 def data() -> RetrievalData:
-    """A thousand documents; those of one number are close together, and one of them answers."""
+    """A thousand documents; those of one topic are close together, and two of them answer."""
     corpus = [
         Document(f"{topic} {n}", f"document {n} of {topic}") for topic in range(TOPICS) for n in range(EACH)
     ]
@@ -60,9 +60,7 @@ def test_judgements_stay_and_the_others_are_the_nearest(data, vectors):
     assert len(near.documents) == len(set(near.documents.tolist())) == DOCUMENTS
     assert (np.diff(near.documents) > 0).all()
     needed = {document for _, document, _ in grades(some)}
-    each = (
-        DOCUMENTS - len(needed)
-    ) // QUERIES  # the judged ones may be among the nearest: so many more at least
+    each = (DOCUMENTS - len(needed)) // QUERIES  # at least: some may be near to several queries, or judged
     for row in near.queries.tolist():
         nearest = cosines(vectors[0][row : row + 1], vectors[1])[0].argsort(descending=True)[:each]
         assert set(nearest.tolist()) <= set(near.documents.tolist())
