@@ -48,11 +48,10 @@ class HeldOut:
         if not data.qrels.get(split):
             return None
         draw = np.random.default_rng(seed)
-        rows, _ = data.judgements(split)
-        chosen = np.sort(draw.permutation(len(rows))[:queries])
-        qrels = list(data.split(split).qrels.values())
+        every = list(data.split(split).qrels.items())
+        chosen = [every[place] for place in np.sort(draw.permutation(len(every))[:queries]).tolist()]
         judged = [
-            (at, data.rows[id], grade) for at, row in enumerate(chosen) for id, grade in qrels[row].items()
+            (at, data.rows[id], grade) for at, (_, known) in enumerate(chosen) for id, grade in known.items()
         ]
         if not any(grade > 0 for _, _, grade in judged):
             return None
@@ -62,7 +61,8 @@ class HeldOut:
         ranked = np.sort(np.concatenate([needed, extra])).astype(np.int64)
         at, document, grade = (np.array(column) for column in zip(*judged, strict=True))
         local = np.searchsorted(ranked, document)
-        return cls(rows[chosen], ranked, Judgements.of(len(chosen), len(ranked), at, local, grade))
+        asked = np.array([data.query_rows[query] for query, _ in chosen], np.int64)
+        return cls(asked, ranked, Judgements.of(len(chosen), len(ranked), at, local, grade))
 
     def among_nearest(self, queries: Tensor, documents: Tensor) -> Self:
         """The same queries (rows of [Q, d]) and as many documents (of [N, d]), but the nearest in place of any.
