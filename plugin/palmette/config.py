@@ -1,25 +1,26 @@
-"""Strict, frozen, JSON-able option records: the base of every config in palmette."""
+"""Strict, frozen option records that round-trip through JSON: the base of every config in palmette."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import json
-import re
-import types
-import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from palmette.errors import ConfigError
 
-__all__ = ["Config", "check_keys", "check_range", "given"]
+__all__ = ["FILLED_IN", "Config", "check_keys", "check_range", "given"]
+
+FILLED_IN = "filled in by fit"
+"""Marks a field that training completes and users do not set: ``width: Annotated[int, FILLED_IN] = 0``."""
 
 
-def check_keys(owner: str, given: Mapping[str, object] | set[str], known: typing.Iterable[str]) -> None:
+def check_keys(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise when ``given`` has a key outside ``known``, naming it, a near match and all known keys."""
     known = sorted(known)
     for key in given:
@@ -30,7 +31,7 @@ def check_keys(owner: str, given: Mapping[str, object] | set[str], known: typing
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are set; the others keep their defaults."""
+    """Options other than ``None``."""
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -43,7 +44,7 @@ def check_range(
     *,
     whole: bool = False,
 ) -> None:
-    """Raise unless ``low <= value <= high``, and an integer where ``whole`` (``None`` passes)."""
+    """Raise unless an argument is a number in ``[low, high]``, and an integer where ``whole`` (``None`` passes)."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
@@ -55,125 +56,136 @@ def check_range(
         raise ConfigError(f"{owner}: {name} must be a whole number, got {value!r}")
 
 
-def _fits(value: object, hint: object) -> bool:
-    """Whether ``value`` is of type ``hint`` (the small part of typing that configs use)."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return True
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, arg) for arg in args)
-    if origin is typing.Literal:
-        return any(value == arg and type(value) is type(arg) for arg in args)
-    if origin is tuple:
-        inner = args[0] if args else Any
-        return isinstance(value, tuple) and all(_fits(item, inner) for item in value)
-    if origin is not None:
-        return isinstance(value, origin)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint) if isinstance(hint, type) else True
+class Config(BaseModel):
+    """Frozen options, validated when built; an unknown option raises with the nearest known name.
 
-
-_SEVERAL = {int: "whole numbers in a list, such as [1, 2]", str: "str in a list, such as ['a', 'b']"}
-
-
-def _plain(value: object) -> object:
-    """As Python has it: JSON has no tuples, and NumPy's numbers are numbers too."""
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
-    return tuple(map(_plain, value)) if isinstance(value, list | tuple | range) else value
-
-
-def _spell(hint: object) -> str:
-    several = next((h for h in (hint, *typing.get_args(hint)) if typing.get_origin(h) is tuple), None)
-    if several is not None and (said := _SEVERAL.get(typing.get_args(several)[0])):
-        return said
-    return (
-        hint.__name__
-        if isinstance(hint, type)
-        else str(hint).replace("typing.", "").replace("NoneType", "None")
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """Frozen options that validate on construction and round-trip through JSON.
-
-    Subclasses are frozen dataclasses; :meth:`check` adds their own conditions.
+    A subclass declares fields with ranges (``Annotated[int, Field(ge=1)]``) and a docstring under each, and
+    conditions between fields in :meth:`check`.
     """
 
-    def __post_init__(self) -> None:
-        hints = self._hints()
-        for item in dataclasses.fields(self):
-            given = getattr(self, item.name)
-            value = _plain(given)
-            if value is not given:
-                object.__setattr__(self, item.name, value)
-            if not _fits(value, hints[item.name]):
-                raise ConfigError(
-                    f"{type(self).__name__}: {item.name} must be {_spell(hints[item.name])}, "
-                    f"got {given!r} ({type(given).__name__})"
-                )
-        self.check()
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
-    @classmethod
-    @functools.cache
-    def _hints(cls) -> dict[str, Any]:
-        """The types of the options, looked up once: every search builds a config."""
-        return typing.get_type_hints(cls)
+    retired: ClassVar[Mapping[str, object]] = {}
+    """Options of earlier versions → the value that is constant now."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Named sets of options for ``fit(preset=…)``, of the config and of the training loop."""
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            super().__init__(**{name: _plain(value) for name, value in options.items()})
+        except ValidationError as error:
+            raise ConfigError(self._explain(error.errors(include_url=False), options)) from None
+        self.check()
 
     def check(self) -> None:
         """Raise ConfigError when values do not fit together."""
 
     @classmethod
     def names(cls) -> list[str]:
-        """The option names, in order."""
-        return [item.name for item in dataclasses.fields(cls)]
+        """All option names, in order."""
+        return list(cls.model_fields)
 
     @classmethod
     def choices(cls) -> list[str]:
-        """The options a user chooses: all but those marked ``metadata={"filled_in": True}``."""
-        return [item.name for item in dataclasses.fields(cls) if not item.metadata.get("filled_in")]
+        """Options that a user sets."""
+        return [name for name, field in cls.model_fields.items() if FILLED_IN not in field.metadata]
 
     @classmethod
     def help(cls) -> dict[str, str]:
-        """What each option does: the Attributes of the class's docstring, and of those it extends."""
-        parts = [
-            re.split(r"\n\s*Attributes:\n", base.__doc__ or "", maxsplit=1)[-1]
-            for base in reversed(cls.__mro__)
-        ]
-        found = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", "\n".join(parts), flags=re.MULTILINE)
-        return {name: re.sub(r"\s+", " ", words) for name, words in found if name in cls.names()}
+        """Description of each option."""
+        return {name: " ".join((field.description or "").split()) for name, field in cls.model_fields.items()}
 
     @classmethod
-    def of(cls, **options: Any) -> Self:
-        """Build from keyword options; an unknown one raises with the list of known ones."""
-        check_keys(cls.__name__, options, cls.names())
-        return cls(**options)
+    def preset(cls, name: str | None) -> dict[str, Any]:
+        """Options of a preset; none for ``None``."""
+        if name is not None and name not in cls.presets:
+            known = ", ".join(map(repr, cls.presets)) or "none"
+            raise ConfigError(f"{cls.__name__} has no preset {name!r}: there is {known}")
+        return dict(cls.presets[name]) if name else {}
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some options changed; unknown ones raise."""
-        check_keys(type(self).__name__, changes, self.names())
-        return dataclasses.replace(self, **changes)
+        """Copy with some options changed."""
+        return type(self)(**{name: getattr(self, name) for name in self.names()} | changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The options as JSON values."""
+        """Options as JSON values."""
         values = {name: getattr(self, name) for name in self.names()}
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def to_json(self) -> str:
-        """The options as a JSON object."""
+        """Options as a JSON object."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read back what :meth:`to_dict` wrote; unknown and missing keys raise."""
-        check_keys(cls.__name__, data, cls.names())
-        required = [
-            f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING
-        ]
-        if missing := [name for name in required if name not in data]:
-            raise ConfigError(f"{cls.__name__}: {missing[0]!r} is missing")
-        return cls(**data)
+        """Config from :meth:`to_dict`'s output; options retired since are dropped at their constant value."""
+        for name in cls.retired.keys() & data.keys():
+            if _plain(data[name]) != cls.retired[name]:
+                raise ConfigError(
+                    f"{cls.__name__}: {name}={data[name]!r} is no longer supported (it is {cls.retired[name]!r} now): "
+                    "train the model again"
+                )
+        return cls(**{name: value for name, value in data.items() if name not in cls.retired})
+
+    @classmethod
+    def _explain(cls, errors: list[ErrorDetails], options: Mapping[str, Any]) -> str:
+        """One sentence for the first invalid option."""
+        check_keys(cls.__name__, options, cls.names())
+        name = str(errors[0]["loc"][0])
+        about = [error for error in errors if error["loc"][0] == name]
+        if about[0]["type"] == "missing":
+            return f"{cls.__name__}: {name!r} is missing"
+        value = options[name]
+        ranged = next((error for error in about if error["type"].startswith(("greater", "less"))), None)
+        if ranged is not None:
+            return f"{cls.__name__}: {name} must be {_range(ranged, cls.model_fields[name])}, got {value!r}"
+        if about[0]["type"] == "value_error":
+            return f"{cls.__name__}: {about[0]['ctx']['error']}"
+        hint = cls.model_fields[name].annotation
+        return f"{cls.__name__}: {name} must be {_spell(hint)}, got {value!r} ({type(value).__name__})"
+
+
+def _plain(value: object) -> object:
+    """Python numbers and tuples for NumPy's numbers and for lists."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple | range) else value
+
+
+def _range(error: ErrorDetails, field: FieldInfo) -> str:
+    bounds = {
+        key: getattr(item, key)
+        for item in [*field.metadata, *_nested_metadata(field.annotation)]
+        for key in ("ge", "gt", "le", "lt")
+        if getattr(item, key, None) is not None
+    } or error["ctx"]
+    if "ge" in bounds and "le" in bounds:
+        return f"between {bounds['ge']:g} and {bounds['le']:g}"
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    return " and ".join(f"{words[key]} {bounds[key]:g}" for key in words if key in bounds)
+
+
+def _nested_metadata(hint: Any) -> list[Any]:
+    """Constraints inside a union, such as ``Annotated[int, Field(ge=1)] | None``."""
+    found = [item for field in getattr(hint, "__metadata__", ()) for item in getattr(field, "metadata", [field])]
+    return found + [item for arg in get_args(hint) for item in _nested_metadata(arg)]
+
+
+_SEVERAL = {int: "whole numbers in a list, such as [1, 2]", str: "str in a list, such as ['a', 'b']"}
+
+
+def _spell(hint: Any) -> str:
+    """A type as a sentence names it."""
+    if hasattr(hint, "__metadata__"):
+        return _spell(get_args(hint)[0])
+    if get_origin(hint) is tuple:
+        return _SEVERAL.get(get_args(hint)[0], "a list")
+    if get_origin(hint) is Literal:
+        return " or ".join(map(repr, get_args(hint)))
+    if hint is type(None) or hint is None:
+        return "None"
+    if isinstance(hint, type) and not get_args(hint):
+        return hint.__name__
+    return " or ".join(map(_spell, get_args(hint))) if get_origin(hint) else str(hint)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Self
+
+from pydantic import Field
 
 from palmette.config import Config
 from palmette.data import RetrievalData
@@ -13,7 +14,6 @@ from palmette.training import Task, Trained, TrainingConfig
 __all__ = ["Record"]
 
 
-@dataclass(frozen=True)
 class Record(Config):
     """Where a model comes from: what it was trained on, how, what it reached, and how it was changed since."""
 
@@ -28,8 +28,8 @@ class Record(Config):
     """The step after which the weights were kept: 0 where held-out queries found none better than the start."""
     seconds: float = 0.0
     metric: str = ""
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, float] = Field(default_factory=dict)
+    training: Mapping[str, Any] = Field(default_factory=dict)
     changes: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod

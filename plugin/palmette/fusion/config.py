@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from palmette.config import Config, check_range
+from pydantic import Field
+
+from palmette.config import Config
 from palmette.errors import ConfigError
 
 __all__ = ["WINDOW", "FusionConfig", "FusionSearch"]
 
 
-@dataclass(frozen=True)
 class FusionConfig(Config):
-    """Who is fused, and how.
-
-    Attributes:
-        members: What the members' own checkpoints say of them.
-        weights: How much each counts; they add up to 1.
-        scales: What each member's scores are divided by before they are added.
-        rule: What is added: ``"scores"``, or ``"ranks"`` (reciprocal-rank fusion, without weights and scales).
-    """
+    """Who is fused, and how."""
 
     members: tuple[dict[str, Any], ...] = ()
+    """What the members' own checkpoints say of them."""
     weights: tuple[float, ...] = ()
+    """How much each counts; they add up to 1."""
     scales: tuple[float, ...] = ()
+    """What each member's scores are divided by before they are added."""
     rule: Literal["scores", "ranks"] = "scores"
+    """What is added: ``"scores"``, or ``"ranks"`` (reciprocal-rank fusion, without weights and scales)."""
 
     def check(self) -> None:
         """Two members at least, and a weight and a scale for each."""
@@ -42,17 +39,11 @@ WINDOW = 100
 """Documents of each member that have a rank, if nothing else is asked for."""
 
 
-@dataclass(frozen=True)
 class FusionSearch(Config):
-    """Options of one search.
+    """Options of one search."""
 
-    Attributes:
-        window: How many documents of each member have a rank, in reciprocal-rank fusion (at least as many as asked
-            for); by default 100.
+    window: Annotated[int, Field(ge=1)] | None = None
+    """How many documents of each member have a rank, in reciprocal-rank fusion (at least as many as asked
+    for); by default 100.
     """
 
-    window: int | None = None
-
-    def check(self) -> None:
-        """One document at least."""
-        check_range("fusion search", "window", self.window, 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.config import Config, check_range
+from pydantic import Field
+
+from palmette.config import Config
 from palmette.errors import ConfigError
 
 __all__ = ["DEFAULT", "Lexical", "Mix", "check_lexical", "options_key"]
@@ -23,27 +24,19 @@ DEFAULT: Lexical = "auto"
 """What a search uses that is not told; ``palmette.evaluate`` measures methods alone."""
 
 
-@dataclass(frozen=True)
 class Mix(Config):
     """A document's score is ``(1 − weight) · method + weight · scale · words^1.5``.
 
     ``method`` is the method's score and ``words`` the share of the query's weight in words that the document
     answers, 0 … 1. Neither depends on what else is found, so a score means the same in every search. The power
     lets words count where they agree as a whole, and little where a few happen to occur.
-
-    Attributes:
-        weight: How much words count, 0 … 1.
-        scale: What full agreement in words is worth in the method's units, so that a weight of one half is a balance.
     """
 
-    weight: float = 0.5
-    scale: float = 1.0
-
-    def check(self) -> None:
-        """A weight between 0 and 1, and a positive scale."""
-        check_range("words", "weight", self.weight, 0, 1)
-        if not 0 < self.scale < float("inf"):
-            raise ConfigError(f"words: scale must be a positive number, got {self.scale!r}")
+    weight: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """How much words count, 0 … 1."""
+    scale: Annotated[float, Field(gt=0)] = 1.0
+    """What full agreement in words is worth in the method's units, so that a weight of one half is a balance.
+    """
 
     def score(self, method: Numbers, words: Numbers) -> Numbers:
         """The mixed score, in float64."""

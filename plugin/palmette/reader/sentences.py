@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -54,7 +53,6 @@ Rows = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
 class SentenceTraining(TrainingConfig):
     """How a sentence reader is trained."""
 

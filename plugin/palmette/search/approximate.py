@@ -15,12 +15,13 @@ passed over, and added ones are a segment of their own.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from palmette.config import Config, check_range
+from pydantic import Field
+
+from palmette.config import Config
 from palmette.errors import ConfigError, MissingExtraError
 from palmette.search.block import Block, Hits, Proposals
 from palmette.search.exact import ExactEngine
@@ -44,48 +45,31 @@ WIDER = 4
 _GPU_MOST = 2048  # the largest k of FAISS on a GPU, and the most lists it looks through
 
 
-@dataclass(frozen=True)
 class Ivf(Config):
-    """Options of ``ivf``.
+    """Options of ``ivf``."""
 
-    Attributes:
-        nlist: Lists of a segment; ``None`` for 4 √N, and fewer where those would be nearly empty.
-        nprobe: Lists that a query looks through.
-        pq: Bytes of a compressed vector, a divisor of its width; ``None`` for whole vectors.
-    """
-
-    nlist: int | None = None
-    nprobe: int = 16
-    pq: int | None = None
-
-    def check(self) -> None:
-        """Ranges."""
-        for name in ("nlist", "nprobe", "pq"):
-            check_range("engine ivf", name, getattr(self, name), 1)
+    nlist: Annotated[int, Field(ge=1)] | None = None
+    """Lists of a segment; ``None`` for 4 √N, and fewer where those would be nearly empty."""
+    nprobe: Annotated[int, Field(ge=1)] = 16
+    """Lists that a query looks through."""
+    pq: Annotated[int, Field(ge=1)] | None = None
+    """Bytes of a compressed vector, a divisor of its width; ``None`` for whole vectors."""
 
     def lists(self, rows: int) -> int:
         """Lists for so many rows."""
         return min(rows, self.nlist or max(1, min(round(4 * rows**0.5), rows // TRAINED)))
 
 
-@dataclass(frozen=True)
 class Hnsw(Config):
-    """Options of ``hnsw``.
+    """Options of ``hnsw``."""
 
-    Attributes:
-        m: Links of a vector.
-        ef: Candidates held while searching (at least as many as results).
-        build: The same while building.
-    """
+    m: Annotated[int, Field(ge=2)] = 32
+    """Links of a vector."""
+    ef: Annotated[int, Field(ge=2)] = 64
+    """Candidates held while searching (at least as many as results)."""
+    build: Annotated[int, Field(ge=2)] = 80
+    """The same while building."""
 
-    m: int = 32
-    ef: int = 64
-    build: int = 80
-
-    def check(self) -> None:
-        """Ranges."""
-        for name in ("m", "ef", "build"):
-            check_range("engine hnsw", name, getattr(self, name), 2)
 
 
 class _Built(NamedTuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
-from palmette.config import Config, check_range
+from pydantic import Field
+
+from palmette.config import FILLED_IN, Config, check_range, given
 from palmette.errors import ConfigError
 from palmette.methods.fields.layout import Attention, ancestors_of
 from palmette.methods.fields.reading import WHOLE
@@ -22,105 +23,91 @@ By = Literal["two_stage", "aggregate", "best"]
 Negatives = Literal["given", "mined", "words", "none"]
 
 
-@dataclass(frozen=True)
 class FieldsConfig(Config):
-    """What to train, and how.
+    """What to train, and how."""
 
-    Attributes:
-        fields: The fields in their order, short to long: ``name`` or ``name=source``, where a source is a key of
-            the document's fields or metadata (``metadata.brand``, ``specs.size``) or ``text``. Empty to find them.
-        attention: Which field sees which: all earlier ones (``triangular``), none (``diagonal``), all (``full``).
-        whole: One more field, ``all``, that holds every field's text on end and sees itself alone: what the encoder
-            would make of the document. Without it a model starts far below its encoder, since words of early fields
-            never know the later ones; with it a document costs twice the tokens.
-        sees: Another graph without cycles: ``field=seen+seen`` for each field that sees others.
-        pooling: A field's vector: the state of its ``token``, or the ``mean`` of the words it stands for; ``auto``
-            is as the encoder was trained.
-        queries: With the ``fields``' tokens and aggregated as documents are, or ``plain``, as the encoder reads them.
-        similarity: ``cosine``, or the ``inner_product`` of vectors of any length.
-        budgets: ``field=tokens``, where a field is to be cut at another length than is chosen for it.
-        document_tokens: Tokens of a document at most; by default what the encoder takes.
-        query_tokens: Tokens of a query at most.
-        trained_layers: Only so many of the encoder's last layers learn; by default everything does. With 0 the
-            encoder stays as it is and reads each text once; what learns is how its vectors are turned and weighed,
-            which takes minutes on a CPU.
-        dropout: Share of hidden values left out while the encoder learns.
-        query_words: Where the encoder stays as it is, each token of the queries that train may learn a vector that
-            is added to a query's: ``always``, ``never``, or where nobody judged (``auto``).
-        word_steps: Steps more for these vectors alone, where nobody judged; each costs a hundredth of a second or two.
-        temperature: What similarities are divided by (τ).
-        aggregate_weight: λ_agg, of the loss of the aggregated vectors.
-        fields_weight: λ_fields, of the mean of the fields' own losses.
-        best_weight: λ_max, of the loss of the best field.
-        diversity_weight: Of the loss of multi-view representations that pushes fields apart; 0 for none.
-        negatives: One hard negative a query: among those ``given`` (graded 0), or ``mined`` from what the model
-            itself finds, or from what shares ``words`` (BM25); ``none`` for those of the batch alone.
-        mining_rounds: How often ``mined`` negatives are looked for in a run.
-        mining_depth: Results among which they are drawn.
-        chunk: Texts that go through the encoder at once, each chunk twice: less memory, the very same gradients.
-            0 for all at once.
-        pretrain_steps: Steps of masked language modelling on the documents before the training.
-        pretrain_rate: Peak learning rate of that.
-        targets: What a query's documents are learned from: the known ``answers``, or what the encoder as it begins
-            and shared ``words`` (BM25) rank first together; ``auto`` is the latter where nobody judged.
-        stored: How an index keeps the vectors of fields: a byte a number, two, or four.
-        limits: Tokens of each field.
-        dimension: Width of the vectors.
-        words: Tokens of queries that have a vector.
+    fields: tuple[str, ...] = ()
+    """The fields in their order, short to long: ``name`` or ``name=source``, where a source is a key of the
+    document's fields or metadata (``metadata.brand``, ``specs.size``) or ``text``. Empty to find them.
     """
-
-    fields: tuple[str, ...] = field(default=(), metadata={"given_as": "Mapping[str, str] | Sequence[str]"})
     attention: Attention = "triangular"
+    """Which field sees which: all earlier ones (``triangular``), none (``diagonal``), all (``full``)."""
     whole: bool = True
-    sees: tuple[str, ...] = field(default=(), metadata={"given_as": "Mapping[str, Sequence[str]]"})
+    """One more field, ``all``, that holds every field's text on end and sees itself alone: what the encoder
+    would make of the document. Without it a model starts far below its encoder, since words of early
+    fields never know the later ones; with it a document costs twice the tokens.
+    """
+    sees: tuple[str, ...] = ()
+    """Another graph without cycles: ``field=seen+seen`` for each field that sees others."""
     pooling: Literal["auto", "token", "mean"] = "auto"
+    """A field's vector: the state of its ``token``, or the ``mean`` of the words it stands for; ``auto`` is
+    as the encoder was trained.
+    """
     queries: Literal["fields", "plain"] = "fields"
+    """With the ``fields``' tokens and aggregated as documents are, or ``plain``, as the encoder reads them.
+    """
     similarity: Literal["cosine", "inner_product"] = "cosine"
-    budgets: tuple[str, ...] = field(default=(), metadata={"given_as": "Mapping[str, int]"})
-    document_tokens: int | None = None
-    query_tokens: int = 64
-    trained_layers: int | None = None
-    dropout: float = 0.1
+    """``cosine``, or the ``inner_product`` of vectors of any length."""
+    budgets: tuple[str, ...] = ()
+    """``field=tokens``, where a field is to be cut at another length than is chosen for it."""
+    document_tokens: Annotated[int, Field(ge=8)] | None = None
+    """Tokens of a document at most; by default what the encoder takes."""
+    query_tokens: Annotated[int, Field(ge=1)] = 64
+    """Tokens of a query at most."""
+    trained_layers: Annotated[int, Field(ge=0)] | None = None
+    """Only so many of the encoder's last layers learn; by default everything does. With 0 the encoder stays
+    as it is and reads each text once; what learns is how its vectors are turned and weighed, which takes
+    minutes on a CPU.
+    """
+    dropout: Annotated[float, Field(ge=0, le=0.9)] = 0.1
+    """Share of hidden values left out while the encoder learns."""
     query_words: Literal["auto", "always", "never"] = "auto"
-    word_steps: int = 2000
-    temperature: float = 0.05
-    aggregate_weight: float = 1.0
-    fields_weight: float = 1.0
-    best_weight: float = 1.0
-    diversity_weight: float = 0.0
+    """Where the encoder stays as it is, each token of the queries that train may learn a vector that is added
+    to a query's: ``always``, ``never``, or where nobody judged (``auto``).
+    """
+    word_steps: Annotated[int, Field(ge=0)] = 2000
+    """Steps more for these vectors alone, where nobody judged; each costs a hundredth of a second or two."""
+    temperature: Annotated[float, Field(gt=0)] = 0.05
+    """What similarities are divided by (τ)."""
+    aggregate_weight: Annotated[float, Field(ge=0)] = 1.0
+    """λ_agg, of the loss of the aggregated vectors."""
+    fields_weight: Annotated[float, Field(ge=0)] = 1.0
+    """λ_fields, of the mean of the fields' own losses."""
+    best_weight: Annotated[float, Field(ge=0)] = 1.0
+    """λ_max, of the loss of the best field."""
+    diversity_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Of the loss of multi-view representations that pushes fields apart; 0 for none."""
     negatives: Negatives = "given"
-    mining_rounds: int = 3
-    mining_depth: int = 30
-    chunk: int = 32
-    pretrain_steps: int = 0
-    pretrain_rate: float = 1e-4
+    """One hard negative a query: among those ``given`` (graded 0), or ``mined`` from what the model itself
+    finds, or from what shares ``words`` (BM25); ``none`` for those of the batch alone.
+    """
+    mining_rounds: Annotated[int, Field(ge=1)] = 3
+    """How often ``mined`` negatives are looked for in a run."""
+    mining_depth: Annotated[int, Field(ge=1)] = 30
+    """Results among which they are drawn."""
+    chunk: Annotated[int, Field(ge=0)] = 32
+    """Texts that go through the encoder at once, each chunk twice: less memory, the very same gradients. 0
+    for all at once.
+    """
+    pretrain_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps of masked language modelling on the documents before the training."""
+    pretrain_rate: Annotated[float, Field(gt=0)] = 1e-4
+    """Peak learning rate of that."""
     targets: Literal["auto", "answers", "words"] = "auto"
+    """What a query's documents are learned from: the known ``answers``, or what the encoder as it begins and
+    shared ``words`` (BM25) rank first together; ``auto`` is the latter where nobody judged.
+    """
     stored: Literal["int8", "float16", "float32"] = "int8"
-    limits: tuple[int, ...] = field(default=(), metadata={"filled_in": True})
-    dimension: int = field(default=0, metadata={"filled_in": True})
-    words: int = field(default=0, metadata={"filled_in": True})
+    """How an index keeps the vectors of fields: a byte a number, two, or four."""
+    limits: Annotated[tuple[int, ...], FILLED_IN] = ()
+    """Tokens of each field."""
+    dimension: Annotated[int, FILLED_IN] = 0
+    """Width of the vectors."""
+    words: Annotated[int, FILLED_IN] = 0
+    """Tokens of queries that have a vector."""
 
     def check(self) -> None:
         """Ranges, and options that go together."""
-        for name, low in (
-            ("aggregate_weight", 0),
-            ("fields_weight", 0),
-            ("best_weight", 0),
-            ("diversity_weight", 0),
-            ("mining_rounds", 1),
-            ("mining_depth", 1),
-            ("chunk", 0),
-            ("pretrain_steps", 0),
-            ("word_steps", 0),
-            ("query_tokens", 1),
-            ("document_tokens", 8),
-            ("trained_layers", 0),
-        ):
-            check_range("fields", name, getattr(self, name), low)
-        check_range("fields", "dropout", self.dropout, 0, 0.9)
-        for name in ("temperature", "pretrain_rate"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"fields: {name} must be above 0, got {getattr(self, name)!r}")
         if not any((self.aggregate_weight, self.fields_weight, self.best_weight)):
             raise ConfigError(
                 "fields: give aggregate_weight, fields_weight or best_weight, or nothing is learned"
@@ -167,7 +154,6 @@ class FieldsConfig(Config):
         return self.pooling == "token" or (self.pooling == "auto" and encoder == "cls")
 
 
-@dataclass(frozen=True)
 class FieldsTraining(TrainingConfig):
     """How to train the encoder of fields.
 
@@ -181,29 +167,26 @@ class FieldsTraining(TrainingConfig):
     decay: Literal["cosine", "linear", "constant"] = "linear"
 
 
-@dataclass(frozen=True)
 class FieldsSearch(Config):
-    """How to search.
-
-    Attributes:
-        by: Documents near by their ``aggregate``, by their ``best`` field (all documents are looked at), or
-            ``two_stage``: a shortlist by the first, ranked by the second.
-        shortlist: How many documents the second stage ranks; never fewer than are asked for.
-        blend: How much of the aggregate's similarity there is in the second stage's, 0 … 1, beside that of the best
-            field; half by default, where the paper has 0: the best field alone. 0 where ``fields`` are chosen.
-        fields: Only these count, and words (``lexical="auto"``), which may lie in any field, do not; empty for all.
-        weights: ``field=weight``: similarities of a field times this, where the best is chosen.
-    """
+    """How to search."""
 
     by: By = "two_stage"
-    shortlist: int = 100
+    """Documents near by their ``aggregate``, by their ``best`` field (all documents are looked at), or
+    ``two_stage``: a shortlist by the first, ranked by the second.
+    """
+    shortlist: Annotated[int, Field(ge=1)] = 100
+    """How many documents the second stage ranks; never fewer than are asked for."""
     blend: float | None = None
+    """How much of the aggregate's similarity there is in the second stage's, 0 … 1, beside that of the best
+    field; half by default, where the paper has 0: the best field alone. 0 where ``fields`` are chosen.
+    """
     fields: tuple[str, ...] = ()
+    """Only these count, and words (``lexical="auto"``), which may lie in any field, do not; empty for all."""
     weights: tuple[str, ...] = ()
+    """``field=weight``: similarities of a field times this, where the best is chosen."""
 
     def check(self) -> None:
         """Ranges, and options that go together."""
-        check_range("fields search", "shortlist", self.shortlist, 1)
         if mapped := [item for item in self.fields if "=" in item]:
             raise ConfigError(
                 f"fields search: fields names those that count, and {mapped[0]!r} says where one is read from, which a "

@@ -9,7 +9,7 @@ are trained. Each begins as a copy of the encoder's last layers: nearly as good 
 ``metrics.py`` what each layer adds, and whether a question's rarest word is found
 """
 
-from palmette.methods.layers.config import LayersConfig, LayersSearch, LayersTraining
+from palmette.methods.layers.config import LayersConfig, LayersSearch
 from palmette.methods.layers.model import LayersModel
 
-__all__ = ["LayersConfig", "LayersModel", "LayersSearch", "LayersTraining"]
+__all__ = ["LayersConfig", "LayersModel", "LayersSearch"]

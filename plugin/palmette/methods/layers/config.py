@@ -2,78 +2,69 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from palmette.config import Config, check_range
+from pydantic import Field
+
+from palmette.config import FILLED_IN, Config
 from palmette.errors import ConfigError
-from palmette.training import TrainingConfig
 
-__all__ = ["LayersConfig", "LayersSearch", "LayersTraining", "Order"]
+__all__ = ["TRAINING", "LayersConfig", "LayersSearch", "Order"]
 
 Order = Literal["fused", "layer", "interleave"]
 
 
-@dataclass(frozen=True)
 class LayersConfig(Config):
-    """What queries to train on the layers of a frozen encoder.
-
-    Attributes:
-        layers: The layers that ask, 1 for the first; ``None`` for all.
-        depth: Transformer layers in a retrieval network (copies: fewer than the encoder has left).
-        width: Their width; ``None`` for the encoder's.
-        heads: Their attention heads; ``None`` for the encoder's, or one for 32 columns.
-        dropout: Inside them, while they are trained.
-        start: ``encoder`` begins as near to the encoder's own query as a layer can come: the networks are copies of its
-            last layers (of its width, with the skip ``inside``), or add what they learn to a linear map of the layer;
-            the last layer begins with the encoder's own query, the one before it with a linear map. ``random`` is the
-            paper's.
-        skip: The second skip of a network's layers: ``inside`` the layer norm as in BERT, ``outside`` as in the paper.
-        pooling: What of a network's output becomes the query: the ``mean`` of its tokens, the one at ``cls`` (the
-            paper's), or a linear map of ``both``.
-        trains: The ``heads`` alone, the linear maps at the end, or ``all`` of the networks.
-        schedule: Whether the networks are trained ``together`` or ``one by one``.
-        similarity: ``cosine`` of query and document, or their ``inner_product``.
-        multiplier: What similarities are multiplied by in the loss.
-        negatives: Documents drawn at random for each step, besides those of the batch's other queries.
-        states: Width of the encoder's states (filled in by ``fit``).
-        vector: Width of its vectors (filled in by ``fit``).
-        last: Its number of layers (filled in by ``fit``).
-        copied: Whether the networks begin as copies (filled in by ``fit``).
-        wide: Width inside a network's layers, where it is not four times theirs (filled in by ``fit``).
-    """
+    """What queries to train on the layers of a frozen encoder."""
 
     layers: tuple[int, ...] | None = None
-    depth: int = 2
-    width: int | None = None
-    heads: int | None = None
-    dropout: float = 0.1
+    """The layers that ask, 1 for the first; ``None`` for all."""
+    depth: Annotated[int, Field(ge=1, le=24)] = 2
+    """Transformer layers in a retrieval network (copies: fewer than the encoder has left)."""
+    width: Annotated[int, Field(ge=1, le=8192)] | None = None
+    """Their width; ``None`` for the encoder's."""
+    heads: Annotated[int, Field(ge=1, le=256)] | None = None
+    """Their attention heads; ``None`` for the encoder's, or one for 32 columns."""
+    dropout: Annotated[float, Field(ge=0, le=0.9)] = 0.1
+    """Inside them, while they are trained."""
     start: Literal["encoder", "random"] = "encoder"
+    """``encoder`` begins as near to the encoder's own query as a layer can come: the networks are copies of
+    its last layers (of its width, with the skip ``inside``), or add what they learn to a linear map of
+    the layer; the last layer begins with the encoder's own query, the one before it with a linear map.
+    ``random`` is the paper's.
+    """
     skip: Literal["inside", "outside"] = "inside"
+    """The second skip of a network's layers: ``inside`` the layer norm as in BERT, ``outside`` as in the
+    paper.
+    """
     pooling: Literal["both", "mean", "cls"] = "both"
+    """What of a network's output becomes the query: the ``mean`` of its tokens, the one at ``cls`` (the
+    paper's), or a linear map of ``both``.
+    """
     trains: Literal["heads", "all"] = "heads"
+    """The ``heads`` alone, the linear maps at the end, or ``all`` of the networks."""
     schedule: Literal["together", "one by one"] = "together"
+    """Whether the networks are trained ``together`` or ``one by one``."""
     similarity: Literal["cosine", "inner_product"] = "cosine"
-    multiplier: float = 20.0
-    negatives: int = 0
-    states: int = field(default=0, metadata={"filled_in": True})
-    vector: int = field(default=0, metadata={"filled_in": True})
-    last: int = field(default=0, metadata={"filled_in": True})
-    copied: bool = field(default=False, metadata={"filled_in": True})
-    wide: int = field(default=0, metadata={"filled_in": True})
+    """``cosine`` of query and document, or their ``inner_product``."""
+    multiplier: Annotated[float, Field(gt=0)] = 20.0
+    """What similarities are multiplied by in the loss."""
+    negatives: Annotated[int, Field(ge=0)] = 0
+    """Documents drawn at random for each step, besides those of the batch's other queries."""
+    states: Annotated[int, FILLED_IN] = 0
+    """Width of the encoder's states (filled in by ``fit``)."""
+    vector: Annotated[int, FILLED_IN] = 0
+    """Width of its vectors (filled in by ``fit``)."""
+    last: Annotated[int, FILLED_IN] = 0
+    """Its number of layers (filled in by ``fit``)."""
+    copied: Annotated[bool, FILLED_IN] = False
+    """Whether the networks begin as copies (filled in by ``fit``)."""
+    wide: Annotated[int, FILLED_IN] = 0
+    """Width inside a network's layers, where it is not four times theirs (filled in by ``fit``)."""
 
     def check(self) -> None:
         """Ranges, heads that divide the width, layers that are there."""
-        for name, low, high in (
-            ("depth", 1, 24),
-            ("width", 1, 8192),
-            ("heads", 1, 256),
-            ("dropout", 0, 0.9),
-            ("negatives", 0, 1e6),
-        ):
-            check_range("layers", name, getattr(self, name), low, high)
-        if not 0 < self.multiplier < 1e6:
-            raise ConfigError(f"layers: multiplier must be above 0, got {self.multiplier!r}")
         if self.layers is not None:
             check_layers("layers", self.layers, self.last or None)
         if self.states and self.inner % (self.heads or 1):
@@ -125,31 +116,24 @@ def check_layers(owner: str, layers: tuple[int, ...], last: int | None = None) -
         raise ConfigError(f"{owner}: layer {layers[-1]} is asked for, but the encoder has {last} layers")
 
 
-@dataclass(frozen=True)
-class LayersTraining(TrainingConfig):
-    """:class:`palmette.training.TrainingConfig` with what measured best for layers."""
-
-    steps: int = 200
-    batch_size: int = 128
-    learning_rate: float = 1e-5
+TRAINING: Mapping[str, Any] = {"steps": 200, "batch_size": 128, "learning_rate": 1e-5}
+"""Defaults of the training loop."""
 
 
-@dataclass(frozen=True)
 class LayersSearch(Config):
-    """Options of one search by layers.
-
-    Attributes:
-        layers: Only the queries of these; the encoder stops at the last of them. ``None`` for all.
-        order: How the documents of all layers become one list. ``fused``: by the weighted mean of their similarities;
-            ``layer``: each layer's share of ``k``, the first layer's first, as in the paper; ``interleave``: the same
-            documents, the best of each layer, then the second best of each, ….
-        budget: Shares of ``k`` by layer, in the layers' order: exact numbers where they add up to ``k``. ``None`` for
-            equal shares. Not with ``fused``.
-    """
+    """Options of one search by layers."""
 
     layers: tuple[int, ...] | None = None
+    """Only the queries of these; the encoder stops at the last of them. ``None`` for all."""
     order: Order = "fused"
+    """How the documents of all layers become one list. ``fused``: by the weighted mean of their similarities;
+    ``layer``: each layer's share of ``k``, the first layer's first, as in the paper; ``interleave``: the
+    same documents, the best of each layer, then the second best of each, ….
+    """
     budget: tuple[int, ...] | None = None
+    """Shares of ``k`` by layer, in the layers' order: exact numbers where they add up to ``k``. ``None`` for
+    equal shares. Not with ``fused``.
+    """
 
     def check(self) -> None:
         """Rising layers, and a budget of which each has its share."""

@@ -15,7 +15,7 @@ from palmette.config import check_keys
 from palmette.encoder import Encoder, Kind
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError
-from palmette.methods.layers.config import LayersConfig, LayersSearch, LayersTraining
+from palmette.methods.layers.config import LayersConfig, LayersSearch, TRAINING
 from palmette.methods.layers.explanation import explanation
 from palmette.methods.layers.module import LayerQueries
 from palmette.methods.layers.options import LayersOptions
@@ -60,7 +60,7 @@ class LayersModel(Model):
     method: ClassVar[str] = "layers"
     retriever: ClassVar[str] = "PerLayerRetriever"
     config_class = LayersConfig
-    training_class = LayersTraining
+    training_defaults = TRAINING
     search_class = LayersSearch
     config: LayersConfig
     module: LayerQueries

@@ -10,7 +10,7 @@ against documents visited · ``health.py`` how full the leaves are · ``keywords
 ``search.py``, ``explanation.py``, ``model.py`` search
 """
 
-from palmette.methods.paths.config import PathsConfig, PathsSearch, PathsTraining
+from palmette.methods.paths.config import PathsConfig, PathsSearch
 from palmette.methods.paths.model import PathsModel
 
-__all__ = ["PathsConfig", "PathsModel", "PathsSearch", "PathsTraining"]
+__all__ = ["PathsConfig", "PathsModel", "PathsSearch"]

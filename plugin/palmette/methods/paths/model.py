@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from palmette.config import check_keys
 from palmette.encoder import Backbone, Encoder, Kind
 from palmette.held_out import HeldOut
-from palmette.methods.paths.config import PathsConfig, PathsSearch, PathsTraining
+from palmette.methods.paths.config import PathsConfig, PathsSearch, TRAINING
 from palmette.methods.paths.explanation import explain
 from palmette.methods.paths.facts import FACTS, Facts, facts_from_json, facts_to_json
 from palmette.methods.paths.health import filled, unbalanced
@@ -62,7 +62,7 @@ class PathsModel(Model):
     method: ClassVar[str] = "paths"
     retriever: ClassVar[str] = "PathRetriever"
     config_class = PathsConfig
-    training_class = PathsTraining
+    training_defaults = TRAINING
     search_class = PathsSearch
     config: PathsConfig
     module: Paths

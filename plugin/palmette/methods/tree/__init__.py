@@ -14,8 +14,8 @@ reranking and leaf search ·
 ``inspection/`` the tree as data and as a page · ``model.py`` all of it behind the hooks of a method
 """
 
-from palmette.methods.tree.config import TreeConfig, TreeSearch, TreeTraining
+from palmette.methods.tree.config import TreeConfig, TreeSearch
 from palmette.methods.tree.inspection import TreeInspection
 from palmette.methods.tree.model import TreeModel
 
-__all__ = ["TreeConfig", "TreeInspection", "TreeModel", "TreeSearch", "TreeTraining"]
+__all__ = ["TreeConfig", "TreeInspection", "TreeModel", "TreeSearch"]

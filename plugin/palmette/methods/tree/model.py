@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError
-from palmette.methods.tree.config import TreeConfig, TreeSearch, TreeTraining
+from palmette.methods.tree.config import TreeConfig, TreeSearch, TRAINING
 from palmette.methods.tree.exact import Exact
 from palmette.methods.tree.explanation import explain
 from palmette.methods.tree.lessons import lessons
@@ -75,7 +75,7 @@ class TreeModel(Model):
     method: ClassVar[str] = "tree"
     retriever: ClassVar[str] = "TreeRetriever"
     config_class = TreeConfig
-    training_class = TreeTraining
+    training_defaults = TRAINING
     search_class = TreeSearch
     config: TreeConfig
     module: Tree
