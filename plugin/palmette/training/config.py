@@ -1,4 +1,4 @@
-"""How to train."""
+"""Options of the training loop."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from palmette.config import Config
-from palmette.errors import ConfigError
-
-__all__ = ["TrainingConfig"]
 
 
 class TrainingConfig(Config):
-    """How to train."""
+    """Options of the training loop."""
 
     steps: Annotated[int, Field(ge=0)] = 1000
     """Optimiser steps at most."""
@@ -41,7 +38,7 @@ class TrainingConfig(Config):
     save_every: Annotated[int, Field(ge=1)] | None = None
     """Steps between saved states (with an ``output_dir``); ``None`` for at each validation."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """Of everything random."""
+    """Seed of everything random."""
 
     @property
     def interval(self) -> int:
