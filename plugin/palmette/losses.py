@@ -1,4 +1,5 @@
 """Former names."""  # moved: delete after the merge
+# ruff: noqa: F401
 
-from palmette.maths import distillation as distillation
-from palmette.maths import ntvd as ntvd
+from palmette.maths import distillation, ntvd
+from palmette.maths import symmetric_info_nce as info_nce

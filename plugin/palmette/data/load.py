@@ -1,3 +1,4 @@
 """Former names."""  # moved: delete after the merge
+# ruff: noqa: F401
 
-from palmette.data import from_documents  # noqa: F401
+from palmette.data import from_documents

@@ -1,3 +1,4 @@
 """Former names."""  # moved: delete after the merge
+# ruff: noqa: F401
 
-from palmette.data.retrieval import RowLists  # noqa: F401
+from palmette.data.retrieval import RowLists

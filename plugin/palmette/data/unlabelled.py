@@ -1,3 +1,4 @@
 """Former names."""  # moved: delete after the merge
+# ruff: noqa: F401
 
-from palmette.data.synthetic import UNSPACED, sentences, title_of  # noqa: F401
+from palmette.data.synthetic import UNSPACED, sentences, title_of

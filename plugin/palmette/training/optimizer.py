@@ -1,3 +1,4 @@
 """Former names."""  # moved: delete after the merge
+# ruff: noqa: F401
 
-from palmette.training.loop import AdamW as AdamW
+from palmette.training.loop import AdamW
