@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palmette.data import iter_documents
-from palmette.data.pieces import WORDS, pieces
+from palmette.data.documents import WORDS
+from palmette.data.documents import passages as pieces
 
 
 def words(count: int, word: str = "word") -> str:
@@ -58,7 +59,7 @@ def test_words_without_an_end_are_cut_all_the_same() -> None:
 @given(st.text(st.sampled_from("#ab. \n`"), max_size=3000), st.integers(2, 20))
 def test_no_word_is_lost(text: str, limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("palmette.data.pieces.WORDS", limit)
+        patch.setattr("palmette.data.documents.WORDS", limit)
         kept = iter(re.findall("[ab]+", " ".join(pieces(text))))
     assert all(word in kept for word in re.findall("[ab]+", text)), "in order; headings may come again"
 

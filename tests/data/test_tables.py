@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from palmette.data import iter_documents, load_data
-from palmette.data.tables import read_table
+from palmette.data.files import read_table
 from palmette.errors import InputError
 
 TABLE = (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from palmette.data import KINDS, load_data
-from palmette.data.unlabelled import make_queries, sentences, title_of
+from palmette.data.synthetic import make_queries, sentences, title_of
 from palmette.errors import ConfigError, InputError
 from palmette.types import Document
 
