@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from palmette.cli import main
-from palmette.cli.parser import COMMANDS, build_parser, options_of, parse
+from palmette.cli import COMMANDS, build_parser, parse
+from palmette.cli.commands import read_options as options_of
 from palmette.errors import ConfigError, PalmetteError
 from palmette.registry import load_model, names
 from support import readers

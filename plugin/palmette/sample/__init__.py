@@ -86,7 +86,7 @@ def python_catalogue(
     """
     if size not in ("full", "small"):
         raise InputError(f"size must be 'full' or 'small', got {size!r}")
-    entries = collect()
+    entries = library_entries()
     if modules is not None:
         names = {modules} if isinstance(modules, str) else set(modules)
         known = {part for entry in entries for part in _lineage(entry["module"])}
@@ -101,7 +101,7 @@ def python_catalogue(
 
 
 @cache
-def collect() -> Sequence[Entry]:
+def library_entries() -> Sequence[Entry]:
     """Run the collector, once, with this Python isolated from its environment and site packages."""
     if not sys.executable:
         raise NotFoundError(
