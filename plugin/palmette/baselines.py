@@ -1,4 +1,5 @@
 """Former names."""  # moved: delete after the merge
-# ruff: noqa: F401
 
 from palmette.evaluation import BM25, EncoderBaseline
+
+__all__ = ["BM25", "EncoderBaseline"]

@@ -121,7 +121,8 @@ def principal_directions(x: Tensor, given: Tensor | None = None, *, centre: bool
         outside = torch.eye(width, dtype=torch.float64, device=x.device) - span @ span.T
         covariance = outside @ covariance @ outside
     _, vectors = torch.linalg.eigh(covariance)  # ascending, as columns
-    return vectors.flip(1).T[: min(len(x), width - taken)].float()
+    directions: Tensor = vectors.flip(1).T[: min(len(x), width - taken)].float()
+    return directions
 
 
 @torch.no_grad()

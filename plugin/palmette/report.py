@@ -1,4 +1,5 @@
 """Former names."""  # moved: delete after the merge
-# ruff: noqa: F401
 
 from palmette.metrics import SHOWN, Report, Row
+
+__all__ = ["SHOWN", "Report", "Row"]

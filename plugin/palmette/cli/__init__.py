@@ -27,15 +27,7 @@ COMMANDS = {
 }
 TAKES_OPTIONS = ("search", "answer", "evaluate")
 """Commands that pass further options on to the method's search."""
-START = """\
-from nothing to answers:
-  palmette demo                                        the whole way, on documents every machine has
-  palmette train tree docs.jsonl --out ckpt            no labels needed: JSONL with a "text" per line
-  palmette index ckpt docs.jsonl --out my-index
-  palmette search my-index "how do I …?" -k 5 --explain
-
-`palmette COMMAND --help` shows the options of a command, with examples.
-"""
+EPILOG = "`palmette` alone shows the way from nothing to answers; `palmette COMMAND --help` has examples."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,12 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
     """The whole parser; only the command in ``given`` loads its module."""
-    parser = argparse.ArgumentParser(
-        prog="palmette",
-        description="Trained hierarchical retrieval for RAG.",
-        epilog=START,
-        formatter_class=_Help,
-    )
+    about = "Trained hierarchical retrieval for RAG."
+    parser = argparse.ArgumentParser(prog="palmette", description=about, epilog=EPILOG, formatter_class=_Help)
     parser.add_argument("--version", action="version", version=f"palmette {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     chosen = next((word for word in given if not word.startswith("-")), None)
@@ -90,9 +78,10 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
 
 def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
     """Parse; words that a command does not know become options of the method where it takes any."""
-    args, args.extra = parser.parse_known_args(given, argparse.Namespace(extra=[]))
-    if args.extra and args.command not in TAKES_OPTIONS:
-        parser.error(f"unrecognized arguments: {' '.join(args.extra)}")
+    args, rest = parser.parse_known_args(given)
+    args.extra = rest
+    if rest and args.command not in TAKES_OPTIONS:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     return args
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from palmette.data import files
-from palmette.data.documents import Corpus, iter_documents, to_document
+from palmette.data.documents import Corpus, iter_documents, to_document, to_documents
 from palmette.data.files import located
 from palmette.data.retrieval import Qrels, RetrievalData, Split
 from palmette.data.synthetic import DEFAULT_KINDS, KINDS, make_queries
@@ -30,6 +30,7 @@ __all__ = [
     "iter_documents",
     "load_data",
     "to_document",
+    "to_documents",
     "with_synthetic_queries",
 ]
 
@@ -98,7 +99,7 @@ def _read(
             if first is not None and any(key in first[1] for key in QUERY_KEYS):
                 return _from_pairs(chain([first], records), name)
         return from_documents(iter_documents(data, titles=titles), name=name, **synthetic)
-    if not isinstance(data, Iterable) or isinstance(data, Mapping | bytes):
+    if isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
         raise InputError(
             f"expected a path or an iterable of pairs or documents, got {type(data).__name__} {data!r:.80}"
         )

@@ -90,7 +90,7 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
     """
     if isinstance(data, str | Path):
         found = _from_path(data, titles)
-    elif not isinstance(data, Iterable) or isinstance(data, Mapping | bytes):
+    elif isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
         raise InputError(
             f"expected a path or an iterable of documents, got {type(data).__name__} {data!r:.80}"
         )
@@ -116,7 +116,7 @@ def _located(values: Iterable[tuple[str, Any]], convert: Callable[[Any], Documen
 
 def _document(
     identity: str | None,
-    text: str,
+    text: Any,
     metadata: Mapping[str, Any] | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> Document:

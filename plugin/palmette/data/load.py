@@ -1,4 +1,5 @@
 """Former names."""  # moved: delete after the merge
-# ruff: noqa: F401
 
 from palmette.data import from_documents
+
+__all__ = ["from_documents"]

@@ -50,12 +50,15 @@ class Task(ABC):
     """The loss, the validation and the module that a method trains.
 
     ``module`` learns in place. Its attribute ``transformer_learns`` asks for bfloat16 on CPUs that compute in it;
-    ``lr_scale`` maps prefixes of parameter names to a multiple of the learning rate. ``metric`` names the
-    validation metric to maximise, a key of what :meth:`validate` returns.
+    ``lr_scale`` maps prefixes of parameter names to a multiple of the learning rate.
     """
 
     module: nn.Module
-    metric: str
+
+    @property
+    @abstractmethod
+    def metric(self) -> str:
+        """Validation metric to maximise, a key of what :meth:`validate` returns."""
 
     @abstractmethod
     def size(self) -> int:

@@ -1,4 +1,5 @@
 """Former names."""  # moved: delete after the merge
-# ruff: noqa: F401
 
 from palmette.training.loop import AdamW
+
+__all__ = ["AdamW"]
