@@ -126,8 +126,8 @@ def query_scores(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] =
         reciprocal = (top > 0) / place[: top.shape[1]]
         scores["ndcg"][k] = np.divide(dcg, ideal_dcg, out=np.zeros_like(ideal_dcg), where=ideal_dcg > 0)
         scores["recall"][k] = np.count_nonzero(top > 0, axis=1) / relevant
-        scores["mrr"][k] = np.asarray(reciprocal.max(axis=1, initial=0.0), np.float64)
-        scores["hit"][k] = (top > 0).any(axis=1).astype(np.float64)
+        scores["mrr"][k] = reciprocal.max(axis=1, initial=0.0)
+        scores["hit"][k] = np.asarray((top > 0).any(axis=1), np.float64)
     return {f"{name}@{k}": values for name, by_k in scores.items() for k, values in by_k.items()}
 
 
