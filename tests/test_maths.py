@@ -1,3 +1,5 @@
+"""Shared losses, similarities and linear algebra against naive forms."""
+
 import math
 
 import pytest
@@ -6,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from palmette.losses import distillation, info_nce, ntvd
+from palmette.maths import distillation, info_nce, ntvd, principal_directions, ridge, symmetric_info_nce
 from palmette.search.threads import set_threads
 
 
@@ -50,13 +52,13 @@ def test_ntvd_of_few_rows(n: int, m: int) -> None:
     assert ntvd(torch.rand(n, 5), torch.rand(m, 5)).shape == (n, m)
 
 
-def test_info_nce_is_the_mean_of_both_cross_entropies() -> None:
+def test_symmetric_info_nce_is_the_mean_of_both_cross_entropies() -> None:
     logits = torch.randn(6, 6, generator=torch.Generator().manual_seed(0))
     by_hand = 0.0
     for i in range(6):
         by_hand -= math.log(logits[i, i].exp() / logits[i].exp().sum())
         by_hand -= math.log(logits[i, i].exp() / logits[:, i].exp().sum())
-    assert math.isclose(float(info_nce(logits)), by_hand / 12, rel_tol=1e-5)
+    assert math.isclose(float(symmetric_info_nce(logits)), by_hand / 12, rel_tol=1e-5)
 
 
 def test_known_positives_are_no_negatives() -> None:
@@ -66,13 +68,13 @@ def test_known_positives_are_no_negatives() -> None:
     masked = logits.clone()
     masked[0, 1] = -torch.inf
     expected = 0.5 * (F.cross_entropy(masked, torch.arange(3)) + F.cross_entropy(masked.T, torch.arange(3)))
-    torch.testing.assert_close(info_nce(logits, known), expected)
-    assert info_nce(logits, known) < 1 < info_nce(logits)
+    torch.testing.assert_close(symmetric_info_nce(logits, known), expected)
+    assert symmetric_info_nce(logits, known) < 1 < symmetric_info_nce(logits)
 
 
 def test_gradients_stay_finite_where_everything_is_known() -> None:
     logits = torch.zeros(3, 3, requires_grad=True)
-    loss = info_nce(logits, torch.ones(3, 3, dtype=torch.bool))
+    loss = symmetric_info_nce(logits, torch.ones(3, 3, dtype=torch.bool))
     loss.backward()
     assert float(loss.detach()) == 0
     assert torch.isfinite(logits.grad).all()
@@ -86,8 +88,10 @@ def test_given_negatives_are_columns_for_the_queries_only() -> None:
     wide = torch.cat([logits, extra.masked_fill(known, -torch.inf)], 1)
     target = torch.arange(4)
     expected = 0.5 * (F.cross_entropy(wide, target) + F.cross_entropy(logits.T, target))
-    torch.testing.assert_close(info_nce(logits, None, extra, known), expected)
-    assert torch.equal(info_nce(logits, None, extra, torch.ones_like(known)), info_nce(logits))
+    torch.testing.assert_close(symmetric_info_nce(logits, None, extra, known), expected)
+    assert torch.equal(
+        symmetric_info_nce(logits, None, extra, torch.ones_like(known)), symmetric_info_nce(logits)
+    )
 
 
 def test_distillation_is_the_mean_of_both_divergences_from_the_teacher() -> None:
@@ -101,3 +105,56 @@ def test_distillation_is_the_mean_of_both_divergences_from_the_teacher() -> None
     assert math.isclose(float(distillation(logits, teacher)), by_hand, rel_tol=1e-5)
     assert not math.isclose(float(distillation(teacher, logits)), by_hand, rel_tol=0.1), "it has a direction"
     assert float(distillation(teacher, teacher + 1.0)) == pytest.approx(0, abs=1e-6)
+
+
+def test_info_nce_is_the_cross_entropy_with_each_rows_own_column() -> None:
+    generator = torch.Generator().manual_seed(3)
+    logits, extra = torch.randn(2, 3, 5, generator=generator), torch.randn(2, 3, 2, generator=generator)
+    own = torch.tensor([4, 0, 4])
+    known = F.one_hot(own, 5).bool()
+    known[0, 1] = known[2, 0] = True
+    left_out = torch.tensor([[False, True], [False, False], [True, True]])
+    by_hand = torch.zeros(2, 3)
+    for layer in range(2):
+        for row in range(3):
+            column = int(own[row])
+            kept = [logits[layer, row, m] for m in range(5) if m == column or not known[row, m]]
+            kept += [extra[layer, row, m] for m in range(2) if not left_out[row, m]]
+            by_hand[layer, row] = torch.stack(kept).logsumexp(0) - logits[layer, row, column]
+    found = info_nce(logits, own, known, extra, left_out, reduction="none")
+    torch.testing.assert_close(found, by_hand)
+    torch.testing.assert_close(info_nce(logits, own, known, extra, left_out), by_hand.mean())
+    torch.testing.assert_close(
+        info_nce(logits, own), -logits.log_softmax(-1)[..., torch.arange(3), own].mean()
+    )
+
+
+@pytest.mark.parametrize("centre", [True, False])
+@pytest.mark.parametrize("given_directions", [0, 2])
+def test_principal_directions_are_the_right_singular_vectors(centre: bool, given_directions: int) -> None:
+    generator = torch.Generator().manual_seed(4)
+    scale = torch.tensor([5.0, 3.0, 2.0, 1.0, 0.5])
+    x = torch.randn(200, 5, generator=generator) * scale + 1
+    first = torch.linalg.qr(torch.randn(5, given_directions, generator=generator))[0].T  # [n, 5]
+    found = principal_directions(x, first, centre=centre)
+    rest = x - x.mean(0) if centre else x
+    rest = rest - rest @ first.T @ first
+    expected = torch.linalg.svd(rest, full_matrices=False)[2][: 5 - given_directions]
+    assert found.shape == expected.shape
+    torch.testing.assert_close((found * expected).sum(1).abs(), torch.ones(len(found)), atol=1e-3, rtol=0)
+    torch.testing.assert_close(found @ first.T, torch.zeros(len(found), given_directions), atol=1e-5, rtol=0)
+    assert len(principal_directions(x[:2], centre=centre)) == 2
+
+
+def test_ridge_is_least_squares_with_a_penalty() -> None:
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(60, 4, generator=generator) + 2
+    weight, bias = torch.randn(3, 4, generator=generator), torch.randn(3, generator=generator)
+    exact = ridge(x, x @ weight.T + bias, penalty=0.0)
+    torch.testing.assert_close(exact, (weight, bias), atol=1e-4, rtol=1e-4)
+    y = x @ weight.T + bias + torch.randn(60, 3, generator=generator)
+    found, _ = ridge(x, y, penalty=7.0)
+    centred, wanted = x - x.mean(0), y - y.mean(0)
+    wide = torch.cat([centred, math.sqrt(7.0) * torch.eye(4)])  # the penalty as four more rows
+    expected = torch.linalg.lstsq(wide, torch.cat([wanted, torch.zeros(4, 3)])).solution.T
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)

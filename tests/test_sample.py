@@ -1,6 +1,8 @@
-"""The standard library as documents."""
+"""The standard library as documents, as data to train on, and the handwritten questions."""
 
+import hashlib
 import platform
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -8,8 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from palmette import sample
 from palmette.errors import InputError, NotFoundError
-from palmette.sample import catalogue, collect, python_catalogue
+from palmette.sample import collect, load_questions, python_catalogue, sample_data
+
+NEWER = {"pathlib.Path.walk", "pdb.set_trace", "mimetypes.guess_file_type", "warnings.deprecated"}
+"""Answers that Python 3.11 does not have."""
+
+
+@pytest.fixture(scope="module")
+def full():
+    return {entry.id: entry for entry in python_catalogue()}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return sample_data()
 
 
 def test_it_is_large_and_wide(full):
@@ -95,7 +111,7 @@ def test_signatures_are_of_the_entry_alone(full):
 def test_the_same_every_time_and_untouched_by_this_process(full, monkeypatch):
     monkeypatch.setattr("json.dumps.__doc__", "patched")
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
-    catalogue.collect.cache_clear()
+    sample.library_entries.cache_clear()
     again = python_catalogue()
     assert [entry.digest for entry in again] == [entry.digest for entry in full.values()]
 
@@ -105,7 +121,7 @@ def test_nothing_is_imported_into_this_process():
         "import sys; from palmette.sample import python_catalogue; before = set(sys.modules)\n"
         "assert python_catalogue(['json']); print(*sorted(set(sys.modules) - before))"
     )
-    root = Path(catalogue.__file__).parents[2]
+    root = Path(sample.__file__).parents[2]
     command = [sys.executable, "-W", "error", "-c", f"import sys; sys.path.insert(0, {str(root)!r}); {code}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (done.stdout.split(), done.stderr) == ([], "")
@@ -144,12 +160,12 @@ def test_wrong_names_are_named():
 
 
 def test_no_interpreter_and_a_broken_one(monkeypatch):
-    catalogue.collect.cache_clear()
+    sample.library_entries.cache_clear()
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(NotFoundError, match=r"sys\.executable"):
         python_catalogue()
     monkeypatch.undo()
-    monkeypatch.setattr(catalogue, "COLLECTOR", Path("nowhere.py"))
+    monkeypatch.setattr(sample, "COLLECTOR", Path("nowhere.py"))
     with pytest.raises(NotFoundError, match=r"nowhere\.py"):
         python_catalogue()
 
@@ -180,4 +196,90 @@ def test_calls_at_the_head_of_a_docstring(doc, expected):
     ],
 )
 def test_the_first_sentence_is_the_summary(doc, expected):
-    assert catalogue.summarise(doc.strip()) == expected
+    assert sample.summarise(doc.strip()) == expected
+
+
+def test_splits(data):
+    assert data.splits == ["train", "heldout", "dev", "test"]
+    assert data.labelled
+    assert len(data.split("train").queries) > 1500
+    assert len(data.split("heldout").queries) > 100
+    asked = data.split("dev").queries | data.split("test").queries
+    assert asked == {question.id: question.question for question in load_questions()}
+
+
+def test_answers_are_in_the_corpus(data):
+    documents, queries = data.pairs("test")
+    assert len(documents) == len(queries) >= len(data.split("test").queries)
+
+
+def test_training_never_sees_questions_or_held_out_modules(data):
+    by_id = {entry.id: entry for entry in data.corpus}
+
+    def modules(split):
+        first = (next(iter(judged)) for judged in data.qrels[split].values())
+        return {by_id[name].metadata["module"] for name in first}
+
+    assert not modules("train") & modules("heldout")
+    assert all(query.startswith("summary:") for query in data.qrels["train"])
+
+
+def test_a_summary_shared_by_entries_is_one_query(data):
+    texts = [data.queries[query] for query in data.qrels["train"]]
+    assert len(set(texts)) == len(texts)
+    sizes = {len(judged) for judged in data.qrels["train"].values()}
+    assert sizes == {1, 2, 3}
+
+
+def test_masked_answers_do_not_hold_the_question(data):
+    masked = sample_data(masked=True)
+    assert not data.remainders
+    assert 500 < len(masked.remainders) < len(masked.queries)
+    whole = {entry.id: entry.text for entry in masked.corpus}
+    for query, rest in masked.remainders.items():
+        text, summary = whole[query.removeprefix("summary:")], masked.queries[query]
+        assert rest.count(summary) == text.count(summary) - 1
+    assert masked.queries == data.queries
+    assert [entry.text for entry in masked.corpus] == [entry.text for entry in data.corpus]
+
+
+def test_every_answer_is_in_the_catalogue(full):
+    missing = {name for question in load_questions() for name in question.gold if name not in full}
+    assert missing <= NEWER
+
+
+def test_every_question_has_an_answer_on_every_python():
+    assert not [question for question in load_questions() if set(question.gold) <= NEWER]
+
+
+def test_enough_and_wide(full):
+    questions = load_questions()
+    assert len(questions) >= 170
+    assert sum(len(question.gold) > 1 for question in questions) >= 15
+    modules = {full[name].metadata["module"] for q in questions for name in q.gold if name in full}
+    assert len(modules) >= 100
+
+
+def test_well_formed():
+    questions = load_questions()
+    assert [question.id for question in questions] == [f"howto-{n:03d}" for n in range(1, len(questions) + 1)]
+    assert len({question.question for question in questions}) == len(questions)
+    for question in questions:
+        assert question.question == question.question.strip() != ""
+        assert 1 <= len(question.gold) == len(set(question.gold)) <= 5
+
+
+def test_halves_by_hash():
+    for question in load_questions():
+        odd = hashlib.sha256(question.id.encode()).digest()[-1] % 2
+        assert question.split == ("test" if odd else "dev")
+    share = sum(question.split == "dev" for question in load_questions()) / len(load_questions())
+    assert 0.4 < share < 0.6
+
+
+def test_few_questions_give_the_name_away():
+    given = 0
+    for question in load_questions():
+        words = set(re.findall(r"\w+", question.question.lower()))
+        given += any(name.rpartition(".")[2].lower() in words for name in question.gold)
+    assert given / len(load_questions()) < 0.15

@@ -1,3 +1,5 @@
+"""The baselines beside a model: BM25 and the untrained encoder."""
+
 from __future__ import annotations
 
 import os
@@ -7,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palmette.baselines import BM25, EncoderBaseline
 from palmette.data import load_data
 from palmette.encoder import FakeEncoder
 from palmette.errors import ConfigError, InputError, MissingExtraError
+from palmette.evaluation import BM25, EncoderBaseline
 from palmette.metrics import score_run
 from palmette.types import Document
 

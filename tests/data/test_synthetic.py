@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from palmette.data import KINDS, load_data
-from palmette.data.unlabelled import make_queries, sentences, title_of
+from palmette.data.synthetic import make_queries, sentences, title_of
 from palmette.errors import ConfigError, InputError
 from palmette.types import Document
 
@@ -153,7 +153,7 @@ def test_loaded_data_trains_on_what_remains():
 def test_nothing_to_learn_from():
     with pytest.raises(InputError, match=r"no training queries could be made from 2 documents: .*give pairs"):
         load_data(["tiny", "small"])
-    with pytest.raises(ConfigError, match="no kind 'summary' of self-made queries; kinds: title, lead"):
+    with pytest.raises(ConfigError, match="no kind 'summary' of synthetic queries; kinds: title, lead"):
         load_data(DOCUMENTS, kinds=["summary"])
     with pytest.raises(ConfigError, match="cut must be between 0 and 1, got 2"):
         load_data(DOCUMENTS, cut=2)
