@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from palmette.encoder import device as where
+from palmette import devices as where
 from palmette.errors import ConfigError, TrainingError
 from palmette.training import TrainingConfig, train
 from palmette.training.loop import _Loop

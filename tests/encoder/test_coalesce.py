@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from palmette.encoder.coalesce import Coalescer, FairLock
+from palmette.encoder.base import Coalescer, FairLock
 
 
 class Line:

@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from palmette.devices import auto_precision, check_device
 from palmette.encoder import load_encoder
-from palmette.encoder.device import auto_device, auto_precision
 from palmette.errors import CheckpointError, ConfigError, EncodingError
 from support.tiny_encoder import save_tiny_encoder
 
@@ -53,7 +53,7 @@ def test_vectors_are_those_of_the_library(tiny):
 def test_one_pass_gives_pooled_tokens_and_layers(tiny):
     encoder = load(tiny)
     runs = []
-    hook = encoder._model[0].register_forward_hook(lambda *_: runs.append(1))
+    hook = encoder.model[0].register_forward_hook(lambda *_: runs.append(1))
     states = encoder.states(TEXTS, outputs=ALL)
     hook.remove()
     assert len(runs) == 1
@@ -193,9 +193,9 @@ def test_a_process_takes_its_own_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setenv("LOCAL_RANK", "3")
-    assert auto_device() == torch.device("cuda:3")
+    assert check_device(None) == torch.device("cuda:3")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert auto_device() == torch.device("cuda:0")
+    assert check_device(None) == torch.device("cuda:0")
 
 
 @pytest.mark.parametrize("options", [{"dtype": "int8"}, {"device": "abacus"}, {"batch_size": 0}])
