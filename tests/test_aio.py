@@ -25,7 +25,7 @@ async def test_it_runs_elsewhere_with_the_callers_context():
     WHO.set("caller")
 
     def work() -> tuple[str, bool]:
-        seen = WHO.get(), threading.current_thread() is threading.marun_in_thread()
+        seen = WHO.get(), threading.current_thread() is threading.main_thread()
         WHO.set("worker")
         return seen
 

