@@ -30,7 +30,7 @@ def check_device(device: str | torch.device | None) -> torch.device:
         device = "cuda" if gpu else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
         where = torch.device(device)
-        if where.type == "cuda" and where.index is None and gpu:
+        if where.type == "cuda" and ":" not in str(where) and gpu:
             rank = os.environ.get("LOCAL_RANK", "")
             # Some launchers show each process a single GPU, which is number 0 in all of them.
             own = int(rank) % torch.cuda.device_count() if rank.isdigit() else torch.cuda.current_device()

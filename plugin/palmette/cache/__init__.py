@@ -1,5 +1,5 @@
 """Moved."""  # moved: delete after the merge
 
-from palmette.encoder.cache import CachedEncoder, CacheEntry, EncodingCache, default_cache_dir
+from palmette.encoder.cache import CachedEncoder, EncodingCache, default_cache_dir
 
-__all__ = ["CacheEntry", "CachedEncoder", "EncodingCache", "default_cache_dir"]
+__all__ = ["CachedEncoder", "EncodingCache", "default_cache_dir"]

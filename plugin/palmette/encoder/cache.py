@@ -14,14 +14,12 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import sqlite3
 import sys
 import tempfile
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,16 +37,6 @@ _KEPT = 8_192  # vectors encoded between two writes: the most that a killed run 
 _KEYS = 5_000  # of one query
 _PATIENCE = 60.0  # seconds to wait for another writer
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)  # the last: no such table
-
-
-@dataclass(frozen=True)
-class CacheEntry:
-    """Size of what the cache holds for one encoder and output."""
-
-    name: str
-    output: str
-    bytes: int
-    path: Path
 
 
 class EncodingCache:
@@ -110,7 +98,6 @@ class EncodingCache:
         *,
         kind: Kind = "document",
         outputs: Literal["tokens", "layers"] = "tokens",
-        batch_size: int | None = None,
         progress: bool | None = None,
     ) -> tuple[Halves, NDArray[np.int64]]:
         """Token states as one array, mapped from a temporary file, and where each text begins.
@@ -126,8 +113,7 @@ class EncodingCache:
         shape = (wide,) if outputs == "tokens" else (encoder.num_layers + 1, wide)
         size = 2 * math.prod(shape)
         step = 1024 if outputs == "tokens" else 128  # texts whose states are held in memory
-        lengths = [0]
-        hidden = True if progress is False else None
+        lengths, hidden = [0], True if progress is False else None
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with (
@@ -136,18 +122,14 @@ class EncodingCache:
             ):
                 for start in range(0, len(keys), step):
                     part = keys[start : start + step]
-                    known = dict(file.get(set(part), size))
-                    new = {key: start + i for i, key in enumerate(part) if key not in known}
-                    made: dict[bytes, bytes] = {}
-                    for position, half in _halves(
-                        encoder, checked, list(new.values()), kind, outputs, batch_size
-                    ):
-                        made[keys[position]] = half.tobytes()
+                    states = dict(file.get(set(part), size))
+                    new = {key: start + i for i, key in enumerate(part) if key not in states}
+                    made = _token_states(encoder, checked, new, kind, outputs)
                     file.put(made)
-                    known |= made
+                    states |= made
                     for key in part:
-                        flat.write(known[key])
-                        lengths.append(len(known[key]) // size)
+                        flat.write(states[key])
+                        lengths.append(len(states[key]) // size)
                     bar.update(len(part))
                 flat.flush()
                 offsets = np.cumsum(lengths, dtype=np.int64)
@@ -156,26 +138,6 @@ class EncodingCache:
                 return np.memmap(flat, np.float16, "r", shape=(int(offsets[-1]), *shape)), offsets
         except (OSError, sqlite3.Error) as error:
             raise self._unwritable(error) from error
-
-    def entries(self) -> list[CacheEntry]:
-        """Sizes by encoder and output."""
-        found = []
-        for path in sorted((self.root / "encodings").glob("*.sqlite")):
-            size = sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
-            with contextlib.suppress(sqlite3.Error), contextlib.closing(_connect(path)) as connection:
-                name, facts = connection.execute("SELECT encoder, facts FROM about").fetchone()
-                found.append(CacheEntry(name, json.loads(facts)["output"], size, path))
-        return found
-
-    def size(self) -> int:
-        """Bytes on disk."""
-        return sum(entry.bytes for entry in self.entries())
-
-    def clear(self) -> int:
-        """Remove every encoding; returns the bytes given back."""
-        size = self.size()
-        shutil.rmtree(self.root / "encodings", ignore_errors=True)
-        return size
 
     def __repr__(self) -> str:
         return f"EncodingCache({str(self.root)!r})"
@@ -390,21 +352,17 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _halves(
+def _token_states(
     encoder: Encoder,
     texts: Sequence[str],
-    positions: Sequence[int],
+    rows: Mapping[bytes, int],
     kind: Kind,
     outputs: Literal["tokens", "layers"],
-    batch_size: int | None,
-) -> Iterator[tuple[int, Halves]]:
-    """Yield positions of texts and their states without padding: [T, d] or [T, L + 1, d]."""
+) -> dict[bytes, bytes]:
+    """Encode texts at ``rows``: by key their states without padding, [T, d] or [T, L + 1, d]."""
+    keys, positions, made = list(rows), list(rows.values()), {}
     for batch, states in encoder.iter_states(
-        [texts[i] for i in positions],
-        kind=kind,
-        outputs=(outputs,),
-        batch_size=batch_size,
-        positions=positions,
+        [texts[row] for row in positions], kind=kind, outputs=(outputs,), positions=positions
     ):
         value = (
             states.tokens if states.layers is None else states.layers.transpose(1, 2)
@@ -414,8 +372,8 @@ def _halves(
         with np.errstate(over="ignore"):  # infinity is looked for below
             halves = value.cpu().numpy().astype(np.float16)
         for i, half, mask in zip(batch, halves, states.mask.cpu().numpy(), strict=True):
-            position = positions[i]
             if not np.isfinite(half[mask]).all():
-                where = f"{outputs} of text {position}"
-                raise EncodingError(f"{where} exceed half precision: {texts[position]!r:.80}")
-            yield position, half[mask]
+                where = f"{outputs} of text {positions[i]}"
+                raise EncodingError(f"{where} exceed half precision: {texts[positions[i]]!r:.80}")
+            made[keys[i]] = half[mask].tobytes()
+    return made

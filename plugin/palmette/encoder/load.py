@@ -184,7 +184,7 @@ def find_encoder(
     Pickled weights are never fetched. With ``verified`` the caller will check the fingerprint, so that the package may
     stand in for any revision. Other options as in :func:`load_encoder`.
     """
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     if name in ("packaged:all-MiniLM-L6-v2", f"packaged:{MINILM}"):
         return _packaged()

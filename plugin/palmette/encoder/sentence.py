@@ -100,7 +100,7 @@ class SentenceEncoder(Encoder):
         first = self.model[0]
         lengths = {getattr(first, key, None) for key in ("query_length", "document_length")}
         self.asymmetric = type(first).__name__ in ("Router", "Asym") or lengths != {None}
-        network = getattr(first, "auto_model", None)
+        network: Any = getattr(first, "auto_model", None)
         self.family: str | None = None
         """Type of the transformer (``bert``, …), where there is exactly one and it comes first."""
         if hasattr(network, "config") and len(self._configs) == 1:
@@ -164,7 +164,9 @@ class SentenceEncoder(Encoder):
     @torch.inference_mode()
     def _features(self, texts: Sequence[str], kind: Kind, *, layers: bool) -> dict[str, Any]:
         """Tokenise, and run the transformer and what follows it, once."""
-        features = self.model.preprocess(list(texts), prompt=self.prompts.get(kind) or None, task=kind)
+        features: dict[str, Any] = self.model.preprocess(
+            list(texts), prompt=self.prompts.get(kind) or None, task=kind
+        )
         features = {key: v.to(self.device) if isinstance(v, Tensor) else v for key, v in features.items()}
         before = [config.output_hidden_states for config in self._configs]
         for config in self._configs if layers else ():

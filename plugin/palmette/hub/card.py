@@ -44,22 +44,11 @@ def render_card(
 ) -> str:
     """Text of ``README.md``, with the Hub's metadata as YAML at its head.
 
-    Args:
-        method: Name of the method, as in the config.
-        class_name: Class of the model (``TreeModel``).
-        config: Options of the method.
-        encoder: The encoder's ``name`` and ``revision``; the name becomes ``base_model`` if a repository's.
-        record: JSON of a :class:`~palmette.hub.checkpointed.TrainingRecord`; missing facts are left out.
-        retriever: Class in the adapters, by default ``class_name`` with ``Retriever`` for ``Model``.
-        results: System → metric → value on test data, the model first, baselines after it; by default the
-            record's metrics, marked as such. Metrics named ``… at level 3`` make a table of their own.
-        evaluated_on: Name of the test data; by default that of the training data.
-        dataset: Repository of the training data on the Hub, if it has one.
-        limits: Sentences on what the model is not for, beside the general ones.
-        language: Codes of the data's languages.
-        license: Licence of the checkpoint, as the Hub spells it.
-        repo_id: The repository, if it is known already.
-        kind: Role that the template describes.
+    ``results`` are system → metric → value on the data ``evaluated_on``, the model first, baselines after it; by
+    default the record's metrics, marked as such. Metrics named ``… at level 3`` make a table of their own. ``record``
+    is the JSON of a :class:`~palmette.hub.checkpointed.TrainingRecord`; missing facts are left out. ``retriever`` is
+    the adapters' class, by default ``class_name`` with ``Retriever`` for ``Model``. ``dataset`` is the training data's
+    repository on the Hub, ``limits`` are sentences beside the general ones, ``license`` is spelt as on the Hub.
     """
     from huggingface_hub import EvalResult, ModelCardData
 

@@ -87,7 +87,7 @@ def read_manifest(data: bytes, where: str) -> dict[str, Entry]:
             f"{where} has checkpoint format {version}, and this palmette reads up to {LAYOUT.version}."
             " Run: pip install --upgrade palmette"
         )
-    entries = {}
+    entries: dict[str, Entry] = {}
     for name, value in listed.items() if isinstance(listed, dict) and version == LAYOUT.version else ():
         sha256, size = (value.get("sha256"), value.get("size")) if isinstance(value, dict) else (None, None)
         if not LAYOUT.allows(name) or not _SHA256.fullmatch(str(sha256)) or not isinstance(size, int):
@@ -263,25 +263,18 @@ class Checkpoint:
 
     Tensors may be read long after opening, when another process has saved a new model into the folder: one model's
     options must never meet another's weights.
-
-    Attributes:
-        path: Folder of the files.
-        config: Content of ``config.json``.
-        fingerprint: SHA-256 over what determines the model's results, equal on every machine: the config's
-            ``method``, ``config`` and ``encoder`` (of the latter its ``fingerprint`` alone, if it has one,
-            since a path is the machine's) and the sums of all files but ``config.json`` and the notes. The
-            training's record, metrics, card and palmette's version do not enter.
-        files: Name → sum and size.
-        origin: Hub repository it came from, if any.
-        revision: Commit it came from, if any.
     """
 
     path: Path
     config: dict[str, Any]
+    """Content of ``config.json``."""
     fingerprint: str
+    """SHA-256 over what determines the model's results, equal on every machine."""
     files: Mapping[str, Entry] = field(repr=False)
     origin: str | None = None
+    """Hub repository it came from, if any."""
     revision: str | None = None
+    """Commit it came from, if any."""
 
     @property
     def extras(self) -> list[str]:
@@ -334,14 +327,10 @@ def save_checkpoint(
     *,
     files: Mapping[str, bytes] | None = None,
 ) -> Checkpoint:
-    """Write a checkpoint to a folder; a kill at any moment leaves the old one there or the new one.
+    """Write a checkpoint of JSON values, tensors, a card and more files to a folder, whole or not at all.
 
-    Args:
-        path: A new or empty folder, or an earlier checkpoint's, which is replaced; any other one is refused.
-        config: JSON values; see :class:`Checkpoint` for the keys that make the fingerprint.
-        tensors: Weights; equal tensors give equal files on every machine.
-        card: Model card, from :func:`palmette.hub.render_card`.
-        files: More files by name, ``.json``, ``.txt``, ``.md`` or ``.safetensors``.
+    The folder is new, empty, or an earlier checkpoint's, which is replaced; any other one is refused. Equal tensors
+    give equal files on every machine.
     """
     extra = dict(files or {})
     if taken := sorted(extra.keys() & {LAYOUT.config, LAYOUT.weights}):
@@ -401,7 +390,10 @@ def dump_tensors(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def fingerprint_of(config: Mapping[str, Any], files: Mapping[str, Entry]) -> str:
-    """Fingerprint of a checkpoint: see :class:`Checkpoint`."""
+    """SHA-256 over the config's ``method``, ``config`` and ``encoder``, and all files but config.json and notes.
+
+    An encoder that has a ``fingerprint`` enters by it alone, since a path is the machine's.
+    """
     encoder = config.get("encoder")
     if isinstance(encoder, dict) and "fingerprint" in encoder:
         encoder = encoder["fingerprint"]

@@ -38,14 +38,7 @@ def open_checkpoint(
 
     Only the files that the manifest names are fetched, and the manifest first, so that a foreign repository
     costs one small file. A cached file that turns out altered is fetched once more before giving up. A full
-    commit id that is in the cache costs no request.
-
-    Args:
-        repo_or_dir: A folder if there is one of that name, else a repository, ``owner/name``.
-        revision: Branch, tag or commit (``main``).
-        token: An access token; by default the one that is logged in. ``False`` sends none.
-        cache_dir: The Hub client's cache, by default the shared one.
-        local_files_only: Make no request.
+    commit id that is in the cache costs no request. Options as in :meth:`Checkpointed.from_pretrained`.
     """
     folder = Path(repo_or_dir).expanduser()
     if folder.is_dir():
@@ -82,14 +75,8 @@ def push_checkpoint(
 ) -> str:
     """Publish a folder's checkpoint in one commit, verified first; the commit's URL, which ends in its id.
 
-    Args:
-        path: Folder of the checkpoint; only the files of its manifest, and the card, are sent.
-        repo_id: ``owner/name``; made if it is not there.
-        branch: Branch to commit to (``main``); made if it is not there.
-        token: An access token that may write.
-        private: Make a new repository private.
-        commit_message: First line of the commit.
-        create_tag: A tag for this commit.
+    Only the files of its manifest, and the card, are sent. The repository (``private``, if so given) and the branch are
+    made if they are not there; ``create_tag`` names this commit.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
@@ -168,8 +155,8 @@ class Repository:
                 for name in names:
                     path = hf_hub_download(self.repo_id, name, force_download=True, **how)
                 return Path(path).parent
-            patterns = {"allow_patterns": list(names), "ignore_patterns": list(ignore)}
-            return Path(snapshot_download(self.repo_id, local_files_only=self.offline, **patterns, **how))
+            how |= {"allow_patterns": list(names), "ignore_patterns": list(ignore)}
+            return Path(snapshot_download(self.repo_id, local_files_only=self.offline, **how))
 
 
 def _load(repository: Repository) -> Checkpoint:
