@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 class TrainingRecord(Config):
     """Facts of a training run that a checkpoint keeps: data, length, and the metrics reached."""
 
-    retired: ClassVar[Mapping[str, object]] = {"changes": ()}
-
     data: str = "unknown"
     documents: int = 0
     pairs: int = 0
@@ -38,6 +36,8 @@ class TrainingRecord(Config):
     metric: str = ""
     metrics: Mapping[str, float] = Field(default_factory=dict)
     training: Mapping[str, Any] = Field(default_factory=dict)
+    changes: tuple[Mapping[str, Any], ...] = ()
+    """Changes after training, in checkpoints of earlier versions."""
 
     @classmethod
     def after(cls, data: Any, training: Config, task: Any, result: Any) -> Self:
