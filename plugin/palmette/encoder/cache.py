@@ -173,23 +173,27 @@ class _File:
     """Encodings of one encoder and output."""
 
     def __init__(self, path: Path, encoder: str, facts: str) -> None:
-        self.path, self.encoder, self.facts = path, encoder, facts
+        self.path, self.encoder, self.facts, self.lock = path, encoder, facts, path.parent / ".lock"
 
     def get(self, keys: Iterable[bytes], size: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys that are known, and their data, a multiple of ``size`` bytes; what is damaged is unknown."""
         wanted, damaged = list(keys), 0
+        left = set(wanted)
         try:
             if not self.path.exists():
                 return
             with contextlib.closing(self._open()) as connection:
-                for start in range(0, len(wanted), _KEYS):
-                    some = wanted[start : start + _KEYS]
+                step = min(_KEYS, connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER))
+                for start in range(0, len(wanted), step):
+                    some = wanted[start : start + step]
                     marks = ",".join("?" * len(some))
                     rows = connection.execute(
                         f"SELECT key, crc, data FROM texts WHERE key IN ({marks})", some
                     )
                     for key, crc, data in rows:
-                        if isinstance(data, bytes) and not len(data) % size and _crc(key, data) == crc:
+                        whole = key in left and isinstance(data, bytes) and not len(data) % size
+                        if whole and _crc(key, data) == crc:
+                            left.remove(key)
                             yield key, data
                         else:
                             damaged += 1
@@ -231,7 +235,7 @@ class _File:
         if self.path.exists():
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock():
+        with FileLock(self.lock, timeout=_PATIENCE):
             if self.path.exists():
                 return
             new = self.path.with_suffix(".new")
@@ -248,7 +252,7 @@ class _File:
         """Rename a damaged or foreign file, with a warning; False where the error is another."""
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _DAMAGED:
             return False
-        with contextlib.suppress(OSError), self._lock():
+        with contextlib.suppress(OSError), FileLock(self.lock, timeout=_PATIENCE):
             self.path.replace(self.path.with_suffix(".damaged"))
             for end in ("-wal", "-shm"):
                 self.path.with_name(self.path.name + end).unlink(missing_ok=True)
@@ -257,9 +261,6 @@ class _File:
 
     def _warn(self, why: str) -> None:
         warnings.warn(f"cached encodings {self.path} are damaged ({why}); they are made again", stacklevel=4)
-
-    def _lock(self) -> FileLock:
-        return FileLock(self.path.parent / ".lock", timeout=_PATIENCE)
 
 
 class CachedEncoder(Encoder):
