@@ -91,7 +91,7 @@ def test_copies_begin_as_the_encoder_with_layers_left_out(
     asked = model.encode_queries(texts, model.options({}))["layers"]  # [3, 4, d]
     own = encoder.encode_queries(texts)
     states = encoder.states(texts, kind="query", outputs=("layers",))
-    stack = encoder._model[0].auto_model.encoder.layer  # type: ignore[attr-defined]
+    stack = encoder.model[0].auto_model.encoder.layer  # type: ignore[attr-defined]
     hidden = torch.where(states.mask, 0.0, -1e9)[:, None, None]
     for layer, rest in ((1, stack[2:]), (2, stack[3:])):
         x = states.layers[:, layer]

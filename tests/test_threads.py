@@ -9,16 +9,16 @@ import threading
 
 import pytest
 
-from palmette.aio import WORKERS, in_thread
+from palmette.threads import WORKERS, run_in_thread
 
 WHO = contextvars.ContextVar("who", default="nobody")
 
 
 async def test_arguments_results_and_errors_pass_through():
-    assert await in_thread(divmod, 17, 5) == (3, 2)
-    assert await in_thread(sorted, [3, 1], reverse=True) == [3, 1]
+    assert await run_in_thread(divmod, 17, 5) == (3, 2)
+    assert await run_in_thread(sorted, [3, 1], reverse=True) == [3, 1]
     with pytest.raises(ZeroDivisionError):
-        await in_thread(divmod, 1, 0)
+        await run_in_thread(divmod, 1, 0)
 
 
 async def test_it_runs_elsewhere_with_the_callers_context():
@@ -29,13 +29,13 @@ async def test_it_runs_elsewhere_with_the_callers_context():
         WHO.set("worker")
         return seen
 
-    assert await in_thread(work) == ("caller", False)
+    assert await run_in_thread(work) == ("caller", False)
     assert WHO.get() == "caller"
 
 
 async def test_as_many_run_at_once_as_promised():
     together = threading.Barrier(WORKERS)
-    await asyncio.gather(*(in_thread(together.wait, 30) for _ in range(WORKERS)))
+    await asyncio.gather(*(run_in_thread(together.wait, 30) for _ in range(WORKERS)))
     assert not together.broken
 
 
@@ -48,30 +48,30 @@ async def test_a_cancelled_call_ends_unheard_and_the_pool_goes_on():
         done.set()
         raise RuntimeError("nobody listens")
 
-    task = asyncio.create_task(in_thread(work))
-    await in_thread(began.wait, 30)
+    task = asyncio.create_task(run_in_thread(work))
+    await run_in_thread(began.wait, 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     go.set()
-    assert await in_thread(done.wait, 30)
+    assert await run_in_thread(done.wait, 30)
 
 
 async def test_stop_iteration_does_not_hang():
     with pytest.raises(RuntimeError, match="StopIteration"):
-        await asyncio.wait_for(in_thread(next, iter(())), 30)
+        await asyncio.wait_for(run_in_thread(next, iter(())), 30)
 
 
 def test_each_loop_may_use_it():
     for _ in range(2):
-        assert asyncio.run(in_thread(len, "abc")) == 3
+        assert asyncio.run(run_in_thread(len, "abc")) == 3
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_has_a_pool_of_its_own():
-    assert asyncio.run(in_thread(len, "warm")) == 4
+    assert asyncio.run(run_in_thread(len, "warm")) == 4
     child = os.fork()
     if child == 0:
-        os._exit(asyncio.run(in_thread(len, "abc")))
+        os._exit(asyncio.run(run_in_thread(len, "abc")))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
