@@ -1,4 +1,4 @@
-"""Texts as words to search by: folded and stemmed, with identifiers, numbers and scripts without blanks in mind."""
+"""Split texts into search words: case-folded, stemmed, with identifiers, numbers and scripts without spaces."""
 
 from __future__ import annotations
 
@@ -11,59 +11,56 @@ from typing import NamedTuple
 
 from palmette.errors import ConfigError
 
-__all__ = ["LANGUAGE", "Analyser", "Word", "analyser_of", "check_language", "languages"]
-
 LANGUAGE = "english"
-"""Whose endings are cut off by default."""
+"""Language of the default stemmer."""
 
 _CHUNK = re.compile(r"\w+(?:(?:[.\-'’/:@]|(?<=\d),(?=\d))\w+)*(?:\+\+|#)?")
-"""What stands together: a word, ``os.path.join``, ``state-of-the-art``, ``1,000``, ``C++``."""
+"""A chunk: a word, ``os.path.join``, ``state-of-the-art``, ``1,000``, ``C++``."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _BREAK = re.compile(r"[\W_]+")
 _UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+)"
 )
-"""Thai, Lao, Burmese, Khmer, Kana, Han and Hangul: runs without blanks, searched by one and two characters."""
-_KEPT = 1 << 20  # chunks remembered
+"""Thai, Lao, Burmese, Khmer, Kana, Han and Hangul: runs without spaces, indexed by one and two characters."""
+_CACHED = 1 << 20  # chunks whose words are remembered
 
 
 class Word(NamedTuple):
-    """A word as it is compared, and the number it is stored under."""
+    """A normalised word and its 64-bit number in the postings."""
 
     text: str
     term: int
 
 
 class Analyser:
-    """Turns texts into words: the same for documents and for queries.
+    """Splits documents and queries into words.
 
-    A chunk of text gives its parts and, where they stand together on purpose, the whole: ``os.path.join`` is
-    found by ``join`` and, better, by itself; so are ``snake_case``, ``CamelCase``, ``e-mail``, ``3.11``, ``C++``.
+    A compound gives its parts and the whole: ``os.path.join`` is found by ``join`` and, better, by itself; so are
+    ``snake_case``, ``CamelCase``, ``e-mail``, ``3.11``, ``C++``.
 
     Args:
-        language: Whose endings are cut off (``"english"``, see :func:`languages`); ``None`` for none.
+        language: Stemmer to apply (``"english"``, see :func:`languages`); ``None`` for no stemming.
     """
 
     def __init__(self, language: str | None = LANGUAGE) -> None:
         self.language = language
         self._stem = _stemmer(language)
-        self._known: dict[str, tuple[Word, ...]] = {}
+        self._cache: dict[str, tuple[Word, ...]] = {}
 
     def words(self, text: str) -> list[Word]:
-        """The words of a text in their order, repeated as they are."""
-        known = self._known
+        """List the words of a text in order, repetitions included."""
+        cache = self._cache
         found: list[Word] = []
         for chunk in _CHUNK.findall(text if text.isascii() else unicodedata.normalize("NFKC", text)):
-            words = known.get(chunk)
+            words = cache.get(chunk)
             if words is None:
-                if len(known) >= _KEPT:
-                    known.clear()
-                words = known[chunk] = tuple(Word(word, _term(word)) for word in self._spell(chunk))
+                if len(cache) >= _CACHED:
+                    cache.clear()
+                words = cache[chunk] = tuple(Word(word, _term(word)) for word in self._spell(chunk))
             found += words
         return found
 
     def _spell(self, chunk: str) -> Iterator[str]:
-        """The words of one chunk."""
         stem = chunk.rstrip("+#")
         if stem != chunk:
             yield _fold(chunk)
@@ -93,12 +90,12 @@ class Analyser:
 
 @cache
 def analyser_of(language: str | None) -> Analyser:
-    """One for all who read or write in a language: it remembers the words it has seen."""
+    """Return the shared analyser of a language; it caches the chunks it has seen."""
     return Analyser(language)
 
 
 def _fold(text: str) -> str:
-    """Without case and diacritics."""
+    """Remove case and diacritics."""
     text = text.casefold()
     if text.isascii():
         return text
@@ -106,19 +103,19 @@ def _fold(text: str) -> str:
 
 
 def _term(word: str) -> int:
-    """64 bits in which two words of one index do not meet in practice."""
+    """Hash a word to 64 bits: no two words of one index collide in practice."""
     return int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def languages() -> list[str]:
-    """The languages whose endings can be cut off."""
+    """List the languages that have a stemmer."""
     import Stemmer
 
     return sorted(Stemmer.algorithms())
 
 
 def check_language(language: str | None) -> str | None:
-    """Raise on a language there is no stemmer for."""
+    """Raise ConfigError for a language without a stemmer."""
     if language is not None and language not in languages():
         raise ConfigError(
             f"there is no stemmer for language={language!r}; languages: {', '.join(languages())}, or None"
