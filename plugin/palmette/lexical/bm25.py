@@ -177,11 +177,13 @@ class WordSearcher:
     def best(
         self, query: QueryTerms, within: Sequence[Rows | None], k: int, floor: float = 0.0
     ) -> tuple[Keys, Floats]:
-        """Find the ``k`` best documents that share a word, among some rows of each source (``None`` for all).
+        """Find the ``k`` best documents that share a word, with what each word adds to their scores [n, T].
 
-        Documents that score less than ``floor`` may be left out. Equal scores are ordered by key.
+        ``within`` lists the rows of each source that count (``None`` for all). Documents that score less than
+        ``floor`` may be left out. Equal scores are ordered by key.
         """
         keys, scores = np.empty(0, np.int64), np.empty(0, np.float32)
+        parts = np.empty((0, len(query.terms)), np.float32)
         for place, (source, rows) in enumerate(zip(self.sources, within, strict=True)):
             among, mask = None, np.empty(0, bool)
             if rows is not None:
@@ -193,19 +195,20 @@ class WordSearcher:
                     mask = _mask(source, rows)
             lists = self._lists(query)[place]
             found = candidates(lists, self._norms[place], k, floor, mask, among)
-            sums = add_words(self._parts(place, lists, found))
+            added = self._parts(place, lists, found)
+            sums = add_words(added)
             matched = np.flatnonzero((sums >= floor) & (sums > 0))
             keys = np.concatenate([keys, source.keys[found[matched]]])
-            scores = np.concatenate([scores, sums[matched]])
+            scores, parts = np.concatenate([scores, sums[matched]]), np.concatenate([parts, added[matched]])
             if len(keys) > k:  # the earlier ones among equals
                 last = np.partition(scores, len(scores) - k)[len(scores) - k]
                 above = np.flatnonzero(scores > last)
                 kept = np.concatenate([above, np.flatnonzero(scores == last)[: k - len(above)]])
-                keys, scores = keys[kept], scores[kept]
+                keys, scores, parts = keys[kept], scores[kept], parts[kept]
             if len(keys) == k:
                 floor = max(floor, float(scores.min()))
         order = np.lexsort((keys, -scores))
-        return keys[order], scores[order]
+        return keys[order], parts[order]
 
     def _parts(self, place: int, lists: Sequence[PostingList], rows: NDArray[np.integer]) -> Floats:
         held, norm = rows.astype(np.int32, copy=False), self._norms[place][rows]
@@ -261,6 +264,11 @@ class WordCollection:
         return add_words(self._searcher.parts(query_terms(self.analyser, query), self.keys))
 
 
+def word_shares(analyser: Analyser, query: str, texts: Sequence[str]) -> Floats:
+    """[n] the share of a query's weight in words that each text answers, as if there were no others."""
+    return WordCollection(analyser, texts).shares(query)
+
+
 def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
     """Compile a loop when it is first called, since numba takes long to import; ``signature`` uses numba's types."""
 
@@ -283,7 +291,9 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
     return decorate
 
 
-_ROWS, _COUNTS, _FLOATS, _MASK = (f"Array({t}, 1, 'C', True)" for t in ("int32", "uint8", "float32", "boolean"))
+_ROWS, _COUNTS, _FLOATS, _MASK = (
+    f"Array({t}, 1, 'C', True)" for t in ("int32", "uint8", "float32", "boolean")
+)
 
 
 @_compiled(f"uint8[::1]({_ROWS}, {_ROWS}, {_COUNTS})")

@@ -138,7 +138,12 @@ class PostingsBuilder:
         for piece in merge_parts(self._parts):
             ends = end + np.cumsum(piece.sizes)
             end = int(ends[-1])
-            yield from (("terms", piece.terms), ("starts", ends), ("rows", piece.rows), ("counts", piece.counts))
+            yield from (
+                ("terms", piece.terms),
+                ("starts", ends),
+                ("rows", piece.rows),
+                ("counts", piece.counts),
+            )
         self._parts.clear()
         for path in self._files:
             path.unlink()

@@ -59,7 +59,9 @@ class Manifest:
                 raise InputError(f"array {spec.name!r}: unknown dtype {spec.dtype!r}") from error
             if dtype.kind not in "fiub" or any(size < 1 for size in spec.shape):
                 shape = f"{spec.dtype} {spec.shape}"
-                raise InputError(f"array {spec.name!r} must hold numbers in a shape of sizes ≥ 1, got {shape}")
+                raise InputError(
+                    f"array {spec.name!r} must hold numbers in a shape of sizes ≥ 1, got {shape}"
+                )
 
     def write(self, folder: Path, *, durable: bool) -> None:
         """Write atomically."""

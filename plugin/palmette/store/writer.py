@@ -1,4 +1,4 @@
-"""Changing a local index: rows in an open transaction, arrays in a segment nobody sees before the commit."""
+"""One change of a local index: rows in an open transaction, arrays in a segment nobody sees before the commit."""
 
 from __future__ import annotations
 
@@ -7,25 +7,19 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreError
-from palmette.lexical.tokens import Analyser
-from palmette.search.probe import ArraySpec
-from palmette.store.column import Files
-from palmette.store.database import read_meta, storage_errors, write_meta
-from palmette.store.rows import Row, row_of, values_of
-from palmette.store.segments import Segment, SegmentWriter
-from palmette.store.select import rows_among
+from palmette.lexical.analyser import Analyser
+from palmette.search.plan import ArraySpec
+from palmette.store.database import read_meta, row_of, rows_among, storage_errors, values_of, write_meta
+from palmette.store.segments import Files, Segment, SegmentWriter
 from palmette.types import Document
 
-__all__ = ["LocalWriter"]
-
-_ABSORB = 2  # a write takes in trailing segments up to this many times what it has written so far
+MERGE_RATIO = 2  # a write merges trailing segments up to this many times what it has written so far
 
 
 class LocalWriter:
@@ -63,7 +57,7 @@ class LocalWriter:
         self._failed = False
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """The content digests of those ids that exist."""
+        """Return the content digests of those ids that exist."""
         wanted = _check_ids(ids)
         with self._step():
             return dict(rows_among(self._db, "SELECT id, digest FROM documents WHERE id IN ({})", wanted))
@@ -89,26 +83,29 @@ class LocalWriter:
             keys = np.arange(self._next, self._next + len(places))
             if self._segment is None:
                 self._segment = self._new_segment()
-            picked = {spec.name: _pick(arrays[spec.name], places) for spec in self._arrays}
-            self._segment.append(keys, picked, [documents[place] for place in fresh.values()])
+            given = {spec.name: arrays[spec.name] for spec in self._arrays}
+            if len(places) < len(documents):
+                given = {name: array[places] for name, array in given.items()}
+            self._segment.append(keys, given, [documents[place] for place in fresh.values()])
             chosen = [rows[place] for place in places]
-            self._insert(keys.tolist(), chosen)
+            self._db.executemany(
+                "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)",
+                ((key, *row[:6]) for key, row in zip(keys.tolist(), chosen, strict=True)),
+            )
+            self._db.executemany(
+                "INSERT INTO metadata VALUES (?, ?, ?)",
+                (
+                    (name, value, key)
+                    for key, row in zip(keys.tolist(), chosen, strict=True)
+                    for name, value in row.values
+                ),
+            )
             self._next += len(places)
             self._put.update((row.id, row.digest) for row in chosen)
             self._changed = True
 
     def _new_segment(self) -> SegmentWriter:
         return SegmentWriter(self._folder, self._arrays, self._analyser, durable=self._durable)
-
-    def _insert(self, keys: list[int], rows: Sequence[Row]) -> None:
-        self._db.executemany(
-            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)",
-            ((key, *row[:6]) for key, row in zip(keys, rows, strict=True)),
-        )
-        self._db.executemany(
-            "INSERT INTO metadata VALUES (?, ?, ?)",
-            ((name, value, key) for key, row in zip(keys, rows, strict=True) for name, value in row.values),
-        )
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Remove documents; returns the ids that were there."""
@@ -153,17 +150,17 @@ class LocalWriter:
                 )
 
     def compact(self) -> None:
-        """Rewrite everything that lives into one segment when this write commits."""
+        """Rewrite all living rows into one segment when this write commits."""
         with self._step():
             self._changed = self._everything = True
 
     def commit(self) -> None:
-        """Make it so: segment first, then the one database commit."""
+        """Commit: the segment first, then the one database commit."""
         with self._step():
             self.is_open = False
             if not self._changed:
                 return
-            self._pack()
+            self._merge_segments()
             write_meta(self._db, "next_key", self._next)
             write_meta(self._db, "generation", int(read_meta(self._db, "generation")) + 1)
             segment, self._segment = (
@@ -175,56 +172,49 @@ class LocalWriter:
             self._db.execute("COMMIT")
 
     def drop(self) -> None:
-        """Forget everything."""
+        """Drop the change."""
         self.is_open = False
         if self._segment is not None:
             self._segment.drop()
 
-    def _pack(self) -> None:
+    def _merge_segments(self) -> None:
         """Settle which segments there will be, and write the new one.
 
         Trailing segments that are small beside the new rows are merged into it, so that their number stays
         logarithmic and a row is copied O(log N) times in all. A segment without living rows goes.
         """
-        fresh = self._fresh()
-        size, trailing = self._alive(fresh) if fresh else 0, True
-        absorbed: list[Segment] = []
+        own, fresh, size = self._segment, None, 0
+        if own is not None:  # what this write has put so far, readable
+            fresh = Segment(self._folder, own.path.name, own.count, own.finish(), self._arrays)
+            size = self._alive(fresh)
+        trailing, merged = True, []
         for segment in reversed(self._load(self._db)):
             live = self._alive(segment)
-            trailing = trailing and live <= _ABSORB * size
+            trailing = trailing and live <= MERGE_RATIO * size
             if live == 0 or trailing or self._everything:
-                absorbed.append(segment)
+                merged.append(segment)
                 size += live
-        if fresh and self._segment and not absorbed and size:
-            self._register(self._segment, fresh.files)
+        if fresh and own and not merged and size:
+            self._register(own, fresh.files)
         else:
-            self._merge([*reversed(absorbed), *([fresh] if fresh else [])], size)
-
-    def _fresh(self) -> Segment | None:
-        """What this write has put so far, readable."""
-        if self._segment is None:
-            return None
-        return Segment(
-            self._folder, self._segment.path.name, self._segment.count, self._segment.finish(), self._arrays
-        )
+            self._merge([*reversed(merged), *([fresh] if fresh else [])], size)
 
     def _alive(self, segment: Segment) -> int:
-        span = [int(segment.keys[0]), int(segment.keys[-1])]
-        [(dead,)] = self._db.execute("SELECT count(*) FROM dead WHERE key BETWEEN ? AND ?", span)
-        return segment.count - int(dead)
+        query = "SELECT count(*) FROM dead WHERE key BETWEEN ? AND ?"
+        [(deleted,)] = self._db.execute(query, _span(segment))
+        return segment.count - int(deleted)
 
     def _merge(self, segments: Sequence[Segment], size: int) -> None:
         merged = self._new_segment() if size else None
         replaced, self._segment = self._segment, merged
         with tqdm(total=size, desc="merging segments", unit="doc", delay=2, disable=None, leave=False) as bar:
             for segment in segments:
-                span = [int(segment.keys[0]), int(segment.keys[-1])]
-                query = "SELECT key FROM dead WHERE key BETWEEN ? AND ?"
-                dead = np.array([key for (key,) in self._db.execute(query, span)], np.int64)
                 if merged:
-                    kept = np.flatnonzero(np.isin(segment.keys, dead, invert=True))
+                    query = "SELECT key FROM dead WHERE key BETWEEN ? AND ?"
+                    deleted = np.array([key for (key,) in self._db.execute(query, _span(segment))], np.int64)
+                    kept = np.flatnonzero(np.isin(segment.keys, deleted, invert=True))
                     merged.append_segment(segment, kept, bar.update)
-                self._db.execute("DELETE FROM dead WHERE key BETWEEN ? AND ?", span)
+                self._db.execute("DELETE FROM dead WHERE key BETWEEN ? AND ?", _span(segment))
                 self._db.execute("DELETE FROM segments WHERE name = ?", [segment.name])
         if replaced:
             replaced.drop()
@@ -236,6 +226,10 @@ class LocalWriter:
         self._db.execute("INSERT INTO segments(name, count, files) VALUES (?, ?, ?)", row)
 
 
+def _span(segment: Segment) -> list[int]:
+    return [int(segment.keys[0]), int(segment.keys[-1])]
+
+
 def _check_ids(ids: Sequence[object]) -> list[str]:
     if isinstance(ids, str):
         raise InputError(f"ids must be a list of str, got the str {ids!r}; write [{ids!r}]")
@@ -243,8 +237,3 @@ def _check_ids(ids: Sequence[object]) -> list[str]:
         if not isinstance(id, str):
             raise InputError(f"ids must be str, got {id!r}")
     return [str(id) for id in ids]
-
-
-def _pick(array: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:
-    """Rows at rising places, without a copy when they are all of them."""
-    return array if len(places) == len(array) else array[places]
