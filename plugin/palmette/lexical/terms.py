@@ -8,12 +8,13 @@ frequent enough to be no accident, and the group's own.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter
 
 from palmette.errors import CheckpointError
 
@@ -32,8 +33,17 @@ PRIOR = 10.0
 """Imagined texts, of average words, that are added to both sides."""
 PAIRED = 1.1
 """How much weaker a pair may be and still go before its words."""
-LONGEST = 80
-"""Characters of a term that a checkpoint may hold."""
+_TERMS = TypeAdapter(
+    dict[
+        str,
+        list[
+            tuple[
+                Annotated[str, Field(strict=True, min_length=1, max_length=80)],
+                Annotated[float, Field(strict=True, allow_inf_nan=False)],
+            ]
+        ],
+    ]
+)
 
 _MARKS = "\u0300-\u036f\u0900-\u0963\u0966-\u0dff\u0e00-\u0e4e"  # signs that belong to the letter before them
 _ALONE = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # written without spaces: each is a word, two make a term
@@ -162,24 +172,16 @@ def terms_from_json(data: bytes, where: str, named: Callable[[str], bool], examp
 
 def check_terms(rows: object, where: str, named: Callable[[str], bool], example: str) -> Terms:
     """Convert JSON content back into :data:`Terms`; anything else raises CheckpointError."""
-    if not isinstance(rows, dict):
+    try:
+        terms = _TERMS.validate_python(rows)
+        if wrong := [name for name in terms if not named(name)]:
+            raise ValueError(f"{wrong[0]!r} is no {example}")
+    except ValueError as error:
         raise CheckpointError(
-            f"{where} must hold an object, got {type(rows).__name__}; save the checkpoint again"
-        )
-    for name, terms in rows.items():
-        if not (named(name) and isinstance(terms, list) and all(map(_is_term, terms))):
-            raise CheckpointError(
-                f"{where}: {name!r} must be a {example} with a list of [term, weight], got {terms!r:.80}; "
-                "save the checkpoint again"
-            )
-    return {name: [(term, weight) for term, weight in terms] for name, terms in rows.items()}
-
-
-def _is_term(pair: object) -> bool:
-    match pair:
-        case [str(term), (int() | float()) as weight] if not isinstance(weight, bool):
-            return 0 < len(term) <= LONGEST and math.isfinite(weight)
-    return False
+            f"{where} must be an object that gives each {example} a list of [term, weight] ({error}); "
+            "save the checkpoint again"
+        ) from error
+    return terms
 
 
 merged, occurrences, strongest = add_counts, count_terms, top_terms  # moved: delete after the merge
