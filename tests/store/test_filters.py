@@ -247,7 +247,7 @@ def test_selection_is_the_definition(few: int, given_metadata: list[dict], filte
     known = Document("known", "text", dict.fromkeys(NAMES, "every name exists"))
     documents.append(known)
     with pytest.MonkeyPatch.context() as patch, LocalBackend.in_memory(SPECS) as backend:
-        patch.setattr("palmette.store.select._FEW", few)
+        patch.setattr("palmette.store.filters_sql._FEW", few)
         put(backend, *documents)
         for one in filters:
             expected = [document.id for document in documents if matches(one, document.metadata, document.id)]

@@ -12,11 +12,10 @@ import pytest
 
 from palmette.errors import DuplicateIdError, FilterError, InputError
 from palmette.search.arrays import ArrayView
-from palmette.store.backend import Backend
+from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import parse_filter
+from palmette.store.folder import fsync_folder
 from palmette.store.local import LocalBackend
-from palmette.store.manifest import fsync_folder
-from palmette.store.narrowed import NarrowedBackend
 from support.stores import SPECS, arrays_of, delete, doc, put
 
 
@@ -28,10 +27,10 @@ def whole() -> Iterator[LocalBackend]:
         yield made
 
 
-def narrowed(backend: Backend, **condition: str) -> NarrowedBackend:
+def narrowed(backend: Backend, **condition: str) -> FilteredBackend:
     within = parse_filter(condition)
     assert within is not None
-    return NarrowedBackend(backend, within)
+    return FilteredBackend(backend, within)
 
 
 def test_stats_count_what_it_shows(whole: LocalBackend) -> None:
