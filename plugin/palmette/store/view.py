@@ -310,8 +310,8 @@ class LocalView:
         shape, width = self._spec(name).shape, score.queries.shape[1]
         if len(shape) != 1 or np.sum(np.broadcast_to(score.fold, width)) != shape[0]:
             raise InputError(
-                f"array {name!r} holds {shape} numbers per document; queries of {width} columns × fold {score.fold} "
-                "do not fit"
+                f"array {name!r} holds {shape} numbers per document; a score of {width} columns × fold {score.fold} "
+                "does not fit"
             )
         if score.metric not in ("inner_product", "overlap"):
             raise InputError(f"unknown metric {score.metric!r}. Metrics: inner_product, overlap")
@@ -356,6 +356,8 @@ class LocalView:
         return view
 
     def nearest(self, probe: Probe, k: int) -> Candidates:  # noqa: D102
+        if isinstance(probe.fold, tuple) and not probe.fits(self._spec(probe.array).shape[0]):
+            raise InputError(f"array {probe.array!r}: the fold {probe.fold} does not fit")
         score = Score(probe.array, probe.queries, probe.metric, probe.fold)  # type: ignore[arg-type]
         return self.candidates(SearchPlan(score, probe.lists), k)
 
