@@ -237,7 +237,7 @@ def test_every_operator_is_tried() -> None:
 
 
 @pytest.mark.parametrize("few", [0, 256], ids=["sql", "one by one"])
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     given_metadata=st.lists(METADATA, min_size=1, max_size=12),
     filters=st.lists(FILTERS, min_size=4, max_size=8),

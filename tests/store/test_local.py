@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,12 +19,13 @@ from palmette.errors import (
     NotFoundError,
     StoreError,
 )
-from palmette.search.probe import ArraySpec, Probe
+from palmette.search.plan import ArraySpec
 from palmette.store.backend import Backend
 from palmette.store.filters import parse_filter
+from palmette.store.folder import fsync_folder
 from palmette.store.local import LocalBackend
 from palmette.types import Document
-from support.stores import SPECS, arrays_of, delete, doc, put, state_for, state_of
+from support.stores import SPECS, arrays_of, delete, doc, plan, put, run_python, state_for, state_of
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -35,10 +37,6 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalBac
     )
     with made:
         yield made
-
-
-def ones(rows: int = 1) -> Probe:
-    return Probe("leaves", np.ones((rows, 8), np.float32), "inner_product")
 
 
 def test_what_goes_in_comes_out(backend: LocalBackend) -> None:
@@ -202,34 +200,37 @@ def test_views_are_narrowed_in_all_they_give(backend: LocalBackend) -> None:
         assert view.key_of("d1") == 2
         assert view.key_of("d0") is None
         assert everything.key_of("d0") == 1
-        for forbidden in (lambda: view.documents([1]), lambda: view.array("leaves", [2, 1])):
+        for forbidden in (lambda: view.documents([1]), lambda: view.rows("leaves", [2, 1])):
             with pytest.raises(NotFoundError):
                 forbidden()
-        assert set(view.nearest(ones(), 99).keys[0]) == {2, 4, 6, 8, 10}
+        assert set(view.candidates(plan(), 99).keys[0]) == {2, 4, 6, 8, 10}
 
 
-def test_nearest_needs_a_probe_that_fits(backend: LocalBackend) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"array": "leafs"}, "no array 'leafs'.*leaves, tokens"),
+        ({"array": "tokens", "queries": np.ones((1, 6))}, r"'tokens'.*\(2, 3\)"),
+        ({"fold": 2}, "8 columns × fold 2"),
+        ({"metric": "cosine"}, "cosine"),
+    ],
+)
+def test_plans_must_fit_the_arrays(backend: LocalBackend, wrong: dict, words: str) -> None:
     put(backend, doc("a"))
     with backend.read() as view:
-        with pytest.raises(InputError, match="no array 'leafs'.*leaves, tokens"):
-            view.nearest(Probe("leafs", np.ones((1, 8), np.float32), "overlap"), 1)
-        with pytest.raises(InputError, match=r"'tokens'.*\(2, 3\)"):
-            view.nearest(Probe("tokens", np.ones((1, 6), np.float32), "overlap"), 1)
-        with pytest.raises(InputError, match="8 columns × fold 2"):
-            view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "overlap", 2), 1)
+        with pytest.raises(InputError, match=words):
+            view.candidates(plan(**{"metric": "overlap", **wrong}), 1)
         with pytest.raises(InputError, match="k must be"):
-            view.nearest(ones(), 0)
-        with pytest.raises(EncodingError, match="query 1"):
-            view.nearest(Probe("leaves", np.array([[1] * 8, [np.nan] * 8], np.float32), "overlap"), 1)
-        with pytest.raises(InputError, match="cosine"):
-            view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "cosine"), 1)
+            view.candidates(plan(), 0)
+    with pytest.raises(EncodingError, match="query 1"):
+        plan([[1] * 8, [np.nan] * 8])
 
 
 def test_an_empty_index_answers(backend: LocalBackend) -> None:
     with backend.read() as view:
         assert len(view) == 0
-        assert view.nearest(ones(2), 5).keys.shape == (2, 0)
-        assert view.array("tokens", []).shape == (0, 2, 3)
+        assert view.candidates(plan(np.ones((2, 8))), 5).keys.shape == (2, 0)
+        assert view.rows("tokens", []).shape == (0, 2, 3)
     assert list(backend.scan()) == []
     backend.compact()
     backend.verify()
@@ -239,7 +240,7 @@ def test_views_end_with_their_block(backend: LocalBackend) -> None:
     put(backend, doc("a"))
     with backend.read() as view:
         pass
-    for use in (lambda: view.documents([1]), lambda: view.key_of("a"), lambda: view.nearest(ones(), 1)):
+    for use in (lambda: view.documents([1]), lambda: view.key_of("a"), lambda: view.candidates(plan(), 1)):
         with pytest.raises(StoreError, match="closed"):
             use()
 
@@ -261,13 +262,13 @@ def test_single_adds_leave_few_segments_and_compact_leaves_one(backend: LocalBac
     kept = [document for document in documents if document.id not in ("d3", "d59")]
     assert state_of(backend) == state_for(kept)
     with backend.read() as view:
-        keys, before = view.keys(), view.nearest(ones(), 58)
+        keys, before = view.keys(), view.candidates(plan(), 58)
     backend.compact()
     stats = backend.stats()
     assert (stats.documents, stats.segments, stats.reclaimable) == (58, 1, 0)
     assert len(list((backend.path / "segments").iterdir())) == 1
     with backend.read() as view:
-        after = view.nearest(ones(), 58)
+        after = view.candidates(plan(), 58)
         assert np.array_equal(view.keys(), keys)
     assert np.array_equal(after.keys, before.keys)
     assert np.array_equal(after.scores, before.scores)
@@ -382,3 +383,33 @@ def test_an_index_in_memory_leaves_nothing_behind() -> None:
     folder = backend.path
     del backend
     assert not folder.exists()
+
+
+def test_folders_that_sound_like_urls(tmp_path: Path) -> None:
+    folder = tmp_path / "a ?b=1#c%20ü"
+    with LocalBackend.create(folder, SPECS, fingerprint="f") as made:
+        put(made, doc("a"))
+    with LocalBackend.open(folder) as again:
+        assert [found.key for found in again.scan()] == ["a"]
+
+
+def test_folders_that_cannot_be_opened_are_not_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        fsync_folder(tmp_path / "absent")
+    monkeypatch.delattr(os, "O_DIRECTORY", raising=False)
+    fsync_folder(tmp_path / "absent")
+
+
+def test_a_pool_can_be_closed_within_a_call_of_its_thread(tmp_path: Path) -> None:
+    """As a finaliser does that the garbage collector runs at an awkward moment."""
+    code = """
+import sys
+from palmette.store.local import LocalBackend
+from support.stores import SPECS
+backend = LocalBackend.create(sys.argv[1], SPECS, fingerprint="f")
+with backend._pool._lock:
+    backend.close()
+"""
+    assert run_python(code, tmp_path / "i").returncode == 0
