@@ -288,8 +288,6 @@ class LocalView:
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""
         self._check_open()
-        if k < 1:
-            raise InputError(f"k must be at least 1, got {k!r}")
         keys = self._keys if plan.only is None else self._check_keys(plan.only)
         depth = k if plan.rescore is None else max(k, plan.fetch or k)
         found = self._search(plan.first, plan.lists, keys, min(depth, max(1, len(keys))))
