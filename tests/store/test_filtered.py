@@ -1,22 +1,16 @@
-"""A narrowed backend tells and touches nothing outside its filter."""
+"""A filtered backend tells and touches nothing outside its filter."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from palmette.errors import DuplicateIdError, FilterError, InputError
 from palmette.search.arrays import ArrayView
-from palmette.store.backend import Backend
+from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
-from palmette.store.manifest import fsync_folder
-from palmette.store.narrowed import NarrowedBackend
 from support.stores import SPECS, arrays_of, delete, doc, put
 
 
@@ -28,15 +22,15 @@ def whole() -> Iterator[LocalBackend]:
         yield made
 
 
-def narrowed(backend: Backend, **condition: str) -> NarrowedBackend:
+def filtered(backend: Backend, **condition: str) -> FilteredBackend:
     within = parse_filter(condition)
     assert within is not None
-    return NarrowedBackend(backend, within)
+    return FilteredBackend(backend, within)
 
 
 def test_stats_count_what_it_shows(whole: LocalBackend) -> None:
     delete(whole, "a2")
-    stats = narrowed(whole, tenant="a").stats()
+    stats = filtered(whole, tenant="a").stats()
     assert (stats.documents, stats.bytes, stats.segments, stats.reclaimable) == (1, 0, 0, 0)
     assert (stats.location, stats.engine) == (str(whole.path), "exact")
     assert (whole.stats().documents, whole.stats().reclaimable) == (2, 1)
@@ -46,7 +40,7 @@ def test_stats_count_what_it_shows(whole: LocalBackend) -> None:
 def test_a_refused_name_tells_of_no_other(whole: LocalBackend, name: str) -> None:
     with (
         pytest.raises(FilterError) as told,
-        narrowed(whole, tenant="a").read(parse_filter({name: 1})),
+        filtered(whole, tenant="a").read(parse_filter({name: 1})),
     ):
         pass
     assert "Names: colour, tenant." in str(told.value)
@@ -56,30 +50,30 @@ def test_a_refused_name_tells_of_no_other(whole: LocalBackend, name: str) -> Non
 
 def test_a_view_whose_own_name_is_unknown_lists_none(whole: LocalBackend) -> None:
     with pytest.raises(FilterError, match="'tenants'") as told:
-        narrowed(whole, tenants="a").stats()
+        filtered(whole, tenants="a").stats()
     assert not any(name in str(told.value) for name in ("colour", "secret", "Names"))
 
 
 def test_an_empty_view_refuses_no_name(whole: LocalBackend) -> None:
-    assert list(narrowed(whole, tenant="c").scan(parse_filter({"secret": 1}))) == []
+    assert list(filtered(whole, tenant="c").scan(parse_filter({"secret": 1}))) == []
 
 
 def test_views_of_views_keep_both_filters(whole: LocalBackend) -> None:
-    red = narrowed(narrowed(whole, tenant="a"), colour="red")
+    red = filtered(filtered(whole, tenant="a"), colour="red")
     assert [found.key for found in red.scan()] == ["a1"]
     assert [found.key for found in red.scan(parse_filter({"tenant": "a"}))] == ["a1"]
     assert red.get(["a1", "a2", "b1"])[1:] == [None, None]
 
 
 def test_closing_it_leaves_the_whole_open(whole: LocalBackend) -> None:
-    tenant = narrowed(whole, tenant="a")
+    tenant = filtered(whole, tenant="a")
     tenant.close()
     assert len(list(tenant.scan())) == 2
     assert len(list(whole.scan())) == 3
 
 
 def test_writes_stay_within(whole: LocalBackend) -> None:
-    tenant = narrowed(whole, tenant="a")
+    tenant = filtered(whole, tenant="a")
     outside, taken = doc("x", tenant="b"), doc("b1", tenant="a")
     for document, error in ((outside, InputError), (taken, DuplicateIdError)):
         with pytest.raises(error), tenant.write() as writer:
@@ -91,7 +85,7 @@ def test_writes_stay_within(whole: LocalBackend) -> None:
 
 def test_compact_and_verify_reach_the_files(whole: LocalBackend) -> None:
     delete(whole, "b1")
-    tenant = narrowed(whole, tenant="a")
+    tenant = filtered(whole, tenant="a")
     tenant.compact()
     tenant.verify()
     assert whole.stats().reclaimable == 0
@@ -104,34 +98,3 @@ def test_views_give_ids_by_key(whole: LocalBackend) -> None:
         assert view.ids([keys[2], keys[0], keys[2]]) == ["b1", "a1", "b1"]
     given = [doc("x"), doc("y")]
     assert ArrayView(arrays_of(given), given).ids([1, 0]) == ["y", "x"]
-
-
-def test_folders_that_sound_like_urls(tmp_path: Path) -> None:
-    folder = tmp_path / "a ?b=1#c%20ü"
-    with LocalBackend.create(folder, SPECS, fingerprint="f") as made:
-        put(made, doc("a"))
-    with LocalBackend.open(folder) as again:
-        assert [found.key for found in again.scan()] == ["a"]
-
-
-def test_folders_that_cannot_be_opened_are_not_flushed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(FileNotFoundError):
-        fsync_folder(tmp_path / "absent")
-    monkeypatch.delattr(os, "O_DIRECTORY", raising=False)
-    fsync_folder(tmp_path / "absent")
-
-
-def test_a_pool_can_be_closed_within_a_call_of_its_thread(tmp_path: Path) -> None:
-    """As a finaliser does that the garbage collector runs at an awkward moment."""
-    code = """
-import sys
-from palmette.store.local import LocalBackend
-from palmette.search.probe import ArraySpec
-backend = LocalBackend.create(sys.argv[1], [ArraySpec("x", (1,))], fingerprint="f")
-with backend._pool._lock:
-    backend.close()
-"""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    subprocess.run([sys.executable, "-c", code, tmp_path / "i"], check=True, timeout=60, env=environment)
