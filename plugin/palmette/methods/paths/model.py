@@ -156,7 +156,7 @@ class PathsModel(Model):
         """Encoder vectors [n, m]: of the encoder as it was, or as it has learned."""
         backbone = self.module.backbone
         if backbone is None:
-            return self.encoder.encode(texts, kind=kind)
+            return self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
         vectors: Floats = encode_tokens(backbone, tokens_of(backbone, texts, kind)).cpu().numpy()
         return vectors
 
