@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from palmette.errors import CheckpointError
 from palmette.lexical.terms import log_odds, merged, occurrences, strongest
@@ -62,11 +62,14 @@ class IndexReport(BaseModel):
     def from_json(cls, data: bytes) -> IndexReport:
         """Report of a checkpoint file."""
         try:
-            return cls.model_validate_json(data)
-        except ValidationError as error:
+            report = cls.model_validate_json(data)
+            if missing := cls.model_fields.keys() - report.model_fields_set:
+                raise ValueError(f"without {sorted(missing)}")
+        except ValueError as error:  # pydantic's among them
             raise CheckpointError(
                 f"{REPORT} does not hold the report of a learned index ({error}); save the checkpoint again"
             ) from error
+        return report
 
 
 def leaf_load(sizes: Ints) -> Numbers:
