@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 import torch
 
 from palmette import Document, FakeEncoder, Index, LayersModel, load_model
+from palmette.cli import main
 from palmette.encoder.base import Output
 from palmette.errors import ConfigError, InputError
-from support.tiny import documents, layers, train_layers, tree
+from support.tiny import documents, layers, train_layers
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,10 @@ def test_a_fused_hit_was_found_by_the_layer_that_ranks_it_highest(index: Index) 
         ],
     )
     vectors = model.encoder.encode([document.text for document in given])
-    every, large = model.encode_queries([QUESTION], model.options({}))["layers"][0], Index.build(given, model)
+    every, large = (
+        model.encode_queries([QUESTION], model.search_options({}))["layers"][0],
+        Index.build(given, model),
+    )
     for where, held in ((index, 48), (large, 138)):
         ranks = (-every @ vectors[:held].T).argsort(axis=1).argsort(axis=1)  # [L, N]
         best = dict(zip([document.id for document in given], ranks.argmin(axis=0) + 1, strict=False))
@@ -111,8 +116,8 @@ def test_the_encoder_stops_at_the_last_layer_asked(monkeypatch: pytest.MonkeyPat
         return inner(texts, kind, outputs, depth)
 
     monkeypatch.setattr(model.encoder, "forward", forward)
-    early = model.encode_queries([QUESTION], model.options({"layers": [1, 2]}))
-    every = model.encode_queries([QUESTION], model.options({}))
+    early = model.encode_queries([QUESTION], model.search_options({"layers": [1, 2]}))
+    every = model.encode_queries([QUESTION], model.search_options({}))
     assert passes == [(2, {"layers"}), (None, {"layers", "pooled"})]
     np.testing.assert_allclose(early["layers"], every["layers"][:, :2], atol=1e-6)
     assert early["fused"].shape == (1, 48)
@@ -136,7 +141,7 @@ def test_wrong_search_options_name_the_fix(index: Index) -> None:
         ({"order": "layer", "budget": (1, 2)}, "share for each"),
         ({"order": "layer", "budget": (0, 0, 0)}, "not all 0"),
         ({"order": "layers"}, "order"),
-        ({"layers": 2}, r"whole numbers in a list, such as \[1, 2\], got 2 "),
+        ({"layers": 2}, r"whole numbers in a list, such as \[1, 2\].* got 2 "),
         ({"layers": np.array([1.5])}, r"whole numbers in a list.*got array\(\[1.5\]\)"),
         ({"layers": {1, 2}}, "whole numbers in a list"),
         ({"order": "layer", "lexical": 0.5}, "lexical=0"),
@@ -173,7 +178,7 @@ def test_a_faiss_index_is_taken_over() -> None:
     ]
 
 
-def test_other_vectors_are_refused() -> None:
+def test_other_vectors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, given = layers(), documents()
     vectors = model.encoder.encode([document.text for document in given])
     index = Index.in_memory(model)
@@ -188,8 +193,11 @@ def test_other_vectors_are_refused() -> None:
         with pytest.raises(InputError, match=words):
             index.add(given, embeddings=wrong)
     assert len(index) == 0
-    with pytest.raises(ConfigError, match="tree model reads more"):
-        Index.in_memory(tree()).add(given, embeddings=vectors)
+    with pytest.raises(ConfigError, match="layers model reads more"):
+        index.rank(vectors[:1])  # a query needs the states of all layers
+    monkeypatch.setattr(LayersModel, "indexes_embeddings", False)
+    with pytest.raises(ConfigError, match="layers model reads more"):
+        index.add(given, embeddings=vectors)
 
 
 def test_documents_alone_are_enough_to_train() -> None:
@@ -203,6 +211,27 @@ def test_documents_alone_are_enough_to_train() -> None:
 
 def test_a_questions_vector_for_other_stores_is_the_mean() -> None:
     model = layers()
-    asked = model.vectors([QUESTION], kind="query")
-    np.testing.assert_allclose(asked, model.encode_queries([QUESTION], model.options({}))["fused"], atol=1e-6)
-    assert model.vectors(["a text"]).shape == (1, 48)
+    asked = model.embed([QUESTION], kind="query")
+    np.testing.assert_allclose(
+        asked, model.encode_queries([QUESTION], model.search_options({}))["fused"], atol=1e-6
+    )
+    assert model.embed(["a text"]).shape == (1, 48)
+
+
+def test_the_command_line_takes_lists_of_layers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [{"id": d.id, "text": d.text + " It eats figs and fish in the morning."} for d in documents()]
+    docs, model, index = (tmp_path / name for name in ("docs.jsonl", "ckpt", "index"))
+    docs.write_text("\n".join(map(json.dumps, given)))
+    train = ["train", "layers", str(docs), "--out", str(model), "--encoder", "fake:32:4", "--layers", "1,2,4"]
+    assert main([*train, "--steps", "2", "--quiet"]) == 0
+    assert main(["index", str(model), str(docs), "--out", str(index), "--quiet"]) == 0
+    capsys.readouterr()
+    search = ["search", str(index), "where is the red owl?", "-k", "4", "--order", "layer", "--lexical", "0"]
+    assert main([*search, "--layers", "[1, 4]", "--explain", "--json"]) == 0
+    hits = json.loads(capsys.readouterr().out)
+    assert [hit["explanation"]["detail"]["found_by"] for hit in hits] == [1, 1, 4, 4]
+    assert main(["inspect", str(model), "--json"]) == 0
+    structure = json.loads(capsys.readouterr().out)["model"]["structure"]
+    assert list(structure["layers"]) == ["1", "2", "4"]
+    assert main([*train[:-1], "1,7", "--quiet"]) != 0
+    assert "layer 7" in capsys.readouterr().err

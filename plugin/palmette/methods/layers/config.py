@@ -77,7 +77,9 @@ class LayersConfig(Config):
                 f"layers: {self.heads} heads do not divide a width of {self.inner}; change heads or width"
             )
         if self.start == "random" and self.trains == "heads":
-            raise ConfigError("layers: trains='heads' would leave random networks untrained; use trains='all'")
+            raise ConfigError(
+                "layers: trains='heads' would leave random networks untrained; use trains='all'"
+            )
 
     @property
     def query_layers(self) -> tuple[int, ...]:
@@ -136,7 +138,9 @@ class LayersSearch(Config):
                 "use order='layer' or 'interleave'"
             )
         if min(self.budget, default=-1) < 0 or not sum(self.budget):
-            raise ConfigError(f"layers search: budget must be shares of 0 or more, not all 0; got {self.budget!r}")
+            raise ConfigError(
+                f"layers search: budget must be shares of 0 or more, not all 0; got {self.budget!r}"
+            )
         if self.layers is not None and len(self.budget) != len(self.layers):
             raise ConfigError(
                 f"layers search: budget {self.budget!r} needs a share for each of the layers {self.layers!r}"

@@ -51,9 +51,11 @@ def explain_layers(
         "similarity": {str(layer): value for layer, value in zip(layers, similar, strict=True)},
     }
     values = ", ".join(f"{layer}: {value:.2f}" for layer, value in detail["similarity"].items())
-    text = f"score {score:.3f}{finder and '; ' + how.format(finder) or ''}; similarity by layer {values}"
+    text = f"score {score:.3f}{(finder and '; ' + how.format(finder)) or ''}; similarity by layer {values}"
     if (words := evidence.get("words")) is not None:
         detail["words"] = {word: bool(held) for word, held in words.items()}
         held = [word for word, there in words.items() if there]
-        text += f"; {len(held)} of {len(words)} words of the question" + (held and f" ({', '.join(held)})" or "")
+        text += f"; {len(held)} of {len(words)} words of the question" + (
+            (held and f" ({', '.join(held)})") or ""
+        )
     return Explanation(score, parts, text, detail)

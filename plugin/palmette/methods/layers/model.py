@@ -94,6 +94,11 @@ class LayersModel(Model):
         """The encoder's own vector."""
         return (ArraySpec(VECTOR, (self.config.vector,)),)
 
+    @property
+    def indexes_embeddings(self) -> bool:
+        """True: documents are the encoder's own vectors, while queries need the encoder's states."""
+        return True
+
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
     ) -> dict[str, Floats]:
@@ -128,7 +133,9 @@ class LayersModel(Model):
     def encode_queries(self, queries: Sequence[str] | Floats, options: LayersSearch) -> Queries:
         """Query vectors of the layers [Q, L, d] and their weighted mean [Q, d]; the encoder stops at the last layer."""
         if isinstance(queries, np.ndarray):
-            raise ConfigError("a layers model reads more of the text than its embedding: search with the text itself")
+            raise ConfigError(
+                "a layers model reads more of the text than its embedding: search with the text itself"
+            )
         layers = self.layers_of(options)
         texts = self.encoder.check(queries, "query")
         run = partial(self._encode, layers=layers)

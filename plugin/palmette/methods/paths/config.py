@@ -82,7 +82,9 @@ class PathsConfig(Config):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Config of a checkpoint; earlier versions called ``centroid_weight`` ``nearness``."""
-        return super().from_dict({"centroid_weight" if name == "nearness" else name: data[name] for name in data})
+        return super().from_dict(
+            {"centroid_weight" if name == "nearness" else name: data[name] for name in data}
+        )
 
     def check(self) -> None:
         """Check the capacity and the number of leaves."""

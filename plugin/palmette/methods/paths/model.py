@@ -198,6 +198,11 @@ class PathsModel(Model):
             "height": config.height,
             "documents per leaf": report.load,
             "documents per leaf in training": list(report.loads),
-            "recall by share of documents visited": {f"{share:g}": row for share, row in report.curve.items()},
-            **{name: {leaf: [t for t, _ in best] for leaf, best in some.items()} for name, some in terms.items()},
+            "recall by share of documents visited": {
+                f"{share:g}": row for share, row in report.curve.items()
+            },
+            **{
+                name: {leaf: [t for t, _ in best] for leaf, best in some.items()}
+                for name, some in terms.items()
+            },
         }

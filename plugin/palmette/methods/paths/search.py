@@ -99,7 +99,8 @@ def recall_curve(
     held = sizes[order].cumsum(1)  # [Q, L]
     rank = torch.argsort(order, dim=1)  # [Q, L] place of each leaf
     looked = [
-        (held <= (torch.inf if share == 1.0 else share * len(documents))).sum(1).clamp(min=1) for share in shares
+        (held <= (torch.inf if share == 1.0 else share * len(documents))).sum(1).clamp(min=1)
+        for share in shares
     ]  # [Q] each
     ranks: list[list[Tensor]] = [[] for _ in shares]
     visited = [0.0 for _ in shares]

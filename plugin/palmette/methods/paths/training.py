@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -105,7 +105,9 @@ def initial_module(config: PathsConfig, pairs: EncodedPairs, seed: int, backbone
             vectors = module.embed(pairs.documents[: len(pairs.data.corpus)])
         initialise(module.indexer, vectors, seed)
         if 0 < config.capacity < LOOSE:
-            limit_leaf_size(module.indexer, vectors, 1 + (config.capacity - 1) / 3)  # training loosens it again
+            limit_leaf_size(
+                module.indexer, vectors, 1 + (config.capacity - 1) / 3
+            )  # training loosens it again
     return module
 
 
@@ -246,9 +248,7 @@ class PathsTask:
 
     def _corpus(self) -> Tensor:
         """Vectors [N, m] of the whole corpus."""
-        return self.module.embed(
-            self.inputs.embeddings("document", np.arange(len(self.pairs.data.corpus)))
-        )
+        return self.module.embed(self.inputs.embeddings("document", np.arange(len(self.pairs.data.corpus))))
 
     def _leaves(self, vectors: Tensor, count: int) -> Tensor:
         """Likeliest leaves [n, l] of vectors [n, m]."""
@@ -299,7 +299,11 @@ class PathsTask:
         contents = [document.content for document in data.corpus]
         loads = tuple(
             {"step": entry["step"], "epoch": round(entry["step"] / self.steps_per_epoch, 2)}
-            | {name.removeprefix(LOADED): n for name, n in entry["metrics"].items() if name.startswith(LOADED)}
+            | {
+                name.removeprefix(LOADED): n
+                for name, n in entry["metrics"].items()
+                if name.startswith(LOADED)
+            }
             for entry in history
             if entry.get("metrics")
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palmette.methods.layers.config import LayersSearch
-from palmette.methods.layers.searching import VECTOR, allotted, budgets, search
+from palmette.methods.layers.search import VECTOR, layers_plan, merge_layers, split_budget, take_new_per_layer
 from palmette.search.arrays import ArrayView
-from palmette.search.probe import Found, Probe
+from palmette.search.plan import Candidates, SearchPlan
 
 
 def world(
@@ -22,6 +23,19 @@ def world(
     vectors = draw.standard_normal((documents, 5)).astype(np.float32)
     asked = draw.standard_normal((queries, layers, 5)).astype(np.float32)
     return vectors, asked, ArrayView({VECTOR: vectors})
+
+
+def search(
+    view: ArrayView,
+    asked: np.ndarray,
+    fused: np.ndarray,
+    layers: Any,
+    k: int,
+    options: LayersSearch,
+    only: Any = None,
+) -> Candidates:
+    plan = replace(layers_plan(asked, fused.astype(np.float32), options), only=only)
+    return merge_layers(view, plan, view.candidates(plan, k), list(layers), k, options)
 
 
 def one_by_one(vectors: np.ndarray, asked: np.ndarray, dealt: list[int]) -> list[list[int]]:
@@ -57,7 +71,7 @@ def test_one_over_fetch_is_the_layers_one_after_the_other(
     shares = data.draw(st.lists(st.integers(0, 3), min_size=layers, max_size=layers).filter(any))
     options = LayersSearch(order="layer", budget=tuple(shares))
     found = search(view, asked, asked.mean(1), range(1, layers + 1), k, options)
-    dealt = budgets(min(k, documents), shares)
+    dealt = split_budget(min(k, documents), shares)
     assert found.keys.tolist() == one_by_one(vectors, asked, dealt)
     assert found.keys.shape == (3, min(k, documents))  # as many as asked for, where there are so many
     by = found.evidence["layer"]
@@ -68,11 +82,11 @@ def test_one_over_fetch_is_the_layers_one_after_the_other(
 
 
 def test_budgets_are_dealt_in_full() -> None:
-    assert budgets(6, [1] * 6) == [1] * 6
-    assert budgets(3, [1] * 6) == [0, 0, 0, 1, 1, 1]  # the last layers know most
-    assert budgets(7, [2, 5]) == [2, 5]
-    assert budgets(120, [60, 0, 0, 60]) == [60, 0, 0, 60]
-    assert all(sum(budgets(k, [3, 1, 2])) == k for k in range(1, 50))
+    assert split_budget(6, [1] * 6) == [1] * 6
+    assert split_budget(3, [1] * 6) == [0, 0, 0, 1, 1, 1]  # the last layers know most
+    assert split_budget(7, [2, 5]) == [2, 5]
+    assert split_budget(120, [60, 0, 0, 60]) == [60, 0, 0, 60]
+    assert all(sum(split_budget(k, [3, 1, 2])) == k for k in range(1, 50))
 
 
 def test_interleaving_takes_turns_with_the_same_documents() -> None:
@@ -104,7 +118,7 @@ def test_the_fused_list_is_the_best_by_the_mean_and_says_who_found_it() -> None:
 
 def test_a_layer_that_found_too_few_leaves_its_places_to_others() -> None:
     ranked = np.array([[[4, 2, -1], [4, 2, -1]], [[4, 2, 9], [4, -1, -1]], [[-1, -1, -1], [5, 6, 7]]])
-    at = allotted(ranked, [1, 2])
+    at = take_new_per_layer(ranked, [1, 2])
     keys = np.where(at < 0, -1, np.take_along_axis(ranked.reshape(3, -1), np.maximum(at, 0), 1))
     assert keys.tolist() == [[4, 2, -1], [4, 2, 9], [5, 6, 7]]
     assert (at // 3).tolist() == [[0, 1, -1], [0, 0, 0], [1, 1, 1]]
@@ -113,8 +127,8 @@ def test_a_layer_that_found_too_few_leaves_its_places_to_others() -> None:
 class Sparse(ArrayView):
     """An engine that finds three documents for each query, whatever is asked for."""
 
-    def nearest(self, probe: Probe, k: int) -> Found:
-        found = super().nearest(probe, 3)
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        found = super().candidates(plan, 3)
         keys = np.pad(found.keys, ((0, 0), (0, k - 3)), constant_values=-1)
         scores = np.pad(found.scores, ((0, 0), (0, k - 3)), constant_values=-np.inf)
         return replace(found, keys=keys, scores=scores, approximate=True)
@@ -147,6 +161,6 @@ def test_no_document_twice_and_all_of_them_if_asked(order: str) -> None:
     if order == "fused":
         vectors = view.arrays[VECTOR]
         assert found.evidence["layer"].tolist() == highest(vectors, asked, found.keys, 12)
-        part = search(view, asked, asked.mean(1), range(1, 6), 12, LayersSearch(), part=True)
+        part = search(view, asked, asked.mean(1), range(1, 6), 12, LayersSearch(), only=np.arange(12))
         assert part.keys.tolist() == found.keys.tolist()
         assert not part.evidence["layer"].any()  # among a few, a rank says nothing
