@@ -87,7 +87,7 @@ def _set(linear: nn.Module, weight: Tensor, bias: Tensor) -> None:
 
 
 def _pooling(pooled: Tensor, own: Tensor, states: int) -> tuple[Tensor, Tensor]:
-    """Map of the last layer's summaries [n, p] to the encoder's queries [n, d]: its own pooling where that is linear."""
+    """Map of the last layer's summaries [n, p] to the encoder's queries [n, d]: its own pooling, if linear."""
     width = own.shape[1]
     if width == states:
         halves = torch.split(pooled, states, dim=1)

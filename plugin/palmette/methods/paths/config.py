@@ -113,8 +113,8 @@ class PathsSearch(Config):
     """Options of one search in a learned index."""
 
     visit: float | int | Literal["auto"] = "auto"
-    """Documents to compare: a share (a number up to 1.0), a whole number of them, or ``auto``: the least share that lost
-    at most ``tolerance`` of the full recall when the model was trained, and all of few documents.
+    """Documents to compare: a share (up to 1.0), a whole number, or ``auto``: the least share that lost at most
+    ``tolerance`` of the full recall when the model was trained, and all of few documents.
     """
     tolerance: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Share of recall that ``visit="auto"`` may lose."""

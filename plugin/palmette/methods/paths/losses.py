@@ -12,7 +12,7 @@ from torch import Tensor
 def triplet(similarity: Tensor, negative: Tensor, margin: float) -> Tensor:
     """Equation 2, L(a, b, c) = [a·c − a·b + γ]₊, averaged over all triplets of a batch.
 
-    Equation 3 (L_siamese) is that of the embeddings of q, d₊, d₋; equation 4 (L_indexing) that of their path embeddings.
+    L_siamese (equation 3) is this on the embeddings of q, d₊, d₋, L_indexing (equation 4) on their path embeddings.
 
     Args:
         similarity: [B, C] a·c for every c; a·b is on the diagonal.

@@ -184,7 +184,7 @@ class PathsModel(Model):
         return explain_leaf(self.router, self.report.documents, query, arrays, evidence)
 
     def describe(self, view: View | None = None) -> dict[str, Any]:
-        """Shape, load and terms of the leaves, and recall by documents visited; with a view, the load of its documents."""
+        """Shape, load and terms of the leaves, recall by documents visited; with a view, the load of its leaves."""
         report, config = self.report, self.config
         if view is not None:
             held = view.list_sizes(LEAVES)

@@ -47,8 +47,8 @@ def leaves_to_visit(
 ) -> Keys:
     """Leaves of each query, likeliest first, padded with −1: [Q, β]; β = 0 to look everywhere.
 
-    As many as the budget allows or the beam says; more where they hold fewer than ``k`` documents of the view. A query's
-    leaves do not depend on the other queries.
+    As many as the budget allows or the beam says; more where they hold fewer than ``k`` documents of the view. The
+    leaves of a query do not depend on other queries.
     """
     config, count, visit = router.config, len(view), options.visit
     if visit == "auto":
