@@ -16,7 +16,7 @@ from palmette import Document, FakeEncoder, LayersModel, RetrievalData, load_dat
 from palmette.cache import EncodingCache
 from palmette.encoder import Encoder, States
 from palmette.errors import ConfigError
-from palmette.methods.layers.config import LayersConfig
+from palmette.methods.layers.config import LayersConfig, LayersSearch
 from palmette.methods.layers.init import ridge
 from palmette.methods.layers.losses import layers_loss
 from palmette.methods.layers.module import EPSILON, LayerNetworks, RNetLayer, summary
@@ -75,6 +75,9 @@ def test_padding_changes_no_query() -> None:
     short = module([x, x], mask, None)
     torch.testing.assert_close(module([padded, padded], wide, None), short)
     assert short.shape == (1, 2, 8)
+    tokens, there = torch.tensor([[[1.0], [3.0], [100.0]]]), torch.tensor([[True, True, False]])
+    assert summary(tokens, there).tolist() == [[2.0, 1.0]]
+    assert summary(tokens, there, "cls").tolist() == [[1.0]]
     torch.testing.assert_close(short.norm(dim=2), torch.ones(1, 2))
 
 
@@ -95,7 +98,7 @@ def test_copies_begin_as_the_encoder_with_layers_left_out(
     assert model.config.from_encoder
     assert [model.config.depth_of(layer) for layer in model.config.query_layers] == [2, 1, 0, 0]
     texts = ["the cat sat on the mat", "how do i open a file ?", "bird"]
-    asked = model.encode_queries(texts, model.search_options({}))["layers"]  # [3, 4, d]
+    asked = model.encode_queries(texts, LayersSearch())["layers"]  # [3, 4, d]
     own = encoder.encode_queries(texts)
     states = encoder.states(texts, kind="query", outputs=("layers",))
     stack = encoder._model[0].auto_model.encoder.layer  # type: ignore[attr-defined]
@@ -113,21 +116,15 @@ def test_copies_begin_as_the_encoder_with_layers_left_out(
     assert LayerNetworks(model.config).weights().tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
 
 
-def test_an_encoder_of_another_kind_is_not_copied(tmp_path: Path) -> None:
-    model = LayersModel.fit(pairs(), encoder=tiny(tmp_path, family="mpnet"), **QUICK)
-    assert {model.config.kind(layer) for layer in model.config.query_layers} == {"map", "own"}
-
-
-@pytest.mark.parametrize("family", ["modernbert", "t5"])
-def test_an_early_exit_asks_as_the_whole_encoder_does(tmp_path: Path, family: str) -> None:
-    """These put a norm on whatever comes last; training saw the layers without it."""
+@pytest.mark.parametrize("family", ["mpnet", "modernbert", "t5"])
+def test_an_early_exit_gives_the_queries_of_the_whole_encoder(tmp_path: Path, family: str) -> None:
+    """Encoders of another kind than BERT's: not copied, and some put a norm on whatever comes last."""
     model = LayersModel.fit(pairs(), encoder=tiny(tmp_path, family=family), **QUICK)
+    assert {model.config.kind(layer) for layer in model.config.query_layers} == {"map", "own"}
     texts = ["the cat sat on the mat", "how do i open a file ?", "bird"]
-    every = model.encode_queries(texts, model.search_options({}))["layers"]
+    every = model.encode_queries(texts, LayersSearch())["layers"]
     for last in (1, 2, 3, 2):
-        early = model.encode_queries(texts, model.search_options({"layers": tuple(range(1, last + 1))}))[
-            "layers"
-        ]
+        early = model.encode_queries(texts, LayersSearch(layers=range(1, last + 1)))["layers"]
         np.testing.assert_allclose(early, every[:, :last], atol=1e-5)
 
 
@@ -142,12 +139,12 @@ def test_an_early_exit_asks_as_the_whole_encoder_does(tmp_path: Path, family: st
 def test_other_shapes_begin_without_copies(real: Encoder, options: dict[str, Any]) -> None:
     model = LayersModel.fit(pairs(), encoder=real, **QUICK, **options)
     assert not model.config.from_encoder
-    asked = model.encode_queries(["the cat ran"], model.search_options({}))["layers"][0]  # [4, d]
+    asked = model.encode_queries(["the cat ran"], LayersSearch())["layers"][0]  # [4, d]
     own = real.encode_queries(["the cat ran"])[0]
     if options.get("start") == "random":
-        assert (
-            model.module.networks_of(None)[0].head.__class__ is torch.nn.Identity
-        )  # the paper's: what stands at CLS
+        assert isinstance(
+            model.module.networks_of()[0].head, torch.nn.Identity
+        )  # the paper's: the state at CLS
         assert abs(float(asked[3] @ own)) < 0.9
     else:
         assert float(asked[3] @ own) == pytest.approx(1.0, abs=1e-5)  # the last layer: the encoder's own
@@ -160,12 +157,6 @@ def test_the_map_is_a_ridge_regression() -> None:
     weight, bias = ridge(x, x @ true.T + 5)
     torch.testing.assert_close(weight, true, atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(bias, torch.full((3,), 5.0), atol=1e-2, rtol=1e-2)
-
-
-def test_summaries() -> None:
-    x, mask = torch.tensor([[[1.0], [3.0], [100.0]]]), torch.tensor([[True, True, False]])
-    assert summary(x, mask).tolist() == [[2.0, 1.0]]
-    assert summary(x, mask, "cls").tolist() == [[1.0]]
 
 
 @pytest.mark.parametrize("trains", ["heads", "all"])
