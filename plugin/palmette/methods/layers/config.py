@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from palmette.config import FILLED_IN, Config
 from palmette.errors import ConfigError
@@ -21,13 +21,23 @@ PAPER: Mapping[str, Any] = {
 """The paper's recipe; the steps are 30 epochs of its 122,892 pairs. It searches with ``order="layer"``."""
 
 
+def ascending(layers: tuple[int, ...]) -> tuple[int, ...]:
+    """Raise unless these are layer numbers in ascending order."""
+    if not layers or min(layers) < 1 or list(layers) != sorted(set(layers)):
+        raise ValueError(f"layers must be numbers from 1 on, rising, each once; got {layers!r}")
+    return layers
+
+
+Layers = Annotated[tuple[int, ...], AfterValidator(ascending)]
+
+
 class LayersConfig(Config):
     """Layers of a frozen encoder that search, and their retrieval networks."""
 
     retired: ClassVar[Mapping[str, object]] = {"schedule": "together", "negatives": 0}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": PAPER}
 
-    layers: tuple[int, ...] | None = None
+    layers: Layers | None = None
     """Layers that produce query vectors, 1 for the first; ``None`` for all."""
     depth: Annotated[int, Field(ge=1, le=24)] = 2
     """Transformer layers in a retrieval network (copies: fewer than the encoder has left)."""
@@ -70,16 +80,16 @@ class LayersConfig(Config):
 
     def check(self) -> None:
         """Check layers, heads, and that something learns."""
-        if self.layers is not None:
-            check_layers("layers", self.layers, self.last or None)
+        if self.layers is not None and self.last and self.layers[-1] > self.last:
+            raise ConfigError(
+                f"layers: layer {self.layers[-1]} is given, but the encoder has {self.last} layers"
+            )
         if self.states and self.inner % (self.heads or 1):
             raise ConfigError(
                 f"layers: {self.heads} heads do not divide a width of {self.inner}; change heads or width"
             )
         if self.start == "random" and self.trains == "heads":
-            raise ConfigError(
-                "layers: trains='heads' would leave random networks untrained; use trains='all'"
-            )
+            raise ConfigError("layers: trains='heads' leaves random networks untrained; use trains='all'")
 
     @property
     def query_layers(self) -> tuple[int, ...]:
@@ -114,42 +124,23 @@ class LayersConfig(Config):
 class LayersSearch(Config):
     """Options of one search by layers."""
 
-    layers: tuple[int, ...] | None = None
+    layers: Layers | None = None
     """Search with these layers only; the encoder stops at the last of them. ``None`` for all."""
     order: Literal["fused", "layer", "interleave"] = "fused"
-    """How the documents of all layers become one list. ``fused``: by the weighted mean of their similarities;
-    ``layer``: each layer's share of ``k``, the first layer's first, as in the paper; ``interleave``: the same
-    documents, the best of each layer, then the second best of each, ….
+    """One list from all layers. ``fused``: by the weighted mean of their similarities; ``layer``: each layer's share of
+    ``k``, the first layer's first (the paper); ``interleave``: the same documents, the best of each layer first.
     """
     budget: tuple[int, ...] | None = None
-    """Shares of ``k`` by layer: exact numbers where they add up to ``k``; ``None`` for equal shares. Not with
-    ``fused``.
-    """
+    """Shares of ``k`` by layer, exact where they add up to ``k``; ``None`` for equal shares. Not with ``fused``."""
 
     def check(self) -> None:
-        """Check layers and budget."""
-        if self.layers is not None:
-            check_layers("layers search", self.layers)
-        if self.budget is None:
-            return
-        if self.order == "fused":
+        """Check the budget."""
+        if self.budget is not None and self.order == "fused":
             raise ConfigError(
                 f"layers search: order='fused' ranks all documents at once and has no use for budget={self.budget!r}; "
                 "use order='layer' or 'interleave'"
             )
-        if min(self.budget, default=-1) < 0 or not sum(self.budget):
+        if self.budget is not None and (min(self.budget, default=-1) < 0 or not sum(self.budget)):
             raise ConfigError(
                 f"layers search: budget must be shares of 0 or more, not all 0; got {self.budget!r}"
             )
-        if self.layers is not None and len(self.budget) != len(self.layers):
-            raise ConfigError(
-                f"layers search: budget {self.budget!r} needs a share for each of the layers {self.layers!r}"
-            )
-
-
-def check_layers(owner: str, layers: tuple[int, ...], last: int | None = None) -> None:
-    """Raise unless layers are given, ascending and within the encoder."""
-    if not layers or min(layers) < 1 or list(layers) != sorted(set(layers)):
-        raise ConfigError(f"{owner}: layers must be numbers from 1 on, rising, each once; got {layers!r}")
-    if last is not None and layers[-1] > last:
-        raise ConfigError(f"{owner}: layer {layers[-1]} is asked for, but the encoder has {last} layers")

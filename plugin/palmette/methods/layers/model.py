@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
+from palmette.cache import EncodingCache
 from palmette.config import check_keys
+from palmette.data import RetrievalData
 from palmette.encoder import Encoder, Kind
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError
@@ -22,10 +24,6 @@ from palmette.model import Model, Queries
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
 from palmette.training import Trained, TrainingConfig, train
 from palmette.types import Document, Explanation
-
-if TYPE_CHECKING:
-    from palmette.cache import EncodingCache
-    from palmette.data import RetrievalData
 
 TOGETHER = 32
 """Queries of concurrent callers that share a pass of the encoder."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from palmette.cache import EncodingCache
+from palmette.data import RetrievalData
+from palmette.encoder import Encoder
 from palmette.lexical.calibration import best_weights
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
@@ -20,22 +23,12 @@ from palmette.methods.layers.losses import layers_loss
 from palmette.methods.layers.module import LayerNetworks, summary
 from palmette.pairs import EncodedPairs, TokenRows
 
-if TYPE_CHECKING:
-    from palmette.cache import EncodingCache
-    from palmette.data import RetrievalData
-    from palmette.encoder import Encoder
-
 Rows = NDArray[np.int64]
 
 BLOCK = 64
 """Queries whose states are in memory together."""
 SAMPLE = 4096
 """Queries that the initial weights are fitted to."""
-
-
-def layer_metric(layer: int) -> str:
-    """Name of a layer's validation metric."""
-    return f"ndcg@10 of layer {layer}"
 
 
 def _blocks(rows: Rows) -> Sequence[Rows]:
@@ -162,7 +155,7 @@ class LayersTask:
             return self.pairs.judge(asked, documents, lambda q, d: q @ d.T)
 
         alone = {
-            layer_metric(layer): judged(queries[:, place])["ndcg@10"]
+            f"ndcg@10 of layer {layer}": judged(queries[:, place])["ndcg@10"]
             for place, layer in enumerate(self.config.query_layers)
         }
         return {**judged(self.module.fused(queries)), **alone}

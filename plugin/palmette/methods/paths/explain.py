@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
 from palmette.errors import CheckpointError
 from palmette.lexical.terms import log_odds, merged, occurrences, strongest
@@ -101,11 +102,11 @@ def load_warning(now: Mapping[str, float], trained: Mapping[str, float]) -> str 
     )
 
 
-def leaf_terms(texts: Sequence[str], leaves: Ints, router: Paths, *, terms: int = 8) -> LeafTerms:
-    """Terms of every leaf that has any, from an even sample of texts [n] and their leaves [n]."""
-    rows = np.unique(np.linspace(0, len(texts) - 1, min(len(texts), SAMPLE)).astype(np.int64))
-    leaves = leaves[rows]
-    spelled, text, term = occurrences([texts[row] for row in rows.tolist()])
+def leaf_terms(text_of: Callable[[int], str], leaf_of: Tensor, router: Paths, *, terms: int = 8) -> LeafTerms:
+    """Terms of every leaf that has any, from an even sample of texts with these leaves [n]."""
+    rows = np.unique(np.linspace(0, len(leaf_of) - 1, min(len(leaf_of), SAMPLE)).astype(np.int64))
+    leaves = leaf_of.cpu().numpy()[rows]
+    spelled, text, term = occurrences([text_of(row) for row in rows.tolist()])
     totals, texts_in = np.bincount(term, minlength=len(spelled)), np.bincount(leaves)
     leaf, term, count = merged(leaves[text], term, np.ones(len(term), np.int64), len(spelled))
     weight = log_odds(count, texts_in[leaf], totals[term], len(rows))

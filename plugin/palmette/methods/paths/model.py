@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from palmette.cache import EncodingCache
 from palmette.config import check_keys
+from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, Kind
 from palmette.held_out import HeldOut
 from palmette.methods.paths.config import TRAINING, PathsConfig, PathsSearch
@@ -24,10 +26,6 @@ from palmette.pairs import EncodedPairs
 from palmette.search.plan import ArraySpec, Candidates, Floats, Lists, Score, SearchPlan, View
 from palmette.training import Trained, TrainingConfig, train
 from palmette.types import Document, Explanation
-
-if TYPE_CHECKING:
-    from palmette.cache import EncodingCache
-    from palmette.data import RetrievalData
 
 PART = 4096
 """Texts that are routed at a time."""
@@ -75,14 +73,9 @@ class PathsModel(Model):
         """Encode the pairs once, and start the indexer from the corpus."""
         config = config.for_documents(len(data.corpus)).replace(width=encoder.dimension)
         pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress)
-        learns = config.encoder_learns != "nothing"
-        backbone = Backbone.of(encoder) if learns else None
-        # any documents: leaves are as full of these as of all
-        held = (
-            HeldOut.of(data, seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
-            if learns
-            else HeldOut.of(data, seed)
-        )
+        backbone = Backbone.of(encoder) if config.encoder_learns == "all" else None
+        fewer = {"queries": DEV_QUERIES, "documents": DEV_DOCUMENTS} if backbone else {}
+        held = HeldOut.of(data, seed, **fewer)  # documents at random: leaves are as full of these as of all
         module = initial_module(config, pairs, seed, backbone)
         return config, PathsTask(module, pairs, Inputs(pairs, backbone, progress), held)
 
@@ -97,7 +90,7 @@ class PathsModel(Model):
     @classmethod
     def module_for(cls, config: PathsConfig, encoder: Encoder) -> Paths:
         """Index of the config's shape."""
-        learns = config.encoder_learns != "nothing"
+        learns = config.encoder_learns == "all"
         return Paths(config, Backbone.of(encoder, pretrained=False) if learns else None)
 
     def after_fit(self, task: PathsTask) -> None:

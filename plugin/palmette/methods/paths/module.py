@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from palmette.encoder import Backbone
 from palmette.methods.paths.config import ENCODER_RATE, SHARPNESS, PathsConfig
-
-if TYPE_CHECKING:
-    from palmette.encoder import Backbone
 
 Part = Tensor | tuple[Tensor, Tensor]
 """Texts: embeddings [n, m], or padded token ids and token mask [n, T] each."""
@@ -67,7 +65,8 @@ class Indexer(nn.Module):
     def log_probabilities(self, x: Tensor, path: Tensor) -> Tensor:
         """Children of paths [n, b, h]: [n, b, B] (equation 1)."""
         h = path.shape[2]
-        return (self.transformed(x, path) @ self.outer[h] + self.bias[h]).log_softmax(2)
+        logits: Tensor = self.transformed(x, path) @ self.outer[h] + self.bias[h]
+        return logits.log_softmax(2)
 
     def forward(self, x: Tensor) -> Routed:
         """Likeliest path of texts [n, m]."""

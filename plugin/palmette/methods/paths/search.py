@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from palmette.metrics import score_ranks
+from palmette.methods.paths.config import PathsSearch
+from palmette.methods.paths.module import Paths
+from palmette.metrics import Judgements, score_ranks
 from palmette.search.plan import Floats, Keys, View
-
-if TYPE_CHECKING:
-    from palmette.methods.paths.config import PathsSearch
-    from palmette.methods.paths.module import Paths
-    from palmette.metrics import Judgements
 
 VECTOR, LEAVES = "vector", "leaves"
 """Stored arrays: unit vectors, and the leaves of each document."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from palmette.encoder import Backbone, Kind
 from palmette.held_out import HeldOut
 from palmette.methods.paths.config import SHARPNESS, PathsConfig
 from palmette.methods.paths.explain import IndexReport, leaf_load, leaf_terms
@@ -22,11 +23,7 @@ from palmette.methods.paths.search import SHARES, recall_curve
 from palmette.pairs import EncodedPairs
 from palmette.training import TrainingConfig
 
-if TYPE_CHECKING:
-    from palmette.encoder import Backbone, Kind
-
 Rows = NDArray[np.int64]
-METRIC = "recall over visits"
 LOADED = "documents per leaf, "
 """Prefix of the validation metrics of :func:`leaf_load`."""
 LOOSE = 1.5
@@ -44,7 +41,7 @@ ROOM = 1 << 26
 
 
 class Inputs:
-    """What the module reads of queries and documents: embeddings, or tokens where the encoder itself learns."""
+    """Queries and documents as the module reads them: embeddings, or tokens where the encoder itself learns."""
 
     def __init__(self, pairs: EncodedPairs, backbone: Backbone | None, progress: bool | None) -> None:
         self.backbone, self.progress = backbone, progress
@@ -105,9 +102,8 @@ def initial_module(config: PathsConfig, pairs: EncodedPairs, seed: int, backbone
             vectors = module.embed(pairs.documents[: len(pairs.data.corpus)])
         initialise(module.indexer, vectors, seed)
         if 0 < config.capacity < LOOSE:
-            limit_leaf_size(
-                module.indexer, vectors, 1 + (config.capacity - 1) / 3
-            )  # training loosens it again
+            tighter = 1 + (config.capacity - 1) / 3  # training loosens it again
+            limit_leaf_size(module.indexer, vectors, tighter)
     return module
 
 
@@ -162,10 +158,8 @@ class PathsTask:
     Attributes:
         module: Space and indexer.
         pairs: Training pairs, with their embeddings by the encoder as it was.
-        inputs: What the module reads of them.
-        held_out: What validation ranks.
-        steps: Of the run.
-        steps_per_epoch: Of the run.
+        inputs: Embeddings or tokens of them.
+        held_out: Queries and documents of the validation.
         report: Facts of the training, once it is over.
     """
 
@@ -174,10 +168,10 @@ class PathsTask:
     inputs: Inputs
     held_out: HeldOut | None
     steps: int = 1
-    steps_per_epoch: float = 1.0
+    steps_per_epoch: int = 1
     report: IndexReport = field(default_factory=IndexReport)
     mined: tuple[int, Rows] | None = None
-    metric: ClassVar[str] = METRIC
+    metric: ClassVar[str] = "recall over visits"
     """Recall at 10 and 100, averaged over shares of the documents visited."""
 
     def size(self) -> int:
@@ -197,9 +191,8 @@ class PathsTask:
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """λ₁ L_siamese + λ₂ L_indexing + λ₃ L_intra-leaf of a batch of pairs (equation 6)."""
         config, asked = self.module.config, self.pairs.query_rows[rows]
-        documents = np.concatenate(
-            [self.pairs.document_rows[rows], *self._negatives(rows, generator, progress)]
-        )
+        own, others = self.pairs.document_rows[rows], self._negatives(rows, generator, progress)
+        documents = np.concatenate([own, *others])
         vectors, routed = module(self.inputs.batch("query", asked), self.inputs.batch("document", documents))
         with torch.autocast(vectors.device.type, enabled=False):  # margins need every digit
             (q, d), (tq, td) = (
@@ -263,7 +256,7 @@ class PathsTask:
         curve, load = self._measure(self.held_out, JUDGED_AT)
         recalls = [row[name] for row in curve.values() for name in ("recall@10", "recall@100")]
         return {
-            METRIC: float(np.mean(recalls)),
+            self.metric: float(np.mean(recalls)),
             **{name: curve[1.0][name] for name in ("ndcg@10", "recall@10", "recall@100")},
             **{f"recall@100 at {share:.0%} visited": row["recall@100"] for share, row in curve.items()},
             **{LOADED + name: value for name, value in load.items()},
@@ -279,7 +272,11 @@ class PathsTask:
         order = module.leaves_in_order(queries, config.leaves).leaves
         leaves = self._leaves(documents, config.per_document)
         curve = recall_curve(queries, documents, order, leaves, dev.judgements, shares)
-        return curve, leaf_load(torch.bincount(leaves.flatten(), minlength=config.leaves).cpu().numpy())
+        return curve, self._load(leaves)
+
+    def _load(self, leaves: Tensor) -> dict[str, int | float]:
+        counts = torch.bincount(leaves.flatten(), minlength=self.module.config.leaves)
+        return leaf_load(counts.cpu().numpy())
 
     @torch.no_grad()
     def finish(self, history: Sequence[Mapping[str, Any]]) -> None:
@@ -292,25 +289,18 @@ class PathsTask:
         sums = torch.zeros_like(module.centres).index_add_(0, leaves[:, 0], vectors)
         counts = torch.bincount(leaves[:, 0], minlength=config.leaves)
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])
-        curve = {} if self.held_out is None else self._measure(self.held_out, SHARES)[0]
         asked, data = np.unique(self.pairs.query_rows), self.pairs.data
-        to = self._leaves(module.embed(self.inputs.embeddings("query", asked)), 1)[:, 0].cpu().numpy()
-        texts = [data.query_texts[row] for row in asked.tolist()]
-        contents = [document.content for document in data.corpus]
-        loads = tuple(
-            {"step": entry["step"], "epoch": round(entry["step"] / self.steps_per_epoch, 2)}
-            | {
-                name.removeprefix(LOADED): n
-                for name, n in entry["metrics"].items()
-                if name.startswith(LOADED)
-            }
-            for entry in history
-            if entry.get("metrics")
-        )
-        self.report = IndexReport(
-            curve={share: dict(row) for share, row in curve.items()},
-            load=leaf_load(torch.bincount(leaves.flatten(), minlength=config.leaves).cpu().numpy()),
-            loads=loads,
-            documents=leaf_terms(contents, leaves[:, 0].cpu().numpy(), module),
-            queries=leaf_terms(texts, to, module),
-        )
+        to = self._leaves(module.embed(self.inputs.embeddings("query", asked)), 1)[:, 0]
+        report: dict[str, Any] = {
+            "curve": {} if self.held_out is None else self._measure(self.held_out, SHARES)[0],
+            "load": self._load(leaves),
+            "loads": tuple(
+                {"step": entry["step"], "epoch": round(entry["step"] / self.steps_per_epoch, 2)}
+                | {n.removeprefix(LOADED): v for n, v in entry["metrics"].items() if n.startswith(LOADED)}
+                for entry in history
+                if entry.get("metrics")
+            ),
+            "documents": leaf_terms(lambda row: data.corpus[row].content, leaves[:, 0], module),
+            "queries": leaf_terms(lambda at: data.query_texts[asked[at]], to, module),
+        }
+        self.report = IndexReport(**report)
