@@ -25,34 +25,22 @@ def index() -> Index:
     return Index.build(documents(), paths())
 
 
-def leaves_of(index: Index) -> dict[str, list[int]]:
-    arrays = index.model.encode_documents(documents())
-    return {d.key: row.tolist() for d, row in zip(documents(), arrays["leaves"], strict=True)}
-
-
-def cosines(index: Index, query: str) -> dict[str, float]:
-    vectors = index.model.encode_documents(documents())["vector"]
-    asked = index.model.encode_queries([query], PathsSearch())["vector"][0]
-    return dict(zip([d.key for d in documents()], (vectors @ asked).tolist(), strict=True))
-
-
-def visited(index: Index, query: str, beam: int) -> set[str]:
-    """The documents of a query's likeliest leaves."""
-    model = index.model
-    asked = torch.from_numpy(model.encode_queries([query], PathsSearch())["vector"]).double()
-    chosen = set(model.router.leaves_in_order(asked, beam).leaves[0].tolist())
-    return {id for id, leaves in leaves_of(index).items() if chosen & set(leaves)}
+def ids_by(index: Index, query: str, beam: int | None = None) -> list[str]:
+    """Documents by cosine; with a beam those in a query's likeliest leaves."""
+    model, given = index.model, documents()
+    arrays, asked = model.encode_documents(given), model.encode_queries([query], PathsSearch())["vector"]
+    order = model.router.leaves_in_order(torch.from_numpy(asked).double(), beam or model.config.leaves)
+    inside = np.isin(arrays["leaves"], order.leaves.numpy()).any(1)
+    ranked = np.argsort(-(arrays["vector"] @ asked[0]), kind="stable")
+    return [given[row].key for row in ranked if inside[row]]
 
 
 def test_a_beam_finds_the_nearest_of_its_leaves(index: Index) -> None:
-    near = cosines(index, QUERY)
     for beam in (1, 2, 5, 8):
-        inside = visited(index, QUERY, beam)
-        expected = sorted(inside, key=lambda id: -near[id])[:3]
+        inside = ids_by(index, QUERY, beam)
         ranking = index.rank([QUERY], k=3, beam=beam, lexical=0)
-        assert ranking.ids[0] == expected
+        assert ranking.ids[0] == inside[:3]
         assert ranking.visited == pytest.approx(len(inside) / 48)
-        assert ranking.scores[0] == pytest.approx([near[id] for id in expected], abs=1e-5)
 
 
 def test_a_budget_is_of_documents(index: Index) -> None:
@@ -63,14 +51,15 @@ def test_a_budget_is_of_documents(index: Index) -> None:
     assert shares[3] == 48
     assert index.rank([QUERY], k=1, visit=20 / 48, lexical=0).visited * 48 == shares[2]
     everything = index.rank([QUERY], k=48, visit=1.0, lexical=0)
-    near = cosines(index, QUERY)
-    assert everything.ids[0] == sorted(near, key=lambda id: -near[id])
+    assert everything.ids[0] == ids_by(index, QUERY)
+    vectors = index.model.encode_documents(documents())["vector"]
+    cosines = vectors @ index.model.encode_queries([QUERY], PathsSearch())["vector"][0]
+    np.testing.assert_allclose(everything.scores[0], -np.sort(-cosines), atol=1e-5)
     assert index.rank([QUERY], k=48, lexical=0).ids == everything.ids, "few documents are all looked at"
 
 
 def test_k_results_whatever_the_budget_and_the_filter(index: Index) -> None:
-    assert len(index.search(QUERY, k=30, visit=1, lexical=0)) == 30
-    assert len(index.search(QUERY, k=30, beam=1)) == 30
+    assert len(index.search(QUERY, k=30, visit=1, lexical=0)) == len(index.search(QUERY, k=30, beam=1)) == 30
     for colour in ("red", "golden"):
         hits = index.search(QUERY, k=6, beam=1, filter={"colour": colour}, lexical=0)
         assert {hit.document.metadata["colour"] for hit in hits} == {colour}
@@ -80,23 +69,33 @@ def test_k_results_whatever_the_budget_and_the_filter(index: Index) -> None:
 
 
 def test_words_find_nothing_outside_the_visited_leaves(index: Index) -> None:
-    inside = visited(index, QUERY, 1)
-    outside = next(id for id in leaves_of(index) if id not in inside)
+    inside = ids_by(index, QUERY, 1)
+    outside = next(id for id in ids_by(index, QUERY) if id not in inside)
     words = f"{QUERY} {index.get([outside])[0].text}"
-    inside = visited(index, words, 1)
+    inside = ids_by(index, words, 1)
     hits = index.search(words, k=min(5, len(inside)), beam=1, lexical=0.9)
-    assert {hit.id for hit in hits} <= inside
+    assert {hit.id for hit in hits} <= set(inside)
     for hit in hits:
         assert sum(part.value for part in hit.explain().parts) == pytest.approx(hit.score, abs=1e-5)
 
 
+@pytest.mark.parametrize("options", [{}, {"branches": 4, "height": 2}], ids=str)
+def test_the_hits_of_a_query_do_not_depend_on_its_neighbours(options: dict) -> None:
+    index = Index.build(documents(), train_paths(steps=2, **options))
+    queries = [text for text, _ in pairs()[:16]]
+    for search in ({"visit": 0.1}, {"beam": 2}):
+        together = index.rank(queries, k=10, lexical=0, **search)
+        for row, query in enumerate(queries):
+            alone = index.rank([query], k=10, lexical=0, **search)
+            assert (alone.ids[0], list(alone.scores[0])) == (together.ids[row], list(together.scores[row]))
+
+
 def test_documents_in_two_leaves_are_found_once() -> None:
-    model = train_paths(per_document=2, steps=5)
-    index = Index.build(documents(), model)
+    index = Index.build(documents(), train_paths(per_document=2, steps=5))
     found = index.rank([QUERY, "white hen"], k=20, beam=4, lexical=0)
     assert all(len(set(ids)) == len(ids) == 20 for ids in found.ids)
-    inside = visited(index, QUERY, 2)
-    assert index.rank([QUERY], k=1, beam=2, lexical=0).visited == pytest.approx(len(inside) / 48)
+    visited = index.rank([QUERY], k=1, beam=2, lexical=0).visited
+    assert visited == pytest.approx(len(ids_by(index, QUERY, 2)) / 48)
     assert index.survey()["documents per leaf"]["ideal"] == 12
 
 
@@ -105,9 +104,7 @@ def test_adds_need_no_training_and_another_model_routes_anew(index: Index, tmp_p
     grown.add(documents()[40:])
     assert grown.rank([QUERY], k=10, beam=2).ids == index.rank([QUERY], k=10, beam=2).ids
     grown.delete(["red-owl"])
-    assert "red-owl" not in grown.rank([QUERY], k=48).ids[0]
-    other = train_paths(branches=3, seed=4)
-    moved = grown.copy_to(tmp_path / "moved", model=other)
+    moved = grown.copy_to(tmp_path / "moved", model=train_paths(branches=3, seed=4))
     assert moved.model.config.leaves == 3
     assert len(moved.rank([QUERY], k=47, beam=1).ids[0]) == 47
 
@@ -119,25 +116,21 @@ def test_an_explanation_names_leaves_and_adds_up(index: Index) -> None:
     assert sum(part.value for part in why.parts) == pytest.approx(hit.score, abs=1e-5)
     assert why.detail["visited"] == len(why.detail["leaves"]) == 3
     assert all(0 <= leaf["probability"] <= 1 for leaf in why.detail["leaves"])
-    assert why.detail["path"] == leaves_of(index)[hit.id]
+    [own] = [document for document in documents() if document.key == hit.id]
+    assert why.detail["path"] == index.model.encode_documents([own])["leaves"][0].tolist()
     assert "of 3 visited" in why.text
     assert "visited" not in index.explain(QUERY, "blue-hen", lexical=0).detail
 
 
-def test_leaves_are_told_by_their_words() -> None:
+def test_the_structure_says_what_training_has_shown() -> None:
     described = paths().describe()
     words = {word for listed in described["keywords"].values() for word in listed}
     assert words & {"red", "owl", "golden", "fox", "blue", "white", "black", "green"}
     assert described["leaves"] == 8
-    assert set(described["recall by share of documents visited"]["1"]) == {
-        "visited",
-        "recall@10",
-        "recall@100",
-        "ndcg@10",
-    }
+    measured = described["recall by share of documents visited"]["1"]
+    assert set(measured) == {"visited", "recall@10", "recall@100", "ndcg@10"}
     steps = [row["step"] for row in described["documents per leaf in training"]]
-    assert steps[0] == 0
-    assert steps[-1] == 20
+    assert (steps[0], steps[-1]) == (0, 20)
 
 
 def test_checkpoint_round_trip(index: Index, tmp_path) -> None:
@@ -263,10 +256,7 @@ def test_the_encoder_may_learn_too(tmp_path) -> None:
     before = Backbone.of(encoder).state_dict()
     after = model.module.backbone.state_dict()
     moved = {name for name, value in after.items() if not bool((value == before[name]).all())}
-    assert {layer for layer in ("layer.0.", "layer.1.") if any(layer in name for name in moved)} == {
-        "layer.0.",
-        "layer.1.",
-    }
+    assert all(any(layer in name for name in moved) for layer in ("layer.0.", "layer.1."))
     assert not model.report.curve
     index = Index.build(documents(), model)
     hits = index.search(QUERY, k=5, beam=2, lexical=0)
@@ -290,15 +280,3 @@ def test_options_of_earlier_versions() -> None:
     with pytest.raises(ConfigError, match="encoder_learns must be 'nothing' or 'all', got 'last'"):
         PathsConfig.from_dict({"encoder_learns": "last"})
     assert PathsConfig(**{n: v for n, v in PathsConfig.preset("paper").items() if n in PathsConfig.names()})
-
-
-@pytest.mark.parametrize("height", [1, 2])
-def test_the_hits_of_a_query_do_not_depend_on_its_neighbours(height: int) -> None:
-    model = train_paths(branches=8 if height == 1 else 4, height=height, steps=2)
-    index = Index.build(documents(), model)
-    queries = [text for text, _ in pairs()[:16]]
-    for options in ({"visit": 0.1}, {"beam": 2}):
-        together = index.rank(queries, k=10, lexical=0, **options)
-        for row, query in enumerate(queries):
-            alone = index.rank([query], k=10, lexical=0, **options)
-            assert (alone.ids[0], list(alone.scores[0])) == (together.ids[row], list(together.scores[row]))
