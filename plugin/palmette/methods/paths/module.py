@@ -57,6 +57,8 @@ class Indexer(nn.Module):
         """F([one-hots; text]) of texts [n, m] after paths [n, b, h]: [n, b, h·B + m], the last turn first."""
         h, turns = path.shape[2], path.flip(2)
         inner, shift = self.inner[h], h * self.branches
+        if not h:
+            return (x + torch.relu(x @ inner))[:, None]
         rows = turns + self.branches * torch.arange(h, device=x.device)  # rows of U that the one-hots select
         hidden = (x @ inner[shift:])[:, None] + inner[rows].sum(2)  # [n, b, h·B + m]
         hot = F.one_hot(turns, self.branches).flatten(2).to(x.dtype)  # [n, b, h·B]
@@ -171,6 +173,6 @@ class Paths(nn.Module):
             leaves, logs = self.indexer.beam(part, wide)
             near = (part @ self.centres.T).gather(1, leaves)
             score = logs.clamp(min=LEAST) + weight * near if weight else logs
-            at = score.sort(dim=1, descending=True, stable=True).indices[:, :count]
+            at = score.topk(min(count, wide), dim=1).indices
             parts.append((leaves.gather(1, at), logs.gather(1, at)))
         return Beam(*map(torch.cat, zip(*parts, strict=True)))

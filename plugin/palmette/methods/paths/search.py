@@ -53,9 +53,11 @@ def leaves_to_visit(
     if (options.beam is None and budget >= count) or not count:
         return np.zeros((len(vectors), 0), np.int64)
     held = view.list_sizes(LEAVES)
-    sizes = np.pad(held, (0, config.leaves - len(held)))  # [L]
-    needed = min(k * config.per_document, int(sizes.sum()))  # so many entries are at least k documents
-    share = max(budget, needed) / max(1, int(sizes.sum()))
+    sizes = np.zeros(config.leaves, np.int64)  # [L]
+    sizes[: len(held)] = held
+    entries = int(held.sum())
+    needed = min(k * config.per_document, entries)  # so many entries are at least k documents
+    share = max(budget, needed) / max(1, entries)
     width = min(config.leaves, options.beam or int(1.5 * share * config.leaves) + 8)  # most likely enough
     chosen: dict[int, Keys] = {}
     rows, x = np.arange(len(vectors)), torch.from_numpy(vectors).double()
