@@ -11,43 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palmette.methods.layers.config import LayersSearch
-from palmette.methods.layers.search import VECTOR, layers_plan, merge_layers, split_budget, take_new_per_layer
+from palmette.methods.layers.search import (
+    VECTOR,
+    layers_plan,
+    merge_layers,
+    split_budget,
+    take_new_per_layer,
+)
 from palmette.search.arrays import ArrayView
 from palmette.search.plan import Candidates, SearchPlan
 
 
-def world(
-    seed: int, documents: int, layers: int, queries: int = 3
-) -> tuple[np.ndarray, np.ndarray, ArrayView]:
+def world(seed: int, documents: int, layers: int) -> tuple[np.ndarray, np.ndarray, ArrayView]:
     draw = np.random.default_rng(seed)
     vectors = draw.standard_normal((documents, 5)).astype(np.float32)
-    asked = draw.standard_normal((queries, layers, 5)).astype(np.float32)
-    return vectors, asked, ArrayView({VECTOR: vectors})
+    return vectors, draw.standard_normal((3, layers, 5)).astype(np.float32), ArrayView({VECTOR: vectors})
 
 
-def search(
-    view: ArrayView,
-    asked: np.ndarray,
-    fused: np.ndarray,
-    layers: Any,
-    k: int,
-    options: LayersSearch,
-    only: Any = None,
-) -> Candidates:
+def search(view: ArrayView, asked: np.ndarray, k: int, only: Any = None, **how: Any) -> Candidates:
+    """By all layers of queries [Q, L, d], numbered from 1, or with ``fused`` queries other than their means."""
+    fused, options = how.pop("fused", asked.mean(1)), LayersSearch(**how)
     plan = replace(layers_plan(asked, fused.astype(np.float32), options), only=only)
-    return merge_layers(view, plan, view.candidates(plan, k), list(layers), k, options)
-
-
-def one_by_one(vectors: np.ndarray, asked: np.ndarray, dealt: list[int]) -> list[list[int]]:
-    """Equation 4 as it is printed: layer after layer, without what earlier layers took."""
-    found = []
-    for queries in asked:
-        taken: list[int] = []
-        for query, places in zip(queries, dealt, strict=True):
-            order = np.argsort(-(vectors @ query), kind="stable").tolist()
-            taken += [row for row in order if row not in taken][:places]
-        found.append(taken)
-    return found
+    return merge_layers(view, plan, view.candidates(plan, k), range(1, asked.shape[1] + 1), k, options)
 
 
 def highest(vectors: np.ndarray, asked: np.ndarray, keys: np.ndarray, k: int) -> list[list[int]]:
@@ -57,31 +42,27 @@ def highest(vectors: np.ndarray, asked: np.ndarray, keys: np.ndarray, k: int) ->
     return np.where(own.min(axis=1) < k, own.argmin(axis=1) + 1, 0).tolist()
 
 
-@given(
-    seed=st.integers(0, 10**6),
-    documents=st.integers(1, 40),
-    layers=st.integers(1, 6),
-    k=st.integers(1, 40),
-    data=st.data(),
-)
+@given(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 6), st.integers(1, 40), st.data())
 def test_one_over_fetch_is_the_layers_one_after_the_other(
     seed: int, documents: int, layers: int, k: int, data: st.DataObject
 ) -> None:
+    """Equation 4 as it is printed: layer after layer, without what earlier layers took."""
     vectors, asked, view = world(seed, documents, layers)
     shares = data.draw(st.lists(st.integers(0, 3), min_size=layers, max_size=layers).filter(any))
-    options = LayersSearch(order="layer", budget=tuple(shares))
-    found = search(view, asked, asked.mean(1), range(1, layers + 1), k, options)
-    dealt = split_budget(min(k, documents), shares)
-    assert found.keys.tolist() == one_by_one(vectors, asked, dealt)
-    assert found.keys.shape == (3, min(k, documents))  # as many as asked for, where there are so many
-    by = found.evidence["layer"]
-    assert (by == np.repeat(np.arange(1, layers + 1), dealt)).all()
-    for row, (keys, scores) in enumerate(zip(found.keys, found.scores, strict=True)):
-        expected = [vectors[key] @ asked[row, layer - 1] for key, layer in zip(keys, by[row], strict=True)]
-        np.testing.assert_allclose(scores, expected, atol=1e-5)
+    found = search(view, asked, k, order="layer", budget=tuple(shares))
+    places = split_budget(min(k, documents), shares)
+    by = np.repeat(np.arange(layers), places)
+    assert (found.evidence["layer"] == by + 1).all()
+    for row, queries in enumerate(asked):
+        taken: list[int] = []
+        for query, count in zip(queries, places, strict=True):
+            order = np.argsort(-(vectors @ query), kind="stable").tolist()
+            taken += [key for key in order if key not in taken][:count]
+        assert found.keys[row].tolist() == taken  # as many as asked for, where there are so many
+        np.testing.assert_allclose(found.scores[row], (vectors[taken] * queries[by]).sum(1), atol=1e-5)
 
 
-def test_budgets_are_dealt_in_full() -> None:
+def test_budgets_are_split_in_full() -> None:
     assert split_budget(6, [1] * 6) == [1] * 6
     assert split_budget(3, [1] * 6) == [0, 0, 0, 1, 1, 1]  # the last layers know most
     assert split_budget(7, [2, 5]) == [2, 5]
@@ -91,22 +72,17 @@ def test_budgets_are_dealt_in_full() -> None:
 
 def test_interleaving_takes_turns_with_the_same_documents() -> None:
     _, asked, view = world(1, 30, 3)
-    layered, mixed = (
-        search(view, asked, asked.mean(1), (2, 4, 6), 7, LayersSearch(order=order))  # type: ignore[arg-type]
-        for order in ("layer", "interleave")
-    )
-    assert layered.evidence["layer"][0].tolist() == [2, 2, 4, 4, 6, 6, 6]
-    assert mixed.evidence["layer"][0].tolist() == [2, 4, 6, 2, 4, 6, 6]
-    for row in range(3):
-        assert sorted(layered.keys[row]) == sorted(mixed.keys[row])
+    layered, mixed = (search(view, asked, 7, order=order) for order in ("layer", "interleave"))
+    assert layered.evidence["layer"][0].tolist() == [1, 1, 2, 2, 3, 3, 3]
+    assert mixed.evidence["layer"][0].tolist() == [1, 2, 3, 1, 2, 3, 3]
+    assert (np.sort(layered.keys) == np.sort(mixed.keys)).all()
     assert mixed.keys[0, 3] == layered.keys[0, 1]
 
 
 def test_the_fused_list_is_the_best_by_the_mean_and_says_who_found_it() -> None:
     vectors, asked, view = world(2, 50, 4)
     weights = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
-    fused = np.einsum("qld,l->qd", asked, weights)
-    found = search(view, asked, fused, (1, 2, 3, 4), 8, LayersSearch())
+    found = search(view, asked, 8, fused=np.einsum("qld,l->qd", asked, weights))
     means = np.einsum("qld,nd,l->qn", asked, vectors, weights)
     assert found.keys.tolist() == np.argsort(-means, axis=1)[:, :8].tolist()
     np.testing.assert_allclose(found.scores, -np.sort(-means, axis=1)[:, :8], atol=1e-5)
@@ -129,38 +105,36 @@ class Sparse(ArrayView):
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         found = super().candidates(plan, 3)
-        keys = np.pad(found.keys, ((0, 0), (0, k - 3)), constant_values=-1)
-        scores = np.pad(found.scores, ((0, 0), (0, k - 3)), constant_values=-np.inf)
+        pads = ((0, 0), (0, k - 3))
+        keys = np.pad(found.keys, pads, constant_values=-1)
+        scores = np.pad(found.scores, pads, constant_values=-np.inf)
         return replace(found, keys=keys, scores=scores, approximate=True)
 
 
-def test_an_engine_that_finds_too_few_leaves_no_gaps() -> None:
+@pytest.mark.parametrize("order", ["fused", "layer", "interleave"])
+def test_an_engine_that_finds_too_few_leaves_no_gaps(order: str) -> None:
     vectors, asked, _ = world(4, 40, 3)
-    view = Sparse({VECTOR: vectors})
+    found = search(Sparse({VECTOR: vectors}), asked, 12, order=order)
     each = np.argsort(-np.einsum("qld,nd->qln", asked, vectors), axis=2)[:, :, :3]
-    for order in ("layer", "interleave", "fused"):
-        found = search(view, asked, asked.mean(1), (1, 2, 3), 12, LayersSearch(order=order))  # type: ignore[arg-type]
-        for row, keys in enumerate(found.keys):
-            held = (keys >= 0).sum()
-            assert (keys[held:] == -1).all()
-            if order != "fused":
-                assert set(keys[:held]) == set(each[row].ravel())
-                for key, layer in zip(keys[:held], found.evidence["layer"][row], strict=False):
-                    assert key in each[row, layer - 1]
-            else:
-                assert set(each[row].ravel()) <= set(keys[:held])
-        turns = found.evidence["layer"][0, :3].tolist()
-        assert order == "fused" or turns == ([1, 1, 1] if order == "layer" else [1, 2, 3])
+    for row, keys in enumerate(found.keys):
+        held = (keys >= 0).sum()
+        assert (keys[held:] == -1).all()
+        assert set(each[row].ravel()) <= set(keys[:held])
+        if order != "fused":
+            assert set(each[row].ravel()) == set(keys[:held])
+            for key, layer in zip(keys[:held], found.evidence["layer"][row], strict=False):
+                assert key in each[row, layer - 1]
+    turns = found.evidence["layer"][0, :3].tolist()
+    assert order == "fused" or turns == ([1, 1, 1] if order == "layer" else [1, 2, 3])
 
 
 @pytest.mark.parametrize("order", ["fused", "layer", "interleave"])
 def test_no_document_twice_and_all_of_them_if_asked(order: str) -> None:
-    _, asked, view = world(3, 12, 5)
-    found = search(view, asked, asked.mean(1), range(1, 6), 12, LayersSearch(order=order))  # type: ignore[arg-type]
+    vectors, asked, view = world(3, 12, 5)
+    found = search(view, asked, 12, order=order)
     assert (np.sort(found.keys, axis=1) == np.arange(12)).all()
     if order == "fused":
-        vectors = view.arrays[VECTOR]
         assert found.evidence["layer"].tolist() == highest(vectors, asked, found.keys, 12)
-        part = search(view, asked, asked.mean(1), range(1, 6), 12, LayersSearch(), only=np.arange(12))
+        part = search(view, asked, 12, only=np.arange(12))
         assert part.keys.tolist() == found.keys.tolist()
-        assert not part.evidence["layer"].any()  # among a few, a rank says nothing
+        assert not part.evidence["layer"].any()  # among given documents, a rank says nothing

@@ -74,7 +74,7 @@ class PathsModel(Model):
         config = config.for_documents(len(data.corpus)).replace(width=encoder.dimension)
         pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         backbone = Backbone.of(encoder) if config.encoder_learns == "all" else None
-        fewer = {"queries": DEV_QUERIES, "documents": DEV_DOCUMENTS} if backbone else {}
+        fewer: dict[str, Any] = {"queries": DEV_QUERIES, "documents": DEV_DOCUMENTS} if backbone else {}
         held = HeldOut.of(data, seed, **fewer)  # documents at random: leaves are as full of these as of all
         module = initial_module(config, pairs, seed, backbone)
         return config, PathsTask(module, pairs, Inputs(pairs, backbone, progress), held)
