@@ -121,9 +121,9 @@ def test_wrong_search_options_name_the_fix(index: Index) -> None:
         ({"order": "layer", "budget": (1, 2)}, "share for each"),
         ({"order": "layer", "budget": (0, 0, 0)}, "not all 0"),
         ({"order": "layers"}, "order"),
-        ({"layers": 2}, r"whole numbers in a list, such as \[1, 2\].* got 2 "),
-        ({"layers": np.array([1.5])}, r"whole numbers in a list.*got array\(\[1.5\]\)"),
-        ({"layers": {1, 2}}, "whole numbers in a list"),
+        ({"layers": 2}, "layers must be a valid tuple, got 2 "),
+        ({"layers": np.array([1.5])}, r"layers must be a valid integer.*got array\(\[1.5\]\)"),
+        ({"layers": {1, 2}}, "layers must be a valid tuple"),
         ({"order": "layer", "lexical": 0.5}, "lexical=0"),
     ):
         with pytest.raises(ConfigError, match=words):
