@@ -232,6 +232,9 @@ def test_options_of_earlier_versions() -> None:
         LayersConfig.from_dict({**old, "schedule": "one by one"})
     with pytest.raises(ConfigError, match="pooling must be 'both' or 'cls', got 'mean'"):
         LayersConfig.from_dict({**old, "pooling": "mean"})
-    assert LayersConfig(
-        **{n: v for n, v in LayersConfig.preset("paper").items() if n in LayersConfig.names()}
+    model = LayersModel.fit(pairs(), preset="paper", encoder=FakeEncoder(16), steps=1, progress=False)
+    assert (model.config.start, model.config.skip, model.record.training["batch_size"]) == (
+        "random",
+        "outside",
+        256,
     )

@@ -279,4 +279,5 @@ def test_options_of_earlier_versions() -> None:
         PathsConfig.from_dict({**old, "balance": 0.5})
     with pytest.raises(ConfigError, match="encoder_learns must be 'nothing' or 'all', got 'last'"):
         PathsConfig.from_dict({"encoder_learns": "last"})
-    assert PathsConfig(**{n: v for n, v in PathsConfig.preset("paper").items() if n in PathsConfig.names()})
+    model = train_paths(preset="paper", branches=8, encoder_learns="nothing", steps=2)
+    assert (model.config.start, model.config.negatives, model.config.semantic) == ("random", "leaves", 0.2)

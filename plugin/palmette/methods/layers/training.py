@@ -99,14 +99,12 @@ class LayersTask:
         held = pairs.dev.queries if pairs.dev else pairs.query_rows
         asked = np.unique(np.concatenate([pairs.query_rows, held]))
         hidden = None if progress is None else not progress
-        with tqdm(total=len(asked), desc="Reading the layers", unit="text", delay=2, disable=hidden) as bar:
-            for block in _blocks(asked):
-                x, mask = self.states.take(block, device)
-                parts = module.features([x[:, :, layer] for layer in self.config.query_layers], mask)
-                self.features = self.features or [torch.zeros(len(pairs.queries), p.shape[1]) for p in parts]
-                for whole, part in zip(self.features, parts, strict=True):
-                    whole[torch.from_numpy(block)] = part.cpu()
-                bar.update(len(block))
+        for block in tqdm(_blocks(asked), "Reading the layers", unit="batch", delay=2, disable=hidden):
+            x, mask = self.states.take(block, device)
+            parts = module.features([x[:, :, layer] for layer in self.config.query_layers], mask)
+            self.features = self.features or [torch.zeros(len(pairs.queries), p.shape[1]) for p in parts]
+            for whole, part in zip(self.features, parts, strict=True):
+                whole[torch.from_numpy(block)] = part.cpu()
 
     def size(self) -> int:
         """Training pairs."""

@@ -82,12 +82,10 @@ def encode_tokens(
     learning = backbone.training
     backbone.eval()
     hidden = len(tokens) <= 1000 or (None if progress is None else not progress)
-    with tqdm(total=len(tokens), desc="Encoding", unit="text", disable=hidden, leave=False) as bar:
-        for start in range(0, len(order), TEXTS):
-            rows = order[start : start + TEXTS]
-            ids, mask = backbone.padded([tokens[row] for row in rows])
-            out[torch.tensor(rows)] = backbone.pool(backbone(ids, mask), mask)
-            bar.update(len(rows))
+    for start in tqdm(range(0, len(order), TEXTS), "Encoding", unit="batch", disable=hidden, leave=False):
+        rows = order[start : start + TEXTS]
+        ids, mask = backbone.padded([tokens[row] for row in rows])
+        out[torch.tensor(rows)] = backbone.pool(backbone(ids, mask), mask)
     backbone.train(learning)
     return out
 
