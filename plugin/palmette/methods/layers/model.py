@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from palmette.cache import EncodingCache
 from palmette.config import check_keys
 from palmette.data import RetrievalData
-from palmette.encoder import Encoder, Kind
-from palmette.encoder.coalesce import Coalescer
+from palmette.encoder import Encoder, EncodingCache, Kind
+from palmette.encoder.base import Coalescer
 from palmette.errors import ConfigError
 from palmette.methods.layers.config import TRAINING, LayersConfig, LayersSearch
 from palmette.methods.layers.explain import explain_layers
@@ -22,7 +21,6 @@ from palmette.methods.layers.search import FUSED, LAYERS, VECTOR, layers_plan, m
 from palmette.methods.layers.training import LayersTask
 from palmette.model import Model, Queries
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
-from palmette.training import Trained, TrainingConfig, train
 from palmette.types import Document, Explanation
 
 TOGETHER = 32
@@ -75,13 +73,6 @@ class LayersModel(Model):
             config.replace(last=encoder.num_layers)  # refuse unknown layers before anything is encoded
         task = LayersTask.of(config, data, encoder, cache, seed=seed, progress=progress)
         return task.config, task
-
-    @classmethod
-    def run(cls, task: LayersTask, training: TrainingConfig, **how: Any) -> Trained:
-        """Train, then learn the layers' weights."""
-        trained = train(task, training, **how)
-        task.finish()
-        return trained
 
     @classmethod
     def module_for(cls, config: LayersConfig, encoder: Encoder) -> LayerNetworks:
