@@ -29,6 +29,8 @@ __all__ = ["learn_mixes", "learn_weights"]
 
 QUERIES, DOCUMENTS = 300, 2000
 """Held-out queries and documents looked at: the relevant ones, and others at random."""
+WORDS = 5
+"""Words of a document that stand for a query where there is none."""
 BATCH = 256
 
 Rows = NDArray[np.int64]
@@ -50,6 +52,10 @@ class _Sample(NamedTuple):
         sampled = partial(HeldOut.of, data, seed, queries=QUERIES, documents=DOCUMENTS)
         held = sampled()
         some = held or sampled(split="train")
+        if some is None and not data.queries:  # the first words of documents teach the scale
+            rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:DOCUMENTS])
+            texts = [" ".join(data.corpus[row].all_text.split()[:WORDS]) for row in rows[:QUERIES].tolist()]
+            return cls(texts, rows, None)
         if some is None:
             return None
         texts = data.query_texts
