@@ -133,8 +133,8 @@ class FieldsConfig(Config):
             name, _, tokens = item.partition("=")
             if not tokens.isdecimal() or not int(tokens):
                 raise ConfigError(f"fields: a budget is field=tokens, such as 'text=128'; got {item!r}")
-            if self.fields and name not in self.order:
-                raise ConfigError(f"fields: budgets name {name!r}; the fields are {', '.join(self.order)}")
+            if self.fields and name not in (known := [*self.order, *([WHOLE] if self.whole else [])]):
+                raise ConfigError(f"fields: budgets name {name!r}; the fields are {', '.join(known)}")
 
     @property
     def order(self) -> list[str]:

@@ -250,13 +250,12 @@ def token_budgets(
     """
     room = min(config.document_tokens or backbone.max_length, backbone.max_length)
     given = {name: int(tokens) for name, _, tokens in (item.partition("=") for item in config.budgets)}
-    names, attended, last = list(extractor.sources), config.attended, ()
+    names, attended, whole = list(extractor.sources), config.attended, 0
     if config.reads_whole:
-        *names, whole = names
-        attended, last = attended[:-1, :-1], (given.pop(whole, room - 2),)
-        if last[0] > room - 2:
+        names, attended, whole = names[:-1], attended[:-1, :-1], given.pop(WHOLE, room - 2)
+        if whole > room - 2:
             raise ConfigError(
-                f"fields: a budget of {last[0]} tokens for {whole!r}, but a document has {room - 2} at most "
+                f"fields: a budget of {whole} tokens for {WHOLE!r}, but a document has {room - 2} at most "
                 "(document_tokens, or what the encoder takes): give a smaller one"
             )
     parts = FieldExtractor({name: extractor.sources[name] for name in names})
@@ -275,4 +274,4 @@ def token_budgets(
             f"fields: {len(limits)} fields of {sum(limits)} tokens together, but the encoder has room for {most}: "
             "give smaller budgets or fewer fields, or join some ('names=brand+title')"
         )
-    return (*limits, *last)
+    return (*limits, whole) if config.reads_whole else limits

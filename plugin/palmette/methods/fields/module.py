@@ -170,7 +170,6 @@ class FieldEncoder(nn.Module):
         nn.init.zeros_(self.field_weights.bias)
         if config.reads_whole:
             nn.init.constant_(self.field_weights.bias[-1:], WHOLE_FIRST)
-        self.register_load_state_dict_pre_hook(_rename_weights)
 
     @property
     def paces(self) -> dict[str, float]:
@@ -188,6 +187,16 @@ class FieldEncoder(nn.Module):
         if self.frozen:
             self.backbone.eval()
         return self
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *more: Any) -> None:
+        """Load weights, those of earlier checkpoints under their former names."""
+        names = {"turns": "field_maps"} | {
+            f"weigh.{part}": f"field_weights.{part}" for part in ("weight", "bias")
+        }
+        for old, new in names.items():
+            if prefix + old in state:
+                state[prefix + new] = state.pop(prefix + old)
+        super()._load_from_state_dict(state, prefix, *more)
 
     def forward(self, kind: Kind, texts: Any) -> Encoded:
         """Vectors of documents (token ids by field), queries (token ids) or :class:`Pooled` states."""
@@ -272,17 +281,6 @@ class FieldEncoder(nn.Module):
                     array[rows] = tensor.float().cpu().numpy()
                 bar.update(len(rows))
         return fields, weights, aggregate
-
-
-def _rename_weights(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: Any) -> None:
-    """Give weights of earlier checkpoints their present names."""
-    for old, new in (
-        ("turns", "field_maps"),
-        ("weigh.weight", "field_weights.weight"),
-        ("weigh.bias", "field_weights.bias"),
-    ):
-        if prefix + old in state:
-            state[prefix + new] = state.pop(prefix + old)
 
 
 def _length(text: Any) -> int:
