@@ -30,7 +30,7 @@ def mvr_loss(
 ) -> Tensor:
     """L_MVR = L_Max + .01 L_Div, of multi-view representations."""
     by_field = torch.einsum("bd,mfd->fbm", queries, fields) / config.temperature
-    best = losses(queries, fields, aggregate, target, known, config.temperature).best
+    _, _, best = losses(queries, fields, aggregate, target, known, config.temperature)
     return best + 0.01 * diversity(by_field, target)
 
 

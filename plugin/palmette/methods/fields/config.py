@@ -31,7 +31,7 @@ def parse_mapping(given: Mapping[Any, Any] | Iterable[Any] | None) -> tuple[str,
     if isinstance(given, set | frozenset):
         raise ConfigError(f"give a list, not a set, which has no order: {sorted(map(str, given))}")
     if not isinstance(given, Mapping):
-        items = tuple(given)
+        items = tuple(given) if isinstance(given, Iterable) else (given,)
         if strange := [item for item in items if not isinstance(item, str)]:
             raise ConfigError(f"names must be str, got {strange[0]!r}")
         return items
@@ -143,7 +143,7 @@ class FieldsConfig(Config):
 
     @property
     def reads_whole(self) -> bool:
-        """Whether the last field joins all others."""
+        """True if the last field joins all others."""
         return self.whole and len(self.fields) > 1 and self.order[-1] == WHOLE
 
     @property

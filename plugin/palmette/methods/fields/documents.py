@@ -108,7 +108,7 @@ class FieldExtractor:
 
     @property
     def reads_metadata(self) -> bool:
-        """Whether a source may lie in the metadata."""
+        """True if a source may lie in the metadata."""
         parts = {part for source in self.sources.values() for part in source.split("+")}
         return any(part != TEXT and not part.startswith("fields.") for part in parts)
 

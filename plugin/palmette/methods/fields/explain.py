@@ -20,25 +20,17 @@ def explain(
     config: FieldsConfig,
     options: FieldsSearch,
     query: Floats,
-    fields: Floats,
-    weights: Floats,
-    aggregate: Floats,
+    fields: Floats,  # [F, d]
+    weights: Floats,  # [F]
+    aggregate: Floats,  # [d]
     texts: Mapping[str, str],
     nearest: Callable[[Sequence[str]], int],
 ) -> Explanation:
-    """Explanation of one document.
+    """Explanation of one document: its stored arrays, its texts by field where it is at hand, for a query [d].
 
-    Args:
-        config: Names the fields.
-        options: Options of the search.
-        query: [d] query vector.
-        fields: [F, d] the document's stored field vectors.
-        weights: [F] their weights in the aggregate.
-        aggregate: [d] the document's aggregate.
-        texts: Text of each field, where the document is at hand.
-        nearest: Chooses the text that is nearest to the query.
+    ``nearest`` chooses the text that is nearest to the query.
     """
-    names, similarities, factors = config.order, fields @ query, part_weights(config, options)  # [F]
+    names, similarities, factors = config.order, fields @ query, part_weights(config, options)
     counted = (factors > 0) & (similarities != 0)  # a vector of zeros is a field that the document lacks
     counted = counted if counted.any() else factors > 0
     weighted = np.where(counted, factors * similarities, -np.inf)
@@ -87,7 +79,7 @@ def _blended(best: Sequence[Part], together: Sequence[Part], share: float) -> li
 def _shares(
     config: FieldsConfig, weights: Floats, fields: Floats, similarities: Floats, score: float
 ) -> list[Part]:
-    """What each field adds to the aggregate's similarity: w_f h_f · q over the length of the sum."""
+    """Parts of the aggregate's similarity: w_f h_f · q over the length of the sum."""
     length = float(np.linalg.norm(weights @ fields)) if config.similarity == "cosine" else 1.0
     parts = [
         Part(name, float(value), {"similarity": float(similarity), "weight": float(weight)})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -38,26 +36,18 @@ def best_field(by_field: Tensor, fields: Tensor) -> Tensor:
     return by_field.masked_fill(lacking.T[:, None], -torch.inf).amax(0)
 
 
-class Losses(NamedTuple):
-    """Summands of equation 6."""
-
-    aggregate: Tensor
-    fields: Tensor
-    best: Tensor
-
-
 def losses(
     queries: Tensor, fields: Tensor, aggregate: Tensor, target: Tensor, known: Tensor, temperature: float
-) -> Losses:
+) -> tuple[Tensor, Tensor, Tensor]:
     """L_Agg, L_Fields and L_Max (equation 5) of queries [B, d], fields [M, F, d] and aggregates [M, d]."""
     by_field = torch.einsum("bd,mfd->fbm", queries, fields) / temperature  # [F, B, M]
     filled = (
         (fields[target] != 0).any(-1).T
     )  # [F, B] whether a query's document has that field, or earlier ones
-    return Losses(
-        aggregate=info_nce(queries @ aggregate.T / temperature, target, known).mean(),
-        fields=(info_nce(by_field, target, known) * filled).sum() / filled.sum().clamp(min=1),  # avg_f
-        best=info_nce(best_field(by_field, fields), target, known).mean(),
+    return (
+        info_nce(queries @ aggregate.T / temperature, target, known).mean(),
+        (info_nce(by_field, target, known) * filled).sum() / filled.sum().clamp(min=1),  # avg_f
+        info_nce(best_field(by_field, fields), target, known).mean(),
     )
 
 
@@ -66,9 +56,5 @@ def charm_loss(
 ) -> Tensor:
     """L = λ_Agg L_Agg + λ_Fields L_Fields + λ_Max L_Max (equation 6); arguments as in :func:`losses`."""
     parts = losses(queries, fields, aggregate, target, known, config.temperature)
-    total: Tensor = (
-        config.aggregate_weight * parts.aggregate
-        + config.fields_weight * parts.fields
-        + config.best_weight * parts.best
-    )
-    return total
+    weights = (config.aggregate_weight, config.fields_weight, config.best_weight)
+    return torch.stack([weight * part for weight, part in zip(weights, parts, strict=True)]).sum()

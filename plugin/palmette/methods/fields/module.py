@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from tqdm.auto import tqdm
 
 from palmette.encoder import Backbone
 from palmette.encoder.attention import set_dropout
@@ -80,7 +79,7 @@ class Layout:
         self.before = (attended.tril(-1) if full else attended & ~own).long()
 
     def mask(self, codes: Tensor) -> Tensor:
-        """Which token attends to which [B, 1, T, T], of codes [B, T]."""
+        """Attention mask [B, 1, T, T] of codes [B, T]."""
         return self.attention_table.to(codes.device)[codes[:, :, None], codes[:, None, :]][:, None]
 
     def members(self, codes: Tensor) -> Tensor:
@@ -162,6 +161,9 @@ class FieldEncoder(nn.Module):
         self.layout = Layout(torch.from_numpy(config.attended))
         count, width = self.layout.fields, backbone.width
         self.frozen = config.trained_layers == 0
+        self.transformer_learns = not self.frozen
+        # Multiples of the learning rate: parts that start at zero may learn faster than pretrained ones.
+        self.paces = {"field_maps": 6.0, "field_weights": 20.0} if self.frozen else {}
         # A linear map per field is what learns where the encoder is frozen.
         self.field_maps = nn.Parameter(torch.zeros(count, width, width)) if self.frozen else None
         # K starts at zero and its bias where the untrained fields rank best: see ``init.py``.
@@ -170,16 +172,6 @@ class FieldEncoder(nn.Module):
         nn.init.zeros_(self.field_weights.bias)
         if config.reads_whole:
             nn.init.constant_(self.field_weights.bias[-1:], WHOLE_FIRST)
-
-    @property
-    def paces(self) -> dict[str, float]:
-        """Multiples of the learning rate: parts that start at zero may learn faster than pretrained ones."""
-        return {"field_maps": 6.0, "field_weights": 20.0} if self.frozen else {}
-
-    @property
-    def transformer_learns(self) -> bool:
-        """Whether training gains from bfloat16 on CPUs that have it."""
-        return not self.frozen
 
     def train(self, mode: bool = True) -> Self:
         """Set the training mode; a frozen encoder stays without dropout."""
@@ -262,24 +254,16 @@ class FieldEncoder(nn.Module):
             yield order[start:stop]
             start = stop
 
-    def encode(
-        self, kind: Kind, texts: Sequence[Any], *, progress: bool | None = False
-    ) -> tuple[Floats, Floats, Floats]:
+    def encode(self, kind: Kind, texts: Sequence[Any]) -> tuple[Floats, Floats, Floats]:
         """Fields' vectors [N, F, d], weights [N, F] and aggregates [N, d], without gradients, in the order given."""
         count = 1 if kind == "query" and self.config.queries == "plain" else self.layout.fields
         shapes = ((count, self.backbone.dimension), (count,), (self.backbone.dimension,))
         fields, weights, aggregate = (np.empty((len(texts), *shape), np.float32) for shape in shapes)
-        hidden = None if progress is None else not progress
-        with (
-            torch.inference_mode(),
-            self.autocast(),
-            tqdm(total=len(texts), desc="Encoding", unit="text", delay=2, disable=hidden, leave=False) as bar,
-        ):
+        with torch.inference_mode(), self.autocast():
             for rows in self.batches(texts):
                 made = self(kind, [texts[row] for row in rows])
                 for array, tensor in zip((fields, weights, aggregate), made, strict=True):
                     array[rows] = tensor.float().cpu().numpy()
-                bar.update(len(rows))
         return fields, weights, aggregate
 
 
@@ -307,8 +291,8 @@ def gradient_cached(module: nn.Module, kind: Kind, texts: Sequence[Any], chunk: 
 class FrozenStates:
     """Pooled states of texts under a frozen encoder, in half precision: each row is encoded once, on first use."""
 
-    def __init__(self, module: FieldEncoder, kind: Kind, count: int, text: Callable[[int], Any]) -> None:
-        self.module, self.kind, self.text = module, kind, text
+    def __init__(self, module: FieldEncoder, kind: Kind, count: int, read: Callable[[int], Any]) -> None:
+        self.module, self.kind, self.read = module, kind, read
         fields = module.layout.fields
         self.states = np.empty((count, fields + 1, module.backbone.width), np.float16)
         self.filled = np.empty((count, fields), bool)
@@ -316,7 +300,7 @@ class FrozenStates:
 
     def __getitem__(self, rows: Rows) -> Pooled:
         missing = np.unique(rows[~self.known[rows]])
-        texts = [self.text(row) for row in missing.tolist()]
+        texts = [self.read(row) for row in missing.tolist()]
         with torch.no_grad(), self.module.autocast():
             for part in self.module.batches(texts):
                 fields, first, filled = self.module.pool(self.kind, [texts[at] for at in part])

@@ -32,7 +32,7 @@ def blend(config: FieldsConfig, options: FieldsSearch) -> float:
 
 
 def plan(config: FieldsConfig, queries: Floats, k: int, options: FieldsSearch) -> SearchPlan:
-    """What to compare with queries [Q, d]."""
+    """Search plan of queries [Q, d]."""
     first, share = Score(AGGREGATE, queries), blend(config, options)
     if share == 1:
         return SearchPlan(first)

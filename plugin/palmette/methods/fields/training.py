@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -53,15 +53,17 @@ class FieldsTask:
     """Chooses the best weights: that of a two-stage search."""
 
     def __post_init__(self) -> None:
+        self.read: dict[Kind, Callable[[int], Any]] = {
+            "document": lambda row: [tokens[row] for tokens in self.documents],
+            "query": self.queries.__getitem__,
+        }
         self.states: dict[Kind, FrozenStates] = {}
         if self.module.frozen and self.size():
-            self.states["document"] = FrozenStates(
-                self.module, "document", len(self.data.corpus), self.fields_of
-            )
-            if self.module.config.queries == "fields":
-                self.states["query"] = FrozenStates(
-                    self.module, "query", len(self.queries), self.queries.__getitem__
-                )
+            counts: dict[Kind, int] = {"document": len(self.data.corpus), "query": len(self.queries)}
+            if self.module.config.queries == "plain":
+                del counts["query"]
+            for kind, count in counts.items():
+                self.states[kind] = FrozenStates(self.module, kind, count, self.read[kind])
 
     @classmethod
     def of(
@@ -102,14 +104,9 @@ class FieldsTask:
     def to(self, device: torch.device) -> None:
         """Keep token ids where they are."""
 
-    def fields_of(self, row: int) -> list[list[int]]:
-        """Token ids of a document by field."""
-        return [tokens[row] for tokens in self.documents]
-
-    def texts(self, kind: Kind, rows: Rows) -> Sequence[Any]:
+    def texts(self, kind: Kind, rows: Rows) -> list[Any]:
         """Token ids of some documents or queries."""
-        read = self.fields_of if kind == "document" else self.queries.__getitem__
-        return [read(row) for row in rows.tolist()]
+        return [self.read[kind](row) for row in rows.tolist()]
 
     def encode(self, kind: Kind, rows: Rows) -> tuple[Floats, Floats, Floats]:
         """Fields' vectors, weights and aggregates of some documents or queries, without gradients."""
