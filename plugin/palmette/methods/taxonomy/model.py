@@ -22,7 +22,8 @@ from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, plan, rank
 from palmette.methods.taxonomy.training import TaxonomyTask, make_task, run
-from palmette.model import Arrays, Model, Queries
+from palmette.model import Model, Queries
+from palmette.model.model import Arrays
 from palmette.record import Record
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
 from palmette.training import Trained, TrainingConfig

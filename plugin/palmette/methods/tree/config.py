@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from palmette.config import FILLED_IN, Config, given
+from palmette.config import FILLED_IN, Config
 from palmette.errors import ConfigError
 from palmette.methods.tree.shape import Shape
 
@@ -153,4 +153,3 @@ class TreeSearch(Config):
     """
     shortlist: Annotated[int, Field(ge=1)] = 100
     """How many; never fewer than are asked for. Where words count, as many documents that they find join."""
-

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError
-from palmette.methods.tree.config import TreeConfig, TreeSearch, TRAINING
+from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
 from palmette.methods.tree.exact import Exact
 from palmette.methods.tree.explanation import explain
 from palmette.methods.tree.lessons import lessons
 from palmette.methods.tree.living import grow, prune
 from palmette.methods.tree.module import Tree
-from palmette.methods.tree.options import TreeOptions
 from palmette.methods.tree.search import (
     LEAVES,
     REACHED,
@@ -36,11 +35,11 @@ from palmette.methods.tree.start import started
 from palmette.methods.tree.task import TreeTask, smallest
 from palmette.methods.tree.topics import Topics, topics_from_json, topics_of, topics_to_json
 from palmette.methods.tree.trust import trained
-from palmette.model import DEFAULT_ENCODER, Model, Queries
+from palmette.model import Model, Queries
 from palmette.pairs import EncodedPairs
 from palmette.search.fixed import as_floats, to_fixed
 from palmette.search.probe import ArraySpec, Floats, Found, Probe
-from palmette.training import TrainingOptions
+from palmette.training import TrainingConfig
 from palmette.types import Document, Explanation
 
 if TYPE_CHECKING:
@@ -81,39 +80,6 @@ class TreeModel(Model):
     module: Tree
     topics: Topics = MappingProxyType({})
     """Node, by its turns (``LRL``) → the terms of the training's documents that fall into it, with weights."""
-
-    @classmethod
-    def fit(
-        cls,
-        data: Any,
-        *,
-        encoder: str | Encoder = DEFAULT_ENCODER,
-        device: str | None = None,
-        output_dir: str | Path | None = None,
-        resume: bool = False,
-        progress: bool | None = None,
-        cache: EncodingCache | str | Path | None = None,
-        **options: Unpack[TreeOptions],
-    ) -> Self:
-        """Train a tree.
-
-        Args:
-            data: Anything :func:`palmette.load_data` reads: a BEIR folder, pairs, or documents without labels.
-            encoder: A sentence-transformers model, by name or folder, or an :class:`palmette.Encoder`; stays frozen.
-            device: Where to train; ``None`` for the best there is.
-            output_dir: Keeps the log and the state to ``resume`` from.
-            resume: Go on with the run in ``output_dir``.
-            progress: Progress bars; ``None`` shows them on a terminal.
-            cache: Where encodings are kept; ``None`` for the user's cache folder.
-            options: Those of :class:`TreeConfig` and :class:`TreeTraining`.
-        """
-        how: dict[str, Any] = {
-            "device": device,
-            "output_dir": output_dir,
-            "resume": resume,
-            "progress": progress,
-        }
-        return cls._fit(data, dict(options), encoder=encoder, cache=cache, **how)
 
     @classmethod
     def task(
@@ -166,7 +132,7 @@ class TreeModel(Model):
         cache: EncodingCache | str | Path | None = None,
         device: str | None = None,
         progress: bool | None = None,
-        **training: Unpack[TrainingOptions],
+        **training: Any,
     ) -> Self:
         """A tree whose crowded leaves are split; all else routes as before, up to 2,048 leaves to the bit.
 
@@ -186,8 +152,8 @@ class TreeModel(Model):
             training: Options of :class:`TreeTraining`, with 300 steps unless said otherwise; 0 leaves the new
                 nodes where they begin.
         """
-        check_keys("grow", training, TreeTraining.choices())
-        loop = TreeTraining.of(**{"steps": 300} | dict(training))
+        check_keys("grow", training, TrainingConfig.choices())
+        loop = TrainingConfig(**{"steps": 300} | dict(TRAINING) | dict(training))
         asked: dict[str, Any] = {"crowded": crowded, "leaves": leaves, "levels": levels}
         return grow(self, data, loop, **asked, cache=cache, device=device, progress=progress)
 
