@@ -1,4 +1,4 @@
-"""What a reader learns from: questions, passages, and where in them the answers are."""
+"""Questions, passages, and the places of the answers in them, from users' data."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from palmette.data.jsonl import existing, is_jsonl, located, read_jsonl
 from palmette.data.unlabelled import UNSPACED
 from palmette.errors import InputError, NotFoundError
 from palmette.types import Document
-
-__all__ = ["Asked", "ReadingData", "load_reading", "occurrences"]
 
 CUT = 1.0
 """Share of self-made queries cut out of their documents: what answers them must not be their own words."""
@@ -101,6 +99,18 @@ class ReadingData:
                 f"{self.name} has no {name!r} split; splits: {', '.join(map(repr, self.splits)) or 'none'}"
             )
         return self.splits[name]
+
+    def with_answers(self) -> ReadingData:
+        """Keep the questions whose answers are known, or known to be absent."""
+        known = {
+            name: [one for one in asked if one.answers is not None] for name, asked in self.splits.items()
+        }
+        if self.splits.get("train") and not known["train"]:
+            raise InputError(
+                f"{self.name}: no answers are given, and a span reader learns from questions with answers: give them "
+                "(SQuAD's format, or JSON lines of question, context, answers), or use unit='sentence'"
+            )
+        return replace(self, splits={name: asked for name, asked in known.items() if asked})
 
     def with_dev(self, fraction: float = 0.1, seed: int = 0) -> ReadingData:
         """Hold out a ``dev`` split of the training questions, unless there is one; no passage is in both."""
