@@ -100,18 +100,20 @@ def test_settings_that_would_lose_answers_are_refused(wrong: dict[str, int]) -> 
         CONFIG.replace(**wrong)
 
 
-def test_spans_score_their_ends_against_no_answer(module: SpanModule) -> None:
+def test_every_allowed_span_scores_its_ends_and_its_window(module: SpanModule) -> None:
     windows = module.windows("where does the cat live?", ["the cat lives in house 12", "the dog"])
     with torch.no_grad():
         scores = module(windows)  # [W, T, L]
         for row, window in enumerate(windows):
-            alone = module.qa(**{name: torch.tensor([values]) for name, values in window.inputs.items()})
+            inputs = {name: torch.tensor([values]) for name, values in window.inputs.items()}
+            alone = module.qa(**inputs, output_hidden_states=True)
+            relevance = module.relevance(alone.hidden_states[-1][0, :1])[0, 0]
             starts, ends = alone.start_logits[0], alone.end_logits[0]
             for first in range(len(window)):
                 for extra in range(CONFIG.max_answer):
                     last = first + extra
                     there = last < len(window) and window.starts[first] and window.ends[last]
-                    expected = starts[first] + ends[last] - starts[0] - ends[0] if there else NEVER
+                    expected = starts[first] + ends[last] + relevance if there else NEVER
                     assert scores[row, first, extra] == pytest.approx(float(expected), abs=1e-4)
     assert (scores[1, len(windows[1]) :] == NEVER).all(), "padding is no answer"
 
@@ -214,3 +216,9 @@ def test_a_published_model_reads_without_training(folder: Path, tmp_path: Path) 
     again = Reader.from_pretrained(reader.save_pretrained(tmp_path / "reader"))
     assert again.answer(QUESTION, texts, threshold=0).confidence == pytest.approx(answer.confidence)
     torch.testing.assert_close(reader.module.qa.qa_outputs.weight, known.qa_outputs.weight)
+    window = reader.module.windows(QUESTION, texts[:1])
+    ends = reader.module.qa(**{name: torch.tensor([values]) for name, values in window[0].inputs.items()})
+    first, last = np.flatnonzero(window[0].starts)[0], np.flatnonzero(window[0].ends)[0]
+    no_answer = ends.start_logits[0, 0] + ends.end_logits[0, 0]
+    expected = ends.start_logits[0, first] + ends.end_logits[0, last] - no_answer
+    torch.testing.assert_close(reader.module(window)[0, first, last - first], expected)

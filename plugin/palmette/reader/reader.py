@@ -243,10 +243,14 @@ class Reader(Published):
 
 def load_weights(reading: SentenceReading | SpanReading, tensors: Mapping[str, Tensor], where: str) -> None:
     """Load the weights of a checkpoint."""
-    if "edges.weight" in tensors:
-        raise CheckpointError(
-            f"{where} holds a span reader of an earlier version, whose network is no longer supported: train it again"
-        )
+    if isinstance(reading, SpanReading):  # earlier names
+        body = f"qa.{reading.module.qa.base_model_prefix}."
+        now = (("body.", body), ("edges.", "qa.qa_outputs."), ("prior.weigh.", "weigh."))
+        for old, new in now:
+            tensors = {
+                new + name.removeprefix(old) if name.startswith(old) else name: t
+                for name, t in tensors.items()
+            }
     missing = sorted(reading.kept().keys() ^ tensors.keys())
     if missing:
         raise CheckpointError(f"{where}: weights do not fit the config ({missing[0]} is on one side only)")

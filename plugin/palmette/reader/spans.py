@@ -1,8 +1,11 @@
 """The span reader: a question-answering transformer over windows, and one softmax over all spans of all passages.
 
-A span scores s(first token) + e(last token) − s([CLS]) − e([CLS]), so that "no answer" scores 0 in every window and
-scores of different passages compare. The network reads every passage by itself, and among many there is always one
-that makes it sure of wrong words: the more passages, the worse its answers. So all spans of passage p gain
+A span scores s(first token) + e(last token) + r(its window); "no answer" scores 0. r is learned; of a published model
+it is −s([CLS]) − e([CLS]), which is how those tell "no answer". A window that is no help lowers all its spans at once,
+so that scores of different passages compare.
+
+The network reads every passage by itself, and among many there is always one that makes it sure of wrong words: the
+more passages, the worse its answers. So all spans of passage p gain
 
     w · x(p) + b,    x(p) = (similarity of passage and question, share of the question's words in it),
 
@@ -126,9 +129,10 @@ class Windows:
                 stride=overlap,
                 return_overflowing_tokens=True,
                 return_offsets_mapping=True,
+                return_token_type_ids=True,
             )
         owner, filled = found["overflow_to_sample_mapping"], list(texts)
-        names, windows = [name for name in self.tokenizer.model_input_names if name in found], []
+        windows = []
         for at, sample in enumerate(owner):
             offset = np.array(found["offset_mapping"][at], np.int64).reshape(-1, 2)
             words = np.array([-1 if word is None else word for word in found.word_ids(at)], np.int64)
@@ -146,7 +150,7 @@ class Windows:
             ):  # may open within a word that the last window has
                 earliest = found.word_to_chars(at - 1, int(words[covered[0]]), 1).start
                 starts[covered[0]] &= bool(offset[covered[0], 0] <= earliest)
-            inputs = {name: found[name][at] for name in names}
+            inputs = {name: found[name][at] for name in ("input_ids", "attention_mask", "token_type_ids")}
             windows.append(
                 Window(filled[sample], inputs, np.where(inside[:, None], offset, 0), words, starts, ends)
             )
@@ -222,6 +226,10 @@ class SpanModule(nn.Module):
         for name, part in self.qa.named_modules():
             if isinstance(part, nn.Dropout):  # none of attention weights, which costs as much as all the rest
                 part.p = 0.0 if "attention" in name and "output" not in name else config.dropout
+        self.relevance = None if config.model else nn.Linear(own.hidden_size, 1)
+        for head in (self.qa.qa_outputs, self.relevance) if self.relevance else ():
+            nn.init.normal_(head.weight, std=0.02)
+            nn.init.zeros_(head.bias)
         self.weigh = nn.Linear(2, 1).requires_grad_(False)  # w and b of a passage; 0 until they are learned
         nn.init.zeros_(self.weigh.weight)
         nn.init.zeros_(self.weigh.bias)
@@ -256,13 +264,18 @@ class SpanModule(nn.Module):
         def from_each(values: Tensor) -> Tensor:  # [W, T] → [W, T, L]: the values from each token on
             return F.pad(values, (0, longest - 1)).unfold(1, longest, 1)
 
+        typed = getattr(self.qa.config, "type_vocab_size", 1) > 1
+        names = ["input_ids", "attention_mask", *(["token_type_ids"] if typed else [])]
         pad = {"input_ids": int(self.windows.tokenizer.pad_token_id)}
-        names = windows[0].inputs
-        out = self.qa(**{n: padded([one.inputs[n] for one in windows], pad.get(n, 0)) for n in names})
+        inputs = {n: padded([one.inputs[n] for one in windows], pad.get(n, 0)) for n in names}
+        out = self.qa(**inputs, output_hidden_states=True)
         starts, ends = out.start_logits.float(), out.end_logits.float()  # [W, T]
         longest = min(self.config.max_answer, starts.shape[1])
-        nothing = starts[:, :1] + ends[:, :1]  # [W, 1]: of [CLS]
-        scores = (starts - nothing)[:, :, None] + from_each(ends)
+        relevance = -starts[:, :1] - ends[:, :1]  # [W, 1]: of [CLS]
+        if self.relevance is not None:
+            with torch.autocast(self.device.type, enabled=False):
+                relevance = self.relevance(out.hidden_states[-1][:, 0].float())
+        scores = (starts + relevance)[:, :, None] + from_each(ends)
         may_start, may_end = (padded([getattr(one, side) for one in windows]) for side in ("starts", "ends"))
         return scores.masked_fill(~(may_start[:, :, None] & from_each(may_end.int()).bool()), NEVER)
 
