@@ -106,8 +106,8 @@ def test_all_candidates_of_all_passages_share_one_softmax(reader: Reader) -> Non
 def test_what_speaks_for_a_passage_is_learned_and_counts(spans: Reader) -> None:
     texts, weigh = readers.texts()[8:12], spans.module.weigh
     (found,) = spans.candidates([QUESTION], [texts])
-    (signs,) = spans.reading.signs([QUESTION], [texts])
-    added = spans.reading.gains(signs)  # to the log-odds of every span of a passage
+    (signs,) = spans.module.signs([QUESTION], [texts])
+    added = spans.module.gains(signs)  # to the log-odds of every span of a passage
     assert added.any()
     weights = {name: value.clone() for name, value in weigh.state_dict().items()}
     try:
@@ -140,7 +140,7 @@ def test_passages_that_were_met_are_not_encoded_again(
 def test_training_goes_on_from_a_reader(spans: Reader, encoder: Path, tmp_path: Path) -> None:
     how = {"cache": tmp_path / "cache", **readers.span_options(), "passages": 2}
     again = Reader.fit(readers.records(), encoder=str(encoder), start=spans, steps=0, **how)
-    kept, first = again.reading.kept(), spans.reading.kept()
+    kept, first = again.module.kept(), spans.module.kept()
     assert all(torch.equal(kept[name], first[name]) for name in first if not name.startswith("weigh"))
     with pytest.raises(CheckpointError, match="start=.*do not fit"):
         Reader.fit(readers.records(), encoder=str(encoder), start=spans, trained_layers=1, steps=0, **how)
@@ -221,7 +221,7 @@ def test_a_checkpoint_gives_the_same_reader(reader: Reader, tmp_path: Path) -> N
 
 
 def test_a_threshold_next_to_1_is_kept_in_full(spans: Reader, tmp_path: Path) -> None:
-    sure = Reader(spans.config, spans.encoder, spans.reading, threshold=1 - 1.2e-7)
+    sure = Reader(spans.config, spans.encoder, spans.module, threshold=1 - 1.2e-7)
     loaded = Reader.from_pretrained(sure.save_pretrained(tmp_path / "reader"))
     assert loaded.threshold == sure.threshold < 1
 
@@ -270,25 +270,25 @@ def test_half_a_surrogate_pair_answers_nothing() -> None:
 
 
 def test_weights_of_another_reader_are_refused(spans: Reader, encoder: Path) -> None:
-    smaller = type(spans.reading)(spans.config.replace(trained_layers=1), spans.encoder)
+    smaller = type(spans.module)(spans.config.replace(trained_layers=1), spans.encoder)
     names = set(smaller.kept())
-    assert names < set(spans.reading.kept())
+    assert names < set(spans.module.kept())
     assert not any("layer.0" in name or "word_embeddings" in name for name in names)
     with pytest.raises(CheckpointError, match="do not fit"):
-        load_weights(smaller, spans.reading.kept(), "here")
+        load_weights(smaller, spans.module.kept(), "here")
 
 
 def test_weights_have_had_other_names(spans: Reader, encoder: Path) -> None:
     names = (("qa.bert.", "body."), ("qa.qa_outputs.", "edges."), ("weigh.", "prior.weigh."))
-    old = dict(spans.reading.kept())
+    old = dict(spans.module.kept())
     for new, before in names:
         old = {
             before + name.removeprefix(new) if name.startswith(new) else name: t for name, t in old.items()
         }
     assert {"edges.weight", "relevance.bias", "prior.weigh.weight"} <= old.keys()
-    again = type(spans.reading)(spans.config, spans.encoder)
+    again = type(spans.module)(spans.config, spans.encoder)
     load_weights(again, old, "here")
-    assert all(torch.equal(value, spans.reading.kept()[name]) for name, value in again.kept().items())
+    assert all(torch.equal(value, spans.module.kept()[name]) for name, value in again.kept().items())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from palmette.encoder import load_encoder
 from palmette.errors import ConfigError
 from palmette.reader import Reader, ReaderConfig
 from palmette.reader.scores import NEVER, grouped_logsumexp, reading_loss
-from palmette.reader.spans import Read, SpanModule, SpanReading, Window, batches, right_spans
+from palmette.reader.spans import Read, SpanModule, Window, batches, right_spans
 from support import readers
 
 CONFIG = ReaderConfig(max_length=20, overlap=4, max_answer=3, max_question=6)
@@ -29,13 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def reading(folder: Path) -> SpanReading:
-    return SpanReading(CONFIG, load_encoder(folder, dtype="float32", device="cpu"))
-
-
-@pytest.fixture(scope="module")
-def module(reading: SpanReading) -> SpanModule:
-    return reading.module.eval()
+def module(folder: Path) -> SpanModule:
+    return SpanModule(CONFIG, load_encoder(folder, dtype="float32", device="cpu")).eval()
 
 
 def test_every_span_of_whole_words_is_in_exactly_one_window(module: SpanModule) -> None:
@@ -138,18 +133,18 @@ def test_the_loss_is_the_probability_of_the_right_spans_or_of_no_answer() -> Non
     assert loss.tolist() == pytest.approx([-math.log(first), -math.log(second)], rel=1e-5)
 
 
-def test_passages_are_described_whatever_else_is_read(reading: SpanReading) -> None:
+def test_passages_are_described_whatever_else_is_read(module: SpanModule) -> None:
     texts = ["The green owl lives here.", " ", "Nobody painted the wall."]
-    together, alone = reading.signs([QUESTION, QUESTION], [texts, texts[2:]])
+    together, alone = module.signs([QUESTION, QUESTION], [texts, texts[2:]])
     assert together.shape == (3, 2)
     assert together[2].tolist() == alone[0].tolist()
     assert together[1].tolist() == [0, 0], "there is nothing to read"
     assert together[0, 1] == pytest.approx(4 / 6), "the, green, owl, live; not where, does"
-    encoder = reading.vectors.encoder
+    encoder = module.vectors.encoder
     query, vector = encoder.encode_queries([QUESTION])[0], encoder.encode(texts[:1])[0]
     cosine = query @ vector / np.linalg.norm(query) / np.linalg.norm(vector)
     assert together[0, 0] == pytest.approx(cosine, abs=1e-5)
-    assert [some.shape for some in reading.signs([QUESTION], [[]])] == [(0, 2)]
+    assert [some.shape for some in module.signs([QUESTION], [[]])] == [(0, 2)]
 
 
 def windows_of(passages: list[int]) -> list[Window]:
@@ -158,16 +153,16 @@ def windows_of(passages: list[int]) -> list[Window]:
     return [Window(passage, {}, offsets, np.zeros(4, np.int64), every, every) for passage in passages]
 
 
-def learn(reading: SpanReading, totals: list, signs: list, right: list) -> tuple[list[float], float]:
+def learn(module: SpanModule, totals: list, signs: list, right: list) -> tuple[list[float], float]:
     """w and b; they are put back to zero."""
-    reading.learn([Read(windows_of([*range(len(some))]), some, []) for some in totals], signs, right)
-    weights = reading.module.weigh.weight[0].tolist(), float(reading.module.weigh.bias)
-    torch.nn.init.zeros_(reading.module.weigh.weight)
-    torch.nn.init.zeros_(reading.module.weigh.bias)
+    module.learn_gains([Read(windows_of([*range(len(some))]), some, []) for some in totals], signs, right)
+    weights = module.weigh.weight[0].tolist(), float(module.weigh.bias)
+    torch.nn.init.zeros_(module.weigh.weight)
+    torch.nn.init.zeros_(module.weigh.bias)
     return weights
 
 
-def test_weights_are_learned_of_what_right_passages_have(reading: SpanReading) -> None:
+def test_weights_are_learned_of_what_right_passages_have(module: SpanModule) -> None:
     draw = np.random.default_rng(0)
     totals = [draw.normal(size=5) for _ in range(300)]
     signs = [draw.normal(size=(5, 2)).astype(np.float32) for _ in totals]
@@ -176,13 +171,13 @@ def test_weights_are_learned_of_what_right_passages_have(reading: SpanReading) -
         for total, sign in zip(totals, signs, strict=True)
     ]
     right = [np.arange(5) == draw.choice(6, p=chance / chance.sum()) for chance in chances]
-    (first, second), bias = learn(reading, totals, signs, right)
+    (first, second), bias = learn(module, totals, signs, right)
     assert (first, second, bias) == pytest.approx((3, 0, -1), abs=0.5)
-    few, _ = learn(reading, totals[:2], signs[:2], right[:2])
+    few, _ = learn(module, totals[:2], signs[:2], right[:2])
     assert np.abs(few).max() < first, "two questions say little"
     sure = [np.array([6.0, -4.0, -5.0]) + draw.normal(size=3) for _ in range(5)]
     near = [draw.normal(0.5, 0.1, size=(3, 2)).astype(np.float32) for _ in sure]
-    weights, bias = learn(reading, sure, near, [np.array([True, False, False])] * 5)
+    weights, bias = learn(module, sure, near, [np.array([True, False, False])] * 5)
     added = np.concatenate(near) @ weights + bias
     assert abs(added.mean()) < 1, "without a question that has no answer an average passage gains nothing"
 
@@ -202,7 +197,7 @@ def test_gains_move_passages_and_not_the_spans_within_one() -> None:
 
 
 def test_a_published_model_reads_without_training(folder: Path, tmp_path: Path) -> None:
-    known = SpanReading(CONFIG, load_encoder(folder, dtype="float32", device="cpu")).module.qa
+    known = SpanModule(CONFIG, load_encoder(folder, dtype="float32", device="cpu")).qa
     known.save_pretrained(tmp_path / "qa")
     tokenizer = load_encoder(folder, device="cpu").model.tokenizer
     tokenizer.save_pretrained(tmp_path / "qa")

@@ -12,7 +12,7 @@ from palmette import FakeEncoder, load_encoder
 from palmette.cache import EncodingCache
 from palmette.errors import InputError
 from palmette.reader import Asked, ReaderConfig, ReadingData, load_reading
-from palmette.reader.spans import SpanReading, SpanTask
+from palmette.reader.spans import SpanModule, SpanTask
 from palmette.reader.training import TrainingSet, answers, best_threshold
 from support import readers
 
@@ -83,7 +83,7 @@ def test_a_lesson_is_one_right_window_and_wrong_ones(
 ) -> None:
     encoder = load_encoder(readers.tiny_encoder(tmp_path / "model"), dtype="float32", device="cpu")
     config = CONFIG.replace(absent=absent)
-    task = SpanTask(SpanReading(config, encoder), lessons(data, tmp_path / "cache", config))
+    task = SpanTask(SpanModule(config, encoder), lessons(data, tmp_path / "cache", config))
     draw = np.random.default_rng(0)
     withheld = 0
     for row, asked in enumerate(task.lessons.train):
@@ -104,7 +104,7 @@ def test_answers_that_never_fit_are_named(tmp_path: Path) -> None:
         "long", load_reading([{"question": "q?", "context": long, "answers": []}] * 2).passages, {}
     )
     asked = Asked("what?", (long,), (0,))
-    task = SpanTask(SpanReading(CONFIG, encoder), TrainingSet(data, [asked, asked], [[], []], []))
+    task = SpanTask(SpanModule(CONFIG, encoder), TrainingSet(data, [asked, asked], [[], []], []))
     with pytest.raises(InputError, match="max_answer"):
         task.loss(task.module, np.array([0, 1]), torch.Generator(), 0.0)
 

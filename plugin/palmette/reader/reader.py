@@ -22,14 +22,14 @@ from palmette.model import DEFAULT_ENCODER, Published
 from palmette.reader.answer import Answer, Candidates, answer_of
 from palmette.reader.config import TRAINING, ReaderConfig
 from palmette.reader.data import load_reading
-from palmette.reader.sentences import SentenceReading
-from palmette.reader.spans import SpanReading
+from palmette.reader.sentences import SentenceModule
+from palmette.reader.spans import SpanModule
 from palmette.reader.training import TrainingSet
 from palmette.record import Record
 from palmette.training import TrainingConfig, main_first
 from palmette.types import Document, Hit
 
-UNITS: dict[str, type[SentenceReading | SpanReading]] = {"sentence": SentenceReading, "span": SpanReading}
+UNITS = {"sentence": SentenceModule, "span": SpanModule}
 _LOADED: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
 """Readers in use, so that many chains over one checkpoint share one."""
 
@@ -49,7 +49,7 @@ class Reader(Published):
         self,
         config: ReaderConfig,
         encoder: Encoder,
-        reading: SentenceReading | SpanReading | None = None,
+        module: SentenceModule | SpanModule | None = None,
         *,
         threshold: float = 0.5,
         record: Record | None = None,
@@ -57,10 +57,10 @@ class Reader(Published):
         revision: str | None = None,
     ) -> None:
         self.config, self.encoder = config, encoder
-        self.reading = UNITS[config.unit](config, encoder) if reading is None else reading
+        module = module or UNITS[config.unit](config, encoder)
+        self.module = module.to(encoder.device).eval().requires_grad_(False)
         self.threshold = threshold
         """Probability of there being an answer below which none is given; learned on held-out questions."""
-        self.module = self.reading.module.to(encoder.device).eval().requires_grad_(False)
         self.record = record or Record()
         self.origin, self.revision = origin, revision
 
@@ -111,17 +111,17 @@ class Reader(Published):
             lessons = TrainingSet.of(loaded, config, coder, store, seed=training.seed, progress=progress)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(training.seed)  # of the head's first weights
-            reading = UNITS[config.unit](config, coder)
+            module = UNITS[config.unit](config, coder)
         if start is not None:
             begun = start if isinstance(start, Reader) else cls.from_pretrained(start, encoder=coder)
-            load_weights(reading, begun.reading.kept(), f"start={start!r:.80}")
+            load_weights(module, begun.module.kept(), f"start={start!r:.80}")
         run: dict[str, Any] = {
             "device": device,
             "output_dir": output_dir,
             "resume": resume,
             "progress": progress,
         }
-        trained = reading.fit(lessons, training, label=f"Training the {config.unit} reader", **run)
+        trained = module.fit(lessons, training, label=f"Training the {config.unit} reader", **run)
         record = Record(
             data=loaded.name,
             documents=len(loaded.passages),
@@ -129,11 +129,11 @@ class Reader(Published):
             labelled=loaded.labelled,
             steps=trained.steps,
             seconds=round(trained.seconds, 1),
-            metric=reading.metric,
+            metric=module.metric,
             metrics={name: round(float(value), 6) for name, value in trained.metrics.items()},
             training=training.to_dict(),
         )
-        return cls(config, coder, reading, threshold=trained.metrics.get("threshold", 0.5), record=record)
+        return cls(config, coder, module, threshold=trained.metrics.get("threshold", 0.5), record=record)
 
     # -- answering ------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Reader(Published):
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
         """Possible answers of each question in its passages, with probabilities."""
-        return self.reading.candidates(questions, passages)
+        return self.module.candidates(questions, passages)
 
     # -- checkpoints ----------------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class Reader(Published):
         }
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {name: value.detach().cpu().contiguous() for name, value in self.reading.kept().items()}
+        return {name: value.detach().cpu().contiguous() for name, value in self.module.kept().items()}
 
     @classmethod
     def from_checkpoint(
@@ -221,12 +221,12 @@ class Reader(Published):
         key = (checkpoint.fingerprint, checkpoint.origin, checkpoint.revision, id(coder))
         if isinstance(known := _LOADED.get(key), cls):
             return known
-        reading = UNITS[config.unit](config, coder)
-        load_weights(reading, checkpoint.tensors(), str(checkpoint.path))
+        module = UNITS[config.unit](config, coder)
+        load_weights(module, checkpoint.tensors(), str(checkpoint.path))
         reader = cls(
             config,
             coder,
-            reading,
+            module,
             threshold=threshold,
             record=Record.from_dict(facts.get("record", {})),
             origin=checkpoint.origin,
@@ -241,21 +241,16 @@ class Reader(Published):
         return f"<Reader of {self.config.unit}s {self.fingerprint[:12]}{where}, encoder {self.encoder.name}>"
 
 
-def load_weights(reading: SentenceReading | SpanReading, tensors: Mapping[str, Tensor], where: str) -> None:
+def load_weights(module: SentenceModule | SpanModule, tensors: Mapping[str, Tensor], where: str) -> None:
     """Load the weights of a checkpoint."""
-    if isinstance(reading, SpanReading):  # earlier names
-        body = f"qa.{reading.module.qa.base_model_prefix}."
-        now = (("body.", body), ("edges.", "qa.qa_outputs."), ("prior.weigh.", "weigh."))
-        for old, new in now:
-            tensors = {
-                new + name.removeprefix(old) if name.startswith(old) else name: t
-                for name, t in tensors.items()
-            }
-    missing = sorted(reading.kept().keys() ^ tensors.keys())
-    if missing:
+    if isinstance(module, SpanModule):  # earlier names
+        body = f"qa.{module.qa.base_model_prefix}."
+        for old, new in (("body.", body), ("edges.", "qa.qa_outputs."), ("prior.weigh.", "weigh.")):
+            tensors = {new + n.removeprefix(old) if n.startswith(old) else n: t for n, t in tensors.items()}
+    if missing := sorted(module.kept().keys() ^ tensors.keys()):
         raise CheckpointError(f"{where}: weights do not fit the config ({missing[0]} is on one side only)")
     try:
-        reading.module.load_state_dict(dict(tensors), strict=False)
+        module.load_state_dict(dict(tensors), strict=False)
     except RuntimeError as error:
         raise CheckpointError(f"{where}: weights do not fit the config ({error})") from error
 

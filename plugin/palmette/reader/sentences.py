@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from palmette.data.unlabelled import sentences
 from palmette.encoder import Encoder
@@ -51,92 +51,73 @@ class Read(NamedTuple):
 
 
 class SentenceModule(nn.Module):
-    """w · x + b."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weigh = nn.Linear(len(FEATURES), 1).requires_grad_(False)
-        self.set(torch.tensor(START))
-
-    @torch.no_grad()
-    def set(self, weights: torch.Tensor) -> None:
-        """Set w and b [F + 1]."""
-        self.weigh.weight.copy_(weights[None, :-1])
-        self.weigh.bias.copy_(weights[-1:])
-
-
-class SentenceReading:
     """Chooses sentences by the frozen encoder's similarities and by words."""
 
     metric = "accuracy of answers"
 
     def __init__(self, config: ReaderConfig, encoder: Encoder) -> None:
-        self.config, self.vectors, self.module = config, UnitVectors(encoder), SentenceModule()
+        super().__init__()
+        self.config, self.vectors = config, UnitVectors(encoder)
+        self.weigh = nn.Linear(len(FEATURES), 1).requires_grad_(False)
+        self.weigh.weight.copy_(torch.tensor([START[:-1]]))
+        self.weigh.bias.fill_(START[-1])
 
-    def kept(self) -> dict[str, torch.Tensor]:
+    def kept(self) -> dict[str, Tensor]:
         """Weights that a checkpoint stores."""
-        return self.module.state_dict()
+        return self.state_dict()
 
     def fit(
         self, lessons: TrainingSet, training: TrainingConfig, *, progress: bool | None, **run: Any
     ) -> Trained:
         """Fit the weights to the most probable right sentence of each question, with and without its passages."""
-        begun, asked = time.monotonic(), lessons.train[:QUESTIONS]
-        rows = [
-            [*one.passages, *negatives[: max(1, self.config.passages - 1)]]
-            for one, negatives in zip(asked, lessons.negatives, strict=False)
-        ]
+        begun, held = time.monotonic(), lessons.dev
+        asked = lessons.train[:QUESTIONS]
+        most = max(1, self.config.passages - 1)
+        rows = [[*one.passages, *rest[:most]] for one, rest in zip(asked, lessons.negatives, strict=False)]
         texts = [lessons.texts(some) for some in rows]
-        read = self.read([one.question for one in asked], texts, progress)
-        own = [
-            some.passages < (len(one.passages) if one.answered else 0)
-            for one, some in zip(asked, read, strict=True)
-        ]
-        right = []
-        for one, some, marks, row, passages in zip(asked, read, own, rows, texts, strict=True):
-            spans = (
-                [one.spans(at, text) for at, text in zip(row, passages, strict=True)] if one.answers else []
+        read, own, right = self.read([one.question for one in asked], texts, progress), [], []
+        for one, some, row, passages in zip(asked, read, rows, texts, strict=True):
+            own.append(some.passages < (len(one.passages) if one.answered else 0))
+            spans = [one.spans(at, text) for at, text in zip(row, passages, strict=True)]
+            right.append(
+                own[-1]
+                & [  # where no answer is known, every sentence of its passages may be right
+                    not one.answers or any(first <= start and end <= last for start, end in spans[passage])
+                    for passage, (first, last) in zip(
+                        some.passages.tolist(), some.spans.tolist(), strict=True
+                    )
+                ]
             )
-            held = [
-                not spans or any(first <= start and end <= last for start, end in spans[passage])
-                for passage, (first, last) in zip(some.passages.tolist(), some.spans.tolist(), strict=True)
-            ]
-            right.append(marks & np.array(held, bool))
         x = torch.from_numpy(np.concatenate([some.features for some in read])).double()  # [S, F]
+        withheld, answers = (torch.from_numpy(np.concatenate(marks).astype(bool)) for marks in (own, right))
         owner = torch.from_numpy(np.repeat(np.arange(len(read)), [len(some.passages) for some in read]))
-        withheld, answers = (torch.from_numpy(np.concatenate(marks)) for marks in (own, right))
-        start, count = torch.tensor(START, dtype=torch.float64), len(read)
+        start, count, absent = torch.tensor(START, dtype=torch.float64), len(read), self.config.absent
         weights = start.clone()
 
-        def loss() -> torch.Tensor:
+        def loss() -> Tensor:
             scores = x @ weights[:-1] + weights[-1]  # [S]
-            hits = scores.masked_fill(
-                ~answers, NEVER
-            )  # only the passage is known, so its best sentence counts
+            hits = scores.masked_fill(~answers, NEVER)
             best = scores.detach().new_full((count,), NEVER).scatter_reduce(0, owner, hits.detach(), "amax")
-            hits = hits.masked_fill(hits.detach() < best[owner], NEVER)
-            nothing = torch.full_like(scores, NEVER)
-            present = reading_loss(scores, hits, owner, count).mean()
-            absent = reading_loss(scores.masked_fill(withheld, NEVER), nothing, owner, count).mean()
-            share = self.config.absent
-            pull = (weights - start)[:-1].square().sum()
-            return (1 - share) * present + share * absent + PULL * pull
+            hits = hits.masked_fill(hits.detach() < best[owner], NEVER)  # the others need not answer
+            nothing, others = torch.full_like(scores, NEVER), scores.masked_fill(withheld, NEVER)
+            found = (1 - absent) * reading_loss(scores, hits, owner, count)
+            missed = absent * reading_loss(others, nothing, owner, count)
+            return (found + missed).mean() + PULL * (weights - start)[:-1].square().sum()
 
         minimise(weights, loss, training.steps)
-        self.module.set(weights.float())
-        held = lessons.dev
-        found = self.candidates(
-            [one.asked.question for one in held], [lessons.texts(one.rows) for one in held]
-        )
-        metrics = examine(lessons.data, held, found, sentence_credit)
+        with torch.no_grad():
+            self.weigh.weight.copy_(weights[None, :-1])
+            self.weigh.bias.copy_(weights[-1:])
+        questions, texts = [one.asked.question for one in held], [lessons.texts(one.rows) for one in held]
+        metrics = examine(lessons.data, held, self.candidates(questions, texts), sentence_credit)
         return Trained(training.steps, training.steps, metrics, time.monotonic() - begun, False)
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
         """All sentences of each question's passages, with probabilities."""
-        weights, bias = (self.module.weigh.weight[0].double().cpu().numpy(), float(self.module.weigh.bias))
+        w, b = (parameter.double().cpu().numpy() for parameter in self.weigh.parameters())
         found = []
         for read in self.read(questions, passages):
-            scores = read.features.astype(np.float64) @ weights + bias  # [S]
+            scores = read.features @ w[0] + b  # [S]
             total = float(np.logaddexp.reduce([0.0, *scores]))  # "no answer" scores 0
             found.append(Candidates.of(read.passages, *read.spans.T, scores, total))
         return found
@@ -148,31 +129,24 @@ class SentenceReading:
         cut = {text: cut_sentences(text) for some in passages for text in some}
         texts = list(dict.fromkeys([*cut, *(text[a:b] for text, spans in cut.items() for a, b in spans)]))
         vectors = dict(zip(texts, self.vectors.documents(texts, progress), strict=True))
-        words = {text: words_of(text) for text in texts}
-        found = []
+        words, found = {text: words_of(text) for text in texts}, []
         for question, query, some in zip(questions, self.vectors.queries(questions), passages, strict=True):
             places = [(at, a, b, text) for at, text in enumerate(some) for a, b in cut[text]]
             there = [words[text[a:b]] for _, a, b, text in places]
-            weights = {  # words count more that fewer of the sentences have
+            asked = {  # words count more that fewer of the sentences have
                 word: math.log(1 + len(there) / (0.5 + sum(word in one for one in there)))
                 for word in words_of(question)
             }
-            total = sum(weights.values()) or 1.0
-            share = {
-                text: sum(weights[word] for word in weights.keys() & words[text]) / total
-                for _, a, b, whole in places
-                for text in (whole, whole[a:b])
-            }
-            features = [
-                (
-                    vectors[text[a:b]] @ query,
-                    vectors[text] @ query,
-                    share[text[a:b]],
-                    share[text],
-                    a == cut[text][0][0],
-                )
-                for _, a, b, text in places
-            ]
+            total = sum(asked.values()) or 1.0
+
+            def share(text: str, asked: dict[str, float] = asked, total: float = total) -> float:
+                return sum(asked[word] for word in asked.keys() & words[text]) / total
+
+            of = {text: (vectors[text] @ query, share(text)) for text in some}
+            features = []
+            for _, a, b, text in places:
+                (near, has), piece = of[text], text[a:b]
+                features.append((vectors[piece] @ query, near, share(piece), has, a == cut[text][0][0]))
             rows = np.array([place[:3] for place in places], np.int64).reshape(-1, 3)
             found.append(
                 Read(rows[:, 0], rows[:, 1:], np.array(features, np.float32).reshape(-1, len(FEATURES)))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,9 +58,11 @@ PULL = 0.05
 """Penalty of w, and of b where an average passage gains something, beside the sum over the questions."""
 
 Rows = NDArray[np.int64]
-
-
-# -- windows --------------------------------------------------------------------------------------------------
+Gold = list[tuple[int, int]]
+"""First and last tokens of the right spans of a window."""
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet")
+"""Families that count positions from after the padding token's."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Window:
     def __len__(self) -> int:
         return len(self.words)
 
-    def gold(self, spans: Sequence[tuple[int, int]], longest: int) -> list[tuple[int, int]]:
+    def gold(self, spans: Sequence[tuple[int, int]], longest: int) -> Gold:
         """First and last tokens of spans of characters, widened to whole words, that this window has."""
         found = []
         for start, end in spans:
@@ -104,10 +106,8 @@ class Windows:
     """Cuts questions and passages into windows, by the tokenizer's own overflow; safe for several threads."""
 
     def __init__(self, tokenizer: Any, config: ReaderConfig) -> None:
-        self.tokenizer, self.config = (
-            copy.deepcopy(tokenizer),
-            config,
-        )  # the encoder sets its own to other lengths
+        self.config = config
+        self.tokenizer = copy.deepcopy(tokenizer)  # the encoder sets its own to other lengths
         self._lock = threading.Lock()  # a fast tokenizer keeps its truncation as state
 
     def __call__(self, question: str, passages: Sequence[str]) -> list[Window]:
@@ -115,45 +115,39 @@ class Windows:
         texts = {place: readable(text) for place, text in enumerate(passages) if text.strip()}
         if not texts:
             return []
-        question, most, overlap = readable(question), self.config.max_question, self.config.overlap
+        config, question, offsets = self.config, readable(question), {"return_offsets_mapping": True}
         with self._lock:
-            tokens = self.tokenizer(
-                question, add_special_tokens=False, return_offsets_mapping=True, verbose=False
-            )
-            offsets = tokens["offset_mapping"]
+            ends = self.tokenizer(question, add_special_tokens=False, verbose=False, **offsets)[
+                "offset_mapping"
+            ]
+            if len(ends) > config.max_question:
+                question = question[: ends[config.max_question - 1][1]]
             found = self.tokenizer(
-                [question if len(offsets) <= most else question[: offsets[most - 1][1]]] * len(texts),
+                [question] * len(texts),
                 list(texts.values()),
                 truncation="only_second",
-                max_length=self.config.max_length,
-                stride=overlap,
+                max_length=config.max_length,
+                stride=config.overlap,
                 return_overflowing_tokens=True,
-                return_offsets_mapping=True,
                 return_token_type_ids=True,
+                **offsets,
             )
-        owner, filled = found["overflow_to_sample_mapping"], list(texts)
-        windows = []
-        for at, sample in enumerate(owner):
+        owner, windows = [-1, *found["overflow_to_sample_mapping"], -1], []
+        for at, (before, sample, after) in enumerate(zip(owner, owner[1:], owner[2:], strict=False)):
             offset = np.array(found["offset_mapping"][at], np.int64).reshape(-1, 2)
             words = np.array([-1 if word is None else word for word in found.word_ids(at)], np.int64)
             inside = np.array([side == 1 for side in found.sequence_ids(at)]) & (offset[:, 1] > offset[:, 0])
             words[~inside] = -1
             starts = inside & (words != np.concatenate([[-1], words[:-1]]))
-            ends = inside & (words != np.concatenate([words[1:], [-1]]))
             covered = np.flatnonzero(inside)
-            if (
-                at + 1 < len(owner) and owner[at + 1] == sample
-            ):  # the next window has the overlap, with more room
-                starts[covered[-overlap:]] = False
-            if (
-                at and owner[at - 1] == sample and len(covered)
-            ):  # may open within a word that the last window has
+            if after == sample:  # the next window has the overlap, with more room
+                starts[covered[-config.overlap :]] = False
+            if before == sample and len(covered):  # may open within a word that the last window has
                 earliest = found.word_to_chars(at - 1, int(words[covered[0]]), 1).start
                 starts[covered[0]] &= bool(offset[covered[0], 0] <= earliest)
-            inputs = {name: found[name][at] for name in ("input_ids", "attention_mask", "token_type_ids")}
-            windows.append(
-                Window(filled[sample], inputs, np.where(inside[:, None], offset, 0), words, starts, ends)
-            )
+            ends = inside & (words != np.concatenate([words[1:], [-1]]))
+            inputs, offset = {name: found[name][at] for name in INPUTS}, np.where(inside[:, None], offset, 0)
+            windows.append(Window(list(texts)[sample], inputs, offset, words, starts, ends))
         return windows
 
 
@@ -167,123 +161,6 @@ def batches(windows: Sequence[Window], tokens: int) -> Iterator[list[int]]:
         group.append(at)
     if group:
         yield group
-
-
-# -- network --------------------------------------------------------------------------------------------------
-
-
-class SpanModule(nn.Module):
-    """A transformers question-answering model, and what speaks for a passage beside it.
-
-    Args:
-        config: Trained layers, and the length of windows and answers.
-        encoder: Its transformer is the start of the network, unless ``config.model`` names another one.
-    """
-
-    transformer_learns = True
-
-    def __init__(self, config: ReaderConfig, encoder: Encoder) -> None:
-        from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
-        super().__init__()
-        attention = (
-            "eager" if encoder.device.type == "cpu" else "sdpa"
-        )  # fused attention learns slowly on a CPU
-        if config.model is None:
-            backbone = Backbone.of(encoder)
-            tokenizer = backbone.tokenizer
-            self.qa: Any = AutoModelForQuestionAnswering.from_config(
-                backbone.network.config, attn_implementation=attention
-            ).float()
-            self.body.load_state_dict(backbone.network.state_dict(), strict=False)
-        else:
-            tokenizer = AutoTokenizer.from_pretrained(config.model)
-            self.qa = AutoModelForQuestionAnswering.from_pretrained(
-                config.model, attn_implementation=attention, use_safetensors=True
-            ).float()
-        self.config, self.windows = config, Windows(tokenizer, config)
-        own, count = self.qa.config, len(layers := self.layers)
-        positions = own.max_position_embeddings
-        if own.model_type in (
-            "roberta",
-            "xlm-roberta",
-            "camembert",
-            "mpnet",
-        ):  # these count from behind the padding
-            positions -= own.pad_token_id + 1
-        if config.max_length > positions:
-            raise ConfigError(
-                f"reader: max_length={config.max_length}, but the model has {positions} positions"
-            )
-        trained = count if config.trained_layers is None else config.trained_layers
-        if trained > count:
-            raise ConfigError(f"trained_layers must be between 0 and {count}, got {trained}")
-        self.body.requires_grad_(config.trained_layers is None)
-        layers[count - trained :].requires_grad_(True)
-        for name, parameter in self.body.named_parameters():
-            if "word_embeddings" in name or "position_embeddings" in name:
-                parameter.requires_grad_(False)
-        for name, part in self.qa.named_modules():
-            if isinstance(part, nn.Dropout):  # none of attention weights, which costs as much as all the rest
-                part.p = 0.0 if "attention" in name and "output" not in name else config.dropout
-        self.relevance = None if config.model else nn.Linear(own.hidden_size, 1)
-        for head in (self.qa.qa_outputs, self.relevance) if self.relevance else ():
-            nn.init.normal_(head.weight, std=0.02)
-            nn.init.zeros_(head.bias)
-        self.weigh = nn.Linear(2, 1).requires_grad_(False)  # w and b of a passage; 0 until they are learned
-        nn.init.zeros_(self.weigh.weight)
-        nn.init.zeros_(self.weigh.bias)
-        self.learned = [
-            name for name, p in self.named_parameters() if p.requires_grad or name.startswith("weigh.")
-        ]
-        """Names of the weights that a checkpoint keeps, since they differ from the start's."""
-
-    @property
-    def body(self) -> Any:
-        """Transformer under the head."""
-        return getattr(self.qa, self.qa.base_model_prefix)
-
-    @property
-    def layers(self) -> nn.ModuleList:
-        """Layers of the transformer."""
-        found: nn.ModuleList = getattr(self.body, "transformer", None) or self.body.encoder
-        return found.layer  # type: ignore[return-value]
-
-    @property
-    def device(self) -> torch.device:
-        """Device that computes."""
-        return self.weigh.weight.device
-
-    def forward(self, windows: Sequence[Window]) -> Tensor:
-        """Scores of all spans [W, T, L], by first token and further tokens; ``NEVER`` for what is none."""
-
-        def padded(rows: Sequence[Any], value: int = 0) -> Tensor:
-            parts = [torch.as_tensor(row) for row in rows]
-            return nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=value).to(self.device)
-
-        def from_each(values: Tensor) -> Tensor:  # [W, T] → [W, T, L]: the values from each token on
-            return F.pad(values, (0, longest - 1)).unfold(1, longest, 1)
-
-        typed = getattr(self.qa.config, "type_vocab_size", 1) > 1
-        names = ["input_ids", "attention_mask", *(["token_type_ids"] if typed else [])]
-        pad = {"input_ids": int(self.windows.tokenizer.pad_token_id)}
-        inputs = {n: padded([one.inputs[n] for one in windows], pad.get(n, 0)) for n in names}
-        out = self.qa(**inputs, output_hidden_states=True)
-        starts, ends = out.start_logits.float(), out.end_logits.float()  # [W, T]
-        longest = min(self.config.max_answer, starts.shape[1])
-        relevance = -starts[:, :1] - ends[:, :1]  # [W, 1]: of [CLS]
-        if self.relevance is not None:
-            with torch.autocast(self.device.type, enabled=False):
-                relevance = self.relevance(out.hidden_states[-1][:, 0].float())
-        scores = (starts + relevance)[:, :, None] + from_each(ends)
-        may_start, may_end = (padded([getattr(one, side) for one in windows]) for side in ("starts", "ends"))
-        return scores.masked_fill(~(may_start[:, :, None] & from_each(may_end.int()).bool()), NEVER)
-
-    def totals(self, windows: Sequence[Window]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-        """Scores in batches: positions of windows, their scores [W, T, L] and log Σ exp of those [W]."""
-        for group in batches(windows, TOKENS * (16 if self.device.type == "cuda" else 1)):
-            scores = self([windows[at] for at in group])
-            yield group, scores, scores.flatten(1).logsumexp(1)
 
 
 class Read(NamedTuple):
@@ -306,8 +183,8 @@ class Read(NamedTuple):
         return Candidates.of(*places, scores, float(np.logaddexp.reduce([0.0, *(self.totals + gain)])))
 
 
-def right_spans(scores: Tensor, gold: Sequence[Sequence[tuple[int, int]]]) -> Tensor:
-    """[W, T, L] scores, and first and last tokens of the right spans of each window → [W] log Σ exp of those."""
+def right_spans(scores: Tensor, gold: Sequence[Gold]) -> Tensor:
+    """[W, T, L] scores, and the right spans of each window → [W] log Σ exp of those."""
     flat = [(window, first, last - first) for window, spans in enumerate(gold) for first, last in set(spans)]
     if not flat:
         return scores.new_full((len(scores),), NEVER)
@@ -315,22 +192,218 @@ def right_spans(scores: Tensor, gold: Sequence[Sequence[tuple[int, int]]]) -> Te
     return grouped_logsumexp(scores[window, first, extra], window, len(scores))
 
 
-# -- training and reading -------------------------------------------------------------------------------------
+class SpanModule(nn.Module):
+    """A transformers question-answering model that reads question and passage together, and what passages gain.
+
+    Args:
+        config: Trained layers, and the length of windows and answers.
+        encoder: Its transformer is the start of the network, unless ``config.model`` names another one.
+    """
+
+    transformer_learns = True
+    metric = "f1 of answers"
+
+    def __init__(self, config: ReaderConfig, encoder: Encoder) -> None:
+        from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+        super().__init__()
+        self.config, self.vectors = config, UnitVectors(encoder)
+        # fused attention learns slowly on a CPU
+        how = {"attn_implementation": "eager" if encoder.device.type == "cpu" else "sdpa"}
+        if config.model is None:
+            start = Backbone.of(encoder)
+            self.qa: Any = AutoModelForQuestionAnswering.from_config(start.network.config, **how).float()
+            self.body.load_state_dict(start.network.state_dict(), strict=False)
+        else:
+            start = AutoTokenizer.from_pretrained(config.model)
+            self.qa = AutoModelForQuestionAnswering.from_pretrained(
+                config.model, use_safetensors=True, **how
+            ).float()
+        self.windows = Windows(getattr(start, "tokenizer", start), config)
+        own, layers = self.qa.config, (getattr(self.body, "transformer", None) or self.body.encoder).layer
+        positions = own.max_position_embeddings - (own.pad_token_id + 1 if own.model_type in OFFSET else 0)
+        if config.max_length > positions:
+            raise ConfigError(
+                f"reader: max_length={config.max_length}, but the model has {positions} positions"
+            )
+        trained = len(layers) if config.trained_layers is None else config.trained_layers
+        if trained > len(layers):
+            raise ConfigError(f"trained_layers must be between 0 and {len(layers)}, got {trained}")
+        self.body.requires_grad_(config.trained_layers is None)
+        layers[len(layers) - trained :].requires_grad_(True)
+        for name, parameter in self.body.named_parameters():
+            if "word_embeddings" in name or "position_embeddings" in name:
+                parameter.requires_grad_(False)
+        for name, part in self.qa.named_modules():
+            if isinstance(part, nn.Dropout):  # none of attention weights, which costs as much as all the rest
+                part.p = 0.0 if "attention" in name and "output" not in name else config.dropout
+        self.relevance = None if config.model else nn.Linear(own.hidden_size, 1)
+        for head in (self.qa.qa_outputs, self.relevance) if self.relevance else ():
+            nn.init.normal_(head.weight, std=0.02)
+            nn.init.zeros_(head.bias)
+        self.weigh = nn.Linear(2, 1).requires_grad_(False)  # w and b; 0 until they are learned
+        for parameter in self.weigh.parameters():
+            nn.init.zeros_(parameter)
+        self.learned = [n for n, p in self.named_parameters() if p.requires_grad or n.startswith("weigh.")]
+        """Names of the weights that differ from the start's."""
+
+    @property
+    def body(self) -> Any:
+        """Transformer under the head."""
+        return getattr(self.qa, self.qa.base_model_prefix)
+
+    def kept(self) -> dict[str, Tensor]:
+        """Weights that a checkpoint stores."""
+        state = self.state_dict()
+        return {name: state[name] for name in self.learned}
+
+    def forward(self, windows: Sequence[Window]) -> Tensor:
+        """Scores of all spans [W, T, L], by first token and further tokens; ``NEVER`` for what is none."""
+        device = self.weigh.weight.device
+
+        def padded(rows: Sequence[Any], value: int = 0) -> Tensor:
+            parts = [torch.as_tensor(row) for row in rows]
+            return nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=value).to(device)
+
+        def from_each(values: Tensor) -> Tensor:  # [W, T] → [W, T, L]: the values from each token on
+            return F.pad(values, (0, longest - 1)).unfold(1, longest, 1)
+
+        names = INPUTS if getattr(self.qa.config, "type_vocab_size", 1) > 1 else INPUTS[:2]
+        pad = {"input_ids": int(self.windows.tokenizer.pad_token_id)}
+        inputs = {name: padded([one.inputs[name] for one in windows], pad.get(name, 0)) for name in names}
+        out = self.qa(**inputs, output_hidden_states=True)
+        starts, ends = out.start_logits.float(), out.end_logits.float()  # [W, T]
+        relevance = -starts[:, :1] - ends[:, :1]  # [W, 1]: of [CLS]
+        if self.relevance is not None:
+            with torch.autocast(device.type, enabled=False):
+                relevance = self.relevance(out.hidden_states[-1][:, 0].float())
+        longest = min(self.config.max_answer, starts.shape[1])
+        scores = (starts + relevance)[:, :, None] + from_each(ends)
+        may_start, may_end = (padded([getattr(one, side) for one in windows]) for side in ("starts", "ends"))
+        return scores.masked_fill(~(may_start[:, :, None] & from_each(may_end.int()).bool()), NEVER)
+
+    def passes(
+        self, windows: Sequence[Window], network: nn.Module | None = None
+    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Passes of the network: positions of windows, their scores [W, T, L], and log Σ exp of those [W]."""
+        for group in batches(windows, TOKENS * (16 if self.weigh.weight.is_cuda else 1)):
+            scores = (network or self)([windows[at] for at in group])
+            yield group, scores, scores.flatten(1).logsumexp(1)
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
+        """The best spans of each question's passages, with probabilities."""
+        read, signs = self.read(questions, passages), self.signs(questions, passages)
+        return [one.candidates(self.gains(some)) for one, some in zip(read, signs, strict=True)]
+
+    @torch.inference_mode()
+    def read(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Read]:
+        """Scores of each question's passages."""
+        self.eval()
+        found, blocks, device = [], range(0, len(questions), BLOCK), self.weigh.weight.device
+        half = auto_precision(device) == "bfloat16"
+        for start in tqdm(blocks, desc="reading", unit="block", delay=2, leave=False, disable=None):
+            part = slice(start, start + BLOCK)
+            windows = [self.windows(*pair) for pair in zip(questions[part], passages[part], strict=True)]
+            flat = [window for some in windows for window in some]
+            totals, kept = np.zeros(len(flat)), {}
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+                for group, scores, every in self.passes(flat):
+                    best = scores.flatten(1).topk(min(KEEP, scores[0].numel()), dim=1)
+                    first, more = best.indices // scores.shape[2], best.indices % scores.shape[2]
+                    spans = torch.stack([first, first + more], 2).cpu().numpy()  # [W, C, 2]
+                    totals[group] = every.cpu().numpy()
+                    kept |= dict(
+                        zip(group, zip(best.values.double().cpu().numpy(), spans, strict=True), strict=True)
+                    )
+            at = 0
+            for some in windows:
+                rows = list(range(at, at := at + len(some)))
+                found.append(Read(some, totals[rows], [kept[row] for row in rows]))
+        return found
+
+    def signs(
+        self, questions: Sequence[str], passages: Sequence[Sequence[str]], progress: bool | None = False
+    ) -> list[Floats]:
+        """[P, 2] x of each question's passages; zeros for a blank one."""
+        texts = list(dict.fromkeys(text for some in passages for text in some if text.strip()))
+        vectors = self.vectors.documents(texts, progress)
+        known = {text: (vector, words_of(text)) for text, vector in zip(texts, vectors, strict=True)}
+        found, nothing = [], (np.zeros(vectors.shape[1], np.float32), set[str]())
+        for question, query, some in zip(questions, self.vectors.queries(questions), passages, strict=True):
+            asked, rows = words_of(question), [known.get(text, nothing) for text in some]
+            signs = [(vector @ query, len(asked & words) / max(1, len(asked))) for vector, words in rows]
+            found.append(np.array(signs, np.float32).reshape(-1, 2))
+        return found
+
+    def gains(self, signs: Floats) -> NDArray[np.float64]:
+        """[P] w · x + b."""
+        w, b = (parameter.double().cpu().numpy() for parameter in self.weigh.parameters())
+        gains: NDArray[np.float64] = signs @ w[0] + b
+        return gains
+
+    # -- training ---------------------------------------------------------------------------------------------
+
+    def fit(self, lessons: TrainingSet, training: TrainingConfig, **run: Any) -> Trained:
+        """Train the network, then learn what passages gain, and the threshold, on held-out questions."""
+        trained, held = train(SpanTask(self, lessons), training, **run), lessons.calibration
+        if not held:
+            return trained
+        questions, passages = [one.asked.question for one in held], [lessons.texts(one.rows) for one in held]
+        read, signs = self.read(questions, passages), self.signs(questions, passages, run["progress"])
+        right = [[one.answered and answers(lessons.data, one.asked, row) for row in one.rows] for one in held]
+        self.learn_gains(read, signs, right)
+        found = [one.candidates(self.gains(some)) for one, some in zip(read, signs, strict=True)]
+        return replace(
+            trained, metrics={**trained.metrics, **examine(lessons.data, held, found, span_credit)}
+        )
+
+    def learn_gains(
+        self, read: Sequence[Read], signs: Sequence[Floats], right: Sequence[Sequence[bool]]
+    ) -> None:
+        """Find w, under which right passages [P] are most probable among those of their question, and then b.
+
+        Found together, questions without an answer, whose passages look as right as any, would talk w down.
+        """
+        totals = [np.full(len(marks), NEVER) for marks in right]
+        for one, sums in zip(read, totals, strict=True):
+            np.logaddexp.at(sums, np.array([window.passage for window in one.windows], np.int64), one.totals)
+        base, x = (torch.from_numpy(np.concatenate(some)).double() for some in (totals, signs))
+        wrong = ~torch.from_numpy(np.concatenate(right).astype(bool))
+        count, owner = (
+            len(right),
+            torch.from_numpy(np.repeat(np.arange(len(right)), [len(some) for some in right])),
+        )
+        w, b = torch.zeros(2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+
+        def choice() -> Tensor:
+            scores = base + x @ w
+            every, hit = (
+                grouped_logsumexp(s, owner, count) for s in (scores, scores.masked_fill(wrong, NEVER))
+            )
+            return torch.where(hit > NEVER / 2, every - hit, 0.0).sum() + PULL * w.square().sum()
+
+        def answer() -> Tensor:
+            scores = base + x @ w + b
+            loss = reading_loss(scores, scores.masked_fill(wrong, NEVER), owner, count).sum()
+            return loss + PULL * (b + x.mean(0) @ w).square().sum()
+
+        minimise(w, choice)
+        minimise(b, answer)
+        with torch.no_grad():
+            self.weigh.weight.copy_(w[None])
+            self.weigh.bias.copy_(b)
 
 
 @dataclass
 class SpanTask:
     """Training of a span reader: −log probability of the right spans among all spans of a question's passages."""
 
-    reading: SpanReading
+    module: SpanModule
     lessons: TrainingSet
 
-    metric = "f1 of answers"
-
-    @property
-    def module(self) -> SpanModule:
-        """Network in training."""
-        return self.reading.module
+    metric = SpanModule.metric
 
     def size(self) -> int:
         """Number of training questions."""
@@ -346,29 +419,28 @@ class SpanTask:
         draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         lessons = [lesson for row in rows.tolist() if (lesson := self.lesson(row, draw))]
         if not lessons:
-            config = self.reading.config
+            config = self.module.config
             raise InputError(
                 f"{self.lessons.data.name}: no answer to these questions fits: windows have {config.max_length} tokens "
                 f"(max_length), answers at most {config.max_answer} (max_answer)"
             )
-        windows = [window for lesson in lessons for window, _ in lesson]
-        gold = [spans for lesson in lessons for _, spans in lesson]
+        windows, gold = zip(*(pair for lesson in lessons for pair in lesson), strict=True)
         owner = np.repeat(np.arange(len(lessons)), [len(lesson) for lesson in lessons])
         order, every, right = [], [], []
-        for group, scores, totals in self.module.totals(windows):
+        for group, scores, totals in self.module.passes(windows, module):
             every.append(totals)
             right.append(right_spans(scores, [gold[at] for at in group]))
             order += group
-        questions = torch.from_numpy(owner[order]).to(self.module.device)
+        questions = torch.from_numpy(owner[order]).to(every[0].device)
         return reading_loss(torch.cat(every), torch.cat(right), questions, len(lessons)).mean()
 
-    def lesson(self, row: int, draw: np.random.Generator) -> list[tuple[Window, list[tuple[int, int]]]]:
+    def lesson(self, row: int, draw: np.random.Generator) -> list[tuple[Window, Gold]]:
         """Windows to read for one question, and the right spans in each; none where its answer is in no window.
 
         One window is of a passage that the question belongs to, the others are any without an answer: of the same
         passage, or of others that look right.
         """
-        asked, config = self.lessons.train[row], self.reading.config
+        asked, config = self.lessons.train[row], self.module.config
         others = list(self.lessons.negatives[row])
         withheld = bool(others) and asked.answered and draw.random() < config.absent
         own = [] if withheld or not asked.passages else [int(draw.choice(asked.passages))]
@@ -386,128 +458,9 @@ class SpanTask:
         return chosen + [rest[at] for at in draw.permutation(len(rest))[:more]]
 
     def validate(self, module: nn.Module) -> dict[str, float]:
-        """Measures of :func:`examine`, without what speaks for a passage."""
+        """Measures of :func:`examine`, without what passages gain."""
         held = self.lessons.dev
         texts = [self.lessons.texts(one.rows) for one in held]
-        read = self.reading.read([one.asked.question for one in held], texts)
+        read = self.module.read([one.asked.question for one in held], texts)
         found = [one.candidates(np.zeros(len(some))) for one, some in zip(read, texts, strict=True)]
         return examine(self.lessons.data, held, found, span_credit)
-
-
-class SpanReading:
-    """Finds spans with a transformer that reads question and passage together."""
-
-    metric = SpanTask.metric
-
-    def __init__(self, config: ReaderConfig, encoder: Encoder) -> None:
-        self.config, self.vectors, self.module = config, UnitVectors(encoder), SpanModule(config, encoder)
-
-    def kept(self) -> dict[str, Tensor]:
-        """Weights that a checkpoint stores: those that differ from the start's."""
-        state = self.module.state_dict()
-        return {name: state[name] for name in self.module.learned}
-
-    def fit(self, lessons: TrainingSet, training: TrainingConfig, **run: Any) -> Trained:
-        """Train the network, then learn what speaks for a passage, and the threshold, on held-out questions."""
-        trained = train(SpanTask(self, lessons), training, **run)
-        held = lessons.calibration
-        if not held:
-            return trained
-        questions, passages = [one.asked.question for one in held], [lessons.texts(one.rows) for one in held]
-        read, signs = self.read(questions, passages), self.signs(questions, passages, run["progress"])
-        right = [
-            np.array([one.answered and answers(lessons.data, one.asked, row) for row in one.rows], bool)
-            for one in held
-        ]
-        self.learn(read, signs, right)
-        found = [one.candidates(self.gains(some)) for one, some in zip(read, signs, strict=True)]
-        metrics = {**trained.metrics, **examine(lessons.data, held, found, span_credit)}
-        return Trained(**{**vars(trained), "metrics": metrics})
-
-    def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
-        """The best spans of each question's passages, with probabilities."""
-        read, signs = self.read(questions, passages), self.signs(questions, passages)
-        return [one.candidates(self.gains(some)) for one, some in zip(read, signs, strict=True)]
-
-    @torch.inference_mode()
-    def read(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Read]:
-        """Scores of each question's passages."""
-        module, found, blocks = self.module.eval(), [], range(0, len(questions), BLOCK)
-        half = auto_precision(module.device) == "bfloat16"
-        for start in tqdm(blocks, desc="reading", unit="block", delay=2, leave=False, disable=None):
-            part = slice(start, start + BLOCK)
-            pairs = zip(questions[part], passages[part], strict=True)
-            windows = [module.windows(question, texts) for question, texts in pairs]
-            flat = [window for some in windows for window in some]
-            totals, kept = np.zeros(len(flat)), {}
-            with torch.autocast(module.device.type, dtype=torch.bfloat16, enabled=half):
-                for group, scores, every in module.totals(flat):
-                    best = scores.flatten(1).topk(min(KEEP, scores[0].numel()), dim=1)
-                    first = (best.indices // scores.shape[2]).cpu().numpy()
-                    last = first + (best.indices % scores.shape[2]).cpu().numpy()
-                    totals[group] = every.cpu().numpy()
-                    values = best.values.double().cpu().numpy()
-                    kept |= {at: (values[n], np.stack([first[n], last[n]], 1)) for n, at in enumerate(group)}
-            at = 0
-            for some in windows:
-                rows = range(at, at := at + len(some))
-                found.append(Read(some, totals[list(rows)], [kept[row] for row in rows]))
-        return found
-
-    def signs(
-        self, questions: Sequence[str], passages: Sequence[Sequence[str]], progress: bool | None = False
-    ) -> list[Floats]:
-        """[P, 2] x of each question's passages; zeros for a blank one."""
-        found = [np.zeros((len(some), 2), np.float32) for some in passages]
-        texts = list(dict.fromkeys(text for some in passages for text in some if text.strip()))
-        vectors = dict(zip(texts, self.vectors.documents(texts, progress), strict=True)) if texts else {}
-        words = {text: words_of(text) for text in texts}
-        queries = self.vectors.queries(questions) if texts else np.zeros((len(questions), 0), np.float32)
-        for question, query, some, signs in zip(questions, queries, passages, found, strict=True):
-            asked = words_of(question)
-            for place, text in enumerate(some):
-                if text in vectors:
-                    signs[place] = vectors[text] @ query, len(asked & words[text]) / max(1, len(asked))
-        return found
-
-    def gains(self, signs: Floats) -> NDArray[np.float64]:
-        """[P] w · x + b."""
-        with torch.inference_mode():
-            added = self.module.weigh(torch.from_numpy(signs).to(self.module.device)).squeeze(-1)
-        gains: NDArray[np.float64] = added.double().cpu().numpy()
-        return gains
-
-    def learn(
-        self, read: Sequence[Read], signs: Sequence[Floats], right: Sequence[NDArray[np.bool_]]
-    ) -> None:
-        """Find w, under which right passages [P] are most probable among those of their question, and then b.
-
-        Found together, questions without an answer, whose passages look as right as any, would talk w down.
-        """
-        totals = []
-        for one, marks in zip(read, right, strict=True):
-            totals.append(np.full(len(marks), NEVER))
-            np.logaddexp.at(totals[-1], np.array([w.passage for w in one.windows], np.int64), one.totals)
-        base, x, hits = (torch.from_numpy(np.concatenate(some)) for some in (totals, signs, right))
-        owner, count = (
-            torch.from_numpy(np.repeat(np.arange(len(right)), [len(some) for some in right])),
-            len(right),
-        )
-        w, b = torch.zeros(2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-
-        def chosen() -> Tensor:
-            scores = base + x.double() @ w
-            hit = grouped_logsumexp(scores.masked_fill(~hits, NEVER), owner, count)
-            every = grouped_logsumexp(scores, owner, count)
-            return torch.where(hit > NEVER / 2, every - hit, 0.0).sum() + PULL * w.square().sum()
-
-        def answered() -> Tensor:
-            scores = base + x.double() @ w + b
-            loss = reading_loss(scores, scores.masked_fill(~hits, NEVER), owner, count).sum()
-            return loss + PULL * (b + x.double().mean(0) @ w).square().sum()
-
-        minimise(w, chosen)
-        minimise(b, answered)
-        with torch.no_grad():
-            self.module.weigh.weight.copy_(w[None])
-            self.module.weigh.bias.copy_(b)
