@@ -46,15 +46,8 @@ class Support:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
-        return {
-            "passage": self.passage,
-            "id": self.document.key,
-            "text": self.text,
-            "start": self.start,
-            "end": self.end,
-            "share": self.share,
-            "sentence": self.sentence,
-        }
+        names = ("passage", "text", "start", "end", "share", "sentence")
+        return {"id": self.document.key, **{name: getattr(self, name) for name in names}}
 
 
 @dataclass(frozen=True)
@@ -95,17 +88,16 @@ class Answer:
 
     def explain(self) -> Explanation:
         """Passages and sentences that say it: parts that add up to the confidence."""
-        parts = [
-            Part(support.document.key, support.share, {"sentence": support.sentence, "text": support.text})
-            for support in self.supports
-        ]
-        if not parts:
+        if not self.supports:
             text = f"no answer in these passages ({self.confidence:.0%})"
             return Explanation(self.confidence, [Part("no answer", self.confidence)], text)
-        best, more = self.supports[0], len(parts) - 1
-        others = f" and {more} more" if more else ""
-        text = f"{self.text!r} ({self.confidence:.0%}) from {best.document.key}{others}: {best.sentence!r}"
-        return Explanation(self.confidence, parts, text)
+        parts = [
+            Part(one.document.key, one.share, {"sentence": one.sentence, "text": one.text})
+            for one in self.supports
+        ]
+        others = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+        source = f"{self.supports[0].document.key}{others}: {self.sentence!r}"
+        return Explanation(self.confidence, parts, f"{self.text!r} ({self.confidence:.0%}) from {source}")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -138,22 +130,19 @@ class Candidates:
     none: float
 
     @classmethod
-    def of(
-        cls, passages: Any, starts: Any, ends: Any, scores: NDArray[np.float64], total: float
-    ) -> Candidates:
-        """Candidates by falling score [C]; ``total`` is log(1 + Σ exp) of all scores."""
+    def of(cls, places: Rows, scores: NDArray[np.float64], total: float) -> Candidates:
+        """Order candidates at (passage, start, end) [C, 3] by score [C]; ``total`` is log(1 + Σ exp) of all scores."""
         order = np.argsort(-scores, kind="stable")
-        places = (np.asarray(rows, np.int64)[order] for rows in (passages, starts, ends))
-        return cls(*places, np.exp(scores[order] - total), float(np.exp(-total)))
+        passages, starts, ends = places[order].T
+        return cls(passages, starts, ends, np.exp(scores[order] - total), float(np.exp(-total)))
 
 
 def answer_of(
     question: str, candidates: Candidates, documents: Sequence[Document], threshold: float
 ) -> Answer:
     """Most probable answer; none where the probability that there is one is below the threshold."""
-    places = list(
-        zip(candidates.passages.tolist(), candidates.starts.tolist(), candidates.ends.tolist(), strict=True)
-    )
+    columns = candidates.passages, candidates.starts, candidates.ends
+    places = list(zip(*(column.tolist() for column in columns), strict=True))
     texts = [documents[passage].content[start:end] for passage, start, end in places]
     groups: dict[str, list[int]] = {}  # equal answers, the most probable place first
     for at, text in enumerate(texts):
@@ -169,21 +158,12 @@ def answer_of(
     by_passage: dict[int, list[int]] = {}
     for at in groups[given[0]]:
         by_passage.setdefault(places[at][0], []).append(at)
-    supports = [
-        Support(
-            passage,
-            documents[passage],
-            *places[rows[0]][1:],
-            share=float(candidates.shares[rows].sum()),
-            sentence=sentence_of(documents[passage].content, *places[rows[0]][1:]),
-        )
-        for passage, rows in by_passage.items()
-    ]
+    supports = []
+    for passage, rows in by_passage.items():
+        (_, start, end), share = places[rows[0]], float(candidates.shares[rows].sum())
+        content = documents[passage].content
+        around = [span for span in sentences(content) if span[0] < end and span[1] > start] or [(start, end)]
+        sentence = content[around[0][0] : around[-1][1]]
+        supports.append(Support(passage, documents[passage], start, end, share, sentence.strip()))
     supports.sort(key=lambda support: -support.share)
     return Answer(question, texts[groups[given[0]][0]], shares[given[0]], tuple(supports), others, none)
-
-
-def sentence_of(text: str, start: int, end: int) -> str:
-    """Sentence, or sentences, around the characters."""
-    around = [(first, last) for first, last in sentences(text) if first < end and last > start]
-    return text[around[0][0] : around[-1][1]].strip() if around else text[start:end]

@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,7 +52,7 @@ def reading_loss(every: Tensor, right: Tensor, questions: Tensor, count: int) ->
 def minimise(weights: Tensor, loss: Callable[[], Tensor], steps: int = 100) -> None:
     """Minimise a loss over weights, in place, by L-BFGS."""
     weights.requires_grad_(True)
-    search = torch.optim.LBFGS([weights], max_iter=steps, line_search_fn="strong_wolfe")
+    search: Any = torch.optim.LBFGS([weights], max_iter=steps, line_search_fn="strong_wolfe")
 
     def step() -> float:
         search.zero_grad()

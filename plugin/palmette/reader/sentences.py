@@ -43,10 +43,9 @@ _HEADINGS = re.compile(r"(?:\s*#{1,6}[ \t][^\n]*(?:\n|\Z))+")
 
 
 class Read(NamedTuple):
-    """Sentences of a question's passages: positions of their passages [S], characters [S, 2], features [S, F]."""
+    """Sentences of a question's passages: (passage, first character, end) [S, 3] and features [S, F]."""
 
-    passages: NDArray[np.int64]
-    spans: NDArray[np.int64]
+    places: NDArray[np.int64]
     features: Floats
 
 
@@ -70,27 +69,21 @@ class SentenceModule(nn.Module):
         self, lessons: TrainingSet, training: TrainingConfig, *, progress: bool | None, **run: Any
     ) -> Trained:
         """Fit the weights to the most probable right sentence of each question, with and without its passages."""
-        begun, held = time.monotonic(), lessons.dev
-        asked = lessons.train[:QUESTIONS]
-        most = max(1, self.config.passages - 1)
+        begun, asked, most = time.monotonic(), lessons.train[:QUESTIONS], max(1, self.config.passages - 1)
         rows = [[*one.passages, *rest[:most]] for one, rest in zip(asked, lessons.negatives, strict=False)]
         texts = [lessons.texts(some) for some in rows]
         read, own, right = self.read([one.question for one in asked], texts, progress), [], []
         for one, some, row, passages in zip(asked, read, rows, texts, strict=True):
-            own.append(some.passages < (len(one.passages) if one.answered else 0))
             spans = [one.spans(at, text) for at, text in zip(row, passages, strict=True)]
-            right.append(
-                own[-1]
-                & [  # where no answer is known, every sentence of its passages may be right
-                    not one.answers or any(first <= start and end <= last for start, end in spans[passage])
-                    for passage, (first, last) in zip(
-                        some.passages.tolist(), some.spans.tolist(), strict=True
-                    )
-                ]
-            )
+            held = [  # where no answer is known, every sentence of its passages may be right
+                not one.answers or any(first <= start and end <= last for start, end in spans[at])
+                for at, first, last in some.places.tolist()
+            ]
+            own.append(some.places[:, 0] < (len(one.passages) if one.answered else 0))
+            right.append(own[-1] & np.array(held, bool))
         x = torch.from_numpy(np.concatenate([some.features for some in read])).double()  # [S, F]
-        withheld, answers = (torch.from_numpy(np.concatenate(marks).astype(bool)) for marks in (own, right))
-        owner = torch.from_numpy(np.repeat(np.arange(len(read)), [len(some.passages) for some in read]))
+        withheld, answers = (torch.from_numpy(np.concatenate(marks)) for marks in (own, right))
+        owner = torch.from_numpy(np.repeat(np.arange(len(read)), [len(some.places) for some in read]))
         start, count, absent = torch.tensor(START, dtype=torch.float64), len(read), self.config.absent
         weights = start.clone()
 
@@ -108,8 +101,9 @@ class SentenceModule(nn.Module):
         with torch.no_grad():
             self.weigh.weight.copy_(weights[None, :-1])
             self.weigh.bias.copy_(weights[-1:])
-        questions, texts = [one.asked.question for one in held], [lessons.texts(one.rows) for one in held]
-        metrics = examine(lessons.data, held, self.candidates(questions, texts), sentence_credit)
+        dev = lessons.dev
+        found = self.candidates([one.asked.question for one in dev], [lessons.texts(one.rows) for one in dev])
+        metrics = examine(lessons.data, dev, found, sentence_credit)
         return Trained(training.steps, training.steps, metrics, time.monotonic() - begun, False)
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
@@ -119,7 +113,7 @@ class SentenceModule(nn.Module):
         for read in self.read(questions, passages):
             scores = read.features @ w[0] + b  # [S]
             total = float(np.logaddexp.reduce([0.0, *scores]))  # "no answer" scores 0
-            found.append(Candidates.of(read.passages, *read.spans.T, scores, total))
+            found.append(Candidates.of(read.places, scores, total))
         return found
 
     def read(
@@ -138,19 +132,17 @@ class SentenceModule(nn.Module):
                 for word in words_of(question)
             }
             total = sum(asked.values()) or 1.0
-
-            def share(text: str, asked: dict[str, float] = asked, total: float = total) -> float:
-                return sum(asked[word] for word in asked.keys() & words[text]) / total
-
-            of = {text: (vectors[text] @ query, share(text)) for text in some}
-            features = []
-            for _, a, b, text in places:
-                (near, has), piece = of[text], text[a:b]
-                features.append((vectors[piece] @ query, near, share(piece), has, a == cut[text][0][0]))
+            share = {  # of the question's weight in words
+                text: sum(asked[word] for word in asked.keys() & words[text]) / total
+                for text in {*some, *(text[a:b] for _, a, b, text in places)}
+            }
+            near = {text: vectors[text] @ query for text in share}
+            features = [
+                (near[text[a:b]], near[text], share[text[a:b]], share[text], a == cut[text][0][0])
+                for _, a, b, text in places
+            ]
             rows = np.array([place[:3] for place in places], np.int64).reshape(-1, 3)
-            found.append(
-                Read(rows[:, 0], rows[:, 1:], np.array(features, np.float32).reshape(-1, len(FEATURES)))
-            )
+            found.append(Read(rows, np.array(features, np.float32).reshape(-1, len(FEATURES))))
         return found
 
 

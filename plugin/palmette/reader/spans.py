@@ -179,8 +179,11 @@ class Read(NamedTuple):
             for score, (first, last) in zip(scores, spans, strict=True)
             if score > NEVER / 2
         ]
-        *places, scores = np.array(found, np.float64).reshape(-1, 4).T
-        return Candidates.of(*places, scores, float(np.logaddexp.reduce([0.0, *(self.totals + gain)])))
+        rows, total = (
+            np.array(found, np.float64).reshape(-1, 4),
+            np.logaddexp.reduce([0.0, *(self.totals + gain)]),
+        )
+        return Candidates.of(rows[:, :3].astype(np.int64), rows[:, 3], float(total))
 
 
 def right_spans(scores: Tensor, gold: Sequence[Gold]) -> Tensor:
@@ -210,15 +213,14 @@ class SpanModule(nn.Module):
         self.config, self.vectors = config, UnitVectors(encoder)
         # fused attention learns slowly on a CPU
         how = {"attn_implementation": "eager" if encoder.device.type == "cpu" else "sdpa"}
+        kind: Any = AutoModelForQuestionAnswering
         if config.model is None:
-            start = Backbone.of(encoder)
-            self.qa: Any = AutoModelForQuestionAnswering.from_config(start.network.config, **how).float()
+            start: Any = Backbone.of(encoder)
+            self.qa: Any = kind.from_config(start.network.config, **how).float()
             self.body.load_state_dict(start.network.state_dict(), strict=False)
         else:
             start = AutoTokenizer.from_pretrained(config.model)
-            self.qa = AutoModelForQuestionAnswering.from_pretrained(
-                config.model, use_safetensors=True, **how
-            ).float()
+            self.qa = kind.from_pretrained(config.model, use_safetensors=True, **how).float()
         self.windows = Windows(getattr(start, "tokenizer", start), config)
         own, layers = self.qa.config, (getattr(self.body, "transformer", None) or self.body.encoder).layer
         positions = own.max_position_embeddings - (own.pad_token_id + 1 if own.model_type in OFFSET else 0)
@@ -278,7 +280,7 @@ class SpanModule(nn.Module):
             with torch.autocast(device.type, enabled=False):
                 relevance = self.relevance(out.hidden_states[-1][:, 0].float())
         longest = min(self.config.max_answer, starts.shape[1])
-        scores = (starts + relevance)[:, :, None] + from_each(ends)
+        scores: Tensor = (starts + relevance)[:, :, None] + from_each(ends)
         may_start, may_end = (padded([getattr(one, side) for one in windows]) for side in ("starts", "ends"))
         return scores.masked_fill(~(may_start[:, :, None] & from_each(may_end.int()).bool()), NEVER)
 
@@ -307,7 +309,7 @@ class SpanModule(nn.Module):
             part = slice(start, start + BLOCK)
             windows = [self.windows(*pair) for pair in zip(questions[part], passages[part], strict=True)]
             flat = [window for some in windows for window in some]
-            totals, kept = np.zeros(len(flat)), {}
+            totals, kept = np.zeros(len(flat)), dict[int, Any]()
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
                 for group, scores, every in self.passes(flat):
                     best = scores.flatten(1).topk(min(KEEP, scores[0].numel()), dim=1)
@@ -447,7 +449,7 @@ class SpanTask:
         more = config.passages - len(own)
         texts = self.lessons.texts(own + [others[at] for at in draw.permutation(len(others))[:more]])
         spans = asked.spans(own[0], texts[0]) if own else []
-        right, rest = [], []
+        right, rest = list[tuple[Window, Gold]](), list[tuple[Window, Gold]]()
         for window in self.module.windows(asked.question, texts):
             held = window.gold(spans, config.max_answer) if own and window.passage == 0 else []
             first = bool(held) if asked.answered else window.passage == 0

@@ -116,8 +116,9 @@ class TaxonomyModel(Model):
                 "a construction needs a hierarchy: give edges, parents in metadata, or a Hierarchy"
             )
         width = dimension or dimension_needed(loaded.hierarchy, max_distance=max_distance, seed=seed)
-        tables = {"queries": "lookup", "documents": "lookup", "width": 1, "nodes": len(loaded.corpus)}
-        config = TaxonomyConfig(dimension=width, max_distance=max_distance, **tables)
+        config = TaxonomyConfig(
+            dimension=width, queries="lookup", documents="lookup", max_distance=max_distance
+        ).replace(width=1, nodes=len(loaded.corpus))
         encoder = FakeEncoder(1)
         task = make_task(config, loaded, encoder, EncodingCache(), seed=seed, progress=False)
         vectors = construct(task.train.matches, width, torch.Generator().manual_seed(seed))

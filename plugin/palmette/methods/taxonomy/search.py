@@ -10,6 +10,7 @@ training, make that a probability.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,7 +76,7 @@ def rank(
         ]  # no node (−1): a leaf
         level = np.where(likely & held, level, -np.inf)
         order = np.lexsort((-found.scores, -level, ~held), axis=1)  # [Q, n]
-        keys, scores = (np.take_along_axis(array, order, 1) for array in (found.keys, found.scores))
+        keys, scores = np.take_along_axis(found.keys, order, 1), np.take_along_axis(found.scores, order, 1)
         found = replace(found, keys=keys, scores=scores)
     return replace(found, keys=found.keys[:, :k], scores=found.scores[:, :k])
 
@@ -95,7 +96,7 @@ def _close(nodes: Nodes, view: View, plan: SearchPlan, k: int, found: Candidates
     key_of = np.full(len(nodes) + 1, -1, np.int64)  # the last is for documents that are no nodes (row −1)
     key_of[rows] = keys
     key_of[-1] = -1
-    closed = []
+    closed: list[tuple[Rows, Floats, dict[str, NDArray[Any]]]] = []
     for place, best in enumerate(found.keys):
         taken: dict[int, None] = {}
         for key in best[best >= 0].tolist():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -94,14 +94,15 @@ class TaxonomyTask:
         documents, wrong = documents.split([len(columns), hard.size])  # [U, d], [BH, d]
         frequencies = self.sampler.log_frequencies[torch.from_numpy(columns)]  # [U]
         weights = column_weights(torch.from_numpy(counts).float(), frequencies, len(rows), config.correction)
-        known = (np.arange(len(rows)), target)
+        row, column = np.arange(len(rows)), target
         if config.negatives == "masked":
-            known = self.train.matches.among(rows, columns)
+            row, column = self.train.matches.among(rows, columns)
         return matches_softmax(
             self.multiplier * queries,
             documents,
             weights.to(device),
-            *(torch.from_numpy(part).to(device) for part in known),
+            torch.from_numpy(row).to(device),
+            torch.from_numpy(column).to(device),
             torch.exp(-RARITY * frequencies).to(device),
             wrong.view(*hard.shape, -1) if hard.size else None,
         )
@@ -112,7 +113,9 @@ class TaxonomyTask:
             return np.zeros((len(rows), 0), np.int64)
         if self.mined is None:
             with torch.no_grad():
-                queries = torch.cat([self.module.queries(part) for part in self.train_inputs.split(16_384)])
+                queries = torch.cat(
+                    [self.module.queries(part) for part in torch.split(self.train_inputs, 16_384)]
+                )
                 found = nearest_wrong(queries, self.documents(), self.train.matches, self.hard, self.progress)
             self.mined = found.cpu().numpy()
         return self.mined[rows]
@@ -123,7 +126,10 @@ class TaxonomyTask:
             torch.arange(self.train.matches.size, device=self.train_inputs.device),
             self.document_inputs,
         )
-        parts = [self.module.documents(None if texts is None else texts[at], at) for at in rows.split(16_384)]
+        parts = [
+            self.module.documents(None if texts is None else texts[at], at)
+            for at in torch.split(rows, 16_384)
+        ]
         return torch.cat(parts)
 
     @torch.no_grad()
@@ -151,7 +157,7 @@ class TaxonomyTask:
         matches, depth = asked.matches, 2 * int(self.train.matches.counts.max())
         k = min(len(nodes), int(matches.counts.max()) + JUDGED)
         gaps, scores, places = [], [], []
-        for queries in (module.queries(inputs) * module.config.multiplier).split(AT_ONCE):
+        for queries in torch.split(module.queries(inputs) * module.config.multiplier, AT_ONCE):
             every = queries @ nodes.T  # [B, N]
             best = every.topk(k, dim=1)
             gaps.append(score_gaps(best.values, every, depth))
@@ -208,18 +214,18 @@ def make_task(
     """Encode every text once, and initialise the towers."""
     lookup = config.queries == "lookup"
     train, dev = training_queries(data, lookup=lookup, max_distance=config.max_distance, seed=seed)
-    documents, inputs = None, [torch.from_numpy(queries.rows) for queries in (train, dev)]
-    if not lookup:
-        texts = [document.content for document in data.corpus]
-        inputs = [
-            torch.from_numpy(cache.encode(encoder, queries.texts, kind="query", progress=progress))
-            for queries in (train, dev)
-        ]
-        documents = torch.from_numpy(cache.encode(encoder, texts, kind="document", progress=progress))
+
+    def encoded(texts: list[str], kind: Literal["query", "document"]) -> Tensor:
+        return torch.from_numpy(cache.encode(encoder, texts, kind=kind, progress=progress))
+
+    inputs = [torch.from_numpy(one.rows) if lookup else encoded(one.texts, "query") for one in (train, dev)]
+    documents = None if lookup else encoded([document.content for document in data.corpus], "document")
     sampler = Sampler(train.matches, config.sampling, config.regular_share)
     module = DualEncoder(config, Nodes.of(data.corpus, data.hierarchy, sampler.log_frequencies.numpy()))
     module.initialise(documents, torch.Generator().manual_seed(seed))
-    task = TaxonomyTask(module, train, dev, sampler, config.multiplier, *inputs, documents, progress=progress)
+    task = TaxonomyTask(
+        module, train, dev, sampler, config.multiplier, inputs[0], inputs[1], documents, progress=progress
+    )
     if data.hierarchy is None:
         module.paces = {"": PAIRS_RATE}
     elif config.negatives == "masked":
