@@ -29,7 +29,7 @@ from palmette.record import Record
 from palmette.training import TrainingConfig, main_first
 from palmette.types import Document, Hit
 
-UNITS = {"sentence": SentenceModule, "span": SpanModule}
+UNITS: dict[str, type[SentenceModule] | type[SpanModule]] = {"sentence": SentenceModule, "span": SpanModule}
 _LOADED: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
 """Readers in use, so that many chains over one checkpoint share one."""
 
@@ -57,8 +57,8 @@ class Reader(Published):
         revision: str | None = None,
     ) -> None:
         self.config, self.encoder = config, encoder
-        module = module or UNITS[config.unit](config, encoder)
-        self.module = module.to(encoder.device).eval().requires_grad_(False)
+        self.module = UNITS[config.unit](config, encoder) if module is None else module
+        self.module.to(encoder.device).eval().requires_grad_(False)
         self.threshold = threshold
         """Probability of there being an answer below which none is given; learned on held-out questions."""
         self.record = record or Record()

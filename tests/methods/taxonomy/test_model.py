@@ -291,10 +291,10 @@ def test_the_recipe_finetunes_on_far_matches_only(tmp_path) -> None:
         ({"queries": "lookup"}, "goes with documents='lookup'"),
         ({"documents": "lookup", "heads": "shared"}, "heads='shared' needs"),
         ({"multiplier": 0.0}, "multiplier must be above 0"),
-        ({"correction": 3.0}, "correction must be between 0 and 2"),
+        ({"correction": 3.0}, "correction must be at most 2"),
         ({"max_distance": -1}, "max_distance must be"),
         ({"rarity": 0.05}, "no option 'rarity'"),
-        ({"hard_share": 1.5}, "hard_share must be between 0 and 1"),
+        ({"hard_share": 1.5}, "hard_share must be at most 1"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict, words: str) -> None:
