@@ -221,7 +221,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
                 f"{type(self).__name__} is for models of method {self.method!r}, and this one is of method "
                 f"{model.method!r}: use {model.retriever}, or PalmetteRetriever for any"
             )
-        model.options(self._own())
+        model.search_options(self._own())
         return model
 
     def _own(self) -> dict[str, Any]:

@@ -169,7 +169,9 @@ def _range(error: ErrorDetails, field: FieldInfo) -> str:
 
 def _nested_metadata(hint: Any) -> list[Any]:
     """Constraints inside a union, such as ``Annotated[int, Field(ge=1)] | None``."""
-    found = [item for field in getattr(hint, "__metadata__", ()) for item in getattr(field, "metadata", [field])]
+    found = [
+        item for field in getattr(hint, "__metadata__", ()) for item in getattr(field, "metadata", [field])
+    ]
     return found + [item for arg in get_args(hint) for item in _nested_metadata(arg)]
 
 

@@ -105,7 +105,7 @@ def evaluate(
         progress: Progress bars; ``None`` shows them on a terminal.
         options: Search options of the method, such as ``level=``.
     """
-    model.options(options)  # complain before an hour of encoding
+    model.search_options(options)  # complain before an hour of encoding
     reading = None
     if reader is None:
         loaded = load_data(data)

@@ -152,12 +152,12 @@ def test_documents_of_one_content_score_the_same(model: Model, monkeypatch: pyte
 
 
 def test_vectors_are_for_other_stores(model: Model) -> None:
-    vectors = model.vectors(["red owl", "white hen"])
+    vectors = model.embed(["red owl", "white hen"])
     assert vectors.shape[0] == 2
     assert vectors.dtype == np.float32
     assert np.isfinite(vectors).all()
     with pytest.raises(ConfigError, match="'levle'"):
-        model.vectors(["x"], levle=3)
+        model.embed(["x"], levle=3)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def mixed_by_hand(
     index: Index, model: Model, query: str, lexical: float, **how: str
 ) -> list[tuple[str, float]]:
     pure = index.rank([query], k=10_000, lexical=0, **how)
-    scale = model.mix(model.options(how), lexical).scale
+    scale = model.lexical_weight(model.options(how), lexical).scale
     with index.backend.read() as view:
         keys = [view.key_of(id) for id in pure.ids[0]]
         words = view.shared(query, keys).scores
@@ -49,7 +49,7 @@ def mixed_by_hand(
 def test_without_words_a_search_is_the_pure_method(index: Index, model: Model) -> None:
     pure = index.search(QUERIES, k=48, lexical=0)
     with index.backend.read() as view:
-        options = model.options({})
+        options = model.search_options({})
         found = model.search(view, model.encode_queries(QUERIES, options), 48, options)
         assert [[hit.id for hit in hits] for hits in pure] == [view.ids(row.tolist()) for row in found.keys]
     assert [[hit.score for hit in hits] for hits in pure] == found.scores.tolist()

@@ -50,7 +50,7 @@ def by_hand(index: Index, query: str, mix: Mix, filter: Any) -> list[tuple[str, 
 def test_the_best_are_those_of_all(
     index: Index, lexical: float, filter: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mix = index.model.mix(index.model.options({}), lexical)
+    mix = index.model.lexical_weight(index.model.search_options({}), lexical)
     for wider in (1, 8):  # words that show few documents at first, and many
         monkeypatch.setattr(hybrid, "WIDER", wider)
         for query in QUERIES:

@@ -51,7 +51,7 @@ def test_fewer_are_the_first_of_more(index: Index, lexical: float | str) -> None
 def test_candidates_are_the_shortlist_and_as_many_by_words(index: Index) -> None:
     """Each with the score that it would have among all."""
     for options, first in STAGED[index.model.method]:
-        mix, every = index.model.mix(index.model.options(options), 0.4), len(index)
+        mix, every = index.model.lexical_weight(index.model.options(options), 0.4), len(index)
         own = index.rank(asked(), every, lexical=0, **options)  # a shortlist of all
         for shortlist, k in ((20, 5), (8, 8), (3, 10)):
             how, many = {**options, "shortlist": shortlist, "lexical": 0.4}, max(k, shortlist)

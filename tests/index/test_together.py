@@ -18,7 +18,7 @@ TEXTS = ("where does the red owl live?", "The blue hen sings.")
 def test_scores_are_those_of_the_mean_of_what_the_model_makes_of_each(make: Callable[[], Model]) -> None:
     model = make()
     index = Index.build(tiny.documents(), model)
-    options = model.options({})
+    options = model.search_options({})
     made = model.encode_queries(list(TEXTS), options)
     mean = {name: array.mean(axis=0, keepdims=True) for name, array in made.items()}
     with index.backend.read() as view:

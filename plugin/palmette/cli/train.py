@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import shlex
 import sys
@@ -19,7 +18,6 @@ from palmette.config import Config
 if TYPE_CHECKING:
     from palmette.model import Model
     from palmette.reader import Reader
-    from palmette.training import TrainingConfig
 
 READER = "reader"
 
@@ -47,12 +45,9 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     command.add_argument("--quiet", action="store_true", help="no progress bars")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     method = next((word for word in given if word in _names()), None)
-    loop = TrainingConfig
     if method is not None:
-        loop = _loop(method, given)
         _options(command.add_argument_group(f"{method} options"), _class(method).config_class)
-    command.set_defaults(loop=loop)
-    _options(command.add_argument_group("training options"), loop)
+    _options(command.add_argument_group("training options"), TrainingConfig)
     if method is None and {"-h", "--help"} & set(given):
         command.description = f"{command.description}\n\nmethods:\n{_methods()}"
     example(
@@ -83,15 +78,6 @@ def _class(method: str) -> type[Model] | type[Reader]:
     return Reader
 
 
-def _loop(method: str, given: Sequence[str]) -> type[TrainingConfig]:
-    """Its defaults for the loop, which a reader of sentences has its own of."""
-    if method == READER and "sentence" in given:
-        from palmette.reader import Reader
-
-        return Reader.training_for("sentence")
-    return _class(method).training_class
-
-
 def _methods() -> str:
     """What there is, in a line each: the first sentence of each class."""
     lines = ((name, (_class(name).__doc__ or "").partition("\n")[0]) for name in _names())
@@ -103,23 +89,25 @@ def _listed(text: str, of: Callable[[str], Any]) -> tuple[Any, ...]:
 
 
 def _options(group: Any, config: type[Config]) -> None:
-    hints = typing.get_type_hints(config)
     help_of = {name: words.replace("%", "%%").replace("``", "") for name, words in config.help().items()}
-    for item in dataclasses.fields(config):
-        if item.name not in config.choices():
-            continue
-        hint = hints[item.name]
+    for name in config.choices():
+        hint = config.model_fields[name].annotation
         members = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        if members and typing.get_origin(members[0]) is typing.Annotated:
+            members = [typing.get_args(members[0])[0]]
         literal = typing.get_origin(hint) is typing.Literal
-        kind = {"choices": members} if literal else {"type": members[0] if members else hint}
+        kind: dict[str, Any] = {"choices": members} if literal else {"type": members[0] if members else hint}
         if lists := [known for known in (hint, *members) if typing.get_origin(known) is tuple]:
             kind = {"type": partial(_listed, of=typing.get_args(lists[0])[0]), "metavar": "A,B"}
-        flag = "--" + item.name.replace("_", "-")
-        group.add_argument(flag, default=item.default, help=help_of.get(item.name, ""), **kind)
+        flag = "--" + name.replace("_", "-")
+        group.add_argument(flag, default=argparse.SUPPRESS, help=help_of.get(name, ""), **kind)
 
 
-def _chosen(args: argparse.Namespace, config: type[Config]) -> dict[str, Any]:
-    return {name: getattr(args, name) for name in config.choices()}
+def _chosen(args: argparse.Namespace, cls: Any) -> dict[str, Any]:
+    from palmette.training import TrainingConfig
+
+    names = [*cls.config_class.choices(), *TrainingConfig.choices()]
+    return {name: getattr(args, name) for name in names if hasattr(args, name)}
 
 
 def run(args: argparse.Namespace) -> None:
@@ -131,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
     check_target(args.out)
     main = main_process()
     cls = _class(args.method)
-    options = _chosen(args, cls.config_class) | _chosen(args, args.loop)
+    options = _chosen(args, cls)
     state: Path = args.state or args.out.with_name(args.out.name + ".training")
     if main and not args.resume and (state / STATE).exists():
         print(
@@ -139,9 +127,9 @@ def run(args: argparse.Namespace) -> None:
             file=sys.stderr,
         )
     try:
-        model = cls._fit(
+        model = cls.fit(
             _data(args),
-            options,
+            **options,
             encoder=args.encoder,
             device=args.device,
             output_dir=state,
@@ -164,12 +152,12 @@ def _data(args: argparse.Namespace) -> Any:
     if args.method == READER:
         from palmette.reader import load_reading
 
-        return load_reading(args.data, seed=args.seed, titles=not args.no_titles)
+        return load_reading(args.data, seed=getattr(args, "seed", 0), titles=not args.no_titles)
     from palmette.data import load_data
     from palmette.registry import model_class
 
-    how: dict[str, Any] = {"kinds": ()} if model_class(args.method).makes_queries else {}
-    return load_data(args.data, seed=args.seed, titles=not args.no_titles, **how)
+    how: dict[str, Any] = {} if model_class(args.method).needs_queries else {"kinds": ()}
+    return load_data(args.data, seed=getattr(args, "seed", 0), titles=not args.no_titles, **how)
 
 
 def _report(args: argparse.Namespace, model: Model | Reader, path: Path) -> None:

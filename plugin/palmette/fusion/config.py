@@ -46,4 +46,3 @@ class FusionSearch(Config):
     """How many documents of each member have a rank, in reciprocal-rank fusion (at least as many as asked
     for); by default 100.
     """
-

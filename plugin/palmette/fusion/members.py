@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,8 @@ from torch import Tensor
 
 from palmette.hub import Checkpoint
 from palmette.model import Queries
+from palmette.search.plan import Candidates, SearchPlan, View
 from palmette.search.probe import Found, Keys, Parts
-
-if TYPE_CHECKING:
-    from palmette.store.backend import View
 
 __all__ = ["MemberCheckpoint", "MemberView", "file_of", "named", "of_member", "one_query", "together"]
 
@@ -63,12 +61,14 @@ class MemberView:
 
     def within(self, keys: Any) -> MemberView:
         """The same member, of these documents alone."""
-        return MemberView(self.view.within(keys), self.place)
+        return MemberView(self.view.within(keys), self.place)  # type: ignore[attr-defined]
 
     def nearest(self, probe: Any, k: int) -> Found:
         """By its own array."""
         lists = probe.lists and replace(probe.lists, array=named(self.place, probe.lists.array))
-        return self.view.nearest(replace(probe, array=named(self.place, probe.array), lists=lists), k)
+        return self.view.nearest(  # type: ignore[attr-defined]
+            replace(probe, array=named(self.place, probe.array), lists=lists), k
+        )
 
     def nearest_part(self, parts: Parts, k: int) -> Found:
         """By the best of its own parts."""
@@ -81,6 +81,26 @@ class MemberView:
     def _own(self, parts: Parts) -> Parts:
         scales = parts.scales and named(self.place, parts.scales)
         return replace(parts, array=named(self.place, parts.array), scales=scales)
+
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        """By the member's own arrays."""
+        first = replace(plan.first, array=named(self.place, plan.first.array))
+        if first.scales:
+            first = replace(first, scales=named(self.place, first.scales))
+        second = plan.rescore
+        if second is not None:
+            scales = second.scales and named(self.place, second.scales)
+            second = replace(second, array=named(self.place, second.array), scales=scales)
+        lists = plan.lists and replace(plan.lists, array=named(self.place, plan.lists.array))
+        return self.view.candidates(replace(plan, first=first, rescore=second, lists=lists), k)
+
+    def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
+        """Its own."""
+        return self.view.rows(named(self.place, array), keys)
+
+    def list_sizes(self, array: str) -> NDArray[np.int64]:
+        """Of its own lists."""
+        return self.view.list_sizes(named(self.place, array))
 
     def sizes(self, name: str) -> NDArray[np.int64]:
         """Of its own lists."""

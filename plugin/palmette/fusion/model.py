@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,25 +22,46 @@ from palmette.fusion.members import (
     file_of,
     named,
     of_member,
-    one_query,
     together,
 )
 from palmette.fusion.ranks import explained_by_rank, fused_by_rank
 from palmette.hub import Checkpoint
-from palmette.lexical.mix import Lexical, Mix
+from palmette.lexical.mix import Mix
 from palmette.model import Model, Queries
 from palmette.model.mixing import learn_mixes, learn_weights
+from palmette.model.model import Arrays
 from palmette.model.side import MethodSide
 from palmette.record import Record
 from palmette.registry import load_model, model_class
-from palmette.search.probe import ArraySpec, Floats, Found, joined, row_of
+from palmette.search.plan import ArraySpec, Floats, Keys, View
+from palmette.search.probe import Found, joined, row_of
 from palmette.search.threshold import first_depth, threshold_search
 from palmette.types import Document, Explanation, Part
 
-if TYPE_CHECKING:
-    from palmette.store.backend import View
-
 __all__ = ["FusionModel"]
+
+
+@dataclass(frozen=True)
+class FusionPlan:
+    """Plans of all members, over one set of documents."""
+
+    members: tuple[Any, ...]
+    only: Keys | None = None
+
+    @property
+    def fetch(self) -> int | None:
+        """Longest shortlist of the members."""
+        many = [plan.fetch for plan in self.members if plan.rescore is not None and plan.fetch]
+        return max(many, default=None)
+
+    @property
+    def rescore(self) -> bool | None:
+        """Whether a member ranks a shortlist anew."""
+        return self.fetch is not None or None
+
+    def one_query(self, row: int) -> FusionPlan:
+        """Plans of one query."""
+        return replace(self, members=tuple(plan.one_query(row) for plan in self.members))
 
 
 class FusionModel(Model):
@@ -106,8 +127,8 @@ class FusionModel(Model):
             raise ConfigError(f"weights={weights!r}: give one for each of the {len(members)} models")
         shares = tuple(weight / sum(given) for weight in given)
         if ranks:
-            return cls(FusionConfig(facts, shares, scales, "ranks"), members)
-        made = cls(FusionConfig(facts, shares, scales), members)
+            return cls(FusionConfig(members=facts, weights=shares, scales=scales, rule="ranks"), members)
+        made = cls(FusionConfig(members=facts, weights=shares, scales=scales), members)
         worth = float(np.mean([member.mixes[""].weight if "" in member.mixes else 0.0 for member in members]))
         made.mixes = {"": Mix(weight=worth)}  # the members' scales are those of words: one for all
         return made if data is None else made._learned(data, weights is None, cache, progress)
@@ -144,93 +165,77 @@ class FusionModel(Model):
             for spec in member.arrays()
         )
 
-    def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
-        """By each member."""
-        return together([member.encode_documents(documents) for member in self.members])
+    def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
+        """Arrays of all members."""
+        given = () if vectors is None else (vectors,)
+        return together([member.encode_documents(documents, *given) for member in self.members])
 
-    def encode_queries(self, texts: Sequence[str], options: FusionSearch) -> Queries:
-        """By each member."""
-        return together([member.encode_queries(texts, member.options({})) for member in self.members])
+    def encode_queries(self, queries: Sequence[str] | Floats, options: FusionSearch) -> Queries:
+        """Query arrays of all members."""
+        if isinstance(queries, np.ndarray) and not self._one_encoder:
+            raise ConfigError("these models read different encoders: search with the text itself")
+        return together(
+            [member.encode_queries(queries, member.search_options({})) for member in self.members]
+        )
 
     @property
-    def takes_embeddings(self) -> bool:
-        """Where all members do, and read the same encoder."""
-        return self._one_encoder and all(member.takes_embeddings for member in self.members)
+    def accepts_embeddings(self) -> bool:
+        """Whether all members do, over one encoder."""
+        return self._one_encoder and all(member.accepts_embeddings for member in self.members)
 
     @property
     def _one_encoder(self) -> bool:
         return len({member.encoder.fingerprint for member in self.members}) == 1
 
-    def encode_embeddings(self, vectors: Floats) -> Queries:
-        """By each member, where all can and read the same encoder."""
-        if not self._one_encoder:
-            raise ConfigError("these models read different encoders: search with the text itself")
-        return together([member.encode_embeddings(vectors) for member in self.members])
-
-    def planned(self, view: View, queries: Queries, k: int, options: FusionSearch) -> Queries:
-        """By each member."""
-        return together(
-            [
-                member.planned(MemberView(view, place), of_member(queries, place), k, member.options({}))
-                for place, member in enumerate(self.members)
-            ]
+    def plan(self, queries: Queries, k: int, options: FusionSearch, view: View) -> Any:
+        """Plans of all members."""
+        return FusionPlan(
+            tuple(
+                member.plan(of_member(queries, at), k, member.search_options({}), MemberView(view, at))
+                for at, member in enumerate(self.members)
+            )
         )
 
-    def search(self, view: View, queries: Queries, k: int, options: FusionSearch) -> Found:
+    def execute(self, view: View, plan: Any, k: int, options: FusionSearch) -> Found:
         """Exact, as each member is."""
         ranks = self.config.rule == "ranks"
-        fixed = options.window or WINDOW if ranks else self.shortlist(options)
-        depth = first_depth(k, len(view)) if fixed is None else max(1, min(max(k, fixed), len(view)))
-        queries = self.planned(view, queries, k, options)
+        plans = [replace(one, only=plan.only) for one in plan.members]
+        total = len(view) if plan.only is None else len(plan.only)
+        fixed = options.window or WINDOW if ranks else plan.fetch
+        depth = first_depth(k, total) if fixed is None else max(1, min(max(k, fixed), total))
         views = [MemberView(view, place) for place in range(len(self.members))]
-        asked = [of_member(queries, place) for place in range(len(self.members))]
-        first = [
-            member.search(of, one, depth, member.options({}))
-            for member, of, one in zip(self.members, views, asked, strict=True)
-        ]
+        settings = [member.search_options({}) for member in self.members]
+        every = list(zip(self.members, views, plans, settings, strict=True))
+        first = [member.execute(of, one, depth, options) for member, of, one, options in every]
         if ranks:
             return fused_by_rank(first, k)
         rows: list[tuple[Any, Floats, dict[str, NDArray[np.generic]]]] = []
         for row in range(len(first[0].keys)):
             sides = [
-                MethodSide(member, of, one_query(one, row), member.options({}), row_of(found, row), depth)
-                for member, of, one, found in zip(self.members, views, asked, first, strict=True)
+                MethodSide(member, of, one.one_query(row), options, row_of(found, row), depth)
+                for (member, of, one, options), found in zip(every, first, strict=True)
             ]
-            best = threshold_search(sides, self._sum, k, len(view), depth)
+            best = threshold_search(sides, self._sum, k, total, depth)
             evidence = together([side.evidence(best.keys) for side in sides])
             rows.append((best.keys, best.scores.astype(np.float32), evidence))
         evidence = together([dict(found.evidence) for found in first])
-        compared = float(np.mean([found.compared for found in first]))
+        compared = float(np.mean([found.visited for found in first]))
         return joined(rows, Found(first[0].keys, first[0].scores, compared, evidence))
 
-    def check_options(self, options: FusionSearch) -> None:
+    def check_search(self, options: FusionSearch) -> None:
         """Only ranks have a window."""
         if options.window is not None and self.config.rule != "ranks":
             raise ConfigError(
                 f"window={options.window} is for reciprocal-rank fusion, and this one adds scores: leave it out"
             )
 
-    def shortlist(self, options: FusionSearch) -> int | None:
-        """The longest of the members'."""
-        many = (member.shortlist(member.options({})) for member in self.members)
-        return max((count for count in many if count is not None), default=None)
-
-    def additive(self, options: FusionSearch) -> bool:
-        """Ranks are not scores."""
-        return self.config.rule != "ranks"
-
-    def calibrated(self) -> Sequence[FusionSearch]:
+    def lexical_variants(self) -> dict[str, FusionSearch]:
         """Ranks take no words."""
-        return [] if self.config.rule == "ranks" else super().calibrated()
+        return {} if self.config.rule == "ranks" else super().lexical_variants()
 
-    def mix(self, options: FusionSearch, lexical: Lexical) -> Mix | None:
-        """As every model's; ranks say why they have none."""
-        if self.config.rule == "ranks" and lexical not in ("auto", 0):
-            raise ConfigError(
-                f"lexical={lexical!r} adds to scores, and this fusion knows ranks only: leave it out, or "
-                "fuse with weights"
-            )
-        return super().mix(options, lexical)
+    def lexical_key(self, options: FusionSearch) -> str | None:
+        """Ranks are not scores."""
+        return None if self.config.rule == "ranks" else ""
 
     @property
     def _factors(self) -> list[float]:
@@ -256,7 +261,7 @@ class FusionModel(Model):
             own = member.explain(
                 of_member(query, place),
                 of_member(arrays, place),
-                member.options({}),
+                member.search_options({}),
                 {**of_member(evidence, place), "document": evidence.get("document")},
             )
             name = f"{place}:{member.method}"
@@ -266,26 +271,17 @@ class FusionModel(Model):
             score += factor * own.score
         return Explanation(score, parts, f"score {score:.3f}: " + "; ".join(texts), {"members": details})
 
-    def survey(self, view: View) -> dict[str, Any]:
-        """Each member's own facts, of those that have any."""
-        every = ((f"{at}:{m.method}", m.survey(MemberView(view, at))) for at, m in enumerate(self.members))
-        return {name: facts for name, facts in every if facts}
-
-    def warning(self, view: View) -> str | None:
-        """The members' own."""
-        every = [member.warning(MemberView(view, place)) for place, member in enumerate(self.members)]
-        return "; ".join(said for said in every if said) or None
-
-    def reads(self, document: Document) -> str:
-        """What of it any member reads."""
-        return repr([member.reads(document) for member in self.members])
-
-    def describe(self) -> dict[str, Any]:
-        """Who counts how much, and each member's own facts."""
-        return {
-            f"{place}:{member.method}": {"weight": round(weight, 3), **member.describe()}
-            for place, (member, weight) in enumerate(zip(self.members, self.config.weights, strict=True))
-        }
+    def describe(self, view: View | None = None) -> dict[str, Any]:
+        """Weights and the members' own facts."""
+        facts: dict[str, Any] = {}
+        for at, (member, weight) in enumerate(zip(self.members, self.config.weights, strict=True)):
+            own = member.describe(None if view is None else MemberView(view, at))
+            if view is None:
+                facts[f"{at}:{member.method}"] = {"weight": round(weight, 3), **own}
+            elif own:
+                facts[f"{at}:{member.method}"] = own
+        warnings = [facts[name].pop("warning") for name in facts if "warning" in facts[name]]
+        return facts if not warnings else {**facts, "warning": "; ".join(warnings)}
 
     # -- checkpoints ----------------------------------------------------------------------------------------
 
@@ -296,12 +292,12 @@ class FusionModel(Model):
             for name, value in member._tensors().items()
         }
 
-    def files(self) -> dict[str, bytes]:
-        """Those of all members."""
+    def extras(self) -> dict[str, bytes]:
+        """Files of all members."""
         return {
             file_of(place, name): content
             for place, member in enumerate(self.members)
-            for name, content in member.files().items()
+            for name, content in member.extras().items()
         }
 
     @classmethod

@@ -45,6 +45,11 @@ class Checkpoint:
     origin: str | None = None
     revision: str | None = None
 
+    @property
+    def extras(self) -> list[str]:
+        """Names of the files besides config and weights."""
+        return [name for name in self.files if name not in (LAYOUT.config, LAYOUT.weights)]
+
     def tensors(self, device: str = "cpu") -> dict[str, Tensor]:
         """Name → tensor, from safetensors."""
         from safetensors import SafetensorError

@@ -107,18 +107,16 @@ def hybrid_search(
     mix: Mix,
 ) -> Hybrid:
     """The ``k`` best documents by method and words together; the method decides what can be found at all."""
-    shortlist = model.shortlist(options)
-    if shortlist is None:
+    plan = model.plan(queries, k, options, view)
+    if plan.rescore is None:
         depth = first_depth(k, len(view), max(DEPTH, len(view) // SHOWN))
     else:
-        depth = max(1, min(max(k, shortlist), len(view)))
-    queries = model.planned(view, queries, k, options)
-    found = model.search(view, queries, depth, options)
+        depth = max(1, min(max(k, plan.fetch or k), len(view)))
+    found = model.execute(view, plan, depth, options)
     rows: list[tuple[Keys, Floats, dict[str, NDArray[np.generic]]]] = []
     words = []
     for row, text in enumerate(texts):
-        one = {name: array[row : row + 1] for name, array in queries.items()}
-        method = MethodSide(model, view, one, options, row_of(found, row), depth)
+        method = MethodSide(model, view, plan.one_query(row), options, row_of(found, row), depth)
         sides = (method, _Words(view, text, method, mix, k))
         best = threshold_search(sides, lambda table: mix.score(*table), k, len(view), depth)
         rows.append((best.keys, best.scores.astype(np.float32), method.evidence(best.keys)))

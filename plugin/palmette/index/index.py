@@ -352,7 +352,7 @@ class Index:
     def survey(self) -> dict[str, Any]:
         """How the documents fit the model's structure, where that can be said: how full its leaves are."""
         with self.backend.read() as view:
-            return self.model.survey(view)
+            return self.model.describe(view)
 
     def verify(self) -> None:
         """Check every file against its checksum and every document against its digest; raises CorruptIndexError."""

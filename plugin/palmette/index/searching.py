@@ -44,15 +44,16 @@ class _Question:
     @classmethod
     def of(cls, model: Model, asked: Asked, options: Mapping[str, Any], lexical: Lexical) -> _Question:
         """Check everything, then encode."""
-        weight, chosen = check_lexical(lexical), model.options(options)
+        weight, chosen = check_lexical(lexical), model.search_options(options)
         if isinstance(asked, np.ndarray):
             _check_wordless(weight)
             vectors = check_embeddings(asked, model.encoder.dimension)
-            return cls(model, model.encode_embeddings(vectors), chosen)
+            model.require_embeddings()
+            return cls(model, model.encode_queries(vectors, chosen), chosen)
         if _several(asked):
             _check_wordless(weight)
             return cls(model, _means(model, asked, chosen), chosen)
-        texts, mix = check_queries(asked), model.mix(chosen, weight)
+        texts, mix = check_queries(asked), model.lexical_weight(chosen, weight)
         return cls(model, model.encode_queries(texts, chosen), chosen, mix, texts)
 
     def search(self, view: WordView, k: int) -> Hybrid:

@@ -84,17 +84,19 @@ def _encode_ahead(
 def _look_after(model: Model, backend: Backend) -> None:
     """Say so when the documents no longer suit the model."""
     with backend.read() as view:
-        if warning := model.warning(view):
+        if warning := model.describe(view).get("warning"):
             warnings.warn(f"{backend.stats().location}: {warning}", stacklevel=4)
 
 
 def _encoded_before(model: Model, given: Sequence[Document], embeddings: Any) -> _Encoded:
     """The arrays of documents whose vectors the user has."""
     vectors = document_vectors(embeddings, given, model.encoder)
+    model.require_embeddings()
     if not given:
         return _Encoded()
     return _Encoded(
-        {document.key: row for row, document in enumerate(given)}, model.encode_vectors(given, vectors)
+        {document.key: row for row, document in enumerate(given)},
+        dict(model.encode_documents(given, vectors)),
     )
 
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
 from pydantic import Field
 
 from palmette.config import Config

@@ -14,10 +14,10 @@ from tqdm.auto import tqdm
 from palmette.cache import CachedEncoder, EncodingCache
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder
-from palmette.errors import ConfigError, InputError
+from palmette.errors import InputError
 from palmette.held_out import HeldOut
 from palmette.lexical.calibration import best_weights, calibrated
-from palmette.lexical.mix import Mix, options_key
+from palmette.lexical.mix import Mix
 from palmette.metrics import Judgements
 from palmette.search.probe import Floats, Found, Keys
 from palmette.store.local import LocalBackend
@@ -70,7 +70,7 @@ def learn_mixes(
 
     ``frozen`` is the encoder as it was given: if the model still has it, ``cache`` knows most of the documents.
     """
-    sample = _Sample.of(data, seed) if model.calibrated() else None
+    sample = _Sample.of(data, seed) if model.lexical_variants() else None
     if sample is None:
         return {"": Mix(weight=0.0)}  # words have no say, or there is nothing to learn their weight from
     with _cached(model, frozen, cache), LocalBackend.in_memory(model.arrays()) as backend:
@@ -105,7 +105,7 @@ def learn_weights(
         ):
             _fill(backend, model, data, sample.documents, progress)
             with backend.read() as view:
-                options = model.options({})
+                options = model.search_options({})
                 queries = model.encode_queries(sample.queries, options)
                 found = model.search(view, queries, len(view), options)
                 tables.append(_matrix(found, view.keys(), len(sample.queries)) / scale)
@@ -144,20 +144,19 @@ def _learn(backend: LocalBackend, model: Model, sample: _Sample) -> dict[str, Mi
         keys, count = view.keys(), len(view)
         words = _matrix(view.matching(sample.queries, count), keys, len(sample.queries), floor=0.0)
         ready = _ready(model, sample.queries)
-        for options in model.calibrated():
+        for name, options in model.lexical_variants().items():
             queries = ready or model.encode_queries(sample.queries, options)
             found = model.search(view, queries, count, options)
             method = _matrix(found, keys, len(sample.queries))
-            mixes[options_key(options)] = calibrated(method, words, sample.judgements)
+            mixes[name] = calibrated(method, words, sample.judgements)
     return mixes
 
 
 def _ready(model: Model, texts: list[str]) -> Queries | None:
     """Query arrays for all options, where the encoder's own vectors are enough for the model."""
-    try:
-        return model.encode_embeddings(model.encoder.encode_queries(texts))
-    except ConfigError:
+    if not model.accepts_embeddings:
         return None
+    return model.encode_queries(model.encoder.encode_queries(texts), model.search_options({}))
 
 
 def _matrix(found: Found, keys: Keys, queries: int, floor: float | None = None) -> Floats:

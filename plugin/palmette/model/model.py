@@ -1,26 +1,25 @@
-"""Model: what every method's trained retriever is, and the few hooks a method fills in.
+"""Model: the base of every method's trained retriever, and the hooks that a method fills.
 
-A method (``methods/<name>/``) subclasses :class:`Model` once and says
+A method (``methods/<name>/model.py``) subclasses :class:`Model` once. Facts of the class: ``method``, ``retriever``,
+``config_class``, ``search_class``, ``training_defaults``, ``reads_metadata``, ``needs_queries``.
 
-====================  =========================================================================================
-``config_class``      its options, stored in the checkpoint                              (a frozen ``Config``)
-``training_class``    its defaults for the loop, where they differ                 (a ``TrainingConfig``)
-``search_class``      its options of one search                                          (a frozen ``Config``)
-``task``              what is trained: module, loss, validation                          (a ``training.Task``)
-``run``               the training itself, where one run of the loop is not all of it
-``module_for``        an untrained module of the right shape, to load weights into
-``arrays``            which arrays it keeps for each document                            (``ArraySpec``)
-``encode_documents``  documents → those arrays (and ``encode_vectors``, where an encoder's vector is enough)
-``encode_queries``    texts → query arrays (and ``encode_embeddings``, where an encoder's vector is enough)
-``planned``           query arrays + what the whole view decides about a search, where it does
-``search``            query arrays + a view of the index → keys and scores
-``explain``           one query, one document → parts that add up to the score ``search`` gave
-``learned``           what is kept of a training besides weights, where a method needs it
-``survey``            how an index's documents fit the trained structure (and ``warning``, where they do not)
-``files``/``restore``  what a checkpoint keeps besides config and weights, where a method needs it
-====================  =========================================================================================
-
-Everything else — data, caching, the loop, checkpoints, the Hub, the index, the frameworks — is here or below.
+======================  =======================================================================================
+``task``                what is trained: module, loss, validation                       (a ``training.Task``)
+``module_for``          an untrained module to load weights into
+``arrays``              what is stored per document                                         (``ArraySpec``)
+``encode_documents``    documents → those arrays
+``encode_queries``      queries → query arrays
+``plan``                query arrays → what to compare with what                            (``SearchPlan``)
+``rank``                reorders or cuts what came back
+``explain``             one query, one document → parts that add up to the score
+``check_search``        raises where options do not fit this model
+``lexical_variants``    searches whose word weight is learned
+``lexical_key``         which of them a search scores like
+``after_fit``           keeps facts of the training besides weights
+``extras``              files of a checkpoint besides config and weights; ``load_extras`` reads them back
+``embed``               one vector per text, for other vector stores
+``describe``            facts of the structure, or of an index's documents in it
+======================  =======================================================================================
 """
 
 from __future__ import annotations
@@ -28,42 +27,48 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from palmette.cache import EncodingCache
 from palmette.config import Config, check_keys
-from palmette.encoder import Encoder, Kind
-from palmette.errors import ConfigError
+from palmette.data import RetrievalData, load_data
+from palmette.encoder import Encoder, Kind, load_encoder
+from palmette.encoder.load import encoder_of
+from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub import Checkpoint
-from palmette.lexical.mix import Lexical, Mix, check_lexical, options_key
-from palmette.lexical.tokens import LANGUAGE, check_language
-from palmette.model.fitting import documented, fit
-from palmette.model.loading import load
+from palmette.lexical.given import shares_among
+from palmette.lexical.mix import Lexical, Mix, check_lexical
+from palmette.lexical.tokens import LANGUAGE, analyser_of, check_language
+from palmette.model.mixing import learn_mixes
+from palmette.model.old_hooks import adapt, old_names
 from palmette.model.published import Published
-from palmette.model.scoring import scores_of
 from palmette.record import Record
-from palmette.search.probe import ArraySpec, Floats, Found
-from palmette.training import Task, Trained, TrainingConfig, train
+from palmette.search.arrays import ArrayView
+from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
+from palmette.training import Task, TrainingConfig, main_first, train
 from palmette.types import Document, Explanation
-
-if TYPE_CHECKING:
-    from palmette.cache import EncodingCache
-    from palmette.data import RetrievalData
-    from palmette.store.backend import View
-
-__all__ = ["DEFAULT_ENCODER", "Model", "Queries"]
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
 Queries = dict[str, NDArray[Any]]
-"""Named query arrays, one row per query in each."""
+"""Query arrays by name, one row per query."""
+
+Arrays = Mapping[str, NDArray[np.generic]]
+"""Stored arrays by name, one row per document."""
+
+_M = TypeVar("_M", bound="Model")
+
+_LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
+"""Models in use, so that many retrievers of one checkpoint share one (a live model keeps its encoder's id)."""
 
 
 class Model(Published):
-    """A trained retriever of one method: turns texts into arrays, ranks them, says why.
+    """A trained retriever of one method: encodes texts, plans searches, explains hits.
 
     Made by ``fit``, ``from_pretrained`` or :func:`palmette.load_model`; safe to share between threads, indexes
     and retrievers.
@@ -71,17 +76,17 @@ class Model(Published):
 
     retriever: ClassVar[str]
     config_class: ClassVar[type[Config]]
-    training_class: ClassVar[type[TrainingConfig]] = TrainingConfig
     search_class: ClassVar[type[Config]]
+    training_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Defaults of the training loop that differ from :class:`TrainingConfig`'s."""
     reads_metadata: bool = False
-    """Whether metadata are read where they lie, so that the text is to be without what a framework puts before it."""
-    makes_queries: ClassVar[bool] = False
-    """Whether documents without labels may come without the queries that :func:`palmette.load_data` makes of them."""
+    """Whether metadata are fields of their own, so that frameworks must not prepend them to the text."""
+    needs_queries: ClassVar[bool] = True
+    """Whether documents without labels need synthetic queries."""
 
     def __init_subclass__(cls) -> None:
-        """Let ``help(…Model.fit)``, and a notebook's tooltip, say what every option does."""
         super().__init_subclass__()
-        documented(cls)
+        adapt(cls)
 
     def __init__(
         self,
@@ -100,7 +105,7 @@ class Model(Published):
         self.origin = origin
         self.revision = revision
         self.mixes: dict[str, Mix] = {}
-        """How words count beside this model's scores, by search options (see :meth:`mix`)."""
+        """Weight of words beside this model's scores, by :meth:`lexical_key`."""
 
     # -- hooks ----------------------------------------------------------------------------------------------
 
@@ -116,134 +121,152 @@ class Model(Published):
         seed: int,
         progress: bool | None,
     ) -> tuple[Config, Task]:
-        """The training task, and the config completed from the data (widths, sizes)."""
-
-    @classmethod
-    def run(cls, task: Any, training: TrainingConfig, **how: Any) -> Trained:
-        """Train a task; what trains in stages, or measures something once it is trained, does it here."""
-        return train(task, training, **how)
+        """Training task, and the config completed from the data (widths, sizes)."""
 
     @classmethod
     @abstractmethod
     def module_for(cls, config: Any, encoder: Encoder) -> nn.Module:
-        """An untrained module, to load a checkpoint's weights into."""
+        """Untrained module, to load a checkpoint's weights into."""
 
     @abstractmethod
     def arrays(self) -> tuple[ArraySpec, ...]:
-        """The arrays kept for each document."""
+        """Arrays stored for each document."""
 
     @abstractmethod
-    def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
-        """Those arrays, one row per document."""
-
-    def encode_vectors(
-        self, documents: Sequence[Document], vectors: Floats
-    ) -> dict[str, NDArray[np.generic]]:
-        """The same from the encoder's own document vectors [N, d], where the method needs no more than those."""
-        raise ConfigError(
-            f"a {self.method} model reads more of a document than its embedding: add it without embeddings"
-        )
-
-    @abstractmethod
-    def encode_queries(self, texts: Sequence[str], options: Any) -> Queries:
-        """Query arrays for a search with these options, one row per text."""
+    def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
+        """Stored arrays, one row per document; from the encoder's vectors [N, d] where they are given."""
 
     @property
-    def takes_embeddings(self) -> bool:
-        """Whether the encoder's own query vectors are all that a search needs."""
+    def accepts_embeddings(self) -> bool:
+        """Whether the encoder's own vectors are enough to index documents and to search."""
         return False
 
-    def encode_embeddings(self, vectors: Floats) -> Queries:
-        """Query arrays from the encoder's own query vectors [Q, d], where the method needs no more than those."""
-        raise ConfigError(
-            f"a {self.method} model reads more of the text than its embedding: search with the text itself"
-        )
-
-    def planned(self, view: View, queries: Queries, k: int, options: Any) -> Queries:
-        """With what the whole view decides, so that searches of parts of it agree; planning twice changes nothing."""
-        return queries
+    @abstractmethod
+    def encode_queries(self, queries: Sequence[str] | Floats, options: Any) -> Queries:
+        """Query arrays for a search, from texts or from the encoder's query vectors [Q, d]."""
 
     @abstractmethod
-    def search(self, view: View, queries: Queries, k: int, options: Any) -> Found:
-        """The ``k`` best documents of a view for every query."""
+    def plan(self, queries: Queries, k: int, options: Any, view: View) -> SearchPlan:
+        """What to compare with what; may read ``len(view)`` and ``view.list_sizes``."""
+
+    def rank(self, view: View, plan: SearchPlan, found: Candidates, k: int, options: Any) -> Candidates:
+        """Reorder or cut candidates; by default they stay as the plan ranks them."""
+        return found
 
     @abstractmethod
     def explain(
-        self,
-        query: Queries,
-        arrays: Mapping[str, NDArray[np.generic]],
-        options: Any,
-        evidence: Mapping[str, Any],
+        self, query: Queries, arrays: Arrays, options: Any, evidence: Mapping[str, Any]
     ) -> Explanation:
-        """Why a document scores what it does for a query; ``evidence``: the hit's, if any, and the ``document``."""
+        """Parts that add up to a document's score; ``evidence`` is the hit's, with the ``document`` itself."""
 
-    def additive(self, options: Any) -> bool:
-        """Whether these searches rank by score alone, so that something may be added to it."""
-        return True
+    def check_search(self, options: Any) -> None:
+        """Raise ConfigError when search options do not fit this model."""
 
-    def scored_alike(self, options: Any) -> Any:
-        """Plainer options under which scores have the same range, which is all that a :class:`Mix` depends on."""
-        return options
+    def lexical_variants(self) -> dict[str, Any]:
+        """Searches whose word weight is learned, by key; empty where words do not help."""
+        return {"": self.search_class()}
 
-    def calibrated(self) -> Sequence[Any]:
-        """The options of which :attr:`mixes` are learned in training; empty where words are no help."""
-        return [self.search_class()]
+    def lexical_key(self, options: Any) -> str | None:
+        """Key of the variant with the same range of scores; ``None`` if these options do not rank by score alone."""
+        return ""
 
-    def learned(self, task: Any) -> None:
-        """Keep what a training has shown besides the weights, such as topics (``files`` then writes it)."""
+    def after_fit(self, task: Any) -> None:
+        """Keep facts of the training besides weights, such as topics; :meth:`extras` saves them."""
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Read :meth:`files` back."""
+    def load_extras(self, files: Mapping[str, bytes]) -> None:
+        """Read :meth:`extras` back; checkpoints of other programs may lack them."""
 
-    def reads(self, document: Document) -> str:
-        """What of a document counts besides its text: two with the same of both have the same arrays."""
-        return repr(document.fields)
-
-    def vectors(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
-        """One vector per text, for other people's vector stores: the encoder's own, unless a method has better."""
-        check_keys(f"{self.method} vectors", options, ())
+    def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
+        """One vector per text [n, d], for other vector stores: the encoder's own, unless a method has better."""
+        check_keys(f"{self.method} embed", options, ())
         return self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
 
-    def describe(self) -> dict[str, Any]:
-        """Facts about the trained structure, for ``palmette inspect``."""
+    def describe(self, view: View | None = None) -> dict[str, Any]:
+        """Facts of the trained structure; with a view, facts of its documents in it, and a ``warning`` if need be."""
         return {}
-
-    def survey(self, view: View) -> dict[str, Any]:
-        """Facts about an index's documents in this structure, for ``palmette inspect``."""
-        return {}
-
-    def warning(self, view: View) -> str | None:
-        """What is wrong with an index that has grown, and the remedy; said after adds."""
-        return None
 
     # -- training -------------------------------------------------------------------------------------------
 
     @classmethod
-    def _fit(
+    def fit(
         cls,
         data: Any,
-        options: Mapping[str, Any],
+        config: Config | Mapping[str, Any] | None = None,
         *,
+        preset: str | None = None,
+        training: TrainingConfig | Mapping[str, Any] | None = None,
         encoder: str | Encoder = DEFAULT_ENCODER,
         device: str | None = None,
         output_dir: str | Path | None = None,
         resume: bool = False,
         progress: bool | None = None,
         cache: EncodingCache | str | Path | None = None,
+        **options: Any,
     ) -> Self:
-        """What every ``fit`` does; ``options`` are those of the method's config and of its training class."""
+        """Train a model.
+
+        Args:
+            data: Anything :func:`palmette.load_data` reads: a BEIR folder, pairs, or documents without labels.
+            config: The method's options, as its config class or as a mapping.
+            preset: A named set of options; ``"paper"`` for the paper's own recipe.
+            training: Options of the loop, as a :class:`palmette.TrainingConfig` or as a mapping.
+            encoder: A sentence-transformers model, by name or folder, or an :class:`palmette.Encoder`.
+            device: Where to train; ``None`` for the best there is.
+            output_dir: Keeps the log and the state to ``resume`` from.
+            resume: Continue the run in ``output_dir``.
+            progress: Progress bars; ``None`` shows them on a terminal.
+            cache: Where encodings are kept; ``None`` for the user's cache folder.
+            options: Single options of the config or of the loop; they override the others.
+        """
+        settings, loop = cls._configs(config, preset, training, options)
+        loaded = load_data(data, seed=loop.seed, **({} if cls.needs_queries else {"kinds": ()}))
+        if not loaded.trainable:
+            raise InputError(
+                f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
+            )
+        store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
+        with main_first(device):  # of several processes one encodes; the cache then serves the others
+            coder = load_encoder(encoder, device=device)
+            settings, task = cls.task(settings, loaded, coder, store, seed=loop.seed, progress=progress)
         run: dict[str, Any] = {
             "device": device,
             "output_dir": output_dir,
             "resume": resume,
             "progress": progress,
         }
-        return fit(cls, data, options, encoder=encoder, cache=cache, **run)
+        trained = cls.run(task, loop, label=f"Training the {cls.method} model", **run)
+        model = cls(settings, coder, task.module, record=Record.after(loaded, loop, task, trained))
+        model.after_fit(task)
+        model.mixes = learn_mixes(model, loaded, coder, store, seed=loop.seed, progress=progress)
+        return model
+
+    run: ClassVar[Any] = staticmethod(train)
+
+    @classmethod
+    def _configs(
+        cls,
+        config: Config | Mapping[str, Any] | None,
+        preset: str | None,
+        training: TrainingConfig | Mapping[str, Any] | None,
+        options: Mapping[str, Any],
+    ) -> tuple[Config, TrainingConfig]:
+        """Configs of method and loop: defaults, then the preset, then given configs, then single options."""
+        own, loop = cls.config_class.choices(), TrainingConfig.choices()
+        check_keys(f"{cls.__name__}.fit", options, [*own, *loop])
+        chosen = {**cls.config_class.preset(preset)}
+        if config is not None:
+            chosen |= _set_options(config, cls.config_class)
+        paced = {**cls.training_defaults, **{name: chosen.pop(name) for name in loop if name in chosen}}
+        if training is not None:
+            paced |= _set_options(training, TrainingConfig)
+        chosen |= {name: value for name, value in options.items() if name in own}
+        paced |= {name: value for name, value in options.items() if name in loop}
+        return cls.config_class(**chosen), TrainingConfig(**paced)
 
     # -- checkpoints ----------------------------------------------------------------------------------------
 
     def _facts(self) -> dict[str, Any]:
-        """The content of ``config.json``."""
+        """Content of ``config.json``."""
         return {
             "method": self.method,
             "config": self.config.to_dict(),
@@ -259,38 +282,68 @@ class Model(Published):
     def from_checkpoint(
         cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any
     ) -> Self:
-        """The model of an opened checkpoint; loading the same twice gives the same object."""
-        return load(cls, checkpoint, encoder, options)
+        """Model of an opened checkpoint; loading the same twice gives the same object."""
+        facts = checkpoint.config
+        if facts.get("method") != cls.method:
+            raise CheckpointError(
+                f"{checkpoint.path} holds a {facts.get('method')!r} model, not {cls.method!r}: use palmette.load_model"
+            )
+        config = cls.config_class.from_dict(facts["config"])
+        coder = encoder_of(facts["encoder"], encoder, checkpoint.path, **options)
+        mixes = facts.get("words", {})
+        key = (checkpoint.fingerprint, repr(mixes), checkpoint.origin, checkpoint.revision, id(coder))
+        if isinstance(known := _LOADED.get(key), cls):
+            return known
+        module = cls.module_for(config, coder)
+        try:
+            module.load_state_dict(checkpoint.tensors())
+        except RuntimeError as error:
+            raise CheckpointError(f"{checkpoint.path}: weights do not fit the config ({error})") from error
+        record = Record.from_dict(facts.get("record", {}))
+        model = cls(
+            config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision
+        )
+        model.mixes = {name: Mix.from_dict(value) for name, value in mixes.items()}
+        model.load_extras({name: checkpoint.file(name) for name in checkpoint.extras})
+        model.fingerprint = checkpoint.fingerprint
+        _LOADED[key] = model
+        return model
 
     # -- searching ------------------------------------------------------------------------------------------
 
-    def options(self, given: Mapping[str, Any]) -> Any:
-        """The search options of this method; unknown ones raise and name the known ones."""
+    def search(self, view: View, queries: Queries, k: int, options: Any) -> Candidates:
+        """The ``k`` best documents of a view for every query."""
+        return self.execute(view, self.plan(queries, k, options, view), k, options)
+
+    def execute(self, view: View, plan: SearchPlan, k: int, options: Any) -> Candidates:
+        """The ``k`` best documents of a plan."""
+        return self.rank(view, plan, view.candidates(plan, k), k, options)
+
+    def require_embeddings(self) -> None:
+        """Raise ConfigError unless the encoder's own vectors are enough for this model."""
+        if not self.accepts_embeddings:
+            raise ConfigError(
+                f"a {self.method} model reads more of a text than its embedding: give the text itself"
+            )
+
+    def search_options(self, given: Mapping[str, Any]) -> Any:
+        """Validated search options; unknown ones raise and name the known ones."""
         check_keys(f"{self.method} search", given, self.search_class.names())
-        options = self.search_class.of(**given)
-        self.check_options(options)
+        options = self.search_class(**given)
+        self.check_search(options)
         return options
 
-    def check_options(self, options: Any) -> None:
-        """Raise ConfigError when search options do not fit this model."""
-
-    def shortlist(self, options: Any) -> int | None:
-        """How many documents a search fetches by one score to rank them by another; ``None`` where it has one score.
-
-        After such a search the last score says nothing of documents that were not fetched.
-        """
-        return None
-
-    def mix(self, options: Any, lexical: Lexical) -> Mix | None:
-        """How words count in a search with these options; ``None`` where they do not."""
-        if lexical != "auto" and lexical > 0 and not self.additive(options):
+    def lexical_weight(self, options: Any, lexical: Lexical) -> Mix | None:
+        """Weight of words in a search with these options; ``None`` where they do not count."""
+        key = self.lexical_key(options)
+        if lexical == 0 or (lexical == "auto" and key is None):
+            return None
+        if key is None:
             raise ConfigError(
                 f"lexical={lexical!r} adds to a score, but these {self.method} options do not rank by score alone: "
                 "leave them out, or search with lexical=0"
             )
-        if lexical == 0 or not self.additive(options):
-            return None
-        learned = self.mixes.get(options_key(self.scored_alike(options))) or self.mixes.get("")
+        learned = self.mixes.get(key) or self.mixes.get("")
         own = learned.weight if learned else 0.0
         weight = own if lexical == "auto" else lexical
         return (learned or Mix()).replace(weight=weight) if weight else None
@@ -304,14 +357,42 @@ class Model(Published):
         language: str | None = LANGUAGE,
         **options: Any,
     ) -> list[float]:
-        """The score of each document for a query, in the order given: reranking without an index.
+        """Score of each document for a query, in the order given: reranking without an index.
 
-        ``lexical`` mixes words in, as in a search, but what is rare is then told by these documents alone: scores are
-        to be compared with each other only. ``language`` is whose word endings are cut off.
+        ``lexical`` adds words as in a search, with IDF computed on these documents only, so that scores of different
+        calls must not be compared. ``language`` selects the stemmer.
         """
-        chosen, weight = self.options(options), check_lexical(lexical)
-        return scores_of(self, query, documents, chosen, self.mix(chosen, weight), check_language(language))
+        chosen, weight = self.search_options(options), check_lexical(lexical)
+        mix, analyser = self.lexical_weight(chosen, weight), analyser_of(check_language(language))
+        if not documents:
+            return []
+        # documents of equal content are encoded once: in two places of a batch their last bits could differ
+        read = "metadata" if self.reads_metadata else "text"
+        contents = [repr((getattr(document, read), document.text, document.fields)) for document in documents]
+        distinct = dict(zip(contents, documents, strict=True))
+        view = ArrayView(self.encode_documents(list(distinct.values())))
+        found = self.search(view, self.encode_queries([query], chosen), len(distinct), chosen)
+        scores = np.full(len(distinct), -np.inf, np.float32)
+        scores[found.keys[0]] = found.scores[0]
+        if mix is not None:
+            texts = [document.all_text for document in distinct.values()]
+            scores = mix.score(scores, shares_among(analyser, query, texts)).astype(np.float32)
+        by_content = dict(zip(distinct, scores.tolist(), strict=True))
+        return [by_content[content] for content in contents]
 
     def __repr__(self) -> str:
         where = f" from {self.origin}" if self.origin else ""
         return f"<{type(self).__name__} {self.fingerprint[:12]}{where}, encoder {self.encoder.name}>"
+
+
+old_names(Model)
+
+
+def _set_options(config: Config | Mapping[str, Any], kind: type[Config]) -> dict[str, Any]:
+    """Options set in a config or a mapping; defaults of a config that were not touched do not count."""
+    if isinstance(config, kind):
+        return {name: getattr(config, name) for name in config.model_fields_set}
+    if isinstance(config, Mapping):
+        check_keys(kind.__name__, config, kind.choices())
+        return dict(config)
+    raise ConfigError(f"give a {kind.__name__} or a mapping of its options, got {type(config).__name__}")

@@ -47,14 +47,14 @@ class Published(ABC):
     def _tensors(self) -> dict[str, Tensor]:
         """The weights, on the CPU."""
 
-    def files(self) -> dict[str, bytes]:
-        """What a checkpoint keeps besides config and weights (a vocabulary, an edge list): JSON or text by name."""
+    def extras(self) -> dict[str, bytes]:
+        """Files of a checkpoint besides config and weights (a vocabulary, an edge list): JSON or text by name."""
         return {}
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of method, options, weights and encoder: equal fingerprints give equal results."""
-        return fingerprint_of(self._facts(), self._tensors(), self.files())
+        return fingerprint_of(self._facts(), self._tensors(), self.extras())
 
     def card(self, report: Report | None = None, **more: Any) -> str:
         """The model card: what it is, what it was trained on, and the measured table of a ``report`` where given.
@@ -84,7 +84,7 @@ class Published(ABC):
         What goes into the card: see :meth:`card`.
         """
         text = self.card(report, **card)
-        return save_checkpoint(path, self._facts(), self._tensors(), text, files=self.files()).path
+        return save_checkpoint(path, self._facts(), self._tensors(), text, files=self.extras()).path
 
     def push_to_hub(
         self,

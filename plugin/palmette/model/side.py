@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,24 +11,22 @@ from numpy.typing import NDArray
 from palmette.search.probe import Floats, Found, Keys
 
 if TYPE_CHECKING:
-    from palmette.model.model import Model, Queries
-    from palmette.store.backend import View
+    from palmette.model.model import Model
+    from palmette.search.plan import View
 
 __all__ = ["MethodSide"]
 
 
 class MethodSide:
-    """What a model finds for one query (arrays of one row); ``first`` is what a search of ``depth`` has found.
+    """What a model finds for the plan of one query; ``first`` is what a search of ``depth`` has found.
 
     A document that the model would not return (outside the leaves it visits, below its cut-off) is not found. Nor is
     one outside a model's ``shortlist``, unless another side shows it.
     """
 
-    def __init__(
-        self, model: Model, view: View, query: Queries, options: Any, first: Found, depth: int
-    ) -> None:
-        self.model, self.view, self.query, self.options = model, view, query, options
-        self.shortlist = model.shortlist(options)
+    def __init__(self, model: Model, view: View, plan: Any, options: Any, first: Found, depth: int) -> None:
+        self.model, self.view, self.plan, self.options = model, view, plan, options
+        self.shortlist = plan.fetch if plan.rescore is not None else None
         self._depth = depth
         self._show(first)
 
@@ -46,7 +45,7 @@ class MethodSide:
         """By another search, when the first one is not deep enough."""
         if depth > self._depth:
             self._depth = depth
-            self._show(self.model.search(self.view, self.query, depth, self.options))
+            self._show(self.model.execute(self.view, self.plan, depth, self.options))
         return self._shown.keys
 
     def _show(self, found: Found) -> None:
@@ -57,7 +56,8 @@ class MethodSide:
         """What was not found is searched for by itself."""
         missing = np.setdiff1d(keys, self._every.keys)
         if len(missing):
-            found = self.model.search(self.view.within(missing), self.query, len(missing), self.options)
+            plan = replace(self.plan, only=missing)
+            found = self.model.execute(self.view, plan, len(missing), self.options)
             self._every = self._every.joined(_Shown.of(found)).sorted()
         scores = np.full(len(keys), np.nan, np.float32)
         there = np.isin(keys, self._every.keys)

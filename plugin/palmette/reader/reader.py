@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, Unpack, overload
+from typing import Any, Self, overload
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -24,7 +24,6 @@ from palmette.reader.config import ReaderConfig, ReaderTraining
 from palmette.reader.data import load_reading
 from palmette.reader.lessons import Lessons
 from palmette.reader.made import with_gaps
-from palmette.reader.options import ReaderOptions
 from palmette.reader.reading import Candidates, Reading, answer_of
 from palmette.reader.sentences import SentenceReading
 from palmette.reader.spans import SpanReading
@@ -88,7 +87,7 @@ class Reader(Published):
         progress: bool | None = None,
         cache: EncodingCache | str | Path | None = None,
         start: str | Path | Reader | None = None,
-        **options: Unpack[ReaderOptions],
+        **options: Any,
     ) -> Self:
         """Train a reader.
 
@@ -134,9 +133,9 @@ class Reader(Published):
         """What :meth:`fit` does; the options are those of the reader and of the loop."""
         own, loop = ReaderConfig.choices(), ReaderTraining.choices()
         check_keys("Reader.fit", options, [*own, *loop])
-        config = ReaderConfig.of(**{key: value for key, value in options.items() if key in own})
+        config = ReaderConfig(**{key: value for key, value in options.items() if key in own})
         unit = UNITS[config.unit]
-        training = unit.training.of(**{key: value for key, value in options.items() if key in loop})
+        training = unit.training(**{key: value for key, value in options.items() if key in loop})
         loaded = load_reading(data, seed=training.seed)
         if not loaded.splits.get("train"):
             raise InputError(f"{loaded.name} has no training questions: splits are {sorted(loaded.splits)}")

@@ -18,7 +18,6 @@ import threading
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-
 from pydantic import Field
 
 from palmette.config import Config
@@ -69,7 +68,6 @@ class Hnsw(Config):
     """Candidates held while searching (at least as many as results)."""
     build: Annotated[int, Field(ge=2)] = 80
     """The same while building."""
-
 
 
 class _Built(NamedTuple):

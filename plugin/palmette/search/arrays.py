@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.search.block import Block
+from palmette.search.bridge import execute
 from palmette.search.engine import top_k
 from palmette.search.exact import ExactEngine
 from palmette.search.kernels import searchable
 from palmette.search.listing import ListedPart, Listing
 from palmette.search.lists import nearest_listed
 from palmette.search.parts import PartRows, best_parted, rescored
+from palmette.search.plan import Candidates, SearchPlan
 from palmette.search.probe import Found, Keys, Parts, Probe
 from palmette.types import Document
 
@@ -78,6 +80,18 @@ class ArrayView:
     def ids(self, keys: Sequence[int]) -> list[str]:
         """The ids of these rows."""
         return [self.given[key].key for key in keys]
+
+    def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
+        """Rows of an array."""
+        return self.array(array, keys)
+
+    def list_sizes(self, array: str) -> NDArray[np.int64]:
+        """Number of rows in each list."""
+        return self.sizes(array)
+
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        """The ``k`` best rows for every row of a plan."""
+        return execute(self, plan, k)
 
     def array(self, name: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of an array."""

@@ -29,7 +29,7 @@ def engine_named(name: str) -> Engine:
     if kind in ("ivf", "hnsw"):
         from palmette.search.approximate import ApproximateEngine, Hnsw, Ivf
 
-        return ApproximateEngine((Ivf if kind == "ivf" else Hnsw).of(**_options(name, given)))
+        return ApproximateEngine((Ivf if kind == "ivf" else Hnsw)(**_options(name, given)))
     if name == "exact":
         return ExactEngine()
     if name == "faiss":

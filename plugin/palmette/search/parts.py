@@ -101,7 +101,7 @@ def best_parted(pieces: Sequence[PartRows], parts: Parts, k: int) -> Found:
                 near = highest(scores, width)
                 best.add(np.full(len(near), query), piece.keys[rows[near]], scores[near])
         best.write(keys[start : start + _BATCH], scored[start : start + _BATCH])
-    return Found(keys, scored, compared=sum(sizes))
+    return Found(keys, scored, visited=sum(sizes))
 
 
 def _scan(piece: PartRows, rows: Rows, parts: Parts) -> Floats:

@@ -1,15 +1,13 @@
-"""What a method asks of an index: nearest neighbours in one stored array, and what comes back."""
+"""Nearest neighbours in one stored array: what the engines understand. Methods write a ``SearchPlan`` (plan.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from palmette.errors import InputError
+from palmette.search.plan import ArraySpec, Candidates, Floats, Keys, Lists, Metric, WordMatches, stack_rows
 
 __all__ = [
     "ArraySpec",
@@ -25,34 +23,14 @@ __all__ = [
     "row_of",
 ]
 
-Floats = NDArray[np.float32]
-Keys = NDArray[np.int64]
-Metric = Literal["inner_product", "overlap"]
+Found = Candidates
+Shared = WordMatches
+joined = stack_rows
 
 
-@dataclass(frozen=True)
-class ArraySpec:
-    """One array that a method keeps for every document: its name, shape per document, dtype.
-
-    ``uint16`` holds fractions in parts of 2⁻¹⁵ (:mod:`palmette.search.fixed`); other numbers stand for themselves.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-
-
-@dataclass(frozen=True)
-class Lists:
-    """Documents lie in numbered lists; each query is compared with those of some lists only.
-
-    Attributes:
-        array: Name of the stored array that holds the numbers of each document's lists, each number once.
-        chosen: [Q, β] the lists of each query, each once; −1 where a query has fewer.
-    """
-
-    array: str
-    chosen: Keys
+def row_of(found: Candidates, row: int) -> Candidates:
+    """Candidates of one query."""
+    return found.one_query(row)
 
 
 @dataclass(frozen=True)
@@ -124,60 +102,3 @@ class Parts:
             raise InputError(
                 f"weights of parts must be at least 0, and one above it; got {self.weights.tolist()}"
             )
-
-
-@dataclass(frozen=True)
-class Found:
-    """Neighbours per query, best first: ``keys`` [Q, k] (−1 where fewer exist), ``scores`` [Q, k] (−inf there).
-
-    Equal scores are ordered by key, so that the same search twice gives the same answer. ``compared`` is how many
-    documents each query was compared with, on average: what a search visited. ``evidence`` is what a method wants
-    to remember of each hit for its explanation (the layer that found it, …): arrays [Q, k] by name. ``refined`` is how
-    many documents were compared number by number, the others being surely worse, and ``read`` the bytes that took,
-    both per query. ``approximate``: an engine that does not look everywhere has searched.
-    """
-
-    keys: Keys
-    scores: Floats
-    compared: float = 0.0
-    evidence: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
-    refined: float = 0.0
-    read: float = 0.0
-    approximate: bool = False
-
-
-def row_of(found: Found, row: int) -> Found:
-    """What was found for one query."""
-    evidence = {name: array[row : row + 1] for name, array in found.evidence.items()}
-    return replace(
-        found, keys=found.keys[row : row + 1], scores=found.scores[row : row + 1], evidence=evidence
-    )
-
-
-def joined(rows: Sequence[tuple[Keys, Floats, Mapping[str, NDArray[np.generic]]]], like: Found) -> Found:
-    """Keys, scores and evidence of several queries as one result; ``like`` lends what is known of the effort."""
-    width = max((len(keys) for keys, _, _ in rows), default=0)
-    keys = np.full((len(rows), width), -1, np.int64)
-    scores = np.full((len(rows), width), -np.inf, np.float32)
-    evidence = {n: np.zeros((len(rows), width, *a.shape[2:]), a.dtype) for n, a in like.evidence.items()}
-    for row, (found, scored, remembered) in enumerate(rows):
-        keys[row, : len(found)], scores[row, : len(found)] = found, scored
-        for name, array in remembered.items():
-            evidence[name][row, : len(found)] = array
-    return replace(like, keys=keys, scores=scores, evidence=evidence)
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What the words of one query add to the scores of some documents, [n, T]: rows add up to the score."""
-
-    words: Sequence[str]
-    parts: Floats
-
-    @property
-    def scores(self) -> Floats:
-        """[n] added in the words' order, as a search does."""
-        sums = np.zeros(len(self.parts), np.float32)
-        for column in self.parts.T:
-            sums += column
-        return sums

@@ -15,6 +15,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.search.plan import Candidates, SearchPlan
 from palmette.search.probe import Found, Keys, Parts, Probe, Shared
 from palmette.store.filters import Filter
 from palmette.types import Document
@@ -41,6 +42,18 @@ class View(Protocol):
 
     def __len__(self) -> int:
         """How many documents pass the filter."""
+        ...
+
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        """The ``k`` best documents of every row of a plan."""
+        ...
+
+    def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
+        """Rows of a stored array, in the order of ``keys``: [n, *shape]."""
+        ...
+
+    def list_sizes(self, array: str) -> NDArray[np.int64]:
+        """Number of documents in each list of a stored array of list numbers: [L]."""
         ...
 
     def within(self, keys: Keys) -> Self:

@@ -16,10 +16,12 @@ from palmette.errors import EncodingError, InputError, NotFoundError, StoreError
 from palmette.lexical.bm25 import asked
 from palmette.lexical.tokens import Analyser
 from palmette.search.block import Engine
+from palmette.search.bridge import execute
 from palmette.search.engine import top_k
 from palmette.search.listing import ListedPart, Listing, added
 from palmette.search.lists import nearest_listed
 from palmette.search.parts import PartRows, best_parted, rescored
+from palmette.search.plan import Candidates, SearchPlan
 from palmette.search.probe import ArraySpec, Found, Keys, Parts, Probe, Shared
 from palmette.store.database import storage_errors
 from palmette.store.filters import Filter
@@ -114,6 +116,18 @@ class LocalView:
         out: NDArray[np.generic] = np.empty((len(wanted), *spec.shape), spec.dtype)
         self._snapshot.take(name, wanted, out)
         return out
+
+    def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
+        """Rows of a stored array: [len(keys), *shape]."""
+        return self.array(array, keys)
+
+    def list_sizes(self, array: str) -> NDArray[np.int64]:
+        """Number of documents in each list: [L]."""
+        return self.sizes(array)
+
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        """The ``k`` best documents of every row of a plan."""
+        return execute(self, plan, k)
 
     def _spec(self, name: str) -> ArraySpec:
         if name not in self._arrays:

@@ -11,17 +11,6 @@ gradients are averaged. The main process validates, saves and speaks for all.
 
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Task, Trained, train
-from palmette.training.options import CommonOptions, TrainingOptions
 from palmette.training.processes import finish, main_first, main_process
 
-__all__ = [
-    "CommonOptions",
-    "Task",
-    "Trained",
-    "TrainingConfig",
-    "TrainingOptions",
-    "finish",
-    "main_first",
-    "main_process",
-    "train",
-]
+__all__ = ["Task", "Trained", "TrainingConfig", "finish", "main_first", "main_process", "train"]

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from palmette.config import Config
-from palmette.errors import ConfigError
 
 __all__ = ["TrainingConfig"]
 

@@ -99,7 +99,7 @@ class PalmetteEmbedding(BaseEmbedding):
             vectors = coder.encode_queries(texts) if kind == "query" else coder.encode(texts)
         else:
             roots = self.representation == "sqrt_probabilities"
-            vectors = model.vectors(texts, kind=kind, level=self.level, sqrt=roots)
+            vectors = model.embed(texts, kind=kind, level=self.level, sqrt=roots)
         listed: list[list[float]] = vectors.tolist()
         return listed
 

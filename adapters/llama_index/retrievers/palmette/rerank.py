@@ -70,7 +70,7 @@ class PalmetteRerank(BaseNodePostprocessor):
         if top_n < 1:
             raise ConfigError(f"PalmetteRerank: top_n must be at least 1, got {top_n!r}")
         given, model = model, loaded(model, revision=revision, **(model_options or {}))
-        model.options(search_options)
+        model.search_options(search_options)
         options: dict[str, Any] = dict(
             model_name=source(given, model) or model.fingerprint[:12],
             top_n=top_n,

@@ -209,7 +209,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             )
         own = Options.__annotations__
         check_keys(cls.__name__, options, [*own, *model.search_class.names()])
-        model.options(given({name: options[name] for name in options if name not in own}))
+        model.search_options(given({name: options[name] for name in options if name not in own}))
 
     # -- retrieving -----------------------------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         if bundle.embedding is not None:
             return np.asarray(bundle.embedding, np.float32)
         texts = bundle.embedding_strs
-        if len(texts) > 1 and not self.index.model.takes_embeddings:
+        if len(texts) > 1 and not self.index.model.accepts_embeddings:
             return tuple(texts)
         if len(texts) > 1:
             mean: Vector = self.index.model.encoder.encode_queries(texts).mean(axis=0)

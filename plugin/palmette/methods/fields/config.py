@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from pydantic import Field
 from torch import Tensor
 
-from pydantic import Field
-
-from palmette.config import FILLED_IN, Config, check_range, given
+from palmette.config import FILLED_IN, Config, check_range
 from palmette.errors import ConfigError
 from palmette.methods.fields.layout import Attention, ancestors_of
 from palmette.methods.fields.reading import WHOLE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from palmette.methods.fields.config import WHOLE, FieldsConfig, FieldsSearch, Fi
 from palmette.methods.fields.explanation import explanation, passage
 from palmette.methods.fields.memory import Memory
 from palmette.methods.fields.module import FieldEncoder
-from palmette.methods.fields.options import FieldsOptions
 from palmette.methods.fields.passes import encoded_documents, encoded_queries
 from palmette.methods.fields.pretraining import LanguageModel, LanguageTask
 from palmette.methods.fields.queries import WORDS, with_field_queries
@@ -28,7 +27,7 @@ from palmette.methods.fields.start import begin
 from palmette.methods.fields.task import FieldsTask
 from palmette.methods.fields.tokens import field_tokens, limits_of, query_limit
 from palmette.methods.fields.wording import WordsTask
-from palmette.model import DEFAULT_ENCODER, Model, Queries
+from palmette.model import Model, Queries
 from palmette.search.parts import quantised
 from palmette.search.probe import ArraySpec, Floats, Found
 from palmette.training import Trained, TrainingConfig, train
@@ -83,45 +82,8 @@ class FieldsModel(Model):
         self._coalesce = Coalescer(32)
 
     @classmethod
-    def fit(
-        cls,
-        data: Any,
-        *,
-        encoder: str | Encoder = DEFAULT_ENCODER,
-        device: str | None = None,
-        output_dir: str | Path | None = None,
-        resume: bool = False,
-        progress: bool | None = None,
-        cache: EncodingCache | str | Path | None = None,
-        **options: Unpack[FieldsOptions],
-    ) -> Self:
-        """Train the encoder itself on documents with fields.
-
-        Args:
-            data: Anything that :func:`palmette.load_data` reads. Documents alone are enough: queries are then made
-                from their fields.
-            encoder: A sentence-transformers model of the BERT family, by name or folder; what is trained is a copy.
-            device: Where to train; ``None`` for the best there is.
-            output_dir: Keeps the log and the state to ``resume`` from.
-            resume: Go on with the run in ``output_dir``.
-            progress: Progress bars; ``None`` shows them on a terminal.
-            cache: Not used: what a trained encoder gives today is wrong tomorrow.
-            options: Those of :class:`FieldsConfig` and :class:`FieldsTraining`; ``fields``, ``sees`` and
-                ``budgets`` as mappings or lists: ``fields={"title": "title", "brand": "metadata.brand"}``.
-        """
-        how: dict[str, Any] = {
-            "device": device,
-            "output_dir": output_dir,
-            "resume": resume,
-            "progress": progress,
-        }
-        return cls._fit(data, dict(options), encoder=encoder, cache=cache, **how)
-
-    @classmethod
-    def _fit(
-        cls, data: Any, options: Mapping[str, Any], *, encoder: str | Encoder = DEFAULT_ENCODER, **how: Any
-    ) -> Self:
-        """As everywhere; fields are found where none are given, and queries made of them where there are none."""
+    def fit(cls, data: Any, config: Any = None, **options: Any) -> Self:
+        """Train the encoder itself on documents with fields; see :meth:`palmette.Model.fit`."""
         given = {name: as_items(value) if name in _ITEMS else value for name, value in options.items()}
         loaded = load_data(data, seed=options.get("seed", 0), kinds=())
         reader = Reader.of(given["fields"]) if given.get("fields") else Reader.found(loaded.corpus)
@@ -135,7 +97,7 @@ class FieldsModel(Model):
             loaded = with_field_queries(loaded, reader, options.get("seed", 0))
         if given.get("whole", True) and given.get("attention") != "full":
             reader = reader.with_whole(WHOLE)
-        return super()._fit(loaded, {**given, "fields": reader.items}, encoder=encoder, **how)
+        return super().fit(loaded, config, **{**given, "fields": reader.items})
 
     @classmethod
     def task(

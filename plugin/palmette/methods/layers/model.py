@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,13 +14,12 @@ from palmette.config import check_keys
 from palmette.encoder import Encoder, Kind
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError
-from palmette.methods.layers.config import LayersConfig, LayersSearch, TRAINING
+from palmette.methods.layers.config import TRAINING, LayersConfig, LayersSearch
 from palmette.methods.layers.explanation import explanation
 from palmette.methods.layers.module import LayerQueries
-from palmette.methods.layers.options import LayersOptions
 from palmette.methods.layers.searching import FUSED, LAYERS, VECTOR, WHOLE, search
 from palmette.methods.layers.task import LayersTask
-from palmette.model import DEFAULT_ENCODER, Model, Queries
+from palmette.model import Model, Queries
 from palmette.search.probe import ArraySpec, Floats, Found
 from palmette.training import Trained, TrainingConfig
 from palmette.types import Document, Explanation
@@ -64,39 +62,6 @@ class LayersModel(Model):
     search_class = LayersSearch
     config: LayersConfig
     module: LayerQueries
-
-    @classmethod
-    def fit(
-        cls,
-        data: Any,
-        *,
-        encoder: str | Encoder = DEFAULT_ENCODER,
-        device: str | None = None,
-        output_dir: str | Path | None = None,
-        resume: bool = False,
-        progress: bool | None = None,
-        cache: EncodingCache | str | Path | None = None,
-        **options: Unpack[LayersOptions],
-    ) -> Self:
-        """Train the layers' queries.
-
-        Args:
-            data: Questions and documents, or documents alone: anything that :func:`palmette.load_data` reads.
-            encoder: A sentence-transformers model, by name or folder, or an :class:`palmette.Encoder`; stays frozen.
-            device: Where to train; ``None`` for the best there is.
-            output_dir: Keeps the log and the state to ``resume`` from.
-            resume: Go on with the run in ``output_dir``.
-            progress: Progress bars; ``None`` shows them on a terminal.
-            cache: Where encodings are kept; ``None`` for the user's cache folder.
-            options: Those of :class:`LayersConfig` and :class:`LayersTraining`.
-        """
-        how: dict[str, Any] = {
-            "device": device,
-            "output_dir": output_dir,
-            "resume": resume,
-            "progress": progress,
-        }
-        return cls._fit(data, dict(options), encoder=encoder, cache=cache, **how)
 
     @classmethod
     def task(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,18 +13,17 @@ from numpy.typing import NDArray
 from palmette.config import check_keys
 from palmette.encoder import Backbone, Encoder, Kind
 from palmette.held_out import HeldOut
-from palmette.methods.paths.config import PathsConfig, PathsSearch, TRAINING
+from palmette.methods.paths.config import TRAINING, PathsConfig, PathsSearch
 from palmette.methods.paths.explanation import explain
 from palmette.methods.paths.facts import FACTS, Facts, facts_from_json, facts_to_json
 from palmette.methods.paths.health import filled, unbalanced
 from palmette.methods.paths.inputs import Embedded, Tokenised, embedded, tokens_of
 from palmette.methods.paths.module import Paths
-from palmette.methods.paths.options import PathsOptions
 from palmette.methods.paths.routing import Router
 from palmette.methods.paths.search import LEAVES, VECTOR, VISIT, plan, search
 from palmette.methods.paths.stages import run
 from palmette.methods.paths.task import PathsTask, started
-from palmette.model import DEFAULT_ENCODER, Model, Queries
+from palmette.model import Model, Queries
 from palmette.pairs import EncodedPairs
 from palmette.search.probe import ArraySpec, Floats, Found
 from palmette.training import Trained, TrainingConfig
@@ -68,40 +66,6 @@ class PathsModel(Model):
     module: Paths
     facts: Facts = Facts()
     """What the training has shown: the recall curve, how full the leaves were, what they are about."""
-
-    @classmethod
-    def fit(
-        cls,
-        data: Any,
-        *,
-        encoder: str | Encoder = DEFAULT_ENCODER,
-        device: str | None = None,
-        output_dir: str | Path | None = None,
-        resume: bool = False,
-        progress: bool | None = None,
-        cache: EncodingCache | str | Path | None = None,
-        **options: Unpack[PathsOptions],
-    ) -> Self:
-        """Train a space and its index.
-
-        Args:
-            data: Anything :func:`palmette.load_data` reads: a BEIR folder, pairs, or documents without labels. Its
-                corpus should be like the documents to be searched: the leaves are made for it.
-            encoder: A sentence-transformers model, by name or folder, or an :class:`palmette.Encoder`.
-            device: Where to train; ``None`` for the best there is.
-            output_dir: Keeps the log and the state to ``resume`` from.
-            resume: Go on with the run in ``output_dir``.
-            progress: Progress bars; ``None`` shows them on a terminal.
-            cache: Where encodings are kept; ``None`` for the user's cache folder.
-            options: Those of :class:`PathsConfig` and :class:`PathsTraining`.
-        """
-        how: dict[str, Any] = {
-            "device": device,
-            "output_dir": output_dir,
-            "resume": resume,
-            "progress": progress,
-        }
-        return cls._fit(data, dict(options), encoder=encoder, cache=cache, **how)
 
     @classmethod
     def task(

@@ -124,4 +124,3 @@ class TaxonomySearch(Config):
     """Only whole chains: with a node come its known ancestors, and one whose ancestors do not fit into ``k``
     stays out.
     """
-

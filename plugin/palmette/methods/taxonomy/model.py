@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -25,7 +24,6 @@ from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.explanation import explanation
 from palmette.methods.taxonomy.module import Towers
 from palmette.methods.taxonomy.nodes import Nodes
-from palmette.methods.taxonomy.options import TaxonomyOptions
 from palmette.methods.taxonomy.searching import NODE, VECTOR, search
 from palmette.methods.taxonomy.stages import finish, run
 from palmette.methods.taxonomy.task import TaxonomyTask
@@ -70,45 +68,20 @@ class TaxonomyModel(Model):
 
     @classmethod
     def fit(
-        cls,
-        data: Any,
-        *,
-        edges: Iterable[tuple[str, str]] | None = None,
-        parents: str | None = None,
-        encoder: str | Encoder = DEFAULT_ENCODER,
-        device: str | None = None,
-        output_dir: str | Path | None = None,
-        resume: bool = False,
-        progress: bool | None = None,
-        cache: EncodingCache | str | Path | None = None,
-        **options: Unpack[TaxonomyOptions],
+        cls, data: Any, config: Any = None, *, edges: Any = None, parents: str | None = None, **options: Any
     ) -> Self:
-        """Train the two towers.
+        """Train the two towers; see :meth:`palmette.Model.fit`.
 
         Args:
             data: Documents that name their parents in metadata (or come with ``edges``), a
                 :class:`~palmette.methods.taxonomy.Hierarchy`, or anything that :func:`palmette.load_data` reads.
-                Judged queries match their documents and what lies above them; without a hierarchy they match
-                what they are judged to, and lower grades count as farther.
+            config: The method's options.
             edges: (child id, parent id), where metadata does not say.
-            parents: Metadata key of a document's parents: an id or a list; by default "parents" or "parent", and
-                "" for no hierarchy.
-            encoder: A sentence-transformers model, by name or folder, or an :class:`palmette.Encoder`; stays frozen.
-            device: Where to train; ``None`` for the best there is.
-            output_dir: Keeps the log and the state to ``resume`` from.
-            resume: Go on with the run in ``output_dir``.
-            progress: Progress bars; ``None`` shows them on a terminal.
-            cache: Where encodings are kept; ``None`` for the user's cache folder.
-            options: Those of :class:`TaxonomyConfig` and :class:`TaxonomyTraining`.
+            parents: Metadata key of a document's parents; "" for no hierarchy.
+            options: See :meth:`palmette.Model.fit`.
         """
         loaded = TaxonomyData.load(data, edges, parents, options.get("seed", 0))
-        how: dict[str, Any] = {
-            "device": device,
-            "output_dir": output_dir,
-            "resume": resume,
-            "progress": progress,
-        }
-        return cls._fit(loaded, dict(options), encoder=encoder, cache=cache, **how)
+        return super().fit(loaded, config, **options)
 
     @classmethod
     def construct(
