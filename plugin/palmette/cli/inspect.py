@@ -13,8 +13,6 @@ from palmette.cli.parser import example
 from palmette.errors import ConfigError
 
 if TYPE_CHECKING:
-    from palmette.index import Index
-    from palmette.methods.tree import TreeInspection
     from palmette.model import Model
 
 
@@ -35,64 +33,39 @@ def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
         metavar="TEXT",
         help="light up its way on the page; may be repeated",
     )
-    drawn.add_argument(
-        "--serve", action="store_true", help="show the page on this machine, and answer any query"
-    )
-    drawn.add_argument("--port", type=int, default=0, help="where to serve; 0 takes a free port")
     example(
         command,
         "palmette inspect ckpt\npalmette inspect my-index --json\npalmette inspect me/ckpt --revision v1\n"
-        'palmette inspect my-index --html tree.html --query "how do I …?"\npalmette inspect my-index --serve',
+        'palmette inspect my-index --html tree.html --query "how do I …?"',
     )
 
 
 def run(args: argparse.Namespace) -> None:
     """Open, collect, print, draw."""
     from palmette.index import MODEL, Index
+    from palmette.methods.tree import TreeInspection
     from palmette.registry import load_model
 
     folder = Path(args.what)
     if not (folder / MODEL).is_dir():
-        if args.html or args.serve:
+        if args.html:
             raise ConfigError(
-                f"--html and --serve draw the tree of an index; {args.what} is none: make one with `palmette index`"
+                f"--html draws the tree of an index; {args.what} is none: make one with `palmette index`"
             )
         _show({"model": _facts(load_model(args.what, revision=args.revision, device="cpu"))}, args.json)
         return
     with Index.open(folder, device="cpu") as index:
         facts: dict[str, Any] = {"index": dataclasses.asdict(index.stats()) | index.survey()}
         facts["model"] = _facts(index.model)
-        if not (args.html or args.serve):
+        if not args.html:
             _show(facts, args.json)
             return
-        inspection = _inspected(index, args.query)
-        if args.html:
-            facts["html"] = str(inspection.save_html(args.html))
-            if args.json:
-                _show(facts, True)
-            else:
-                print(
-                    f"{facts['html']}: {inspection.documents:,} documents on {len(inspection.leaves):,} leaves"
-                )
-        if args.serve:
-            _serve(inspection, args.port)
-
-
-def _inspected(index: Index, queries: Sequence[str]) -> TreeInspection:
-    from palmette.methods.tree import TreeInspection
-
-    return TreeInspection.of(index, queries=queries)
-
-
-def _serve(inspection: TreeInspection, port: int) -> None:
-    from palmette.methods.tree.inspection.serving import TreeServer
-
-    with TreeServer(inspection, port) as server:
-        print(f"{server.url} shows the tree; Ctrl+C ends it", flush=True)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            print()
+        inspection = TreeInspection.of(index, queries=args.query)
+        facts["html"] = str(inspection.save_html(args.html))
+        if args.json:
+            _show(facts, True)
+        else:
+            print(f"{facts['html']}: {inspection.documents:,} documents on {len(inspection.leaves):,} leaves")
 
 
 def _facts(model: Model) -> dict[str, Any]:
