@@ -11,9 +11,10 @@ from palmette.data import load_data
 from palmette.encoder import States
 from palmette.losses import info_nce, ntvd
 from palmette.methods.tree import TreeConfig
+from palmette.methods.tree.init import initialise
+from palmette.methods.tree.losses import levels_of_step
 from palmette.methods.tree.module import Tree
-from palmette.methods.tree.start import begin
-from palmette.methods.tree.task import TreeTask, levels_of_step
+from palmette.methods.tree.training import TreeTask
 from palmette.pairs import EncodedPairs
 
 PAIRS = [
@@ -30,7 +31,7 @@ def encoded(folder: Path, negatives: list[str]) -> EncodedPairs:
 
 def task_on(pairs: EncodedPairs) -> TreeTask:
     tree = Tree(TreeConfig(depth=3, width=16, distill=0.0))
-    begin(tree, torch.from_numpy(FakeEncoder(16).encode([text for _, text in PAIRS])), draw(0))
+    initialise(tree, torch.from_numpy(FakeEncoder(16).encode([text for _, text in PAIRS])), draw(0))
     return TreeTask(tree, pairs)
 
 

@@ -34,7 +34,7 @@ class TreeRetriever(PalmetteRetriever):
 
             retriever.invoke("a question")
             retriever.invoke("a question", level=3, explain=True)[0].metadata["explanation"]["detail"]["path"]
-            retriever.invoke("a question", level="auto", rerank="encoder", shortlist=50)
+            retriever.invoke("a question", level="auto", rerank=True, shortlist=50)
 
     Everything else is as in :class:`PalmetteRetriever`.
     """
@@ -46,8 +46,7 @@ class TreeRetriever(PalmetteRetriever):
     """Level of the tree to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best;
     ``None`` for the leaves.
     """
-    rerank: Literal["encoder", "adapted"] | None = None
-    """Ranks the best anew by a cosine: the ``encoder``'s, or that of the space which the tree has ``adapted``.
-    """
+    rerank: bool = False
+    """Rank the ``shortlist`` best by the cosine in the tree's space."""
     shortlist: int = Field(default=100, ge=1)
-    """How many of them, at least ``k``; where words count, as many documents that they find join."""
+    """Candidates to rerank, at least ``k``; where words count, as many lexical candidates join."""

@@ -35,8 +35,8 @@ SIZES = {"leaves": None, "32 columns": 32}
 def quality(model: TreeModel, bench: Bench) -> dict[str, dict[str, float]]:
     """Split → leaves, and 32 columns → nDCG@10, of leaves in fixed point, as an index keeps them."""
     sizes = {name: min(size or model.config.leaves, model.config.leaves) for name, size in SIZES.items()}
-    documents = held(model.vectors([document.content for document in bench.data.corpus]))
-    queries = {split: held(model.vectors(bench.texts(split), kind="query")) for split in bench.queries}
+    documents = held(model.embed([document.content for document in bench.data.corpus]))
+    queries = {split: held(model.embed(bench.texts(split), kind="query")) for split in bench.queries}
     scores = bench.judge(queries, documents, list(sizes.values()), fold, overlaps)
     return {
         split: {name: by[str(size)]["ndcg@10"] for name, size in sizes.items()}

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,7 +118,7 @@ def test_train_to_search(place: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_forgotten_resume_is_mentioned(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import palmette.methods.tree.task as task
+    import palmette.methods.tree.training as task
 
     words = [
         "train",
@@ -137,11 +138,10 @@ def test_a_forgotten_resume_is_mentioned(
         "8",
         "--evaluate-every",
         "3",
-        "--upper",
-        "0",
         "--state",
         str(tmp_path / "s"),
     ]
+    monkeypatch.setattr("palmette.methods.tree.init.COARSE_LEVELS", 0)
     calls: list[int] = []
 
     def interrupt(self, *given):
@@ -335,10 +335,18 @@ def test_as_a_module_and_into_a_closed_pipe(place: Path) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(("source", "said"), [("labels", "pairs of"), ("documents", "questions made of")])
-def test_a_tree_learns_from_the_documents_where_it_is_told_to(
-    source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("source", "said"), [("labels", "pairs of"), ("auto", "questions made of")])
+def test_a_tree_says_what_it_learned_from(
+    source: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def synthetic_if_allowed(adapter: object, pairs: object, synthetic: Any, *_: object) -> object:
+        return synthetic() if synthetic else pairs
+
+    monkeypatch.setattr("palmette.methods.tree.init.choose_pairs", synthetic_if_allowed)
     words = [f"word{row} stands beside other{row} and again{row}" for row in range(12)]
     pairs = [
         {"query": f"which {row}", "positive": f"{text}. {text[::-1]} is next."}
@@ -350,7 +358,7 @@ def test_a_tree_learns_from_the_documents_where_it_is_told_to(
     assert main([*train, "--learn-from", source, "--quiet"]) == 0
     assert re.search(rf"tree trained on \d+ {said} asked in", capsys.readouterr().out)
     record = load_model(out).record
-    assert (record.labelled, record.made) == (True, source == "documents")
+    assert (record.labelled, record.made) == (True, source == "auto")
 
 
 def test_a_reader_is_trained_and_answers(

@@ -1,11 +1,6 @@
-"""``palmette inspect --html`` and ``--serve``, as a user runs them."""
+"""``palmette inspect --html``, as a user runs it."""
 
 import json
-import signal
-import subprocess
-import sys
-import urllib.request
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,31 +37,3 @@ def test_what_cannot_be_drawn(place: Path, tmp_path: Path, capsys: pytest.Captur
     assert main(["inspect", str(place / "index"), "--html", str(tmp_path / "no" / "tree.html")]) == 1
     assert "cannot be written" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_serving_until_interrupted(place: Path) -> None:
-    environment = {
-        "PYTHONPATH": ":".join(path for path in sys.path if path),
-        "HOME": str(place),
-        "PATH": "/usr/bin:/bin",
-    }
-    command = [sys.executable, "-m", "palmette", "inspect", str(place / "index"), "--serve"]
-    with subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
-    ) as serving:
-        assert serving.stdout is not None
-        assert serving.stderr is not None
-        try:
-            url = serving.stdout.readline().split(" ")[0]
-            with urllib.request.urlopen(f"{url}route?q=red%20owl", timeout=30) as answer:
-                assert json.load(answer)["query"] == "red owl"
-            serving.send_signal(signal.SIGINT)
-            assert serving.wait(timeout=60) == 0
-        finally:
-            serving.kill()
-        assert serving.stderr.read() == ""

@@ -99,7 +99,7 @@ def test_a_trained_tree_keeps_its_topics(tmp_path: Path) -> None:
 
 
 def test_topics_are_no_part_of_the_fingerprint_and_checked(tmp_path: Path) -> None:
-    model = train_tree(steps=1)
+    model = train_tree(steps=1, space="encoder")
     fingerprint, model.topics = model.fingerprint, {}
     model.save_pretrained(tmp_path / "bare")
     assert "topics.json" not in {path.name for path in (tmp_path / "bare").iterdir()}

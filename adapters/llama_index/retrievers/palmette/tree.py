@@ -22,15 +22,14 @@ class TreeRetriever(PalmetteRetriever):
         index: An index of a :class:`palmette.TreeModel`.
         level: Level to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best; ``None``
             for the leaves.
-        rerank: ranks the best anew by a cosine, which then takes the score's place: the ``encoder``'s, or that of
-            the space which the tree has ``adapted``.
-        shortlist: How many, at least ``similarity_top_k``; where words count, as many nodes that they find join.
+        rerank: Rank the ``shortlist`` best by the cosine in the tree's space, which then takes the score's place.
+        shortlist: Candidates to rerank, at least ``similarity_top_k``; where words count, as many lexical ones join.
         options: Those of :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "tree"
     level = SearchOption[int | Literal["auto"]]()
-    rerank = SearchOption[Literal["encoder", "adapted"]]()
+    rerank = SearchOption[bool]()
     shortlist = SearchOption[int]()
 
     def __init__(
@@ -38,7 +37,7 @@ class TreeRetriever(PalmetteRetriever):
         index: Index,
         *,
         level: int | Literal["auto"] | None = None,
-        rerank: Literal["encoder", "adapted"] | None = None,
+        rerank: bool | None = None,
         shortlist: int | None = None,
         **options: Unpack[Options],
     ) -> None:
