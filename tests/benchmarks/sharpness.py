@@ -24,6 +24,7 @@ from rivals.report import append, curve, read
 from speed import corpus, ours, theirs, timed
 
 from palmette import TreeModel
+from palmette.methods.tree import init
 from palmette.search import set_threads
 from palmette.search.fixed import as_floats, to_fixed
 
@@ -73,7 +74,8 @@ def measure(bench: Bench, point: str, count: int, seed: int) -> dict[str, Any]:
     """One tree."""
     sharpness, growth = map(float, point.split(":"))
     begun = time.perf_counter()
-    options: dict[str, Any] = {"sharpness": sharpness, "growth": growth, "seed": seed, "progress": False}
+    init.GROWTH = growth
+    options: dict[str, Any] = {"sharpness": sharpness, "seed": seed, "progress": False}
     model = TreeModel.fit(
         bench.data,
         encoder=bench.encoder,

@@ -107,7 +107,7 @@ def test_train_to_search(place: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["inspect", str(out), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)["model"]
     assert facts["fingerprint"] == made["fingerprint"]
-    assert facts["structure"]["levels"] == [2, 4, 8, 16]
+    assert (facts["structure"]["depth"], facts["structure"]["leaves"]) == (4, 16)
     assert (
         main([*words, "--depth", "4", "--steps", "6", "--batch-size", "8", "--quiet", "--json", "--resume"])
         == 0

@@ -23,7 +23,7 @@ SAMPLE, PART = 50_000, 1024
 """Documents of a training that topics are read from, and how many are routed at a time."""
 
 
-def node_masses(rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+def node_masses(rows: NDArray[Any]) -> NDArray[np.float64]:
     """Probability of every node, from the root down, given those of a level's nodes: [n, 2^h] → [n, 2^(h+1) − 1]."""
     depth = rows.shape[1].bit_length() - 1
     wide = rows.astype(np.float64)

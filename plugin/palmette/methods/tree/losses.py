@@ -27,9 +27,9 @@ def level_loss(
 ) -> Tensor:
     """(1 − λ) · equation 1 + λ · distillation, of a batch of pairs at one level.
 
-    Equation 1 is the symmetric InfoNCE on sim(a, b) = τ · nTVD(a, b) = −τ/2 · Σ|a − b|. The paper has τ = 1; a learned τ
-    per level lets the loss fall below log B − 1. Distillation is not in the paper: KL(softmax(cosines / T) ‖ softmax(sim))
-    over documents per query and over queries per document, which teaches the tree the ranking of its splits' space.
+    Equation 1 is the symmetric InfoNCE on sim(a, b) = τ · nTVD(a, b) = −τ/2 · Σ|a − b|. The paper has τ = 1; a learned
+    τ per level lets the loss fall below log B − 1. Distillation is not in the paper: KL(softmax(cosines / T) ‖
+    softmax(sim)), per query and per document, teaches the tree the ranking of its splits' space.
 
     Args:
         queries: [B, C] probabilities of the level's nodes.
