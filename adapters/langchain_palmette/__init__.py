@@ -19,15 +19,17 @@ from palmette.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from langchain_palmette.embeddings import PalmetteEmbeddings
-    from langchain_palmette.fusion import FusionRetriever
-    from langchain_palmette.multi_field import MultiFieldRetriever
-    from langchain_palmette.paths import PathRetriever
-    from langchain_palmette.per_layer import PerLayerRetriever
+    from langchain_palmette.methods import (
+        FusionRetriever,
+        MultiFieldRetriever,
+        PathRetriever,
+        PerLayerRetriever,
+        TaxonomyRetriever,
+        TreeRetriever,
+    )
     from langchain_palmette.reader import PalmetteReader
     from langchain_palmette.reranker import PalmetteReranker
     from langchain_palmette.retriever import PalmetteRetriever
-    from langchain_palmette.taxonomy import TaxonomyRetriever
-    from langchain_palmette.tree import TreeRetriever
 
 __all__ = [
     "FusionRetriever",
@@ -43,16 +45,16 @@ __all__ = [
 ]
 
 _HOME = {
-    "FusionRetriever": "fusion",
-    "MultiFieldRetriever": "multi_field",
+    "FusionRetriever": "methods",
+    "MultiFieldRetriever": "methods",
     "PalmetteEmbeddings": "embeddings",
     "PalmetteReader": "reader",
     "PalmetteReranker": "reranker",
     "PalmetteRetriever": "retriever",
-    "PathRetriever": "paths",
-    "PerLayerRetriever": "per_layer",
-    "TaxonomyRetriever": "taxonomy",
-    "TreeRetriever": "tree",
+    "PathRetriever": "methods",
+    "PerLayerRetriever": "methods",
+    "TaxonomyRetriever": "methods",
+    "TreeRetriever": "methods",
 }
 
 if find_spec("langchain_core") is None:

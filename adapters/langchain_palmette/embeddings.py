@@ -104,7 +104,7 @@ class PalmetteEmbeddings(Loading, Embeddings):
             vectors = coder.encode_queries(texts) if kind == "query" else coder.encode(texts)
         else:
             roots = self.representation == "sqrt_probabilities"
-            vectors = self._loaded().vectors(texts, kind=kind, level=self.level, sqrt=roots)
+            vectors = self._loaded().embed(texts, kind=kind, level=self.level, sqrt=roots)
         listed: list[list[float]] = vectors.tolist()
         return listed
 

@@ -20,17 +20,19 @@ from palmette.errors import MissingExtraError
 if TYPE_CHECKING:
     from llama_index.retrievers.palmette.embedding import PalmetteEmbedding
     from llama_index.retrievers.palmette.filters import palmette_filter
-    from llama_index.retrievers.palmette.fusion import FusionRetriever
-    from llama_index.retrievers.palmette.multi_field import MultiFieldRetriever
+    from llama_index.retrievers.palmette.methods import (
+        FusionRetriever,
+        MultiFieldRetriever,
+        PathRetriever,
+        PerLayerRetriever,
+        TaxonomyRetriever,
+        TreeRetriever,
+    )
     from llama_index.retrievers.palmette.nodes import ExplainedNode
-    from llama_index.retrievers.palmette.paths import PathRetriever
-    from llama_index.retrievers.palmette.per_layer import PerLayerRetriever
     from llama_index.retrievers.palmette.query import PalmetteQuery
     from llama_index.retrievers.palmette.reader import PalmetteSynthesizer
     from llama_index.retrievers.palmette.rerank import PalmetteRerank
     from llama_index.retrievers.palmette.retriever import PalmetteRetriever
-    from llama_index.retrievers.palmette.taxonomy import TaxonomyRetriever
-    from llama_index.retrievers.palmette.tree import TreeRetriever
 
 __all__ = [
     "ExplainedNode",
@@ -50,17 +52,17 @@ __all__ = [
 
 _HOME = {
     "ExplainedNode": "nodes",
-    "FusionRetriever": "fusion",
-    "MultiFieldRetriever": "multi_field",
+    "FusionRetriever": "methods",
+    "MultiFieldRetriever": "methods",
     "PalmetteEmbedding": "embedding",
     "PalmetteQuery": "query",
     "PalmetteRerank": "rerank",
     "PalmetteRetriever": "retriever",
     "PalmetteSynthesizer": "reader",
-    "PathRetriever": "paths",
-    "PerLayerRetriever": "per_layer",
-    "TaxonomyRetriever": "taxonomy",
-    "TreeRetriever": "tree",
+    "PathRetriever": "methods",
+    "PerLayerRetriever": "methods",
+    "TaxonomyRetriever": "methods",
+    "TreeRetriever": "methods",
     "palmette_filter": "filters",
 }
 

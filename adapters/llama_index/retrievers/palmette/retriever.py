@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, cast
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from llama_index.retrievers.palmette.filters import Filters, palmette_filter
 from llama_index.retrievers.palmette.loading import loaded
 from llama_index.retrievers.palmette.nodes import scored
-from llama_index.retrievers.palmette.options import Options
 from llama_index.retrievers.palmette.query import PalmetteQuery
 from llama_index.retrievers.palmette.writes import NodeWrites, prepare
 from palmette.aio import in_thread
@@ -38,12 +37,27 @@ if TYPE_CHECKING:
     from palmette.model import Model
     from palmette.types import Explanation
 
-__all__ = ["PalmetteRetriever"]
+__all__ = ["Options", "PalmetteRetriever"]
 
 Vector = NDArray[np.floating[Any]]
 Asked = str | tuple[str, ...] | Vector
 
 dispatcher = get_dispatcher(__name__)
+
+
+class Options(TypedDict, total=False):
+    """Keyword options of every retriever; see :class:`PalmetteRetriever`."""
+
+    similarity_top_k: int
+    filters: Filters
+    score_threshold: float | None
+    lexical: float | Literal["auto"] | None
+    explain: bool
+    transformations: Sequence[TransformComponent] | None
+    callback_manager: CallbackManager | None
+    object_map: dict[str, Any] | None
+    objects: list[IndexNode] | None
+    verbose: bool
 
 
 class PalmetteRetriever(NodeWrites, BaseRetriever):

@@ -190,14 +190,22 @@ class TreeInspection:
             )
             routes = [_route(view, *each, names) for each in zip(queries, results, encoded, strict=True)]
         per_leaf = np.bincount(leaf, minlength=2**depth)
-        counts = node_masses(per_leaf[None])[0].astype(int).tolist()
-        nodes = zip(names, share.tolist(), counts, [*decided.tolist(), *[None] * 2**depth], strict=True)
-        leaves = names[2**depth - 1 :]
+        counts, leaves = node_masses(per_leaf[None])[0], names[2**depth - 1 :]
         shown = zip(documents, leaf[picked].tolist(), probability[picked].tolist(), strict=True)
+        nodes = (
+            TreeNode(
+                name,
+                share=float(share[at]),
+                documents=int(counts[at]),
+                decided=float(decided[at]) if at < len(decided) else None,
+                words=tuple(topics.get(name, ())),
+            )
+            for at, name in enumerate(names)
+        )
         return cls(
             documents=len(keys),
             leaves=tuple(leaves),
-            nodes=tuple(TreeNode(name, *facts, tuple(topics.get(name, ()))) for name, *facts in nodes),
+            nodes=tuple(nodes),
             balance=_balance(share[2**depth - 1 :], per_leaf, spread),
             congruence=_congruence(vectors, leaf[compared], depth),
             listed=tuple(_document(document, leaves[at], score) for document, at, score in shown),

@@ -1,0 +1,191 @@
+"""One retriever per method, with the options of its search as typed fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from langchain_core.documents import Document
+from pydantic import Field, StrictFloat, StrictInt, field_validator
+
+from langchain_palmette.retriever import PalmetteRetriever
+
+if TYPE_CHECKING:
+    from palmette.model import Model
+
+__all__ = [
+    "FusionRetriever",
+    "MultiFieldRetriever",
+    "PathRetriever",
+    "PerLayerRetriever",
+    "TaxonomyRetriever",
+    "TreeRetriever",
+]
+
+
+class TreeRetriever(PalmetteRetriever):
+    """Retriever of a trained tree: a coarse level is fast, the leaves are exact.
+
+    .. code-block:: python
+
+        retriever = TreeRetriever.from_documents(documents, model="me/tree-ckpt", index_path="my-index")
+        retriever = TreeRetriever(index_path="my-index", k=5, level=6)  # later, elsewhere
+        retriever.invoke("a question", level=3, explain=True)[0].metadata["explanation"]["detail"]["path"]
+        retriever.invoke("a question", level="auto", rerank=True, shortlist=50)
+
+    With ``lexical=0`` scores are 0 … 1 (1 for equal texts), or cosines with ``rerank``; otherwise words are added.
+    Everything else: see :class:`PalmetteRetriever`.
+    """
+
+    method: ClassVar[str | None] = "tree"
+    typed_options: ClassVar[tuple[str, ...]] = ("level", "rerank", "shortlist")
+
+    level: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
+    """Level of the tree to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best;
+    ``None`` for the leaves.
+    """
+    rerank: bool | None = None
+    """Rank the best candidates again by the cosine of their vectors."""
+    shortlist: int = Field(default=100, ge=1)
+    """Number of candidates to rerank, at least ``k``; with words, as many lexical candidates join."""
+
+
+class MultiFieldRetriever(PalmetteRetriever):
+    """Retriever of documents with fields (title, brand, …): every result can say which of them matched.
+
+    .. code-block:: python
+
+        retriever = MultiFieldRetriever.from_documents(products, model="me/shop", k=10)
+        retriever.invoke("warm wool socks", filter={"price": {"$lt": 20}}, fields=["title", "brand"])
+
+    Fields are read from the documents' metadata, as configured when the checkpoint was trained. Everything else: see
+    :class:`PalmetteRetriever`.
+    """
+
+    method: ClassVar[str | None] = "fields"
+    typed_options: ClassVar[tuple[str, ...]] = ("by", "shortlist", "blend", "fields", "weights")
+
+    by: Literal["two_stage", "aggregate", "best"] | None = None
+    """``two_stage`` (a shortlist by all fields together, ranked by the best field), ``aggregate`` or ``best``."""
+    shortlist: int | None = Field(default=None, ge=1)
+    """Number of documents that the second stage ranks."""
+    blend: float | None = Field(default=None, ge=0, le=1)
+    """Weight of all fields together in the second stage, 0 … 1; half by default, 0 in the paper."""
+    fields: list[str] | None = None
+    """Fields that may be the best one; ``None`` for all."""
+    weights: dict[str, float] | None = None
+    """Factors of the fields' similarities, where the best field is chosen."""
+
+    @field_validator("fields", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """Refuse a mapping of fields to metadata with the method's own error."""
+        if isinstance(value, Mapping):
+            from palmette.methods.fields.config import FieldsSearch
+
+            FieldsSearch(fields=tuple(f"{name}={place}" for name, place in value.items()))
+        return value
+
+
+class PerLayerRetriever(PalmetteRetriever):
+    """Retriever that searches with one query vector per layer of a frozen encoder.
+
+    .. code-block:: python
+
+        retriever = PerLayerRetriever.from_documents(documents, model="me/layers", k=12, engine="ivf")
+        retriever.invoke("when did Harvard become an Ivy League school?", order="layer")
+
+    Everything else: see :class:`PalmetteRetriever`.
+    """
+
+    method: ClassVar[str | None] = "layers"
+    typed_options: ClassVar[tuple[str, ...]] = ("layers", "order", "budget")
+
+    layers: tuple[int, ...] | None = None
+    """Layers to search with; the encoder stops at the last of them. ``None`` for all."""
+    order: Literal["fused", "layer", "interleave"] | None = None
+    """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first; ``interleave``: the
+    best of each layer, then the second best of each, ….
+    """
+    budget: tuple[int, ...] | None = None
+    """Shares of ``k`` by layer (with ``layer`` and ``interleave``); ``None`` for equal shares."""
+
+
+class PathRetriever(PalmetteRetriever):
+    """Retriever of a learned index: visits the leaves that a query is routed to, and ranks the documents in them.
+
+    .. code-block:: python
+
+        retriever = PathRetriever.from_documents(documents, model="me/paths", visit=0.1, k=10)
+        retriever.invoke("how do I prune a pear?", visit=5000)
+
+    Everything else: see :class:`PalmetteRetriever`.
+    """
+
+    method: ClassVar[str | None] = "paths"
+    typed_options: ClassVar[tuple[str, ...]] = ("visit", "tolerance", "beam")
+
+    visit: StrictInt | StrictFloat | Literal["auto"] | None = None
+    """Documents to visit: a share (up to 1.0), a number (a whole one), or ``auto``."""
+    tolerance: float | None = Field(default=None, ge=0, le=1)
+    """Share of the recall that ``auto`` may lose."""
+    beam: StrictInt | None = Field(default=None, ge=1)
+    """Leaves to visit instead, however full."""
+
+
+class TaxonomyRetriever(PalmetteRetriever):
+    """Retriever of a trained taxonomy: a query's exact match and everything more general.
+
+    .. code-block:: python
+
+        retriever = TaxonomyRetriever.from_documents(nodes, model="me/taxonomy", cut=0.5, k=20)
+        retriever.invoke("golden retriever", order="specific")  # golden retriever, retriever, dog, animal
+
+    Everything else: see :class:`PalmetteRetriever`.
+    """
+
+    method: ClassVar[str | None] = "taxonomy"
+    typed_options: ClassVar[tuple[str, ...]] = ("cut", "order", "within", "closed")
+
+    cut: float | None = Field(default=None, ge=0, le=1)
+    """Least probability of relevance, for as many results as there are, at most ``k``; ``None`` for ``k`` results."""
+    order: Literal["score", "specific"] | None = None
+    """Best first (``score``), or from ``specific`` to general."""
+    within: str | None = None
+    """Id of a node: only it and its descendants."""
+    closed: bool | None = None
+    """Only whole chains of ancestors."""
+
+
+class FusionRetriever(PalmetteRetriever):
+    """Retriever by several trained models over one set of documents, each document stored once.
+
+    .. code-block:: python
+
+        retriever = FusionRetriever.from_documents(documents, model=["me/tree", "me/fields"], index_path="my-index")
+        retriever = FusionRetriever(index_path="my-index", k=5)  # later, elsewhere
+
+    ``palmette.FusionModel.of(models, data)`` learns the models' weights and may be given as the model; in a list, all
+    models have equal weights unless ``weights`` says otherwise. Everything else: see :class:`PalmetteRetriever`.
+    """
+
+    method: ClassVar[str | None] = "fusion"
+
+    @classmethod
+    def from_documents(
+        cls,
+        documents: Iterable[Document],
+        model: str | Path | Model | Sequence[str | Path | Model],
+        *,
+        weights: Sequence[float] | None = None,
+        **fields: Any,
+    ) -> Self:
+        """Index documents with several models, or with a fusion; see :class:`PalmetteRetriever`."""
+        one = isinstance(model, str | Path) or not isinstance(model, Sequence)
+        if one and weights is None:
+            return super().from_documents(documents, model, **fields)
+        from palmette.fusion import FusionModel
+
+        models: Any = [model] if one else model
+        return super().from_documents(documents, FusionModel.of(models, weights=weights), **fields)
