@@ -15,7 +15,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.search.plan import Candidates, SearchPlan
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan
 from palmette.search.probe import Found, Keys, Parts, Probe, Shared
 from palmette.store.filters import Filter
 from palmette.types import Document
@@ -135,6 +135,11 @@ class Backend(Protocol):
     @property
     def engine(self) -> str:
         """What searches the arrays: ``exact``, ``faiss``, ``ivf`` …, or a vector database's name."""
+        ...
+
+    @property
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """Arrays stored per document, in an index made by an earlier version not quite those of its model."""
         ...
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import DuplicateIdError, InputError
+from palmette.search.plan import ArraySpec
 from palmette.store.backend import Backend, BackendStats, WordView, Writer
 from palmette.store.conditions import Narrowed
 from palmette.store.filters import Filter, both, matches, parse_filter
@@ -32,6 +33,11 @@ class NarrowedBackend:
     def engine(self) -> str:
         """That of the whole backend."""
         return self.backend.engine
+
+    @property
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """Arrays of the whole backend."""
+        return self.backend.arrays
 
     @property
     def language(self) -> str | None:

@@ -13,6 +13,7 @@ from palmette.hub import open_checkpoint, save_checkpoint
 from palmette.methods.tree import TreeConfig, TreeSearch
 from palmette.methods.tree.training import TreeTask
 from palmette.search.fixed import as_floats
+from regression import api
 from support.tiny import documents, pairs, train_tree, tree
 
 ASKED = ["where is the red owl?", "a golden hen"]
@@ -270,6 +271,19 @@ def test_the_weight_of_words_after_a_rerank_is_found_under_its_former_name(tmp_p
     weight = load_model(tmp_path / "old").lexical_weight(TreeSearch(rerank=True), "auto")
     assert weight is not None
     assert weight.weight == 0.123
+
+
+def test_an_index_of_an_earlier_version_lacks_the_rerank_until_it_is_copied(tmp_path: Path) -> None:
+    with api.open_index("tree", tmp_path / "old") as old:
+        hit = old.search("where does the red owl live?", k=1)[0]
+        assert hit.explain().detail["path"]
+        old.add([Document(id="new", text="a new owl")], progress=False)
+        with pytest.raises(InputError, match=r"stores no array 'adapted' .*index\.copy_to"):
+            old.search("owl", rerank=True)
+        old.copy_to(tmp_path / "copy", progress=False).close()
+    with Index.open(tmp_path / "copy") as copy:
+        assert copy.search("where does the red owl live?", k=1)[0] == hit
+        assert copy.search("owl", k=3, rerank=True, lexical=0)[0].explain().parts[0].name.startswith("cosine")
 
 
 def test_one_checkpoint_is_one_model_in_a_process(tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ def initialise(tree: Tree, x: Tensor, generator: torch.Generator, trained: int =
         centred = -directions @ x.mean(0)  # the average document goes either way
         tree.linear.offsets[trained:] = centred[trained:]
     if config.start == "principal":
-        for part in (tree.nonlinear, tree.refine, tree.learned):
+        for part in (tree.beyond, tree.refine, tree.learned):
             if part is not None:
                 part.get_parameter("out").zero_()
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -247,22 +245,15 @@ class Tree(nn.Module):
         )
         self.adapter = Adapter(config.width) if config.space == "adapted" else None
         self.linear = None if alone else Linear(config.scored, config.width)
-        self.nonlinear: nn.Module | None = None  # f
+        self.beyond: nn.Module | None = None  # f
         if config.split != "linear":
-            self.nonlinear = CrossAttention(config) if attends else Mlp(config)
+            self.beyond = CrossAttention(config) if attends else Mlp(config)
         refined = attends and config.aggregation == "tree" and config.propagation != "none"
         self.refine = AncestorRefinement(config) if refined else None
         slow = attends and not alone
-        self.paces: Mapping[str, float] = {"nonlinear": ATTENTION_LR, "refine": ATTENTION_LR} if slow else {}
+        self.paces: Mapping[str, float] = {"beyond": ATTENTION_LR, "refine": ATTENTION_LR} if slow else {}
         self.learned = LearnedPropagation(config) if config.propagation == "learned" else None
         self.log_multipliers = nn.Parameter(torch.zeros(config.depth))  # [D]
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
-        """Load weights; former checkpoints call the nonlinear part ``beyond``."""
-        renamed = {re.sub(r"^beyond\.", "nonlinear.", name): value for name, value in state_dict.items()}
-        return super().load_state_dict(renamed, strict=strict, assign=assign)
 
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings in the space of the splits: [B, d] → [B, d]."""
@@ -279,7 +270,7 @@ class Tree(nn.Module):
         level = config.depth if level is None else level
         states = replace(states, pooled=self.embed(pooled(states)))
         n = 2**level - 1 if config.propagation == "product" else config.scored  # nodes that the level needs
-        parts = [part(states, n) for part in (self.linear, self.nonlinear) if part is not None]
+        parts = [part(states, n) for part in (self.linear, self.beyond) if part is not None]
         scores: Tensor = sum(parts[1:], start=parts[0])  # [B, n]
         if self.refine is not None:
             scores = self.refine(scores)
