@@ -169,7 +169,8 @@ def never() -> NoReturn:
     raise AssertionError("no synthetic queries are needed where pairs teach")
 
 
-def test_the_space_is_learned_and_kept_as_far_as_it_helps_the_held_out() -> None:
+def test_the_space_is_learned_and_kept_as_far_as_it_helps_the_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(init, "ADAPTER", init.ADAPTER.replace(steps=500))
     pairs, adapter, half, kept = noisy_pairs(2.0), Adapter(WIDTH), Adapter(WIDTH), Adapter(WIDTH)
     before = quality(adapter, pairs)
     fit_adapter(adapter, pairs, seed=0, progress=False)

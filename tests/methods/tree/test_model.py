@@ -275,9 +275,9 @@ def test_the_weight_of_words_after_a_rerank_is_found_under_its_former_name(tmp_p
 
 def test_an_index_of_an_earlier_version_lacks_the_rerank_until_it_is_copied(tmp_path: Path) -> None:
     with api.open_index("tree", tmp_path / "old") as old:
+        old.add([Document(id="new", text="a new owl")], progress=False)
         hit = old.search("where does the red owl live?", k=1)[0]
         assert hit.explain().detail["path"]
-        old.add([Document(id="new", text="a new owl")], progress=False)
         with pytest.raises(InputError, match=r"stores no array 'adapted' .*index\.copy_to"):
             old.search("owl", rerank=True)
         old.copy_to(tmp_path / "copy", progress=False).close()
