@@ -92,7 +92,7 @@ class TreeConfig(Config):
 
     @property
     def reads_tokens(self) -> bool:
-        """Whether the split reads token states besides the embedding."""
+        """True if the split reads token states besides the embedding."""
         return self.split == "cross_attention"
 
 

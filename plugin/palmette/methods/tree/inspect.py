@@ -279,7 +279,7 @@ def _distributions(stored: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _evenly(n: int, most: int) -> Ints:
-    """At most ``most`` of n places, evenly spaced."""
+    """Up to ``most`` of n places, evenly spaced."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 
 
@@ -316,16 +316,12 @@ def _route(
     """Way of a query, and the leaves of the documents that it finds."""
     known = [(hit, key) for hit in hits if (key := view.key_of(hit.id)) is not None]
     row, stored = encoded[None], view.rows(LEAVES, [key for _, key in known])
-    (end, *ends), first = (
-        [*greedy_leaf(_distributions(row)), *greedy_leaf(_distributions(stored))], len(names) // 2
-    )  # fmt: skip
-    found = [
-        _document(hit.document, names[first + at], hit.score)
-        for (hit, _), at in zip(known, ends, strict=True)
-    ]
+    ends = greedy_leaf(np.concatenate([_distributions(row), _distributions(stored)])) + len(names) // 2
+    at = zip(known, ends[1:].tolist(), strict=True)
+    found = [_document(hit.document, names[node], hit.score) for (hit, _), node in at]
     reached = zip(names, node_masses(_distributions(row))[0].tolist(), strict=True)
     shares = {name: round(mass, 4) for name, mass in reached if mass >= FAINT}
-    return Route(query, names[first + end], shares, tuple(found))
+    return Route(query, names[ends[0]], shares, tuple(found))
 
 
 def _balance(share: NDArray[np.float64], per_leaf: Ints, spread: float) -> Balance:

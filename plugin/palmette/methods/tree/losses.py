@@ -6,7 +6,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from palmette.losses import distillation, info_nce, ntvd
 from palmette.methods.tree.config import TreeConfig
@@ -49,11 +48,6 @@ def level_loss(
     if distill:
         loss = loss + distill * distillation(similarity, teacher / TEMPERATURE)
     return loss
-
-
-def cosines(queries: Tensor, documents: Tensor) -> Tensor:
-    """Cosine of every query with every document: [B, d], [B, d] → [B, B]."""
-    return F.normalize(queries) @ F.normalize(documents).T
 
 
 def level_probabilities(config: TreeConfig) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a search compares: the nodes of a level, then the vectors of a shortlist."""
+"""The plan of a search: overlap of the nodes of a level, then cosines of a shortlist."""
 
 from __future__ import annotations
 

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from palmette.errors import ConfigError
 from palmette.losses import info_nce, ntvd
-from palmette.methods.tree.losses import cosines, level_loss, level_probabilities, levels_of_step
+from palmette.methods.tree.losses import level_loss, level_probabilities, levels_of_step
 from palmette.methods.tree.module import Tree, fold_leaves, pooled
 from palmette.pairs import EncodedPairs
 from palmette.training import Trained, TrainingConfig, train
@@ -97,9 +98,8 @@ class TreeTask:
         texts = [queries, documents] + ([pairs.document_states(hard.rows)] if hard else [])
         deepest = [module(states, max(levels)) for states in texts]  # [B, C_level] each; [M, C_level]
         with torch.no_grad():
-            teacher = cosines(
-                *(self.module.embed(pooled(states)) for states in (queries, documents))
-            )  # [B, B]
+            q, d = (F.normalize(self.module.embed(pooled(states))) for states in (queries, documents))
+            teacher = q @ d.T  # [B, B]
         total = deepest[0].new_zeros(())
         for level in levels:
             q, d, *others = (fold_leaves(x, level) for x in deepest) if len(levels) > 1 else deepest
