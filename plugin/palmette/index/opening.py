@@ -90,6 +90,7 @@ def copy_folder(
             source.read() as view,
             backend.write() as writer,
         ):
+            encode = encode or source.arrays != arrays  # made by an earlier version
             keys = view.keys().tolist()
             hidden = None if progress is None else not progress
             with tqdm(total=len(keys), desc="Copying", unit="doc", delay=2, disable=hidden) as bar:

@@ -126,7 +126,7 @@ class Searched:
             text = self.question.texts[row] if self.question.texts else None
             why = _Why(self.question, query, key, documents[key].key, evidence, words, text)
             if explained:
-                explanation = why.explain(self.view)
+                explanation = why.explain(self.view, self.backend)
                 return Hit(documents[key], score, lambda: explanation)
             return Hit(documents[key], score, partial(why.explain_later, self.backend))
 
@@ -179,7 +179,7 @@ def explain(
             raise NotFoundError(f"there is no document {id!r} in this index")
         words = None if question.mix is None else view.shared(question.texts[0], [key])
         text = question.texts[0] if question.texts else None
-        return _Why(question, question.queries, key, id, {}, words, text).explain(view)
+        return _Why(question, question.queries, key, id, {}, words, text).explain(view, backend)
 
 
 @dataclass(frozen=True)
@@ -194,9 +194,10 @@ class _Why:
     words: Shared | None
     text: str | None
 
-    def explain(self, view: WordView) -> Explanation:
+    def explain(self, view: WordView, backend: Backend) -> Explanation:
         model, options = self.question.model, self.question.options
-        arrays = {spec.name: view.array(spec.name, [self.key]) for spec in model.arrays()}
+        stored = set(backend.arrays)  # an index made by an earlier version may lack some
+        arrays = {spec.name: view.array(spec.name, [self.key]) for spec in model.arrays() if spec in stored}
         evidence: dict[str, Any] = {**self.evidence, "document": view.documents([self.key])[0]}
         if self.text is not None:
             shared = view.shared(self.text, [self.key])
@@ -213,4 +214,4 @@ class _Why:
                 raise NotFoundError(
                     f"document {self.id!r} was changed or deleted since this search: search again"
                 )
-            return self.explain(view)
+            return self.explain(view, backend)

@@ -101,6 +101,13 @@ def _encoded_before(model: Model, given: Sequence[Document], embeddings: Any) ->
     )
 
 
+def _as_stored(arrays: Mapping[str, NDArray[np.generic]], backend: Backend, count: int) -> Arrays:
+    """Arrays of an index made by an earlier version: zeros for retired ones, and no new ones."""
+    return {
+        spec.name: arrays.get(spec.name, np.zeros((count, *spec.shape), spec.dtype)) for spec in backend.arrays
+    }
+
+
 def write(
     model: Model,
     backend: Backend,
@@ -120,6 +127,7 @@ def write(
         if embeddings is None
         else _encoded_before(model, given, embeddings)
     )
+    same_arrays = model.arrays() == backend.arrays
     with backend.write() as writer:
         held = writer.digests(list(latest))
         changed = {id for id, digest in held.items() if latest[id].digest != digest}
@@ -129,7 +137,8 @@ def write(
         fresh = [document for id, document in latest.items() if id not in held or id in changed]
         quiet = False if ahead.rows else progress  # the bar was shown while encoding ahead
         for batch in _batches(fresh, batch_size, quiet):
-            writer.put(batch, ahead.of(batch) or model.encode_documents(batch))
+            arrays = ahead.of(batch) or model.encode_documents(batch)
+            writer.put(batch, arrays if same_arrays else _as_stored(arrays, backend, len(batch)))
     if fresh:
         _look_after(model, backend)
     return Changes(

@@ -1,4 +1,4 @@
-"""The tree's loss, against its formula written out by hand in double precision."""
+"""The training loss against its formula written out by hand in double precision, and the schedules of levels."""
 
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from palmette import FakeEncoder, load_data
 from palmette.cache import EncodingCache
 from palmette.encoder import States
-from palmette.methods.tree import TreeConfig
+from palmette.methods.tree import TreeConfig, losses
+from palmette.methods.tree.init import initialise
+from palmette.methods.tree.losses import levels_of_step
 from palmette.methods.tree.module import Tree
-from palmette.methods.tree.start import begin
-from palmette.methods.tree.task import TreeTask, levels_of_step
+from palmette.methods.tree.training import TreeTask
 from palmette.pairs import EncodedPairs
 
 Doubles = NDArray[np.float64]
@@ -28,20 +29,15 @@ WRONG = {"red": ["x", "y"], "green": ["a"], "white": ["x"]}
 def encoded(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, EncodedPairs]:
     """The pairs with given wrong answers and without."""
     cache: Path = tmp_path_factory.mktemp("cache")
-    return {
-        wrong: EncodedPairs.encode(
-            load_data(
-                [
-                    {"query": q, "positive": d, **({"negatives": WRONG.get(q, [])} if wrong else {})}
-                    for q, d in ASKED
-                ],
-                dev_fraction=0,
-            ),
-            FakeEncoder(12),
-            EncodingCache(cache),
+    made = {}
+    for wrong in (False, True):
+        rows = [
+            {"query": q, "positive": d} | ({"negatives": WRONG.get(q, [])} if wrong else {}) for q, d in ASKED
+        ]
+        made[wrong] = EncodedPairs.encode(
+            load_data(rows, dev_fraction=0), FakeEncoder(12), EncodingCache(cache)
         )
-        for wrong in (False, True)
-    }
+    return made
 
 
 def untrained(**options: Any) -> Tree:
@@ -49,7 +45,7 @@ def untrained(**options: Any) -> Tree:
     draw = torch.Generator().manual_seed(0)
     tree = Tree(TreeConfig(**{"depth": 3, "width": 12, "start": "random", "sharpness": 3.0} | options))
     with torch.no_grad():
-        begin(tree, torch.randn(20, 12, generator=draw), draw)
+        initialise(tree, torch.randn(20, 12, generator=draw), draw)
         tree.log_multipliers.copy_(torch.tensor([1.0, 1.5, 2.0]))
         if tree.adapter is not None:
             torch.nn.init.normal_(tree.adapter.weight, generator=draw)
@@ -57,14 +53,15 @@ def untrained(**options: Any) -> Tree:
 
 
 def softmax(x: Doubles) -> Doubles:
-    """Of every row."""
     powers: Doubles = np.exp(x)
     return powers / powers.sum(1, keepdims=True)
 
 
-def by_hand(tree: Tree, pairs: EncodedPairs, levels: list[int], negatives: list[str]) -> float:
-    """(1 − λ) InfoNCE + λ KL(teacher ‖ tree) + l1 · Σ √p, on average over the levels."""
-    config, data = tree.config, pairs.data
+def by_hand(
+    tree: Tree, pairs: EncodedPairs, levels: list[int], negatives: list[str], temperature: float
+) -> float:
+    """(1 − λ) InfoNCE + λ KL(teacher ‖ tree), on average over the levels."""
+    share, data = tree.config.distill, pairs.data
     texts = {document.id: document.text for document in data.corpus}
     right = {
         query: {texts[id] for id, grade in data.qrels["train"][name].items() if grade > 0}
@@ -78,7 +75,7 @@ def by_hand(tree: Tree, pairs: EncodedPairs, levels: list[int], negatives: list[
         leaves = [tree(States(torch.from_numpy(x))).double().numpy() for x in read]
         spaced = [tree.embed(torch.from_numpy(x)).double().numpy() for x in read[:2]]
     q, d = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in spaced)
-    taught = [softmax(t) for t in (q @ d.T / config.temperature, d @ q.T / config.temperature)]
+    taught = [softmax(t) for t in (q @ d.T / temperature, d @ q.T / temperature)]
     total = 0.0
     for level in levels:
         q, d, x = (part.reshape(len(part), 2**level, -1).sum(2) for part in leaves)
@@ -95,20 +92,22 @@ def by_hand(tree: Tree, pairs: EncodedPairs, levels: list[int], negatives: list[
             info += np.log(sum(np.exp(near[j, i]) for j in askers)) - near[i, i]
         kept = [softmax(near), softmax(near.T)]
         kl = sum((t * (np.log(t) - np.log(s))).sum() for t, s in zip(taught, kept, strict=True))
-        roots = np.sqrt(np.concatenate([q, d])).sum() / (2 * count)
-        share = config.distill
-        total += (1 - share) * info / (2 * count) + share * kl / (2 * count) + config.l1 * roots
+        total += (1 - share) * info / (2 * count) + share * kl / (2 * count)
     return total / len(levels)
 
 
 @pytest.mark.parametrize("space", ["adapted", "encoder"])
-@pytest.mark.parametrize("schedule", ["constant", "stochastic", "uniform", "linear", "matryoshka"])
-@pytest.mark.parametrize("l1", [0.0, 0.3])
+@pytest.mark.parametrize("schedule", ["constant", "stochastic", "linear", "matryoshka"])
 @pytest.mark.parametrize("distill", [0.0, 0.5, 1.0])
 def test_the_loss_is_its_formula(
-    encoded: dict[bool, EncodedPairs], distill: float, l1: float, schedule: str, space: str
+    encoded: dict[bool, EncodedPairs],
+    distill: float,
+    schedule: str,
+    space: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tree = untrained(distill=distill, l1=l1, schedule=schedule, space=space, temperature=0.2)
+    monkeypatch.setattr(losses, "TEMPERATURE", 0.2)
+    tree = untrained(distill=distill, schedule=schedule, space=space)
     for wrong, pairs in encoded.items():
         for progress in (0.1, 0.9):
             levels = levels_of_step(tree.config, drawing := torch.Generator().manual_seed(7), progress)
@@ -116,7 +115,7 @@ def test_the_loss_is_its_formula(
             assert (hard is not None) == wrong
             given = [pairs.data.texts[row] for row in hard.rows] if hard else []
             loss = TreeTask(tree, pairs).loss(tree, ROWS, torch.Generator().manual_seed(7), progress)
-            assert float(loss.detach()) == pytest.approx(by_hand(tree, pairs, levels, given), rel=1e-4)
+            assert float(loss.detach()) == pytest.approx(by_hand(tree, pairs, levels, given, 0.2), rel=1e-4)
 
 
 def test_the_batch_holds_what_the_loss_must_leave_out(encoded: dict[bool, EncodedPairs]) -> None:
@@ -127,3 +126,26 @@ def test_the_batch_holds_what_the_loss_must_leave_out(encoded: dict[bool, Encode
     assert hard is not None
     assert hard.known.any(), "what is wrong for one question is right for another"
     assert not hard.known.all()
+
+
+def test_levels_are_drawn_in_proportion_to_their_squares() -> None:
+    config, generator = TreeConfig(depth=4, schedule="stochastic"), torch.Generator().manual_seed(0)
+    draws = torch.tensor([level for _ in range(4000) for level in levels_of_step(config, generator, 0.5)])
+    expected = torch.arange(1.0, 5) ** 2
+    torch.testing.assert_close(
+        torch.bincount(draws, minlength=5)[1:] / 4000, expected / expected.sum(), atol=0.025, rtol=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "levels"),
+    [
+        ("constant", [[6]] * 6),
+        ("matryoshka", [[1, 2, 3, 4, 5, 6]] * 6),
+        ("linear", [[1], [2], [3], [4], [5], [6]]),
+        ("exponential", [[1], [1], [2], [4], [4], [6]]),  # 1, 2, 4, 6: a quarter of the run each
+    ],
+)
+def test_a_schedule_goes_through_its_levels(schedule: str, levels: list[list[int]]) -> None:
+    config = TreeConfig(depth=6, schedule=schedule)
+    assert [levels_of_step(config, torch.Generator(), step / 6 + 1e-9) for step in range(6)] == levels
