@@ -3,7 +3,7 @@
 import pytest
 
 from palmette.errors import ConfigError
-from palmette.lexical.tokens import Analyser, analyser_of, check_language
+from palmette.lexical.analyser import Analyser, analyser_of, check_language
 
 
 def spelled(text: str, language: str | None = "english") -> list[str]:

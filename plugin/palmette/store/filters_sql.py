@@ -3,104 +3,71 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any
 
 import numpy as np
 
 from palmette.errors import FilterError
 from palmette.search.probe import Keys
-from palmette.store.conditions import And, Condition, Filter, Ids, Not, Or, Scalar, flatten, holds, names
-
-__all__ = ["check_names", "rows_among", "select_keys"]
+from palmette.store.database import CHUNK, rows_among
+from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, matches, names
 
 _FEW = 256  # documents that are quicker read and judged one by one
 _SOME = 4096  # documents that are quicker looked up in a condition's index entries than found among them
-_CHUNK = 500  # parameters of one statement
 _PROBES = (256, 2048, 16_384)  # index rows counted to find the narrowest condition
 _COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_NONE: Keys = np.empty(0, np.int64)
 
 
-def select_keys(connection: sqlite3.Connection, filter: Filter, everything: Keys) -> Keys:
-    """The keys that pass, rising; ``everything`` holds the keys of all documents."""
-    return _select(connection, filter, everything)
-
-
-def _select(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
+def select_keys(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
+    """Select the keys, out of some (rising), whose documents pass a filter."""
     if len(within) <= _FEW:
-        return _judge(connection, node, within)
+        return _select_few(connection, node, within)
     match node:
         case And(parts):
             for part in _narrowest_first(connection, parts):
-                within = _select(connection, part, within)
+                within = select_keys(connection, part, within)
             return within
         case Or(parts):
             chosen = np.zeros(len(within), bool)
             for part in parts:
-                chosen |= np.isin(within, _select(connection, part, within), assume_unique=True)
+                chosen |= np.isin(within, select_keys(connection, part, within), assume_unique=True)
             return within[chosen]
         case Not(part):
-            return within[~np.isin(within, _select(connection, part, within), assume_unique=True)]
+            return within[~np.isin(within, select_keys(connection, part, within), assume_unique=True)]
         case Ids(ids):
             rows = rows_among(connection, "SELECT key FROM documents WHERE id IN ({})", sorted(ids))
             return within[np.isin(within, np.array([key for (key,) in rows], np.int64))]
-    return _condition(connection, node, within)
+    return _select_condition(connection, node, within)
 
 
-def _condition(connection: sqlite3.Connection, node: Condition, within: Keys) -> Keys:
+def _select_condition(connection: sqlite3.Connection, node: Condition, within: Keys) -> Keys:
     name, op, values = node.name, node.op, node.values
     if op == "all":
         each = tuple(Condition(name, "in", (value,)) for value in values)
-        return _select(connection, And(each), within)
-    if len(values) > _CHUNK:
-        chunks = (Condition(name, op, values[i : i + _CHUNK]) for i in range(0, len(values), _CHUNK))
-        return _select(connection, Or(tuple(chunks)), within)
+        return select_keys(connection, And(each), within)
+    if len(values) > CHUNK:
+        chunks = (Condition(name, op, values[i : i + CHUNK]) for i in range(0, len(values), CHUNK))
+        return select_keys(connection, Or(tuple(chunks)), within)
+    query, given = _sql(node)
     if op == "in" and len(within) <= _SOME and _estimate(connection, node, len(within)) == len(within):
-        return _probe(connection, node, within)
-    return within[np.isin(within, _fetch(connection, *_sql(node)))]
+        # the condition alone would yield more keys than these: look these up in its index
+        each = f"SELECT value FROM json_each(?) AS wanted WHERE EXISTS ({query} AND key = wanted.value)"
+        rows = connection.execute(each, [json.dumps(within.tolist()), *given])
+        return np.fromiter((key for (key,) in rows), np.int64)
+    # One long text is several times quicker to hand over than a row object per key.
+    [(text,)] = connection.execute(f"SELECT group_concat(key) FROM ({query})", given)
+    return within[np.isin(within, np.fromstring(text, dtype=np.int64, sep=","))] if text else within[:0]
 
 
-def _probe(connection: sqlite3.Connection, node: Condition, within: Keys) -> Keys:
-    """Look some keys up in the index, where the condition alone would yield more than these."""
-    query, values = _sql(node)
-    each = f"SELECT value FROM json_each(?) AS wanted WHERE EXISTS ({query} AND key = wanted.value)"
-    rows = connection.execute(each, [json.dumps(within.tolist()), *values])
-    return np.fromiter((key for (key,) in rows), np.int64)
-
-
-def rows_among(
-    connection: sqlite3.Connection, query: str, values: Sequence[Scalar]
-) -> Iterator[tuple[Any, ...]]:
-    """Run ``query`` with its ``{}`` standing for the values, some hundreds at a time.
-
-    Half surrogate pairs are no text, so nothing stored equals a value that holds one.
-    """
-    values = [value for value in values if not isinstance(value, str) or _SURROGATE.search(value) is None]
-    for start in range(0, len(values), _CHUNK):
-        some = values[start : start + _CHUNK]
-        yield from connection.execute(query.format(", ".join("?" * len(some))), some)
-
-
-def _judge(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
-    """Judge a few documents by the definition itself."""
+def _select_few(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
+    """Evaluate the filter's definition on a few documents."""
     query = (
         "SELECT key, id, metadata FROM documents WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key"
     )
     rows = connection.execute(query, [json.dumps(within.tolist())])
-    return np.array(
-        [key for key, id, metadata in rows if holds(node, flatten(json.loads(metadata)), id)], np.int64
-    )
-
-
-def _fetch(connection: sqlite3.Connection, query: str, values: Sequence[Scalar]) -> Keys:
-    # One long text is several times quicker to hand over than a row object per key.
-    [(text,)] = connection.execute(f"SELECT group_concat(key) FROM ({query})", values)
-    return np.fromstring(text, dtype=np.int64, sep=",") if text else _NONE
+    return np.array([key for key, id, metadata in rows if matches(node, json.loads(metadata), id)], np.int64)
 
 
 def _narrowest_first(connection: sqlite3.Connection, parts: Sequence[Filter]) -> Sequence[Filter]:
@@ -131,15 +98,12 @@ def _estimate(connection: sqlite3.Connection, node: Filter, most: int) -> int:
 
 
 def _sql(condition: Condition) -> tuple[str, list[Scalar]]:
-    """Keys of the documents where the condition holds, some perhaps twice. '' parts numbers from text."""
+    """Write the query for the keys of a condition, some perhaps twice. '' parts numbers from text."""
     name, op, values = condition.name, condition.op, list(condition.values)
     start = "SELECT key FROM metadata WHERE name = ?"
     if op == "exists":
-        return "SELECT key FROM metadata WHERE name = ? OR (name >= ? AND name < ?)", [
-            name,
-            name + ".",
-            name + "/",
-        ]
+        inside = "SELECT key FROM metadata WHERE name = ? OR (name >= ? AND name < ?)"
+        return inside, [name, name + ".", name + "/"]
     if op in ("contains", "icontains"):
         test = "instr(value, ?)" if op == "contains" else "folded_contains(value, ?)"
         needle = str(values[0]) if op == "contains" else str(values[0]).casefold()
@@ -157,17 +121,23 @@ def check_names(
 ) -> None:
     """Raise for a name that no document (none of the ``visible`` ones) has: it is misspelt more often than meant."""
     for name in dict.fromkeys(names(filter)):
-        if _occurs(connection, name, visible):
-            continue
-        told = _hint(connection, name, visible) if hint else ""
-        raise FilterError(
-            f"the filter asks for {name!r}, but no document has metadata of that name.{told} "
-            f"To allow for it, test {{{name!r}: {{'$exists': …}}}}"
-        )
+        if not _occurs(connection, name, visible):
+            told = _suggest(connection, name, visible) if hint else ""
+            raise FilterError(
+                f"the filter asks for {name!r}, but no document has metadata of that name.{told} "
+                f"To allow for it, test {{{name!r}: {{'$exists': …}}}}"
+            )
 
 
-def _hint(connection: sqlite3.Connection, name: str, visible: Keys | None) -> str:
-    known = [one for one in _known_names(connection) if visible is None or _occurs(connection, one, visible)]
+def _suggest(connection: sqlite3.Connection, name: str, visible: Keys | None) -> str:
+    # leaps from name to name through the index
+    leaps = """WITH RECURSIVE leap(name) AS (
+        SELECT min(name) FROM metadata
+        UNION ALL SELECT (SELECT min(name) FROM metadata WHERE name > leap.name) FROM leap
+        WHERE leap.name IS NOT NULL)
+        SELECT name FROM leap WHERE name IS NOT NULL"""
+    stored = [name for (name,) in connection.execute(leaps)]
+    known = [one for one in stored if visible is None or _occurs(connection, one, visible)]
     near = get_close_matches(name, known, n=3) or [one for one in known if one.startswith(name + ".")]
     hint = f" Did you mean {' or '.join(map(repr, near[:3]))}?" if near else ""
     listed = ", ".join(known[:30]) + (", …" if len(known) > 30 else "")
@@ -182,13 +152,3 @@ def _occurs(connection: sqlite3.Connection, name: str, visible: Keys | None) -> 
         if np.isin([key for (key,) in some], visible).any():
             return True
     return False
-
-
-def _known_names(connection: sqlite3.Connection) -> list[str]:
-    """All metadata names, by leaps through the index."""
-    leaps = """WITH RECURSIVE leap(name) AS (
-        SELECT min(name) FROM metadata
-        UNION ALL SELECT (SELECT min(name) FROM metadata WHERE name > leap.name) FROM leap
-        WHERE leap.name IS NOT NULL)
-        SELECT name FROM leap WHERE name IS NOT NULL"""
-    return [name for (name,) in connection.execute(leaps)]
