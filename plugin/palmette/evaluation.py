@@ -15,7 +15,7 @@ from palmette.baselines import BM25, EncoderBaseline
 from palmette.data import RetrievalData, Split, load_data
 from palmette.errors import InputError
 from palmette.index import Index
-from palmette.index.checks import check_count
+from palmette.index.folder import check_count
 from palmette.lexical import Lexical
 from palmette.metrics import score_run
 from palmette.model import Model
