@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache
-from palmette.lexical.calibration import best_weights
+from palmette.lexical.weight import best_weights
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
 from palmette.methods.layers.losses import layers_loss

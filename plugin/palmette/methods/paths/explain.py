@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from palmette.errors import CheckpointError
-from palmette.lexical.terms import log_odds, merged, occurrences, strongest
+from palmette.lexical.terms import add_counts, count_terms, log_odds, top_terms
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.search import LEAVES, VECTOR, VISITED
 from palmette.types import Explanation, Part
@@ -106,11 +106,11 @@ def leaf_terms(text_of: Callable[[int], str], leaf_of: Tensor, router: Paths, *,
     """Terms of every leaf that has any, from an even sample of texts with these leaves [n]."""
     rows = np.unique(np.linspace(0, len(leaf_of) - 1, min(len(leaf_of), SAMPLE)).astype(np.int64))
     leaves = leaf_of.cpu().numpy()[rows]
-    spelled, text, term = occurrences([text_of(row) for row in rows.tolist()])
+    spelled, text, term = count_terms([text_of(row) for row in rows.tolist()])
     totals, texts_in = np.bincount(term, minlength=len(spelled)), np.bincount(leaves)
-    leaf, term, count = merged(leaves[text], term, np.ones(len(term), np.int64), len(spelled))
+    leaf, term, count = add_counts(leaves[text], term, np.ones(len(term), np.int64), len(spelled))
     weight = log_odds(count, texts_in[leaf], totals[term], len(rows))
-    return {leaf_name(router, at): best for at, best in strongest(leaf, term, weight, spelled, terms)}
+    return {leaf_name(router, at): best for at, best in top_terms(leaf, term, weight, spelled, terms)}
 
 
 def leaf_name(router: Paths, leaf: int) -> str:
