@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from palmette.arrays import Floats, unit_rows
 from palmette.config import check_keys
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache, Kind
@@ -20,7 +21,7 @@ from palmette.methods.layers.module import LayerNetworks
 from palmette.methods.layers.search import FUSED, LAYERS, VECTOR, layers_plan, merge_layers
 from palmette.methods.layers.training import LayersTask
 from palmette.model import Model, Queries
-from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View
 from palmette.types import Document, Explanation
 
 TOGETHER = 32
@@ -97,11 +98,7 @@ class LayersModel(Model):
         return {VECTOR: self._scaled(vectors)}
 
     def _scaled(self, vectors: Floats) -> Floats:
-        if self.config.similarity != "cosine":
-            return vectors
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        scaled: Floats = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
-        return scaled
+        return unit_rows(vectors) if self.config.similarity == "cosine" else vectors
 
     def layers_of(self, options: LayersSearch) -> tuple[int, ...]:
         """Layers of a search."""

@@ -9,10 +9,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from palmette.arrays import Rows
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache
 from palmette.lexical.weight import best_weights
@@ -22,8 +22,6 @@ from palmette.methods.layers.losses import layers_loss
 from palmette.methods.layers.module import LayerNetworks, summary
 from palmette.training import Task, TrainingResult
 from palmette.training.pairs import TokenRows, TrainingPairs
-
-Rows = NDArray[np.int64]
 
 BLOCK = 64
 """Queries whose states are in memory together."""

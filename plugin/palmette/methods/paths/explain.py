@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from palmette.arrays import Rows
 from palmette.errors import CheckpointError
 from palmette.lexical.terms import add_counts, count_terms, log_odds, top_terms
 from palmette.methods.paths.module import Paths
@@ -29,7 +30,6 @@ NOTICED, WORSE, ENOUGH = 2.0, 1.5, 10
 leaf below which chance alone fills leaves unequally.
 """
 
-Ints = NDArray[np.int64]
 Numbers = dict[str, int | float]
 LeafTerms = dict[
     Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")],
@@ -73,7 +73,7 @@ class IndexReport(BaseModel):
         return report
 
 
-def leaf_load(sizes: Ints) -> Numbers:
+def leaf_load(sizes: Rows) -> Numbers:
     """How full leaves [L] are.
 
     ``expected`` is the number of documents in the leaf of a random document, Σ pᵢcᵢ (section 4.6), ``ideal`` that of

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from palmette.arrays import Floats
 from palmette.config import check_keys
 from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, EncodingCache, Kind
@@ -20,7 +21,7 @@ from palmette.methods.paths.module import Paths
 from palmette.methods.paths.search import LEAVES, VECTOR, VISITED, leaves_to_visit
 from palmette.methods.paths.training import Inputs, PathsTask, encode_texts, initial_module
 from palmette.model import Model, Queries
-from palmette.search.plan import ArraySpec, Candidates, Floats, Lists, Score, SearchPlan, View
+from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan, View
 from palmette.training.pairs import TrainingPairs, Validation
 from palmette.types import Document, Explanation
 
@@ -139,9 +140,10 @@ class PathsModel(Model):
     def _encode(self, texts: Sequence[str], kind: Kind) -> Floats:
         """Encoder vectors [n, m]: of the encoder as it was, or as it has learned."""
         backbone = self.module.backbone
-        if backbone is None:
-            return self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
-        vectors: Floats = encode_texts(backbone, texts, kind).cpu().numpy()
+        if backbone is not None:
+            vectors: Floats = encode_texts(backbone, texts, kind).cpu().numpy()
+        else:
+            vectors = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
         return vectors
 
     def _embed(self, vectors: Floats) -> torch.Tensor:

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from palmette.arrays import Rows
 from palmette.encoder import Backbone, Kind
 from palmette.methods.paths.config import SHARPNESS, PathsConfig
 from palmette.methods.paths.explain import IndexReport, leaf_load, leaf_terms
@@ -22,7 +22,6 @@ from palmette.methods.paths.search import SHARES, recall_curve
 from palmette.training import Stage, Task, TrainingConfig, TrainingResult
 from palmette.training.pairs import TrainingPairs, Validation
 
-Rows = NDArray[np.int64]
 LOADED = "documents per leaf, "
 """Prefix of the validation metrics of :func:`leaf_load`."""
 LOOSE = 1.5
