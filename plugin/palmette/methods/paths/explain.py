@@ -26,9 +26,7 @@ SHOWN, TERMS = 5, 3
 SAMPLE = 50_000
 """Texts whose words are read for the leaves' terms."""
 NOTICED, WORSE, ENOUGH = 2.0, 1.5, 10
-"""Expected over ideal documents per leaf from which an index is unbalanced, at all and against training; documents per
-leaf below which chance alone fills leaves unequally.
-"""
+"""Expected over ideal documents per leaf when unbalanced, at all and against training; least documents per leaf."""
 
 Numbers = dict[str, int | float]
 LeafTerms = dict[

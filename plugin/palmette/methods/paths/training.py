@@ -42,12 +42,9 @@ class Inputs:
     """Queries and documents as the module reads them: embeddings, or tokens where the encoder itself learns."""
 
     def __init__(self, pairs: TrainingPairs, backbone: Backbone | None, progress: bool | None) -> None:
-        self.backbone, self.progress = backbone, progress
+        self.backbone, self.progress, data = backbone, progress, pairs.data
         self.vectors: dict[Kind, Tensor] = {"query": pairs.queries, "document": pairs.documents}
-        self.texts: dict[Kind, Sequence[str]] = {
-            "query": pairs.data.query_texts,
-            "document": pairs.data.texts,
-        }
+        self.texts: dict[Kind, Sequence[str]] = {"query": data.query_texts, "document": data.texts}
 
     def batch(self, kind: Kind, rows: Rows) -> Part:
         """Embeddings [n, m], or padded ids and token mask [n, T] each."""
