@@ -188,6 +188,10 @@ class FieldsModel(Model):
             lambda pieces: int((self.embed(pieces) @ vector).argmax()),
         )
 
+    def content_read(self, document: Document) -> str:
+        """Texts of the fields, wherever they lie."""
+        return repr(self.extractor.read(document))
+
     def check_search(self, options: FieldsSearch) -> None:
         """Refuse fields that the model does not have."""
         for name in (*options.fields, *options.factors):
