@@ -29,7 +29,7 @@ __all__ = ["learn_mixes", "learn_weights"]
 
 QUERIES, DOCUMENTS = 300, 2000
 """Held-out queries and documents looked at: the relevant ones, and others at random."""
-WORDS = 5
+WORDS = 3
 """Words of a document that stand for a query where there is none."""
 BATCH = 256
 
