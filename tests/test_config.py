@@ -1,5 +1,5 @@
 import json
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ from palmette.training import TrainingConfig
 
 
 class Sample(Config):
-    retired = {"old": 1}
-    presets = {"paper": {"size": 7, "steps": 5}}
+    retired: ClassVar = {"old": 1}
+    presets: ClassVar = {"paper": {"size": 7, "steps": 5}}
 
     size: Annotated[int, Field(ge=1, le=100)] = 3
     """Number of things."""
