@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import DuplicateIdError, InputError
-from palmette.search.plan import Candidates, Keys, View, WordMatches
+from palmette.search.plan import Candidates, Keys, WordMatches
+from palmette.search.plan import View as View  # moved: former place, delete ``as View`` after the merge
 from palmette.store.filters import Filter, Within, both, matches, parse_filter
 from palmette.types import Document
 
