@@ -65,7 +65,7 @@ def test_the_best_are_those_of_all(
 
 
 def test_what_is_needed_of_words_is_what_makes_up_for_the_method() -> None:
-    for mix in (Mix(0.3, 2.0), Mix(1.0, 0.1), Mix(0.01, 40.0)):
+    for mix in (Mix(weight=w, scale=s) for w, s in ((0.3, 2.0), (1.0, 0.1), (0.01, 40.0))):
         for share in (0.0, 1e-3, 0.5, 1.0):
             score = float(mix.score(np.array(0.7), np.array(share)))
             assert share * (1 - 1e-4) - 1e-9 <= mix.needed(0.7, score) <= share
