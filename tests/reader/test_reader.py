@@ -11,9 +11,9 @@ from langchain_core.documents import Document as LangChainDocument
 from llama_index.core.schema import TextNode
 
 from palmette import Document, FakeEncoder, Index, load_model
-from palmette.answers import f1, normalise
 from palmette.encoder.recent import Recent
 from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.metrics import f1, normalise
 from palmette.reader import Answer, Reader
 from palmette.reader.prior import described
 from palmette.reader.reading import Candidates, answer_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from palmette.answers import exact_match, f1, holds_answer
+from palmette.metrics import exact_match, f1, holds_answer
 from palmette.reader.answer import Answer
 from palmette.reader.lessons import Exam, Lessons
 from palmette.reader.reading import Candidates, answer_of

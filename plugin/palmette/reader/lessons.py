@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from palmette.answers import holds_answer
+from palmette.metrics import holds_answer
 from palmette.reader.config import ReaderConfig
 from palmette.reader.data import Asked, ReadingData
 from palmette.search.best import best

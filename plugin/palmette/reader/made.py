@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from palmette.data.unlabelled import sentences
+from palmette.data.synthetic import sentences
 from palmette.errors import InputError
 from palmette.reader.data import Asked, ReadingData
 from palmette.types import Document

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from palmette.answers import normalise
-from palmette.data.unlabelled import sentences
+from palmette.data.synthetic import sentences
 from palmette.encoder import Encoder
 from palmette.encoder.base import readable
 from palmette.encoder.device import auto_precision
 from palmette.errors import CheckpointError
+from palmette.metrics import normalise
 from palmette.reader.answer import Answer, Support
 from palmette.reader.config import ReaderConfig
 from palmette.reader.scores import NEVER

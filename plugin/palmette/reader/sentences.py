@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.answers import holds_answer
-from palmette.data.unlabelled import sentences
+from palmette.data.synthetic import sentences
 from palmette.encoder import Encoder
 from palmette.encoder.recent import Recent
+from palmette.metrics import holds_answer
 from palmette.reader.config import ReaderConfig
 from palmette.reader.data import Asked
 from palmette.reader.exam import accuracy_of, examine
