@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from palmette.encoder import device as where
+from palmette import devices as where
 from palmette.errors import ConfigError, TrainingError
 from palmette.training import Stage, TrainingConfig, train
 from palmette.training.loop import AdamW, _Loop

@@ -141,6 +141,11 @@ class Model(Published):
         """Whether the encoder's own vectors are enough to index documents and to search."""
         return False
 
+    @property
+    def indexes_embeddings(self) -> bool:
+        """Whether the encoder's own document vectors are enough to index documents."""
+        return self.accepts_embeddings
+
     @abstractmethod
     def encode_queries(self, queries: Sequence[str] | Floats, options: Any) -> Queries:
         """Query arrays for a search, from texts or from the encoder's query vectors [Q, d]."""
@@ -220,7 +225,7 @@ class Model(Published):
         """
         settings, loop = cls._configs(config, preset, training, options)
         loaded = load_data(data, seed=loop.seed, **({} if cls.needs_queries else {"kinds": ()}))
-        if not loaded.trainable:
+        if not loaded.trainable and (cls.needs_queries or loaded.labelled):
             raise InputError(
                 f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
             )
