@@ -125,7 +125,7 @@ def test_flags_come_from_a_config(capsys: pytest.CaptureFixture[str]) -> None:
     )
     alone = vars(parser.parse_args("--layers 2 --tags z --visit auto".split()))
     assert Options(**alone) == Options(layers=(2,), tags=("z",))
-    with pytest.raises(ConfigError, match="depth must be int, got 'x'"):
+    with pytest.raises(ConfigError, match="depth must be a valid integer, got 'x'"):
         Options(**vars(parser.parse_args(["--depth", "x"])))
     parser.print_help()
     shown = " ".join(capsys.readouterr().out.split())
@@ -311,7 +311,7 @@ def test_evaluate_fills_the_card(place: Path, tmp_path: Path, capsys: pytest.Cap
         (["train", "tree", "missing.jsonl", "--out", "x", "--encoder", "fake"], "missing.jsonl"),
         (
             ["train", "tree", "{pairs}", "--out", "x", "--encoder", "fake", "--depth", "99"],
-            "depth must be between 1 and 14, got 99",
+            "depth must be at most 14, got 99",
         ),
         (["evaluate", "{ckpt}", "{pairs}", "--split", "test"], "test"),
         (

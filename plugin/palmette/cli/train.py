@@ -109,9 +109,10 @@ def _read(kinds: Sequence[Any], text: str) -> Any:
 def run_train(args: argparse.Namespace) -> None:
     """Train, save, print the result; of several processes, the main one saves and prints."""
     from palmette.data import load_data
+    from palmette.devices import finish, main_process
     from palmette.hub import check_target
     from palmette.reader import load_reading
-    from palmette.training import TrainingConfig, finish, main_process
+    from palmette.training import TrainingConfig
     from palmette.training.state import STATE
 
     check_target(args.out)
