@@ -104,6 +104,8 @@ class Model(Published):
         self.record = record or Record()
         self.origin = origin
         self.revision = revision
+        self._loaded_config: Mapping[str, Any] | None = None
+        """Config as a checkpoint of an earlier version has it, which a copy keeps, and so its fingerprint."""
         self.mixes: dict[str, Mix] = {}
         """Weight of words beside this model's scores, by :meth:`lexical_key`."""
 
@@ -274,7 +276,7 @@ class Model(Published):
         """Content of ``config.json``."""
         return {
             "method": self.method,
-            "config": self.config.to_dict(),
+            "config": self._loaded_config or self.config.to_dict(),
             "encoder": self.encoder.to_config(),
             "record": self.record.to_dict(),
             "words": {name: mix.to_dict() for name, mix in self.mixes.items()},
@@ -310,7 +312,7 @@ class Model(Published):
         )
         model.mixes = {name: Mix.from_dict(value) for name, value in mixes.items()}
         model.load_extras({name: checkpoint.file(name) for name in checkpoint.extras})
-        model.fingerprint = checkpoint.fingerprint
+        model.fingerprint, model._loaded_config = checkpoint.fingerprint, facts["config"]
         _LOADED[key] = model
         return model
 
