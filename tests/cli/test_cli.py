@@ -170,7 +170,7 @@ def test_train_and_resume(
     assert main(["inspect", str(out), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)["model"]
     assert facts["fingerprint"] == made["fingerprint"]
-    assert facts["structure"]["levels"] == [2, 4, 8, 16]
+    assert facts["structure"]["leaves"] == 16
     assert main(words) == 0
     shown = capsys.readouterr()
     assert "--resume would go on" in shown.err
@@ -390,7 +390,7 @@ def test_a_reader_is_trained_and_answers(
     train = ["train", "reader", str(tmp_path / "asked.jsonl"), "--unit", "sentence", "--encoder", "fake:64"]
     assert main([*train, "--steps", "200", "--out", out, "--quiet"]) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"reader trained on \d+ questions of asked .*log-likelihood", shown)
+    assert re.search(r"reader trained on \d+ questions of asked .*accuracy of answers", shown)
     assert f"--reader {out}" in shown
     green, phone = "where does the green owl live?", "who invented the telephone?"
     assert (
