@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palmette import devices as where
+from palmette.devices import processes
 from palmette.errors import ConfigError, TrainingError
 from palmette.training import Stage, TrainingConfig, train
 from palmette.training.loop import AdamW, _Loop
-from palmette.training.processes import processes
 from support.quadratic import Quadratic
 
 

@@ -35,8 +35,8 @@ from palmette import (
     load_encoder,
     sample_data,
 )
-from palmette.baselines import BM25, EncoderBaseline
 from palmette.cache import CachedEncoder
+from palmette.evaluation import BM25, EncoderBaseline
 from palmette.lexical.tokens import analyser_of
 from palmette.metrics import score_run
 from palmette.model import Model

@@ -91,8 +91,7 @@ def _shortened(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[:limit]}…"
 
 
-def add_index(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette index CKPT DOCUMENTS --out DIR``."""
+def _add_index(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
         "CKPT DOCUMENTS --out DIR",
@@ -140,8 +139,7 @@ def run_index(args: argparse.Namespace) -> None:
     print(f'next: palmette search {shlex.quote(str(args.out))} "your question" --explain')
 
 
-def add_search(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette search INDEX QUERY``."""
+def _add_search(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
         "INDEX QUERY ...",
@@ -192,8 +190,7 @@ def _hit_facts(hit: Any, explain: bool) -> dict[str, Any]:
     return facts | ({"explanation": hit.explain().to_dict()} if explain else {})
 
 
-def add_answer(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette answer INDEX QUESTION --reader CKPT``."""
+def _add_answer(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
         "INDEX QUESTION [QUESTION ...] --reader READER",
@@ -244,8 +241,7 @@ def run_answer(args: argparse.Namespace) -> None:
                 print(f"    or {confidence:.0%}: {_shortened(text, 200)}")
 
 
-def add_evaluate(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette evaluate CKPT DATA``."""
+def _add_evaluate(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
         "CKPT DATA",
@@ -297,8 +293,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     print(json.dumps(report.to_dict(), indent=2) if args.json else report.table())
 
 
-def add_inspect(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette inspect CKPT_OR_INDEX``."""
+def _add_inspect(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
         "CKPT_OR_INDEX",
@@ -371,8 +366,7 @@ def _lines(facts: Mapping[str, Any], indent: int = 0) -> list[str]:
     return lines
 
 
-def add_pull(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette pull REPO``."""
+def _add_pull(command: argparse.ArgumentParser) -> None:
     examples = "palmette pull me/ckpt\npalmette pull me/ckpt --revision v1 --out ckpt"
     add = describe(command, "REPO", examples)
     add("repo", help="Hub repository, such as me/ckpt")
@@ -388,8 +382,7 @@ def run_pull(args: argparse.Namespace) -> None:
     print(pull(args.repo, args.out, revision=args.revision, cache_dir=args.cache_dir))
 
 
-def add_push(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette push CKPT REPO``."""
+def _add_push(command: argparse.ArgumentParser) -> None:
     examples = "palmette push ckpt me/ckpt\npalmette push ckpt me/ckpt --private --tag v1"
     add = describe(command, "CKPT REPO", examples)
     add("checkpoint", type=Path, help="checkpoint folder")

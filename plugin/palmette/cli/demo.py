@@ -67,8 +67,7 @@ def tour(commands: Mapping[str, str]) -> str:
     return TOUR.replace("COMMANDS", listed)
 
 
-def add_demo(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette demo``."""
+def _add_demo(command: argparse.ArgumentParser) -> None:
     add = describe(
         command, "[QUESTION ...]", 'palmette demo\npalmette demo "how do I parse a date?" "remove a file"'
     )

@@ -46,7 +46,7 @@ from palmette.reader.scores import (
     words_of,
 )
 from palmette.reader.training import TrainingSet, answers, examine, span_credit
-from palmette.training import Trained, TrainingConfig, train
+from palmette.training import Task, Trained, TrainingConfig, train
 
 KEEP = 20
 """Candidates kept of each window; the rest hardly has any probability."""
@@ -399,7 +399,7 @@ class SpanModule(nn.Module):
 
 
 @dataclass
-class SpanTask:
+class SpanTask(Task):
     """Training of a span reader: −log probability of the right spans among all spans of a question's passages."""
 
     module: SpanModule

@@ -9,9 +9,9 @@ Several GPUs: start the same command with ``accelerate launch``; every process d
 are averaged. The main process validates and saves.
 """
 
+from palmette.devices import main_process_first as main_first  # moved: delete after the merge
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, Trained, TrainingResult, train
-from palmette.training.processes import finish, main_first, main_process
 
 __all__ = [
     "Stage",
@@ -19,8 +19,6 @@ __all__ = [
     "Trained",
     "TrainingConfig",
     "TrainingResult",
-    "finish",
     "main_first",
-    "main_process",
     "train",
 ]

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from palmette.encoder.device import auto_precision
+from palmette.devices import SingleProcess, auto_precision, processes
 from palmette.errors import ConfigError, TrainingError
 from palmette.training.config import TrainingConfig
-from palmette.training.processes import Processes, processes
 from palmette.training.state import TrainingState, unwritable
 
 
@@ -170,7 +169,9 @@ def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -
 class _Loop:
     """State of one run."""
 
-    def __init__(self, task: Task, config: TrainingConfig, group: Processes, output_dir: Path | None) -> None:
+    def __init__(
+        self, task: Task, config: TrainingConfig, group: SingleProcess, output_dir: Path | None
+    ) -> None:
         self.task, self.config, self.processes = task, config, group
         self.device, self.main = group.device, group.rank == 0
         task.to(self.device)
@@ -188,7 +189,7 @@ class _Loop:
     def resume(self, path: Path) -> None:
         """Go on from a saved state, when there is one."""
         self.state = TrainingState.load(path, self.task.module, self.optimizer, self.config, self.task.size())
-        if self.state.step != self.processes.agree(self.state.step):
+        if self.state.step != self.processes.broadcast(self.state.step):
             raise TrainingError(f"not all processes see {path}: use an output_dir on a disk that they share")
         loss = self.state.history[-1].get("loss") if self.state.history else None
         self.running = None if loss is None else torch.tensor(loss, device=self.device, dtype=self.precise)
@@ -238,14 +239,14 @@ class _Loop:
             with torch.inference_mode():
                 metrics = self.task.validate(self.task.module)
             self.module.train()
-        metrics = self.processes.agree(metrics)
+        metrics = self.processes.broadcast(metrics)
         if metrics and metrics[self.task.metric] > self.state.best_score:
             self.state.remember(self.task.module, step, metrics[self.task.metric], metrics)
         return metrics
 
     def log(self, step: int, **values: Any) -> None:
         """Add a line to the history and to the log."""
-        entry = self.processes.agree({"step": step, "seconds": round(self.state.seconds, 3), **values})
+        entry = self.processes.broadcast({"step": step, "seconds": round(self.state.seconds, 3), **values})
         self.state.log(entry, self.folder)
 
     def save(self, step: int) -> None:
