@@ -102,11 +102,10 @@ class TaxonomyModel(Model):
         """Lookup tables without training: random directions, and queries as their sums (the paper's algorithm 1).
 
         Args:
-            data: As for :meth:`fit`, with a hierarchy.
-            dimension: Width of the embeddings; by default what :func:`dimension_needed` finds, many times what
-                training takes.
-            edges: As for :meth:`fit`.
-            parents: As for :meth:`fit`.
+            data: A hierarchy, as for :meth:`fit`; so are ``edges`` and ``parents``.
+            dimension: Width of the embeddings; by default :func:`dimension_needed`, many times what training takes.
+            edges: See :meth:`fit`.
+            parents: See :meth:`fit`.
             max_distance: Farther ancestors do not match.
             seed: Seed of the directions.
         """
@@ -205,7 +204,7 @@ class TaxonomyModel(Model):
 
     @property
     def accepts_embeddings(self) -> bool:
-        """Whether queries are texts, not nodes of a lookup table."""
+        """True unless queries are nodes of a lookup table."""
         return self.config.queries == "text"
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: TaxonomySearch) -> Queries:

@@ -71,9 +71,8 @@ def rank(
         likely = cutoff.probability(queries, found.scores) >= (LIKELY if options.cut is None else options.cut)
         held = found.keys >= 0  # [Q, n]
         level = np.zeros(found.keys.shape, np.float32)
-        level[held] = np.append(nodes.specificity, np.inf)[
-            _nodes(view, found.keys[held])
-        ]  # no node (−1): a leaf
+        known = np.append(nodes.specificity, np.inf)  # the last is for documents that are no nodes (row −1)
+        level[held] = known[_nodes(view, found.keys[held])]
         level = np.where(likely & held, level, -np.inf)
         order = np.lexsort((-found.scores, -level, ~held), axis=1)  # [Q, n]
         keys, scores = np.take_along_axis(found.keys, order, 1), np.take_along_axis(found.scores, order, 1)

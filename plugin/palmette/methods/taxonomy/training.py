@@ -37,35 +37,22 @@ CELLS = 20_000_000
 
 @dataclass
 class TaxonomyTask:
-    """Softmax of drawn matches over the documents of the batch, weighted by how often they are drawn.
-
-    Attributes:
-        module: Towers in training.
-        train: Training queries.
-        dev: Validation queries.
-        sampler: Draws matches of the training queries.
-        multiplier: T.
-        train_inputs: Encoder embeddings [Q, w] of the training queries, or their rows [Q] in the lookup table.
-        dev_inputs: The same of the validation queries.
-        document_inputs: [N, w], or ``None`` for a lookup table.
-        hard: Hard negatives per query, H.
-        progress: Progress bar while mining; ``None`` shows it on a terminal only.
-        mined: [Q, H] hard negatives, once they are mined.
-        start: [dev] recall of each validation query with the first weights.
-    """
+    """Softmax of drawn matches over the documents of the batch, weighted by how often they are drawn."""
 
     module: DualEncoder
     train: TrainingQueries
     dev: TrainingQueries
     sampler: Sampler
     multiplier: float
-    train_inputs: Tensor
+    train_inputs: Tensor  # [Q, w] encoder embeddings of the training queries, or [Q] rows of the lookup table
     dev_inputs: Tensor
-    document_inputs: Tensor | None
-    hard: int = 0
+    document_inputs: Tensor | None  # [N, w]; None for a lookup table
+    hard: int = 0  # H, hard negatives per query
     progress: bool | None = False
-    mined: NDArray[np.int64] | None = None
-    start: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    mined: NDArray[np.int64] | None = None  # [Q, H] hard negatives
+    start: NDArray[np.float64] = field(
+        default_factory=lambda: np.zeros(1)
+    )  # [dev] recall with the first weights
 
     metric = "sure recall"
     """Recall of all matches, near and far, less two standard errors of the gain over the first weights."""
