@@ -362,7 +362,7 @@ def test_a_reader_is_trained_and_answers(
     train = ["train", "reader", str(tmp_path / "asked.jsonl"), "--unit", "sentence", "--encoder", "fake:64"]
     assert main([*train, "--steps", "200", "--out", out, "--quiet"]) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"reader trained on \d+ questions of asked .*log-likelihood", shown)
+    assert re.search(r"reader trained on \d+ questions of asked .*accuracy of answers", shown)
     assert f"--reader {out}" in shown
     green, phone = "where does the green owl live?", "who invented the telephone?"
     assert (
