@@ -16,8 +16,8 @@ import numpy as np
 
 from palmette.data import RetrievalData, load_data
 from palmette.data.documents import Corpus, to_document
-from palmette.data.jsonl import existing, is_jsonl, located, read_jsonl
-from palmette.data.unlabelled import UNSPACED
+from palmette.data.files import existing, is_jsonl, located, read_jsonl
+from palmette.data.synthetic import UNSPACED
 from palmette.errors import InputError, NotFoundError
 from palmette.types import Document
 

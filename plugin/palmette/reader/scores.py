@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from palmette.encoder import Encoder
-from palmette.lexical.tokens import LANGUAGE, analyser_of
+from palmette.lexical.analyser import LANGUAGE, analyser_of
 
 NEVER = -1e4
 """Score of what is no candidate: exp of it is 0, and differences of two of them are finite."""

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from palmette import Document, FakeEncoder, Index, TaxonomyModel, load_data, load_model
-from palmette.cache import EncodingCache
 from palmette.cli import main
+from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.data.rows import RowLists
+from palmette.data.retrieval import RowLists
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
 from palmette.types import Document
 

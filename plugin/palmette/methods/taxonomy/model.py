@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from palmette.cache import EncodingCache
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, FakeEncoder
+from palmette.encoder.cache import EncodingCache
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
@@ -21,12 +21,11 @@ from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, plan, rank
-from palmette.methods.taxonomy.training import TaxonomyTask, make_task, run
+from palmette.methods.taxonomy.training import TaxonomyTask, make_task
 from palmette.model import Model, Queries
 from palmette.model.model import Arrays
 from palmette.record import Record
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
-from palmette.training import Trained, TrainingConfig
 from palmette.types import Document, Explanation
 
 FILE = "nodes.json"
@@ -125,7 +124,7 @@ class TaxonomyModel(Model):
             for table, rows in zip((task.module.query_rows, task.module.document_rows), vectors, strict=True):
                 assert table is not None
                 table.rows.copy_(rows)
-        metrics = task.finish()
+        metrics = task.calibrate()
         record = Record(data=loaded.name, documents=len(loaded.corpus), pairs=task.size(), metrics=metrics)
         return cls(config, encoder, task.module, record=record)
 
@@ -146,11 +145,6 @@ class TaxonomyModel(Model):
         sizes = {"width": encoder.dimension, "nodes": len(loaded.corpus)}
         config = config.replace(dimension=config.dimension or usual, **sizes)
         return config, make_task(config, loaded, encoder, cache, seed=seed, progress=progress)
-
-    @classmethod
-    def run(cls, task: Any, training: TrainingConfig, **how: Any) -> Trained:
-        """Train in one stage or two, then store the nodes' embeddings and the calibration of the cut-off."""
-        return run(task, training, **how)
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
