@@ -302,6 +302,13 @@ def test_options_that_do_not_fit_are_refused(options: dict, words: str) -> None:
         TaxonomyConfig(**options)
 
 
+def test_retired_options_of_checkpoints_are_dropped_at_their_constant() -> None:
+    stored = TaxonomyConfig(dimension=8).to_dict() | {"rarity": 0.05, "frequencies": "known", "hidden": 0}
+    assert TaxonomyConfig.from_dict(stored) == TaxonomyConfig(dimension=8)
+    with pytest.raises(ConfigError, match="hidden=8 is no longer supported"):
+        TaxonomyConfig.from_dict(stored | {"hidden": 8})
+
+
 @pytest.mark.parametrize(
     "options",
     [
