@@ -17,11 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from palmette.arrays import Floats
 from palmette.data.synthetic import sentences
 from palmette.encoder import Encoder
 from palmette.reader.answer import Candidates
 from palmette.reader.config import ReaderConfig
-from palmette.reader.scores import NEVER, Floats, UnitVectors, minimise, reading_loss, words_of
+from palmette.reader.scores import NEVER, UnitVectors, minimise, reading_loss, words_of
 from palmette.reader.training import TrainingSet, examine, sentence_credit
 from palmette.training import TrainingConfig, TrainingResult
 

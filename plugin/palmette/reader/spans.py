@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from palmette.arrays import Floats, Rows
 from palmette.devices import auto_precision
 from palmette.encoder import Encoder
 from palmette.encoder.backbone import Backbone, set_dropout
@@ -38,7 +39,6 @@ from palmette.reader.answer import Candidates
 from palmette.reader.config import ReaderConfig
 from palmette.reader.scores import (
     NEVER,
-    Floats,
     UnitVectors,
     grouped_logsumexp,
     minimise,
@@ -57,7 +57,6 @@ BLOCK = 64
 PULL = 0.05
 """Penalty of w, and of b where an average passage gains something, beside the sum over the questions."""
 
-Rows = NDArray[np.int64]
 Gold = list[tuple[int, int]]
 """First and last tokens of the right spans of a window."""
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -17,11 +17,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import Rows
 from palmette.data.retrieval import RowLists
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
 from palmette.types import Document
-
-Rows = NDArray[np.int64]
 
 PARENT_KEYS = ("parents", "parent")
 """Metadata that names a document's parents, unless another key is given."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from palmette.arrays import Floats
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, FakeEncoder
 from palmette.encoder.cache import EncodingCache
@@ -25,7 +26,7 @@ from palmette.methods.taxonomy.training import TaxonomyTask, make_task
 from palmette.model import Model, Queries
 from palmette.model.model import Arrays
 from palmette.record import Record
-from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View
 from palmette.types import Document, Explanation
 
 FILE = "nodes.json"

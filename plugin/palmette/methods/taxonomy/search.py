@@ -19,9 +19,10 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from torch import Tensor
 
+from palmette.arrays import Floats, Rows
 from palmette.methods.taxonomy.config import TaxonomySearch
-from palmette.methods.taxonomy.hierarchy import Nodes, Rows
-from palmette.search.plan import Candidates, Floats, Score, SearchPlan, View, stack_rows
+from palmette.methods.taxonomy.hierarchy import Nodes
+from palmette.search.plan import Candidates, Score, SearchPlan, View, stack_rows
 
 VECTOR, NODE = "vector", "node"
 
