@@ -66,7 +66,7 @@ def main() -> None:
         held = {id: train.pop(id) for id in drawn[: min(1000, len(drawn) // 4)].tolist()}
         data = TaxonomyData.load(replace(full, qrels={**full.qrels, "train": train}, remainders={}))
         _, task = TaxonomyModel.task(TaxonomyConfig(**own), data, encoder, cache, seed=seed, progress=False)
-        trained = TaxonomyModel.run(task, TrainingConfig(**{**TRAINING, **loop}, seed=seed), progress=False)
+        trained = train(task, TrainingConfig(**{**TRAINING, **loop}, seed=seed), progress=False)
         asked = torch.from_numpy(cache.encode(encoder, [full.queries[id] for id in held], kind="query"))
         documents = task.document_inputs
         assert documents is not None

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palmette.cache import EncodingCache
 from palmette.config import check_keys, check_range
 from palmette.data.documents import to_document
 from palmette.encoder import Encoder, load_encoder
+from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub import Checkpoint
