@@ -1,12 +1,13 @@
 """Postings against a dictionary of counters, however they are collected, merged and cut."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from palmette.lexical.postings import Collector, Postings, merged
-from palmette.lexical.tokens import analyser_of
+from palmette.lexical.analyser import analyser_of
+from palmette.lexical.postings import Postings, PostingsBuilder, merge_parts
 
 ANALYSER = analyser_of(None)
 
@@ -17,10 +18,10 @@ def texts(count: int, seed: int = 0) -> list[str]:
 
 
 def collected(given: list[str]) -> Postings:
-    collector = Collector(ANALYSER)
+    builder = PostingsBuilder(ANALYSER)
     for start in range(0, len(given), 7):
-        collector.add(given[start : start + 7])
-    return collector.postings()
+        builder.add(given[start : start + 7])
+    return builder.collected()
 
 
 def content(postings: Postings) -> list[Counter[int]]:
@@ -38,7 +39,7 @@ def expected(given: list[str]) -> list[Counter[int]]:
 
 
 def assembled(parts: list[tuple[Postings, np.ndarray]], most: int) -> Postings:
-    pieces = list(merged(parts, most))
+    pieces = list(merge_parts(parts, most))
     sizes = np.concatenate([piece.sizes for piece in pieces])
     lengths = np.concatenate([part.lengths[new >= 0] for part, new in parts])
     return Postings(
@@ -79,3 +80,18 @@ def test_merging_keeps_the_living_in_order(most: int) -> None:
 
 def test_counts_end_at_255() -> None:
     assert list(content(collected(["w1 " * 300]))[0].values()) == [255]
+
+
+def test_texts_beyond_memory_go_through_files(tmp_path: Path) -> None:
+    given, built = texts(50), []
+    for run in (1 << 20, 30):
+        builder = PostingsBuilder(ANALYSER, tmp_path, run=run)
+        for start in range(0, 50, 5):
+            builder.add(given[start : start + 5])
+        assert bool(list(tmp_path.iterdir())) == (run == 30)
+        joined: dict[str, list[int]] = {}
+        for name, values in builder.chunks():
+            joined.setdefault(name, []).extend(values.tolist())
+        built.append(joined)
+        assert not list(tmp_path.iterdir())
+    assert built[0] == built[1]

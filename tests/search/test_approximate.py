@@ -7,7 +7,7 @@ import pytest
 
 from palmette import Document, Index
 from palmette.errors import ConfigError
-from palmette.methods.layers.searching import VECTOR
+from palmette.methods.layers.search import VECTOR
 from palmette.search import approximate
 from palmette.search.block import Block
 from palmette.search.engine import engine_named, is_engine, top_k

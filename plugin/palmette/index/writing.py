@@ -91,7 +91,8 @@ def _look_after(model: Model, backend: Backend) -> None:
 def _encoded_before(model: Model, given: Sequence[Document], embeddings: Any) -> _Encoded:
     """The arrays of documents whose vectors the user has."""
     vectors = document_vectors(embeddings, given, model.encoder)
-    model.require_embeddings()
+    if not model.indexes_embeddings:
+        model.require_embeddings()
     if not given:
         return _Encoded()
     return _Encoded(

@@ -1,13 +1,8 @@
-"""Words: what they are, in which documents they stand, and how they are mixed into a method's scores.
+"""Words: analysis, postings, BM25 shares, and their weight beside a method's score."""
 
-tokens.py       text → words
-postings.py     which words stand in which documents; kernels.py, the loops over them
-bm25.py         how much of a query a document answers
-skipping.py     the best documents without all postings; given.py, of a few documents without an index
-mix.py          that beside a method's score; calibration.py, how much it counts; explanation.py, in words
-"""
+from palmette.lexical.analyser import languages
+from palmette.lexical.weight import Lexical, LexicalWeight
 
-from palmette.lexical.mix import Lexical, Mix
-from palmette.lexical.tokens import languages
+Mix = LexicalWeight  # moved: delete after the merge
 
-__all__ = ["Lexical", "Mix", "languages"]
+__all__ = ["Lexical", "LexicalWeight", "languages"]

@@ -1,45 +1,62 @@
 """BM25 as a share: how much of a query's weight in words a document answers, 0 … 1.
 
-A word weighs ``times · idf``. A document that holds it answers ``count / (count + norm)`` of that, where ``norm``
-grows with the document's length. Divided by the weight of all words, known or not, scores of different queries can be
-compared, and stay what they are whatever else is in the index's answer.
+A word weighs ``times · idf``. A document that contains it answers ``count / (count + norm)`` of that, where ``norm``
+grows with the document's length. Divided by the weight of all words, known or not, scores of different queries can
+be compared, and do not depend on what else is found.
+
+The best documents are found by MaxScore, a word at a time. Words come in the order of the most they can add, which is
+nearly that of rarity. While a document with none of the words so far could still be among the best, the documents of
+the next word become candidates; after that the remaining words are looked up for the candidates only, and those that
+can no longer reach the best are dropped.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property, wraps
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.lexical.tokens import Analyser
+from palmette.lexical.analyser import Analyser
+from palmette.lexical.postings import Postings, PostingsBuilder
+from palmette.search.probe import Floats, Keys
 
-__all__ = ["Asked", "asked", "norms", "shares", "weights"]
-
-Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+Documents = NDArray[np.int32]
+Counts = NDArray[np.uint8]
+Mask = NDArray[np.bool_]
+_Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
 K1, B = 1.2, 0.75
 """Lucene's: how soon repetition stops counting, how much length matters."""
+SLACK = 1e-5
+"""More than float32 sums of shares can differ by in another order of addition."""
+
+_BINS = 4096
+_QUERIES = 1024  # queries whose postings are remembered: one query asks several times
+_WORDS = 1 << 16  # words whose statistics are remembered
+_FEW = 16  # a filter that leaves one document in so many is searched document by document
 
 
-class Asked(NamedTuple):
-    """The distinct words of a query in their order, and how often each stands there."""
+class QueryTerms(NamedTuple):
+    """The distinct words of a query in order, and how often each occurs there."""
 
     words: list[str]
     terms: list[int]
     times: list[int]
 
 
-def asked(analyser: Analyser, text: str) -> Asked:
-    """The words of a query."""
+def query_terms(analyser: Analyser, text: str) -> QueryTerms:
+    """Split a query into words."""
     counted = Counter(analyser.words(text))
-    return Asked([w.text for w in counted], [w.term for w in counted], list(counted.values()))
+    return QueryTerms([w.text for w in counted], [w.term for w in counted], list(counted.values()))
 
 
 def weights(times: Sequence[int], holding: Sequence[int], documents: int) -> Floats:
-    """[T] each word's share of the query's weight, when ``holding`` of ``documents`` hold it."""
+    """[T] each word's share of the query's weight, when ``holding`` of ``documents`` contain it."""
     held = np.asarray(holding, np.float64)
     idf = np.log1p((documents - held + 0.5) / (held + 0.5))
     weight = np.asarray(times, np.float64) * idf
@@ -51,8 +68,314 @@ def norms(lengths: NDArray[Any], mean: float) -> Floats:
     return np.asarray(K1 * (1 - B + B * lengths.astype(np.float64) / mean), np.float32)
 
 
-def shares(counts: NDArray[Any], norms: Floats, weight: np.float32) -> Floats:
-    """What one word adds to documents that hold it ``counts`` times, bit for bit as the kernel does it."""
+def shares(counts: Counts, norms: Floats, weight: np.float32) -> Floats:
+    """[n] what one word adds to documents that contain it ``counts`` times, bit for bit as the loops compute it."""
     many = counts.astype(np.float32)
     share: Floats = weight * (many / (many + norms))
     return share
+
+
+class PostingList(NamedTuple):
+    """The postings of a query's word in one segment, its weight, and the most it adds to a document."""
+
+    rows: Documents
+    counts: Counts
+    weight: np.float32
+    most: float
+
+
+def candidates(
+    lists: list[PostingList], norms: Floats, k: int, floor: float, mask: Mask, among: Documents | None
+) -> Documents:
+    """Documents (rising) that include the ``k`` best of those that score ``floor`` or more.
+
+    They lie in the ``mask`` (an empty one hides none), and in ``among`` where that is given. The order of addition
+    differs from the score's definition: scores are for the caller to add.
+    """
+    waiting = sorted((one for one in lists if len(one.rows)), key=lambda one: -one.most)
+    rest = sum(one.most for one in waiting)
+    held = np.empty(0, np.int32) if among is None else among
+    sums = np.zeros(len(held), np.float32)
+    for one in waiting:
+        unseen = among is None and rest + SLACK >= floor  # a document without any of the words so far may do
+        rest -= one.most
+        least = floor - rest - SLACK
+        if unseen:
+            weight = np.float32(one.weight)
+            held, sums = merge_postings(
+                held, sums, one.rows, one.counts, norms, mask, weight, np.float32(least)
+            )
+        else:
+            able = sums + one.most >= least
+            held, sums = (held, sums) if able.all() else (held[able], sums[able])
+            sums = sums + shares(counts_in(held, one.rows, one.counts), norms[held], one.weight)
+            able = sums >= least
+            held, sums = held[able], sums[able]
+        if len(held) >= k:
+            floor = max(floor, float(kth_best(sums, k)))
+    return held
+
+
+class WordSource(NamedTuple):
+    """A set of documents with rising keys and their postings; ``alive`` lists the rows that count, if not all."""
+
+    keys: Keys
+    postings: Postings
+    alive: Rows | None = None
+
+
+class WordSearcher:
+    """BM25 over several sources; its statistics are those of the documents that are alive."""
+
+    def __init__(self, sources: Sequence[WordSource]) -> None:
+        self.sources = sources
+        self._queries: dict[tuple[int, ...], list[list[PostingList]]] = {}
+        self._words: dict[tuple[int, int], tuple[int, float]] = {}
+        self._alive = [np.empty(0, bool) if s.alive is None else _mask(s, s.alive) for s in sources]
+        living = [s.postings.lengths if s.alive is None else s.postings.lengths[s.alive] for s in sources]
+        self.documents = sum(map(len, living))
+        total = sum(int(lengths.sum(dtype=np.int64)) for lengths in living)
+        self.mean = max(1.0, total / max(1, self.documents))
+        """Words per document."""
+
+    @cached_property
+    def _norms(self) -> list[Floats]:
+        return [norms(source.postings.lengths, self.mean) for source in self.sources]
+
+    def _statistics(self, place: int, term: int) -> tuple[int, float]:
+        """Count the living documents of a word in a source, and the most it makes of its weight in any."""
+        known = self._words.get((place, term))
+        if known is None:
+            (rows, counts), alive = self.sources[place].postings.find(term), self._alive[place]
+            holding = int(alive[rows].sum()) if len(alive) else len(rows)
+            if len(self._words) >= _WORDS:
+                self._words.clear()
+            known = holding, float(max_impact(rows, counts, self._norms[place]))
+            self._words[place, term] = known
+        return known
+
+    def _lists(self, query: QueryTerms) -> list[list[PostingList]]:
+        """Return the postings of a query's words, per source."""
+        key = (*query.terms, *query.times)
+        known = self._queries.get(key)
+        if known is None:
+            found = [[self._statistics(at, term) for term in query.terms] for at in range(len(self.sources))]
+            holding = [sum(one[at][0] for one in found) for at in range(len(query.terms))]
+            weight = weights(query.times, holding, self.documents)
+            known = [
+                [
+                    PostingList(*source.postings.find(term), share, float(share) * impact)
+                    for term, share, (_, impact) in zip(query.terms, weight, statistics, strict=True)
+                ]
+                for source, statistics in zip(self.sources, found, strict=True)
+            ]
+            if len(self._queries) >= _QUERIES:
+                self._queries.clear()
+            self._queries[key] = known
+        return known
+
+    def best(
+        self, query: QueryTerms, within: Sequence[Rows | None], k: int, floor: float = 0.0
+    ) -> tuple[Keys, Floats]:
+        """Find the ``k`` best documents that share a word, with what each word adds to their scores [n, T].
+
+        ``within`` lists the rows of each source that count (``None`` for all). Documents that score less than
+        ``floor`` may be left out. Equal scores are ordered by key.
+        """
+        keys, scores = np.empty(0, np.int64), np.empty(0, np.float32)
+        parts = np.empty((0, len(query.terms)), np.float32)
+        for place, (source, rows) in enumerate(zip(self.sources, within, strict=True)):
+            among, mask = None, np.empty(0, bool)
+            if rows is not None:
+                if rows is source.alive:
+                    mask = self._alive[place]
+                elif len(rows) * _FEW <= len(source.keys):
+                    among = rows.astype(np.int32)
+                else:
+                    mask = _mask(source, rows)
+            lists = self._lists(query)[place]
+            found = candidates(lists, self._norms[place], k, floor, mask, among)
+            added = self._parts(place, lists, found)
+            sums = add_words(added)
+            matched = np.flatnonzero((sums >= floor) & (sums > 0))
+            keys = np.concatenate([keys, source.keys[found[matched]]])
+            scores, parts = np.concatenate([scores, sums[matched]]), np.concatenate([parts, added[matched]])
+            if len(keys) > k:  # the earlier ones among equals
+                last = np.partition(scores, len(scores) - k)[len(scores) - k]
+                above = np.flatnonzero(scores > last)
+                kept = np.concatenate([above, np.flatnonzero(scores == last)[: k - len(above)]])
+                keys, scores, parts = keys[kept], scores[kept], parts[kept]
+            if len(keys) == k:
+                floor = max(floor, float(scores.min()))
+        order = np.lexsort((keys, -scores))
+        return keys[order], parts[order]
+
+    def _parts(self, place: int, lists: Sequence[PostingList], rows: NDArray[np.integer]) -> Floats:
+        held, norm = rows.astype(np.int32, copy=False), self._norms[place][rows]
+        parts = np.zeros((len(held), len(lists)), np.float32)
+        for column, one in enumerate(lists):
+            if len(one.rows):
+                parts[:, column] = shares(counts_in(held, one.rows, one.counts), norm, one.weight)
+        return parts
+
+    def parts(self, query: QueryTerms, keys: Keys) -> Floats:
+        """[n, T] what each word adds to these documents (any order, all alive)."""
+        order = np.argsort(keys, kind="stable")
+        parts = np.zeros((len(keys), len(query.terms)), np.float32)
+        start, rising = 0, keys[order]
+        for place, (source, lists) in enumerate(zip(self.sources, self._lists(query), strict=True)):
+            stop = int(np.searchsorted(rising, source.keys[-1], side="right"))
+            if stop > start:
+                rows = np.searchsorted(source.keys, rising[start:stop])
+                parts[order[start:stop]] = self._parts(place, lists, rows)
+            start = stop
+        return parts
+
+
+def _mask(source: WordSource, rows: Rows) -> Mask:
+    mask = np.zeros(len(source.keys), bool)
+    mask[rows] = True
+    return mask
+
+
+def add_words(parts: Floats) -> Floats:
+    """[n] scores from what each word adds [n, T], always added in the words' order."""
+    sums = np.zeros(len(parts), np.float32)
+    for column in parts.T:
+        sums += column
+    return sums
+
+
+class WordCollection:
+    """Some documents in memory that queries are scored on; a word is rare when few of them contain it.
+
+    Measured (tests/benchmarks/results/hybrid.md), that orders the documents of a first search nearly as well as the
+    whole collection's statistics do.
+    """
+
+    def __init__(self, analyser: Analyser, texts: Sequence[str]) -> None:
+        builder = PostingsBuilder(analyser)
+        builder.add(texts)
+        self.analyser, self.keys = analyser, np.arange(len(texts))
+        self._searcher = WordSearcher([WordSource(self.keys, builder.collected())])
+
+    def shares(self, query: str) -> Floats:
+        """[n] the share of a query's weight in words that each document answers."""
+        return add_words(self._searcher.parts(query_terms(self.analyser, query), self.keys))
+
+
+def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
+    """Compile a loop when it is first called, since numba takes long to import; ``signature`` uses numba's types."""
+
+    def decorate(loop: _Loop) -> _Loop:
+        @cache
+        def ready() -> Any:
+            import numba
+
+            try:
+                return numba.njit(signature, cache=True, nogil=True)(loop)
+            except (RuntimeError, OSError):  # no folder to keep the compiled loop in
+                return numba.njit(signature, nogil=True)(loop)
+
+        @wraps(loop)
+        def call(*given: Any) -> Any:
+            return ready()(*given)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+_ROWS, _COUNTS, _FLOATS, _MASK = (
+    f"Array({t}, 1, 'C', True)" for t in ("int32", "uint8", "float32", "boolean")
+)
+
+
+@_compiled(f"uint8[::1]({_ROWS}, {_ROWS}, {_COUNTS})")
+def counts_in(held: Documents, rows: Documents, counts: Counts) -> Counts:
+    """[n] how often a word with these postings occurs in the documents ``held`` (rising, as all documents here)."""
+    found = np.zeros(len(held), np.uint8)
+    at = 0
+    for place in range(len(held)):
+        document = held[place]
+        step = 1  # double the step while behind, then halve it
+        while at + step < len(rows) and rows[at + step] < document:
+            at += step
+            step *= 2
+        low, high = at, min(at + step, len(rows))
+        while low < high:
+            middle = (low + high) // 2
+            if rows[middle] < document:
+                low = middle + 1
+            else:
+                high = middle
+        at = low
+        if at == len(rows):
+            break
+        if rows[at] == document:
+            found[place] = counts[at]
+    return found
+
+
+@_compiled(f"float32({_ROWS}, {_COUNTS}, {_FLOATS})")
+def max_impact(rows: Documents, counts: Counts, norms: Floats) -> np.float32:
+    """Return the highest ``count / (count + norm)`` of a word's postings; 0 where it has none."""
+    best = np.float32(0)
+    for at in range(len(rows)):
+        count = np.float32(counts[at])
+        best = max(best, count / (count + norms[rows[at]]))
+    return best
+
+
+@_compiled(
+    f"Tuple((int32[::1], float32[::1]))({_ROWS}, {_FLOATS}, {_ROWS}, {_COUNTS}, {_FLOATS}, {_MASK}, float32, float32)"
+)
+def merge_postings(
+    held: Documents,
+    sums: Floats,
+    rows: Documents,
+    counts: Counts,
+    norms: Floats,
+    mask: Mask,
+    weight: np.float32,
+    least: np.float32,
+) -> tuple[Documents, Floats]:
+    """Merge a word's postings into candidates with their sums; keep those of ``least`` or more.
+
+    New ones must be in the ``mask`` (an empty one hides none).
+    """
+    kept = np.empty(len(held) + len(rows), np.int32)
+    have = np.empty(len(held) + len(rows), np.float32)
+    size = place = at = 0
+    while place < len(held) or at < len(rows):
+        if at == len(rows) or (place < len(held) and held[place] < rows[at]):
+            document, has = held[place], sums[place]
+            place += 1
+        else:
+            document, has = rows[at], np.float32(0)
+            count = np.float32(counts[at])
+            at += 1
+            if place < len(held) and held[place] == document:
+                has = sums[place]
+                place += 1
+            elif len(mask) and not mask[document]:
+                continue
+            has += weight * (count / (count + norms[document]))
+        if has >= least:
+            kept[size], have[size] = document, has
+            size += 1
+    return kept[:size].copy(), have[:size].copy()
+
+
+@_compiled(f"float32({_FLOATS}, int64)")
+def kth_best(sums: Floats, k: int) -> np.float32:
+    """Return a number that at least ``k`` of the sums (0 … 1) reach, hardly below the k-th best; 0 for fewer sums."""
+    filled = np.zeros(_BINS + 1, np.int64)
+    for has in sums:
+        filled[min(int(max(has, 0) * _BINS), _BINS)] += 1
+    reached = 0
+    for place in range(_BINS, 0, -1):
+        reached += filled[place]
+        if reached >= k:
+            return np.float32(place / _BINS)
+    return np.float32(0)

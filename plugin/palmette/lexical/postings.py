@@ -1,29 +1,32 @@
-"""Which words stand in which documents: sorted arrays, made from texts and merged in pieces."""
+"""Postings: which words occur in which documents, as sorted arrays, built from texts and merged in pieces."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple, Self
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.lexical.tokens import Analyser
-
-__all__ = ["Collector", "Piece", "Postings", "merged"]
+from palmette.lexical.analyser import Analyser
 
 Rows = NDArray[np.int64]
 
-_MOST = 255  # times a word is counted in one document: BM25 hears little of more
-_PIECE = 1 << 22  # postings handled at once
+TYPES = {"terms": "u8", "starts": "i8", "rows": "i4", "counts": "u1", "lengths": "i4"}
+"""Arrays of :class:`Postings` with their types on disk."""
+
+_MAX_COUNT = 255  # BM25 hardly changes beyond
+_RUN = 1 << 22  # postings collected in memory before they go to a file
+_PIECE = 1 << 22  # postings merged at once
 
 
 @dataclass(frozen=True)
 class Postings:
-    """For each word the documents it stands in, and how often.
+    """For each word its documents, and how often it occurs in each.
 
     Attributes:
         terms: [V] words by number, rising.
@@ -39,45 +42,43 @@ class Postings:
     counts: NDArray[np.uint8]
     lengths: NDArray[np.int32]
 
+    @classmethod
+    def read(cls, array: Callable[[str, np.dtype[Any]], NDArray[Any]]) -> Postings:
+        """Assemble postings from arrays by name and type."""
+        return cls(**{name: array(name, np.dtype(kind)) for name, kind in TYPES.items()})
+
     def __len__(self) -> int:
         return len(self.lengths)
 
     @cached_property
     def total(self) -> int:
-        """Words of all documents."""
+        """Number of words in all documents."""
         return int(self.lengths.sum(dtype=np.int64))
 
     def find(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-        """The documents of a word, and how often it stands in each; empty where it is unknown."""
+        """Return a word's documents and counts, both empty where it is unknown."""
         at = int(np.searchsorted(self.terms, np.uint64(term)))
         if at == len(self.terms) or int(self.terms[at]) != term:
             return self.rows[:0], self.counts[:0]
         span = slice(int(self.starts[at]), int(self.starts[at + 1]))
         return self.rows[span], self.counts[span]
 
-    def save(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name."""
-        return dict(vars(self))
 
-    @classmethod
-    def sorted(cls, terms: NDArray[np.uint64], rows: Any, counts: Any, lengths: Any) -> Self:
-        """From one column per posting, sorted by word and document."""
-        first = np.flatnonzero(np.diff(terms, prepend=~terms[:1]))
-        starts = np.append(first, len(terms)).astype(np.int64)
-        few = np.minimum(counts, _MOST).astype(np.uint8)
-        return cls(terms[first], starts, rows.astype(np.int32), few, lengths)
+class PostingsBuilder:
+    """Builds postings from texts and from other postings; with a ``folder`` for files, in bounded memory."""
 
+    def __init__(self, analyser: Analyser, folder: Path | None = None, *, run: int = _RUN) -> None:
+        self.analyser, self.folder, self.run = analyser, folder, run
+        self._parts: list[tuple[Postings, Rows]] = []
+        self._files: list[Path] = []
+        self._count = 0
+        self._clear()
 
-class Collector:
-    """Turns texts into postings."""
-
-    def __init__(self, analyser: Analyser) -> None:
-        self.analyser = analyser
-        self.documents = self.size = 0
-        """Documents and postings so far."""
+    def _clear(self) -> None:
+        self._documents = self._size = 0  # documents and postings collected
         self._numbers: dict[int, int] = {}  # word → its number here
-        self._parts: list[tuple[Rows, Rows]] = []  # (document << 32 | number, count)
-        self._lengths: list[NDArray[np.int32]] = [np.empty(0, np.int32)]
+        self._collected: list[tuple[Rows, Rows]] = []  # (document << 32 | number, count)
+        self._lengths: list[NDArray[np.int32]] = []
 
     def add(self, texts: Sequence[str]) -> None:
         """Add documents."""
@@ -85,25 +86,71 @@ class Collector:
         lists = [[numbers.setdefault(word.term, len(numbers)) for word in words(text)] for text in texts]
         lengths = np.fromiter(map(len, lists), np.int32, len(lists))
         flat = np.fromiter(chain.from_iterable(lists), np.int64, int(lengths.sum()))
-        rows = np.repeat(np.arange(self.documents, self.documents + len(lists)), lengths)
+        rows = np.repeat(np.arange(self._documents, self._documents + len(lists)), lengths)
         keys, counts = np.unique(rows << 32 | flat, return_counts=True)
-        self._parts.append((keys, counts))
+        self._collected.append((keys, counts))
         self._lengths.append(lengths)
-        self.documents += len(lists)
-        self.size += len(keys)
+        self._documents += len(lists)
+        self._size += len(keys)
+        if self.folder is not None and self._size >= self.run:
+            self._spill(self.folder)
 
-    def postings(self) -> Postings:
-        """All of it, sorted."""
-        keys, counts = (np.concatenate(column) for column in zip(*self._parts, strict=True))
+    def collected(self) -> Postings:
+        """Sort the texts added since the last file was written."""
+        keys, counts = (np.concatenate(column) for column in zip(*self._collected, strict=True))
         terms = np.fromiter(self._numbers, np.uint64, len(self._numbers))
         order = np.argsort(terms[keys & 0xFFFFFFFF], kind="stable")  # documents rise already
-        keys = keys[order]
-        lengths = np.concatenate(self._lengths)
-        return Postings.sorted(terms[keys & 0xFFFFFFFF], keys >> 32, counts[order], lengths)
+        term, rows = terms[keys[order] & 0xFFFFFFFF], (keys[order] >> 32).astype(np.int32)
+        first = np.flatnonzero(np.diff(term, prepend=~term[:1]))
+        starts = np.append(first, len(term)).astype(np.int64)
+        few = np.minimum(counts[order], _MAX_COUNT).astype(np.uint8)
+        return Postings(term[first], starts, rows, few, np.concatenate(self._lengths))
+
+    def _spill(self, folder: Path) -> None:
+        postings, number = self.collected(), len(self._files)
+
+        def mapped(name: str, kind: np.dtype[Any]) -> NDArray[Any]:
+            path = folder / f"run{number}-{name}.npy"
+            self._files.append(path)
+            np.save(path, getattr(postings, name))
+            array: NDArray[Any] = np.load(path, mmap_mode="r")
+            return array
+
+        self.add_postings(Postings.read(mapped), np.arange(len(postings)))
+        self._clear()
+
+    def add_postings(self, postings: Postings, rows: Rows) -> None:
+        """Add some documents (rising rows) of other postings."""
+        new = np.full(len(postings), -1, np.int64)
+        new[rows] = np.arange(self._count, self._count + len(rows))
+        self._parts.append((postings, new))
+        self._count += len(rows)
+
+    def chunks(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yield the merged arrays by name, piece by piece, and remove the files."""
+        if self._documents:
+            postings = self.collected()
+            self.add_postings(postings, np.arange(len(postings)))
+        for postings, new in self._parts:
+            yield "lengths", postings.lengths[new >= 0]
+        end = 0
+        yield "starts", np.zeros(1, np.int64)
+        for piece in merge_parts(self._parts):
+            ends = end + np.cumsum(piece.sizes)
+            end = int(ends[-1])
+            yield from (
+                ("terms", piece.terms),
+                ("starts", ends),
+                ("rows", piece.rows),
+                ("counts", piece.counts),
+            )
+        self._parts.clear()
+        for path in self._files:
+            path.unlink()
 
 
 class Piece(NamedTuple):
-    """Some words of a merge, all their postings: [v] terms and sizes, [p] rows and counts."""
+    """Some words of a merge with all their postings: [v] terms and sizes, [p] rows and counts."""
 
     terms: NDArray[np.uint64]
     sizes: Rows
@@ -111,8 +158,8 @@ class Piece(NamedTuple):
     counts: NDArray[np.uint8]
 
 
-def merged(parts: Sequence[tuple[Postings, Rows]], most: int = _PIECE) -> Iterator[Piece]:
-    """Several postings as one, in pieces of at most ``most`` postings (or one word).
+def merge_parts(parts: Sequence[tuple[Postings, Rows]], most: int = _PIECE) -> Iterator[Piece]:
+    """Merge postings in pieces of at most ``most`` postings (or one word).
 
     Each part comes with the new row of each of its documents, −1 for those that go; they rise from part to part.
     """
@@ -125,13 +172,13 @@ def merged(parts: Sequence[tuple[Postings, Rows]], most: int = _PIECE) -> Iterat
     while low < len(terms):
         done = int(ends[low - 1]) if low else 0
         high = max(low + 1, int(np.searchsorted(ends, done + most, side="right")))
-        piece = _piece(parts, terms[low:high])
+        piece = _merge_terms(parts, terms[low:high])
         if len(piece.rows):
             yield piece
         low = high
 
 
-def _piece(parts: Sequence[tuple[Postings, Rows]], terms: NDArray[np.uint64]) -> Piece:
+def _merge_terms(parts: Sequence[tuple[Postings, Rows]], terms: NDArray[np.uint64]) -> Piece:
     words, rows, counts = [], [], []
     for part, new in parts:
         first, last = np.searchsorted(part.terms, [terms[0], terms[-1]], side="left")
@@ -139,10 +186,8 @@ def _piece(parts: Sequence[tuple[Postings, Rows]], terms: NDArray[np.uint64]) ->
         span = slice(int(part.starts[first]), int(part.starts[last]))
         row = new[part.rows[span]]
         kept = row >= 0
-        word = np.repeat(
-            np.searchsorted(terms, part.terms[first:last]), np.diff(part.starts[first : last + 1])
-        )
-        words.append(word[kept])
+        sizes = np.diff(part.starts[first : last + 1])
+        words.append(np.repeat(np.searchsorted(terms, part.terms[first:last]), sizes)[kept])
         rows.append(row[kept].astype(np.int32))
         counts.append(part.counts[span][kept])
     word = np.concatenate(words)

@@ -8,26 +8,15 @@ frequent enough to be no accident, and the group's own.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, ValidationError
 
 from palmette.errors import CheckpointError
-
-__all__ = [
-    "Terms",
-    "check_terms",
-    "log_odds",
-    "merged",
-    "occurrences",
-    "strongest",
-    "terms_from_json",
-    "terms_to_json",
-]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -44,14 +33,21 @@ PRIOR = 10.0
 """Imagined texts, of average words, that are added to both sides."""
 PAIRED = 1.1
 """How much weaker a pair may be and still go before its words."""
-LONGEST = 80
-"""Characters of a term that a checkpoint may hold."""
+_TERMS = TypeAdapter(
+    dict[
+        str,
+        list[
+            tuple[
+                Annotated[str, Field(strict=True, min_length=1, max_length=80)],
+                Annotated[float, Field(strict=True, allow_inf_nan=False)],
+            ]
+        ],
+    ]
+)
 
 _MARKS = "\u0300-\u036f\u0900-\u0963\u0966-\u0dff\u0e00-\u0e4e"  # signs that belong to the letter before them
-_ALONE = "\u3040-\u30ff\u3400-\u9fff"  # written without spaces: each character is a word, two make a term
-_ALONE_WORD = re.compile(f"[{_ALONE}]")
-_WORD = re.compile(rf"[\w{_MARKS}'’]+")
-_MIXED_WORD = re.compile(rf"[{_ALONE}]|(?:(?![{_ALONE}])[\w{_MARKS}'’])+")
+_ALONE = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # written without spaces: each is a word, two make a term
+_WORD = re.compile(rf"{_ALONE.pattern}|(?:(?!{_ALONE.pattern})[\w{_MARKS}'’])+")
 _STOP = frozenset(
     "a about above after again against all almost along already also although always am among an and another any "
     "are aren't around as at be became because become been before behind being below between both but by can can't "
@@ -67,65 +63,46 @@ _STOP = frozenset(
 )
 
 
-def occurrences(texts: Iterable[str]) -> tuple[list[str], Ints, Ints]:
-    """The telling terms of all texts, and, for every text that has one, the text's and the term's number."""
-    words, word, text = _words(texts)
-    alone = np.array([_ALONE_WORD.match(w) is not None for w in words], bool)
-    telling = np.bincount(word, minlength=len(words)) >= RARE
-    worded = (
-        w not in _STOP and not w[0].isdigit() and (len(w) > 1 or a) for w, a in zip(words, alone, strict=True)
-    )
-    telling &= np.fromiter(worded, bool, len(words))
-    single = telling[word] & ~alone[word]
-    pair = telling[word[:-1]] & telling[word[1:]] & (text[:-1] == text[1:]) & (word[:-1] != word[1:])
-    # a word w alone has the key w, the pair v w the key (v + 1)·V + w
-    keys = np.concatenate([word[single], (word[:-1][pair] + 1) * len(words) + word[1:][pair]])
-    text = np.concatenate([text[single], text[:-1][pair]])
-    terms, term = np.unique(keys, return_inverse=True)
-    once = np.sort(text * len(terms) + term)  # np.unique, which hashes, takes several times as long
-    text, term = np.divmod(once[np.diff(once, prepend=-1) > 0], max(1, len(terms)))
-    often = np.bincount(term, minlength=len(terms))
-    most = COMMON * (1 + int(text.max(initial=-1)))
-    common = np.zeros(len(words) + 1, bool)  # of words; the last stands for none
-    common[terms[(terms < len(words)) & (often > most)]] = True
-    first, last = np.divmod(terms, max(1, len(words)))
-    kept = (often >= RARE) & (often <= most) & ~common[first - 1] & ~common[last]
-    spelled = [_spell(key, words) for key in terms[kept].tolist()]
-    held = kept[term]
-    return spelled, text[held], (np.cumsum(kept) - 1)[term[held]]
+def count_terms(texts: Iterable[str]) -> tuple[list[str], Ints, Ints]:
+    """Spell the telling terms of all texts, and list the text's and the term's number of every occurrence."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    given, limits = list(texts), {"binary": True, "min_df": RARE, "max_df": COMMON}
+    try:
+        telling = CountVectorizer(analyzer=_words, **limits).fit(given).vocabulary_
+        counter = CountVectorizer(analyzer=lambda text: _terms(_words(text), telling), **limits)
+        text, term = counter.fit_transform(given).nonzero()
+    except ValueError:  # no term is left
+        return [], np.empty(0, np.int64), np.empty(0, np.int64)
+    return counter.get_feature_names_out().tolist(), text.astype(np.int64), term.astype(np.int64)
 
 
-def _words(texts: Iterable[str]) -> tuple[list[str], Ints, Ints]:
-    """The distinct words, and of every word of every text its number and the text's: [W], [W]."""
-    raw: defaultdict[str, int] = defaultdict()
-    raw.default_factory = raw.__len__  # a new word gets the next number
-    rows = []
-    for given in texts:
-        text = given[:READ].lower()
-        pattern = _MIXED_WORD if _ALONE_WORD.search(text) else _WORD
-        rows.append(np.array([raw[word] for word in pattern.findall(text)], np.int64))
-    numbers: defaultdict[str, int] = defaultdict()
-    numbers.default_factory = numbers.__len__
-    plain = np.array([numbers[_plain(word)] for word in raw], np.int64)
-    word = np.concatenate([np.empty(0, np.int64), *rows])
-    return list(numbers), plain[word], np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+def _words(text: str) -> list[str]:
+    """Split a text into words without quotes and possessive s; empty where a word cannot be part of a term."""
+    words = [
+        word.strip("'’_").replace("’", "'").removesuffix("'s") for word in _WORD.findall(text[:READ].lower())
+    ]
+    return [
+        word if word[:1].isalpha() and word not in _STOP and (len(word) > 1 or _ALONE.match(word)) else ""
+        for word in words
+    ]
 
 
-def _plain(word: str) -> str:
-    """Without quotes and possessive s."""
-    word = word.strip("'’_").replace("’", "'").removesuffix("'s")
-    return word or "'"
+def _terms(words: Sequence[str], telling: Mapping[str, int]) -> Iterator[str]:
+    before = ""
+    for word in words:
+        if not word or word not in telling:
+            before = ""
+            continue
+        alone = _ALONE.match(word) is not None
+        if not alone:
+            yield word
+        if before and before != word:
+            yield before + ("" if alone and _ALONE.match(before) else " ") + word
+        before = word
 
 
-def _spell(key: int, words: Sequence[str]) -> str:
-    first, last = divmod(key, len(words))
-    if not first:
-        return words[last]
-    pair = words[first - 1], words[last]
-    return ("" if all(map(_ALONE_WORD.match, pair)) else " ").join(pair)
-
-
-def merged(node: Ints, term: Ints, count: Ints, terms: int) -> tuple[Ints, Ints, Ints]:
+def add_counts(node: Ints, term: Ints, count: Ints, terms: int) -> tuple[Ints, Ints, Ints]:
     """Add up the counts of equal (group, term)."""
     keys = node * terms + term
     order = np.argsort(keys)
@@ -152,10 +129,10 @@ def log_odds(count: Ints, texts: Ints, total: Ints, all_texts: int) -> Floats:
     return weights
 
 
-def strongest(
+def top_terms(
     node: Ints, term: Ints, weight: Floats, spelled: Sequence[str], most: int
 ) -> Iterator[tuple[int, list[tuple[str, float]]]]:
-    """The best terms of each group; one that shares a word with a better one is passed over."""
+    """Choose the best terms of each group; one that shares a word with a better one is passed over."""
     pair = np.array([" " in word for word in spelled], bool)
     order = np.lexsort((term, -weight * np.where(pair[term], PAIRED, 1.0), node))
     order = order[weight[order] > SURE]
@@ -164,7 +141,8 @@ def strongest(
         chosen: list[tuple[str, float]] = []
         known: set[str] = set()
         for at in run[: 8 * most].tolist():
-            parts = {_stem(word) for word in spelled[term[at]].split()}
+            words = spelled[term[at]].split()
+            parts = {w[:-1] if len(w) > 3 and w.endswith("s") else w for w in words}  # without a plural's s
             if not parts & known:
                 chosen.append((spelled[term[at]], round(float(weight[at]), 2)))
                 known |= parts
@@ -174,21 +152,16 @@ def strongest(
             yield int(node[run[0]]), sorted(chosen, key=lambda pair: -pair[1])
 
 
-def _stem(word: str) -> str:
-    """The word without a plural's s."""
-    return word[:-1] if len(word) > 3 and word.endswith("s") else word
-
-
 def terms_to_json(terms: Terms) -> bytes:
-    """For a checkpoint."""
+    """Encode for a checkpoint."""
     rows = {name: [list(pair) for pair in listed] for name, listed in terms.items()}
     return json.dumps(rows, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
 
 def terms_from_json(data: bytes, where: str, named: Callable[[str], bool], example: str) -> Terms:
-    """Read back what :func:`terms_to_json` wrote; anything else raises CheckpointError.
+    """Read back :func:`terms_to_json`; anything else raises CheckpointError.
 
-    ``named`` says which names there may be, ``example`` what they look like.
+    ``named`` tells valid names, ``example`` shows one in the error.
     """
     try:
         rows = json.loads(data)
@@ -198,27 +171,18 @@ def terms_from_json(data: bytes, where: str, named: Callable[[str], bool], examp
 
 
 def check_terms(rows: object, where: str, named: Callable[[str], bool], example: str) -> Terms:
-    """What JSON made of some :data:`Terms`, if that is what they are."""
-    if not isinstance(rows, dict):
-        raise CheckpointError(
-            f"{where} must hold an object, got {type(rows).__name__}; save the checkpoint again"
-        )
-    for name, terms in rows.items():
-        if not (named(name) and isinstance(terms, list) and all(map(_is_term, terms))):
-            raise CheckpointError(
-                f"{where}: {name!r} must be a {example} with a list of [term, weight], got {terms!r:.80}; "
-                "save the checkpoint again"
-            )
-    return {name: [(term, weight) for term, weight in terms] for name, terms in rows.items()}
-
-
-def _is_term(pair: object) -> bool:
-    if not (isinstance(pair, list) and len(pair) == 2):
-        return False
-    term, weight = pair
-    return (
-        isinstance(term, str)
-        and 0 < len(term) <= LONGEST
-        and type(weight) in (int, float)
-        and math.isfinite(weight)
+    """Convert JSON content back into :data:`Terms`; anything else raises CheckpointError."""
+    try:
+        terms = _TERMS.validate_python(rows)
+        wrong: object = next((name for name in terms if not named(name)), None)
+        if wrong is None:
+            return terms
+    except ValidationError as error:
+        wrong = next(iter(error.errors()[0]["loc"]), rows)
+    raise CheckpointError(
+        f"{where} must map each {example} to a list of [term, weight], but {wrong!r:.80} is not so; save the "
+        "checkpoint again"
     )
+
+
+merged, occurrences, strongest = add_counts, count_terms, top_terms  # moved: delete after the merge

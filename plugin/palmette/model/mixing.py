@@ -1,11 +1,10 @@
-"""How much words count beside a trained model, learned from its data."""
+"""Weights of words, and of several models, learned from held-out queries on arrays in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,70 +15,70 @@ from palmette.data import RetrievalData
 from palmette.encoder import Encoder
 from palmette.errors import InputError
 from palmette.held_out import HeldOut
-from palmette.lexical.calibration import best_weights, calibrated
-from palmette.lexical.mix import Mix
+from palmette.lexical.analyser import LANGUAGE, analyser_of
+from palmette.lexical.bm25 import WordCollection
+from palmette.lexical.weight import LexicalWeight, best_weights, learn_weight
 from palmette.metrics import Judgements
-from palmette.search.probe import Floats, Found, Keys
-from palmette.store.local import LocalBackend
-
-if TYPE_CHECKING:
-    from palmette.model.model import Model, Queries
-
-__all__ = ["learn_mixes", "learn_weights"]
+from palmette.search.arrays import ArrayView
+from palmette.search.plan import Floats
+from palmette.types import Document
 
 QUERIES, DOCUMENTS = 300, 2000
-"""Held-out queries and documents looked at: the relevant ones, and others at random."""
+"""Held-out queries and documents in a sample: the relevant ones, and others at random."""
 BATCH = 256
 
-Rows = NDArray[np.int64]
+_Sample = tuple[list[str], list[Document], Judgements | None]
 
 
-class _Sample(NamedTuple):
-    """Some queries, and documents among them those that answer; judgements where they may be trusted."""
+def _sample(data: RetrievalData, seed: int) -> _Sample | None:
+    """Draw held-out queries, or training queries, which teach the scale alone, as synthetic ones do.
 
-    queries: list[str]
-    documents: Rows
-    judgements: Judgements | None
-
-    @classmethod
-    def of(cls, data: RetrievalData, seed: int) -> _Sample | None:
-        """Held-out queries, or training queries, which teach the scale alone, as self-made ones do.
-
-        Those share words with their documents, so a weight learned from them would trust words too much.
-        """
-        sampled = partial(HeldOut.of, data, seed, queries=QUERIES, documents=DOCUMENTS)
-        held = sampled()
-        some = held or sampled(split="train")
-        if some is None:
-            return None
-        texts = data.query_texts
-        trusted = some.judgements if held and data.labelled else None
-        return cls([texts[row] for row in some.queries], some.documents, trusted)
+    Those share words with their documents, so a weight learned from them would trust words too much.
+    """
+    held = HeldOut.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
+    some = held or HeldOut.of(data, seed, split="train", queries=QUERIES, documents=DOCUMENTS)
+    if some is None:
+        return None
+    queries = [data.query_texts[row] for row in some.queries]
+    documents = [data.corpus[row] for row in some.documents]
+    return queries, documents, some.judgements if held and data.labelled else None
 
 
-def learn_mixes(
-    model: Model,
+def learn_lexical_weights(
+    model: Any,
     data: RetrievalData,
     frozen: Encoder,
     cache: EncodingCache,
     *,
     seed: int,
     progress: bool | None,
-) -> dict[str, Mix]:
-    """The mix of words for each of the model's calibrated search options, by their name.
+) -> dict[str, LexicalWeight]:
+    """Learn the weight of words for each lexical variant of a :class:`palmette.model.Model`, by key.
 
     ``frozen`` is the encoder as it was given: if the model still has it, ``cache`` knows most of the documents.
     """
-    sample = _Sample.of(data, seed) if model.lexical_variants() else None
+    variants = model.lexical_variants()
+    sample = _sample(data, seed) if variants else None
     if sample is None:
-        return {"": Mix(weight=0.0)}  # words have no say, or there is nothing to learn their weight from
-    with _cached(model, frozen, cache), LocalBackend.in_memory(model.arrays()) as backend:
-        _fill(backend, model, data, sample.documents, progress)
-        return _learn(backend, model, sample)
+        return {
+            "": LexicalWeight(weight=0.0)
+        }  # words do not count, or there is nothing to learn their weight from
+    queries, documents, judgements = sample
+    collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in documents])
+    words = np.stack([collection.shares(query) for query in queries])
+    with _cached(model, frozen, cache):
+        view = _view(model, documents, progress)
+        vectors = model.encoder.encode_queries(queries) if model.accepts_embeddings else None
+        return {
+            key: learn_weight(
+                _scores(model, view, queries if vectors is None else vectors, options), words, judgements
+            )
+            for key, options in variants.items()
+        }
 
 
 def learn_weights(
-    models: Sequence[Model],
+    models: Sequence[Any],
     scales: Sequence[float],
     data: RetrievalData,
     cache: EncodingCache,
@@ -87,34 +86,28 @@ def learn_weights(
     seed: int,
     progress: bool | None,
 ) -> tuple[float, ...]:
-    """How much each of several models should count in a sum of their scores, by held-out judgements.
+    """Learn the weight of each of several models in a sum of their scores, by held-out judgements.
 
     From equal weights, one after the other is moved while nDCG@10 rises by more than its standard error; without
     judgements they stay equal.
     """
-    sample, tables = _Sample.of(data, seed), []
+    sample, tables = _sample(data, seed), []
     if sample is None:
         raise InputError(
             f"{data.name} has no queries with an answer to weigh models by: its splits are {sorted(data.qrels)}; give "
             "'dev', or 'train' for their scales alone"
         )
+    queries, documents, judgements = sample
     for model, scale in zip(models, scales, strict=True):
-        with (
-            _cached(model, model.encoder, cache),
-            LocalBackend.in_memory(model.arrays()) as backend,
-        ):
-            _fill(backend, model, data, sample.documents, progress)
-            with backend.read() as view:
-                options = model.search_options({})
-                queries = model.encode_queries(sample.queries, options)
-                found = model.search(view, queries, len(view), options)
-                tables.append(_matrix(found, view.keys(), len(sample.queries)) / scale)
-    return best_weights(np.stack(tables), sample.judgements)
+        with _cached(model, model.encoder, cache):
+            view = _view(model, documents, progress)
+            tables.append(_scores(model, view, queries, model.search_options({})) / scale)
+    return best_weights(np.stack(tables), judgements)
 
 
 @contextmanager
-def _cached(model: Model, frozen: Encoder, cache: EncodingCache) -> Iterator[None]:
-    """What training has encoded need not be encoded again."""
+def _cached(model: Any, frozen: Encoder, cache: EncodingCache) -> Iterator[None]:
+    """Let a model reuse the encodings of its training."""
     encoder = model.encoder
     if encoder is frozen:
         model.encoder = CachedEncoder(encoder, cache)
@@ -124,47 +117,28 @@ def _cached(model: Model, frozen: Encoder, cache: EncodingCache) -> Iterator[Non
         model.encoder = encoder
 
 
-def _fill(
-    backend: LocalBackend, model: Model, data: RetrievalData, rows: Rows, progress: bool | None
-) -> None:
+def _view(model: Any, documents: Sequence[Document], progress: bool | None) -> ArrayView:
     hidden = None if progress is None else not progress
-    with (
-        backend.write() as writer,
-        tqdm(total=len(rows), desc="Weighing words", unit="doc", delay=2, disable=hidden, leave=False) as bar,
-    ):
-        for start in range(0, len(rows), BATCH):
-            batch = [data.corpus[row] for row in rows[start : start + BATCH]]
-            writer.put(batch, model.encode_documents(batch))
+    parts: dict[str, list[NDArray[Any]]] = {spec.name: [] for spec in model.arrays()}
+    with tqdm(total=len(documents), desc="Weighing words", delay=2, disable=hidden, leave=False) as bar:
+        for start in range(0, len(documents), BATCH):
+            batch = documents[start : start + BATCH]
+            for name, rows in model.encode_documents(batch).items():
+                parts[name].append(rows)
             bar.update(len(batch))
+    return ArrayView({name: np.concatenate(rows) for name, rows in parts.items()}, documents)
 
 
-def _learn(backend: LocalBackend, model: Model, sample: _Sample) -> dict[str, Mix]:
-    mixes = {}
-    with backend.read() as view:
-        keys, count = view.keys(), len(view)
-        words = _matrix(view.matching(sample.queries, count), keys, len(sample.queries), floor=0.0)
-        ready = _ready(model, sample.queries)
-        for name, options in model.lexical_variants().items():
-            queries = ready or model.encode_queries(sample.queries, options)
-            found = model.search(view, queries, count, options)
-            method = _matrix(found, keys, len(sample.queries))
-            mixes[name] = calibrated(method, words, sample.judgements)
-    return mixes
-
-
-def _ready(model: Model, texts: list[str]) -> Queries | None:
-    """Query arrays for all options, where the encoder's own vectors are enough for the model."""
-    if not model.accepts_embeddings:
-        return None
-    return model.encode_queries(model.encoder.encode_queries(texts), model.search_options({}))
-
-
-def _matrix(found: Found, keys: Keys, queries: int, floor: float | None = None) -> Floats:
-    """Scores [Q, N] by document; what was not found scores ``floor``, or as the worst that was."""
+def _scores(model: Any, view: ArrayView, queries: Sequence[str] | Floats, options: Any) -> Floats:
+    """[Q, N] scores of all documents; one that the model does not return scores as the worst that it does."""
+    found = model.search(view, model.encode_queries(queries, options), len(view), options)
     held = found.keys >= 0
-    lowest = np.where(held, found.scores, np.inf).min(axis=1, initial=np.inf) if floor is None else floor
-    filler = np.where(np.isfinite(lowest), lowest, 0.0)
-    matrix = np.broadcast_to(np.reshape(filler, (-1, 1)), (queries, len(keys))).astype(np.float32)
-    rows, _ = np.nonzero(held)
-    matrix[rows, np.searchsorted(keys, found.keys[held])] = found.scores[held]
-    return matrix
+    lowest = np.where(held, found.scores, np.inf).min(axis=1, initial=np.inf)
+    table = np.repeat(np.where(np.isfinite(lowest), lowest, 0.0)[:, None], len(view), axis=1).astype(
+        np.float32
+    )
+    table[np.nonzero(held)[0], found.keys[held]] = found.scores[held]
+    return table
+
+
+learn_mixes = learn_lexical_weights  # moved: delete after the merge

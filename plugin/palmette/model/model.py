@@ -143,6 +143,11 @@ class Model(Published):
         """Whether the encoder's own vectors are enough to index documents and to search."""
         return False
 
+    @property
+    def indexes_embeddings(self) -> bool:
+        """Whether the encoder's own document vectors are enough to index documents."""
+        return self.accepts_embeddings
+
     @abstractmethod
     def encode_queries(self, queries: Sequence[str] | Floats, options: Any) -> Queries:
         """Query arrays for a search, from texts or from the encoder's query vectors [Q, d]."""

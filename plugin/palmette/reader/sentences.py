@@ -29,7 +29,7 @@ from palmette.reader.lessons import Exam, Lessons
 from palmette.reader.prior import unit, words_of
 from palmette.reader.reading import Candidates, Reading
 from palmette.reader.scores import NEVER, reading_loss
-from palmette.training import TrainingConfig
+from palmette.training import Task, TrainingConfig
 
 __all__ = ["FEATURES", "SentenceReading", "SentenceTraining"]
 
@@ -156,7 +156,7 @@ class SentenceModule(nn.Module):
 
 
 @dataclass
-class SentenceTask:
+class SentenceTask(Task):
     """Trains the weights.
 
     Attributes:

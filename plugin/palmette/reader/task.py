@@ -16,12 +16,13 @@ from palmette.reader.module import SpanModule
 from palmette.reader.reading import TOKENS, read
 from palmette.reader.scores import reading_loss, right_spans
 from palmette.reader.windows import Pairs, Window, batch_of, by_length
+from palmette.training import Task
 
 __all__ = ["SpanTask"]
 
 
 @dataclass
-class SpanTask:
+class SpanTask(Task):
     """Trains a span reader.
 
     Attributes:

@@ -164,6 +164,8 @@ class WordMatches:
     words: Sequence[str]
     parts: Floats
     """[n, T]; a row's sum is the document's score."""
+    keys: Keys = field(default_factory=lambda: np.empty(0, np.int64))
+    """[n] the documents."""
 
     @property
     def scores(self) -> Floats:

@@ -1,31 +1,29 @@
-"""The seam between an Index and whatever holds its documents and arrays.
+"""The seam between an Index and the storage of its documents and arrays.
 
-An ``Index`` turns texts into arrays with a model, and speaks to a backend in the terms below only: document
-ids, opaque integer keys, named arrays, probes and filters. The local folder (``local.py``) is one backend; a
-vector database is another. A backend knows nothing of methods, encoders or frameworks.
+An ``Index`` turns texts into arrays with a model, and talks to a backend only in document ids, opaque integer
+keys, named arrays, search plans and filters. The local folder (``local.py``) is one backend; a vector database
+can be another. A backend knows nothing of methods, encoders or frameworks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.search.plan import ArraySpec, Candidates, SearchPlan
-from palmette.search.probe import Found, Keys, Parts, Probe, Shared
-from palmette.store.filters import Filter
+from palmette.errors import DuplicateIdError, InputError
+from palmette.search.plan import ArraySpec, Candidates, Keys, View, WordMatches
+from palmette.store.filters import Filter, Within, both, matches, parse_filter
 from palmette.types import Document
-
-__all__ = ["Backend", "BackendStats", "View", "WordView", "Writer"]
 
 
 @dataclass(frozen=True)
 class BackendStats:
-    """What a backend holds and where."""
+    """What a backend stores and where."""
 
     documents: int
     bytes: int
@@ -34,94 +32,38 @@ class BackendStats:
     """Documents deleted or replaced whose space ``compact`` would give back."""
     location: str
     engine: str
-    """What searches: ``exact``, ``faiss``, ``ivf`` …, or a backend's own."""
-
-
-class View(Protocol):
-    """One consistent state of the documents that pass a filter: no write shows while it is open."""
-
-    def __len__(self) -> int:
-        """How many documents pass the filter."""
-        ...
-
-    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
-        """The ``k`` best documents of every row of a plan."""
-        ...
-
-    def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
-        """Rows of a stored array, in the order of ``keys``: [n, *shape]."""
-        ...
-
-    def list_sizes(self, array: str) -> NDArray[np.int64]:
-        """Number of documents in each list of a stored array of list numbers: [L]."""
-        ...
-
-    def within(self, keys: Keys) -> Self:
-        """The same state, of these documents alone (rising keys)."""
-        ...
-
-    def nearest(self, probe: Probe, k: int) -> Found:
-        """The ``k`` best documents of every query row (all of them when fewer exist)."""
-        ...
-
-    def nearest_part(self, parts: Parts, k: int) -> Found:
-        """The ``k`` best documents of every query by the best of their vectors; evidence ``part`` says which."""
-        ...
-
-    def rescored(self, keys: Keys, parts: Parts, k: int) -> Found:
-        """The ``k`` best of some documents of every query [Q, n] (−1 for none), in the same way."""
-        ...
-
-    def sizes(self, name: str) -> NDArray[np.int64]:
-        """How many documents each list holds, by a stored array of list numbers: [L] (see ``Probe.lists``)."""
-        ...
-
-    def documents(self, keys: Sequence[int]) -> list[Document]:
-        """The documents under these keys, in this order."""
-        ...
-
-    def ids(self, keys: Sequence[int]) -> list[str]:
-        """The ids of the documents under these keys, in this order, without reading the documents."""
-        ...
-
-    def array(self, name: str, keys: Sequence[int]) -> NDArray[np.generic]:
-        """Rows of a stored array for these keys, in this order: [len(keys), *shape]."""
-        ...
-
-    def key_of(self, id: str) -> int | None:
-        """The key under which a document's current version lies; never reused after a change."""
-        ...
-
-    def keys(self) -> Keys:
-        """All keys that pass the filter, ascending."""
-        ...
+    """Search engine: ``exact``, ``faiss``, ``ivf`` …, or a backend's own."""
 
 
 class WordView(View, Protocol):
     """A view that can be searched by words too."""
 
-    def matching(self, texts: Sequence[str], k: int, floor: float = 0.0) -> Found:
-        """The ``k`` best documents of every text by the words they share; only such documents.
+    def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
+        """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order.
 
         A score is the share of a text's weight in words that the document answers, 0 … 1; equal ones go by key.
         Documents that score less than ``floor`` may be left out.
         """
         ...
 
-    def shared(self, text: str, keys: Sequence[int]) -> Shared:
-        """The words of a text, and what each adds to the :meth:`matching` score of these documents."""
-        ...
+    # moved: former names; delete after the merge
+
+    def matching(self, texts: Sequence[str], k: int, floor: float = 0.0) -> Candidates: ...  # noqa: D102
+
+    def shared(self, text: str, keys: Sequence[int]) -> WordMatches: ...  # noqa: D102
+
+    def array(self, name: str, keys: Sequence[int]) -> NDArray[np.generic]: ...  # noqa: D102
 
 
 class Writer(Protocol):
     """A change in the making: nothing of it is visible, or survives a crash, until it commits."""
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """The content digests of those ids that exist (deletions of this change not counted)."""
+        """Return the content digests of those ids that exist (deletions of this change not counted)."""
         ...
 
     def put(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
-        """Insert documents, replacing those whose id exists; ``arrays`` hold one row per document."""
+        """Insert documents, replacing those whose id exists; ``arrays`` have one row per document."""
         ...
 
     def delete(self, ids: Sequence[str]) -> list[str]:
@@ -130,41 +72,41 @@ class Writer(Protocol):
 
 
 class Backend(Protocol):
-    """Holds documents and their arrays; many readers, one writer at a time."""
+    """Stores documents and their arrays; many readers, one writer at a time."""
 
     @property
     def engine(self) -> str:
-        """What searches the arrays: ``exact``, ``faiss``, ``ivf`` …, or a vector database's name."""
+        """Search engine of the arrays: ``exact``, ``faiss``, ``ivf`` …, or a vector database's name."""
         ...
 
     @property
     def arrays(self) -> tuple[ArraySpec, ...]:
-        """Arrays stored per document, in an index made by an earlier version not quite those of its model."""
+        """Arrays stored per document; in an index made by an earlier version not quite those of its model."""
         ...
 
     @property
     def language(self) -> str | None:
-        """Whose word endings are cut off before words are compared; ``None`` for nobody's."""
+        """Stemmer that words are compared with; ``None`` for none."""
         ...
 
     def read(self, filter: Filter | None = None) -> AbstractContextManager[WordView]:
-        """A consistent view, narrowed by a filter that is applied before any ranking."""
+        """Open a consistent view under a filter that is applied before any ranking."""
         ...
 
     def write(self) -> AbstractContextManager[Writer]:
-        """A change: committed as a whole on a clean exit, dropped as a whole on an exception."""
+        """Begin a change: committed as a whole on a clean exit, dropped as a whole on an exception."""
         ...
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
-        """Documents by id, ``None`` where there is none."""
+        """Return documents by id, ``None`` where there is none."""
         ...
 
     def scan(self, filter: Filter | None = None) -> Iterator[Document]:
-        """All documents that pass the filter, in the order they were added."""
+        """Yield all documents that pass the filter, in the order they were added."""
         ...
 
     def stats(self) -> BackendStats:
-        """Counts and sizes."""
+        """Return counts and sizes."""
         ...
 
     def compact(self) -> None:
@@ -176,5 +118,107 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """Release files and locks; further calls raise StoreError. Does nothing on a narrowed backend."""
+        """Release files and locks; further calls raise StoreError. Does nothing on a filtered backend."""
         ...
+
+
+class FilteredBackend:
+    """A backend behind a filter: what does not pass is not there, and cannot be put there.
+
+    For tenants who share an index and must not see or touch each other's documents.
+    """
+
+    def __init__(self, backend: Backend, within: Filter) -> None:
+        self.backend = backend
+        self.within: Filter = within
+        if isinstance(backend, FilteredBackend):
+            self.backend = backend.backend
+            self.within = both(backend.within, within) or within
+
+    @property
+    def engine(self) -> str:
+        """Search engine of the whole backend."""
+        return self.backend.engine
+
+    @property
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """Arrays of the whole backend."""
+        return self.backend.arrays
+
+    @property
+    def language(self) -> str | None:
+        """Stemmer of the whole backend."""
+        return self.backend.language
+
+    def _combine(self, filter: Mapping[str, Any] | Filter | None) -> Filter:
+        asked = parse_filter(filter)
+        return Within((self.within,) if asked is None else (self.within, asked))
+
+    def passes(self, document: Document) -> bool:
+        """Whether a document passes the filter."""
+        return matches(self.within, document.metadata, document.key)
+
+    def read(self, filter: Filter | None = None) -> AbstractContextManager[WordView]:
+        """Open a view through both filters."""
+        return self.backend.read(self._combine(filter))
+
+    @contextmanager
+    def write(self) -> Iterator[Writer]:
+        """Begin a change that stays within the filter."""
+        with self.backend.write() as writer:
+            yield _FilteredWriter(self, writer)
+
+    def get(self, ids: Sequence[str]) -> list[Document | None]:
+        """Return documents by id, where they pass."""
+        return [found if found and self.passes(found) else None for found in self.backend.get(ids)]
+
+    def scan(self, filter: Filter | None = None) -> Iterator[Document]:
+        """Yield all documents that pass both filters."""
+        return self.backend.scan(self._combine(filter))
+
+    def stats(self) -> BackendStats:
+        """Count the documents that pass; sizes are 0, since files hold the documents of all."""
+        with self.read() as view:
+            documents = len(view)
+        whole = self.backend.stats()
+        return BackendStats(documents, 0, 0, 0, whole.location, whole.engine)
+
+    def compact(self) -> None:
+        """Compact the files, which all documents share: what anyone deleted; no result changes."""
+        self.backend.compact()
+
+    def verify(self) -> None:
+        """Check the files, which all documents share: damage anywhere raises, and names files only."""
+        self.backend.verify()
+
+    def close(self) -> None:
+        """Do nothing: others read the whole backend, and only its owner closes it."""
+
+
+class _FilteredWriter:
+    """Refuses documents that the filter hides, and ids of hidden documents."""
+
+    def __init__(self, owner: FilteredBackend, writer: Writer) -> None:
+        self.owner, self.writer = owner, writer
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        held = self.writer.digests(ids)
+        for id, document in zip(held, self.owner.get(list(held)), strict=True):
+            if document is None:
+                raise DuplicateIdError(
+                    f"id {id!r} is taken by a document outside this view: nothing was added; give another id"
+                )
+        return held
+
+    def put(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
+        for document in documents:
+            if not self.owner.passes(document):
+                raise InputError(
+                    f"document {document.key!r} does not pass this view's filter {self.owner.within}: nothing "
+                    "was added; give it metadata that passes, or add it to the whole index"
+                )
+        self.digests([document.key for document in documents])
+        self.writer.put(documents, arrays)
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        return self.writer.delete([document.key for document in self.owner.get(ids) if document])

@@ -1,4 +1,4 @@
-"""The SQLite side of a local index: schema, connections, and what its failures mean.
+"""The SQLite side of a local index: schema, connections, document rows, and what SQLite's failures mean.
 
 SQLite holds everything but the arrays and is the one commit point: a segment of arrays exists for readers
 when, and only when, a committed row names it. WAL gives every reader a snapshot and never makes it wait.
@@ -7,25 +7,28 @@ when, and only when, a committed row names it. WAL gives every reader a snapshot
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from palmette.errors import (
     CorruptIndexError,
+    InputError,
     LockedError,
     PalmetteError,
     ReadOnlyError,
     StorageFullError,
     StoreError,
 )
-
-__all__ = ["DATABASE", "SCHEMA", "Pool", "read_meta", "storage_errors", "write_meta"]
+from palmette.store.filters import Scalar, flatten
+from palmette.types import Document, Metadata
 
 DATABASE = "index.sqlite3"
 
@@ -40,8 +43,12 @@ CREATE TABLE IF NOT EXISTS segments(
     position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, count INTEGER NOT NULL, files TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS dead(key INTEGER PRIMARY KEY);
 """
+"""``dead`` lists the keys of deleted documents whose arrays still lie in a segment."""
 
-_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+COLUMNS = "id, text, metadata, fields, payload"
+CHUNK = 500  # parameters of one statement
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
 # EFBIG and EDQUOT reach us as plain write errors: SQLite keeps the errno to itself.
 _NO_ROOM = {
@@ -50,11 +57,12 @@ _NO_ROOM = {
     sqlite3.SQLITE_IOERR_SHMSIZE,
     sqlite3.SQLITE_IOERR_TRUNCATE,
 }
+_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Say what a failing disk or database means for the user, under palmette's own errors."""
+    """Raise what a failing disk or database means for the user, as palmette's own errors."""
     try:
         yield
     except PalmetteError:
@@ -65,11 +73,15 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise _from_sqlite(error, path) from error
 
 
+def _no_room(path: Path, error: object) -> StoreError:
+    return StorageFullError(
+        f"no room to write {path} ({error}); the index is as it was. Free some space and retry"
+    )
+
+
 def _from_os(error: OSError, path: Path) -> StoreError:
-    if error.errno in _FULL:
-        return StorageFullError(
-            f"no room to write {path} ({error.strerror}); the index is as it was. Free some space and retry"
-        )
+    if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+        return _no_room(path, error.strerror)
     if error.errno == errno.ENOENT:
         return CorruptIndexError(
             f"{error.filename} is missing from the index {path}; restore it from a backup"
@@ -83,28 +95,26 @@ def _from_os(error: OSError, path: Path) -> StoreError:
 
 def _from_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
     extended = getattr(error, "sqlite_errorcode", 0)
-    code = extended & 0xFF
     if extended in _NO_ROOM:
-        return StorageFullError(
-            f"no room to write {path} ({error}); the index is as it was. Free some space and retry"
-        )
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        return ReadOnlyError(
-            f"{path} cannot be written ({error}); change its permissions, or copy it where it can be"
-        )
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return LockedError(
-            f"{path}: its database is busy ({error}); retry, or look for a program that holds {DATABASE}"
-        )
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return CorruptIndexError(
-            f"{path / DATABASE} is damaged ({error}); restore it from a backup, or build the index again"
-        )
+        return _no_room(path, error)
+    match extended & 0xFF:
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return ReadOnlyError(
+                f"{path} cannot be written ({error}); change its permissions, or copy it where it can be"
+            )
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return LockedError(
+                f"{path}: its database is busy ({error}); retry, or look for a program that holds {DATABASE}"
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return CorruptIndexError(
+                f"{path / DATABASE} is damaged ({error}); restore it from a backup, or build the index again"
+            )
     return StoreError(f"{path / DATABASE}: {error}")
 
 
 def read_meta(connection: sqlite3.Connection, name: str) -> Any:
-    """A value of the meta table."""
+    """Read a value of the meta table."""
     row = connection.execute("SELECT value FROM meta WHERE name = ?", [name]).fetchone()
     if row is None:
         raise StoreError(f"the database has no {name!r}: it is not a palmette index")
@@ -116,6 +126,70 @@ def write_meta(connection: sqlite3.Connection, name: str, value: str | int) -> N
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, value])
 
 
+def rows_among(
+    connection: sqlite3.Connection, query: str, values: Sequence[Scalar]
+) -> Iterator[tuple[Any, ...]]:
+    """Run ``query`` with the values in place of its ``{}``, some hundreds at a time.
+
+    Half surrogate pairs are no text, so nothing stored equals a value that holds one.
+    """
+    values = [value for value in values if not isinstance(value, str) or _SURROGATE.search(value) is None]
+    for start in range(0, len(values), CHUNK):
+        some = values[start : start + CHUNK]
+        yield from connection.execute(query.format(", ".join("?" * len(some))), some)
+
+
+class Row(NamedTuple):
+    """A document as it is stored."""
+
+    id: str
+    text: str
+    metadata: str
+    fields: str
+    payload: str
+    digest: str
+    values: list[tuple[str, Scalar]]
+
+
+def row_of(document: Document) -> Row:
+    """Convert a document into a row; raises for what cannot be stored."""
+    digest = document.digest  # raises for what is not JSON
+    stored = {"id": document.key, "text": document.text}
+    for name in ("metadata", "fields", "payload"):
+        stored[name] = _to_json(dict(getattr(document, name)))
+    for name, text in stored.items():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"document {document.id!r}: its {name} holds half of a surrogate pair at position {error.start}; "
+                "clean it with text.encode('utf-8', 'replace').decode()"
+            ) from error
+    return Row(**stored, digest=digest, values=values_of(document.metadata))
+
+
+def values_of(metadata: Metadata) -> list[tuple[str, Scalar]]:
+    """List the (name, value) pairs by which a document can be filtered."""
+    return [
+        (name, int(one) if isinstance(one, bool) else one)
+        for name, some in flatten(metadata).items()
+        for one in some
+    ]
+
+
+def document_of(id: str, text: str, *parts: str) -> Document:
+    """Convert a row of ``COLUMNS`` into a document."""
+    return Document(id, text, *map(json.loads, parts))
+
+
+def is_whole(digest: str, *row: str) -> bool:
+    """Whether a row of ``COLUMNS`` is the document that it was written as."""
+    try:
+        return document_of(*row).digest == digest
+    except (ValueError, TypeError, PalmetteError):  # no JSON, no mapping, no document
+        return False
+
+
 class Pool:
     """Connections to one database, each lent to one user at a time.
 
@@ -123,13 +197,11 @@ class Pool:
     """
 
     def __init__(self, folder: Path, *, durable: bool, busy_timeout: float) -> None:
-        self.folder = folder
-        self.read_only = False
-        self._durable = durable
-        self._busy_timeout = busy_timeout
+        self.folder, self.read_only = folder, False
+        self._durable, self._busy_timeout = durable, busy_timeout
         self._lock = threading.RLock()  # a finaliser may close the pool inside a call of the same thread
         self._idle: list[sqlite3.Connection] = []
-        self._frozen: tuple[int, int, bool] | None = None
+        self._stamp: tuple[int, int, bool] | None = None
         self._closed = False
         _pools.add(self)
 
@@ -137,28 +209,28 @@ class Pool:
     def connection(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
         """Borrow a connection; anything left uncommitted is rolled back at the end."""
         pid = os.getpid()
-        connection = self._take()
+        connection = self._borrow()
         try:
             if write:
                 connection.execute("PRAGMA query_only=OFF")
             yield connection
         finally:
             if os.getpid() == pid:
-                self._give(connection)
+                self._give_back(connection)
             else:
                 _abandoned.append(connection)
 
-    def _take(self) -> sqlite3.Connection:
+    def _borrow(self) -> sqlite3.Connection:
         with self._lock, storage_errors(self.folder):
             if self._closed:
                 raise StoreError(f"the index {self.folder} is closed; open it again")
-            if self._frozen is not None and self._frozen != self._stamp():
+            if self._stamp is not None and self._stamp != self._read_only_stamp():
                 while self._idle:
                     self._idle.pop().close()
-                self._frozen = None
+                self._stamp = None
             return self._idle.pop() if self._idle else self._open()
 
-    def _give(self, connection: sqlite3.Connection) -> None:
+    def _give_back(self, connection: sqlite3.Connection) -> None:
         try:
             if connection.in_transaction:
                 connection.rollback()
@@ -173,7 +245,7 @@ class Pool:
         connection.close()
 
     def _open(self) -> sqlite3.Connection:
-        """Read-write where possible, so that what a crashed writer left is recovered; otherwise read-only."""
+        """Open read-write where possible, so that what a crashed writer left is recovered; otherwise read-only."""
         if os.access(self.folder, os.W_OK) and os.access(self.folder / DATABASE, os.W_OK):
             try:
                 connection = self._connect("mode=rw")
@@ -184,8 +256,8 @@ class Pool:
                 if code not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR):
                     raise
         self.read_only = True
-        self._frozen = self._stamp()
-        if self._frozen[2]:
+        self._stamp = self._read_only_stamp()
+        if self._stamp[2]:
             try:
                 return self._connect("mode=ro")
             except sqlite3.OperationalError as error:
@@ -205,17 +277,19 @@ class Pool:
                 f"PRAGMA synchronous={'FULL' if self._durable else 'OFF'}; PRAGMA temp_store=MEMORY;"
                 "PRAGMA cache_size=-16000; PRAGMA journal_size_limit=67108864; PRAGMA query_only=ON;"
             )
-            connection.create_function("folded_contains", 2, _folded_contains, deterministic=True)
+            connection.create_function(
+                "folded_contains", 2, lambda value, folded: folded in value.casefold(), deterministic=True
+            )
             connection.execute(
                 "SELECT count(*) FROM sqlite_schema"
-            ).fetchone()  # touches the file, and so the WAL
+            ).fetchone()  # touches the file and its WAL
         except sqlite3.Error:
             connection.close()
             raise
         return connection
 
-    def _stamp(self) -> tuple[int, int, bool]:
-        """What changes when the database does, for those who cannot take part in its locking."""
+    def _read_only_stamp(self) -> tuple[int, int, bool]:
+        """Return what changes when the database does, for those who cannot take part in its locking."""
         found, log = (self.folder / DATABASE).stat(), self.folder / f"{DATABASE}-wal"
         return found.st_mtime_ns, found.st_size, log.exists() and log.stat().st_size > 0
 
@@ -227,35 +301,24 @@ class Pool:
         for connection in idle:
             connection.close()
 
-    def before_fork(self) -> None:
-        """Close idle connections, so that no lock state is copied into the child."""
-        self._lock.acquire()
-        while self._idle:
-            self._idle.pop().close()
-
-    def after_fork(self) -> None:
-        """Let the parent, and the child, go on."""
-        self._lock.release()
-
-
-def _folded_contains(value: str, folded: str) -> bool:
-    return folded in value.casefold()
-
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-_abandoned: list[sqlite3.Connection] = []
+_abandoned: list[sqlite3.Connection] = []  # of the parent, kept from being closed in a forked child
 _forking: list[Pool] = []
 
 
 def _before_fork() -> None:
+    """Close idle connections, so that no lock state is copied into the child."""
     _forking.extend(_pools)
     for pool in _forking:
-        pool.before_fork()
+        pool._lock.acquire()
+        while pool._idle:
+            pool._idle.pop().close()
 
 
 def _after_fork() -> None:
     while _forking:
-        _forking.pop().after_fork()
+        _forking.pop()._lock.release()
 
 
 if hasattr(os, "register_at_fork"):

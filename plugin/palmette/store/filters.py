@@ -8,56 +8,82 @@
     {"$id": ["a", "b"]}                             only among these ids
 
 What a document has under a name is a *set of values*: the scalar, or the elements of the list, or what lies
-under the name in nested mappings. ``None``, ``[]`` and a missing key are all the empty set. A condition holds
+under the name in nested mappings. ``None``, ``[]`` and a missing key are all the empty set. A condition is true
 when some value satisfies it (``$all``: when every given value is among them); ``$ne``, ``$nin`` and ``$not``
-are the plain complements, so they hold for documents that lack the key.
+are the plain complements, so they are true for documents that lack the key.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from palmette.errors import FilterError
-from palmette.store.conditions import (
-    INT64,
-    And,
-    Condition,
-    Filter,
-    Ids,
-    Not,
-    Or,
-    Scalar,
-    flatten,
-    holds,
-    names,
-)
+from palmette.errors import FilterError, InputError
 from palmette.types import Metadata
 
-__all__ = [
-    "OPERATORS",
-    "And",
-    "Condition",
-    "Filter",
-    "Ids",
-    "Not",
-    "Or",
-    "Scalar",
-    "both",
-    "flatten",
-    "matches",
-    "names",
-    "parse_filter",
-]
+Scalar = str | int | float
 
+_INT64 = 2**63
 _MAX_DEPTH = 50
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A comparison of the values under ``name`` with ``values``.
+
+    ``op`` is ``in`` (equality included) or ``all``, with any number of values; ``gt``, ``gte``, ``lt``,
+    ``lte``, ``contains`` or ``icontains``, with one; or ``exists``, with none. :class:`Not` gives the others.
+    """
+
+    name: str
+    op: str
+    values: tuple[Scalar, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The document's id is among these."""
+
+    ids: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Not:
+    """The part is false."""
+
+    part: Filter
+
+
+@dataclass(frozen=True)
+class And:
+    """Every part is true."""
+
+    parts: tuple[Filter, ...]
+
+
+@dataclass(frozen=True)
+class Within(And):
+    """A filtered backend's own filter, then perhaps its user's, who must not learn of anything outside the first."""
+
+
+@dataclass(frozen=True)
+class Or:
+    """Some part is true."""
+
+    parts: tuple[Filter, ...]
+
+
+Filter = Condition | Ids | Not | And | Or
+"""A parsed filter: frozen, hashable, and the same for every backend."""
 
 
 def parse_filter(given: Mapping[str, Any] | Filter | None) -> Filter | None:
     """Read a filter; ``None`` and ``{}`` mean all documents. Anything malformed raises FilterError."""
-    if given is None or isinstance(given, Condition | Ids | Not | And | Or):
+    if given is None or isinstance(given, Filter):
         return given
     if not isinstance(given, Mapping):
         raise FilterError(
@@ -67,21 +93,94 @@ def parse_filter(given: Mapping[str, Any] | Filter | None) -> Filter | None:
 
 
 def both(first: Filter | None, second: Filter | None) -> Filter | None:
-    """What passes both filters: a caller's filter can narrow a retriever's own, never widen it."""
+    """Combine two filters: a caller's filter can narrow a retriever's own, never widen it."""
     if first is None or second is None:
         return second if first is None else first
     return And((first, second))
 
 
 def matches(filter: Mapping[str, Any] | Filter | None, metadata: Metadata, id: str | None = None) -> bool:
-    """Whether a document with this metadata (and id) passes the filter."""
+    """Whether a document with this metadata (and id) passes the filter: the meaning that every backend must equal."""
     parsed = parse_filter(filter)
-    return parsed is None or holds(parsed, flatten(metadata), id)
+    return parsed is None or _matches(parsed, flatten(metadata), id)
+
+
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "lt": operator.lt,
+    "lte": operator.le,
+    "contains": operator.contains,
+    "icontains": lambda value, part: part.casefold() in value.casefold(),
+}
+
+
+def _matches(node: Filter, have: Mapping[str, set[Scalar]], id: str | None) -> bool:
+    match node:
+        case And(parts):
+            return all(_matches(part, have, id) for part in parts)
+        case Or(parts):
+            return any(_matches(part, have, id) for part in parts)
+        case Not(part):
+            return not _matches(part, have, id)
+        case Ids(ids):
+            return id in ids
+        case Condition(name, "exists"):
+            return name in have or any(key.startswith(name + ".") for key in have)
+        case Condition(name, "in", values):
+            return not have.get(name, set()).isdisjoint(values)
+        case Condition(name, "all", values):
+            return have.get(name, set()).issuperset(values)
+    relation, value = _RELATIONS[node.op], node.values[0]
+    return any(
+        isinstance(one, str) == isinstance(value, str) and relation(one, value)
+        for one in have.get(node.name, ())
+    )
+
+
+def flatten(metadata: Metadata) -> dict[str, set[Scalar]]:
+    """Collect the values of every name: nested mappings by dots, lists as several values, nothing for ``None``."""
+    found: dict[str, set[Scalar]] = {}
+
+    def collect(name: str, value: object) -> None:
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                collect(f"{name}.{key}" if name else str(key), inner)
+        elif isinstance(value, list | tuple):
+            for inner in value:
+                collect(name, inner)
+        elif isinstance(value, int) and not -_INT64 <= value < _INT64:
+            raise InputError(f"metadata {name!r}: the integer {value} does not fit 64 bits; store it as text")
+        elif isinstance(value, str | int | float):
+            found.setdefault(name, set()).add(value)
+
+    collect("", metadata)
+    return found
+
+
+def names(filter: Filter) -> Iterator[str]:
+    """Yield the metadata names whose values the filter compares (not those it only tests for presence)."""
+    match filter:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from names(part)
+        case Not(part):
+            yield from names(part)
+        case Condition(name, op) if op != "exists":
+            yield name
+
+
+def _check_depth(depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise FilterError(f"a filter may be nested {_MAX_DEPTH} deep at most")
+
+
+def _all_of(parts: list[Filter]) -> Filter:
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
 def _parse(given: Mapping[str, Any], depth: int) -> Filter:
-    if depth > _MAX_DEPTH:
-        raise FilterError(f"a filter may be nested {_MAX_DEPTH} deep at most")
+    _check_depth(depth)
     parts: list[Filter] = []
     for name, value in given.items():
         if not isinstance(name, str):
@@ -92,10 +191,11 @@ def _parse(given: Mapping[str, Any], depth: int) -> Filter:
         elif name == "$id":
             parts.append(_ids(value))
         elif name.startswith("$"):
-            raise _unknown(name, f"at the top of a filter ({name!r}: …)", _LOGIC)
+            known = ["$and", "$or", "$not", "$id"]
+            raise _unknown_operator(name, f"at the top of a filter ({name!r}: …)", known)
         else:
             parts.append(_field(name, value, depth))
-    return parts[0] if len(parts) == 1 else And(tuple(parts))
+    return _all_of(parts)
 
 
 def _logic(name: str, value: object, depth: int) -> Filter:
@@ -107,7 +207,7 @@ def _logic(name: str, value: object, depth: int) -> Filter:
         raise FilterError(f"{name} takes a non-empty list of filters, got {value!r:.200}")
     parts = []
     for part in value:
-        if isinstance(part, Condition | Ids | Not | And | Or):
+        if isinstance(part, Filter):
             parts.append(part)
         elif isinstance(part, Mapping) and part:
             parts.append(_parse(part, depth + 1))
@@ -134,7 +234,7 @@ def _ids(value: object) -> Filter:
 
 def _field(name: str, value: object, depth: int) -> Filter:
     if not isinstance(value, Mapping):
-        return _equal(name, "$eq", value)
+        return _among(name, "$eq", [value])
     if not value:
         raise FilterError(
             f"the filter on {name!r} is an empty mapping; give a value or operators ({', '.join(OPERATORS)})"
@@ -146,8 +246,7 @@ def _field(name: str, value: object, depth: int) -> Filter:
                 raise FilterError(
                     f"$not under {name!r} takes operators such as {{'$in': [...]}}, got {operand!r:.200}"
                 )
-            if depth > _MAX_DEPTH:
-                raise FilterError(f"a filter may be nested {_MAX_DEPTH} deep at most")
+            _check_depth(depth)
             parts.append(Not(_field(name, operand, depth + 1)))
         elif op in OPERATORS:
             parts.append(OPERATORS[op](name, op, operand))
@@ -156,11 +255,11 @@ def _field(name: str, value: object, depth: int) -> Filter:
                 f"nested metadata is reached by dots: {name + '.' + op!r}, not {{{name!r}: {{{op!r}: …}}}}"
             )
         else:
-            raise _unknown(op, f"under {name!r}", [*OPERATORS, "$not"])
-    return parts[0] if len(parts) == 1 else And(tuple(parts))
+            raise _unknown_operator(op, f"under {name!r}", [*OPERATORS, "$not"])
+    return _all_of(parts)
 
 
-def _unknown(op: object, where: str, known: Iterable[str]) -> FilterError:
+def _unknown_operator(op: object, where: str, known: Iterable[str]) -> FilterError:
     known = list(known)
     near = get_close_matches(str(op), known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -176,12 +275,10 @@ def _check_text(text: str) -> str:
 
 
 def _scalar(name: str, op: str, value: object) -> Scalar:
-    """A filter value as a plain str, int or float."""
+    """Convert a filter value to a plain str, int or float."""
     if isinstance(value, str):
         return _check_text(str.__str__(value))
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, int) and -INT64 <= value < INT64:
+    if isinstance(value, int) and -_INT64 <= value < _INT64:
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
@@ -196,10 +293,6 @@ def _several(name: str, op: str, value: object) -> list[object]:
     return list(value)
 
 
-def _equal(name: str, op: str, value: object) -> Filter:
-    return _among(name, op, [value])
-
-
 def _among(name: str, op: str, value: object) -> Filter:
     given = _several(name, op, value)
     present = tuple(_scalar(name, op, one) for one in given if one is not None)
@@ -210,10 +303,6 @@ def _among(name: str, op: str, value: object) -> Filter:
     return Or((among, absent)) if present else absent
 
 
-def _complement(positive: Callable[[str, str, object], Filter]) -> Callable[[str, str, object], Filter]:
-    return lambda name, op, value: Not(positive(name, op, value))
-
-
 def _every(name: str, op: str, value: object) -> Filter:
     given = tuple(_scalar(name, op, one) for one in _several(name, op, value))
     if not given:
@@ -222,11 +311,7 @@ def _every(name: str, op: str, value: object) -> Filter:
 
 
 def _compare(name: str, op: str, value: object) -> Filter:
-    return Condition(name, op[1:], (_scalar(name, op, value),))
-
-
-def _text(name: str, op: str, value: object) -> Filter:
-    if not isinstance(value, str):
+    if op in ("$contains", "$icontains") and not isinstance(value, str):
         raise FilterError(f"{op} on {name!r} takes text, got {value!r:.200}")
     return Condition(name, op[1:], (_scalar(name, op, value),))
 
@@ -238,20 +323,14 @@ def _exists(name: str, op: str, value: object) -> Filter:
 
 
 OPERATORS: dict[str, Callable[[str, str, object], Filter]] = {
-    "$eq": _equal,
-    "$ne": _complement(_equal),
-    "$gt": _compare,
-    "$gte": _compare,
-    "$lt": _compare,
-    "$lte": _compare,
+    "$eq": lambda name, op, value: _among(name, op, [value]),
+    "$ne": lambda name, op, value: Not(_among(name, op, [value])),
+    **dict.fromkeys(("$gt", "$gte", "$lt", "$lte"), _compare),
     "$in": _among,
-    "$nin": _complement(_among),
+    "$nin": lambda name, op, value: Not(_among(name, op, value)),
     "$any": _among,
     "$all": _every,
     "$exists": _exists,
-    "$contains": _text,
-    "$icontains": _text,
+    **dict.fromkeys(("$contains", "$icontains"), _compare),
 }
-"""What may stand under a metadata name."""
-
-_LOGIC = ["$and", "$or", "$not", "$id"]
+"""Operators under a metadata name."""

@@ -1,6 +1,6 @@
 """The local backend: one folder, SQLite for rows, immutable ``.npy`` segments for arrays.
 
-manifest.json        what this is: format, model fingerprint, arrays
+manifest.json        format, model fingerprint, arrays
 index.sqlite3        documents, metadata, and which segments count: the one commit point
 segments/<name>/     keys.npy, one .npy per array, the documents' words; never changed once there
 .lock, .owner.json   the writer's lock, and who holds it
@@ -23,24 +23,26 @@ import numpy as np
 from tqdm import tqdm
 
 from palmette.errors import ReadOnlyError, StoreError
-from palmette.lexical.tokens import LANGUAGE, analyser_of, check_language
+from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.search.engine import engine_named
-from palmette.search.probe import ArraySpec
+from palmette.search.plan import ArraySpec
 from palmette.store.backend import BackendStats
-from palmette.store.creation import check_vacant, prepare
-from palmette.store.database import DATABASE, Pool, read_meta, storage_errors
+from palmette.store.database import (
+    COLUMNS,
+    DATABASE,
+    Pool,
+    document_of,
+    is_whole,
+    read_meta,
+    rows_among,
+    storage_errors,
+)
 from palmette.store.filters import Filter, parse_filter
-from palmette.store.lock import write_lock
-from palmette.store.manifest import MANIFEST, Manifest, check_specs
-from palmette.store.rows import COLUMNS, document_of, is_whole
-from palmette.store.segments import SEGMENTS, damaged, remove_orphans
-from palmette.store.select import rows_among
-from palmette.store.snapshots import RETRIES, Snapshot, Snapshots
-from palmette.store.view import LocalView
-from palmette.store.writing import LocalWriter
+from palmette.store.folder import MANIFEST, SEGMENTS, Manifest, check_empty, create_files, write_lock
+from palmette.store.segments import damaged, remove_orphans
+from palmette.store.view import RETRIES, LocalView, Snapshot, Snapshots
+from palmette.store.writer import LocalWriter
 from palmette.types import Document
-
-__all__ = ["LocalBackend"]
 
 _PAGE = 500  # documents fetched at a time by scan
 
@@ -55,28 +57,14 @@ class LocalBackend:
     def __init__(
         self, path: Path, manifest: Manifest, *, lock_timeout: float, engine: str, durable: bool = True
     ) -> None:
-        self.path, self._manifest = path, manifest
+        self.path, self.arrays = path, manifest.arrays
+        self.fingerprint, self.language = manifest.fingerprint, manifest.language
         self._lock_timeout, self._durable = lock_timeout, durable
         self.engine, self._engine = engine, engine_named(engine)
         self._analyser = analyser_of(manifest.language)
         self._pool = Pool(path, durable=durable, busy_timeout=max(lock_timeout, 1.0))
         self._snapshots = Snapshots(path, manifest.arrays)
         self._finish: weakref.finalize[..., LocalBackend] = weakref.finalize(self, self._pool.close)
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the model that built the index."""
-        return self._manifest.fingerprint
-
-    @property
-    def arrays(self) -> tuple[ArraySpec, ...]:
-        """The arrays stored per document."""
-        return self._manifest.arrays
-
-    @property
-    def language(self) -> str | None:
-        """Whose word endings are cut off before words are compared."""
-        return self._manifest.language
 
     @classmethod
     def create(
@@ -89,15 +77,14 @@ class LocalBackend:
         lock_timeout: float = 10.0,
         engine: str = "exact",
     ) -> LocalBackend:
-        """Make an empty index in a new or empty folder."""
-        folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays), check_language(language))
-        check_specs(manifest.arrays)
+        """Create an empty index in a new or empty folder."""
+        folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays), language)
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            check_vacant(folder)
+            check_empty(folder)
             with write_lock(folder, lock_timeout):
-                check_vacant(folder)
-                prepare(folder, manifest, durable=True)
+                check_empty(folder)
+                create_files(folder, manifest, durable=True)
         return cls(folder, manifest, lock_timeout=lock_timeout, engine=engine)
 
     @classmethod
@@ -136,13 +123,12 @@ class LocalBackend:
         language: str | None = LANGUAGE,
         engine: str = "exact",
     ) -> LocalBackend:
-        """An index that lasts as long as the object: in a private temporary folder, never flushed to disk."""
-        manifest = Manifest(fingerprint, tuple(arrays), check_language(language))
+        """Create an index that lasts as long as the object: in a private temporary folder, never flushed to disk."""
+        manifest = Manifest(fingerprint, tuple(arrays), language)
         folder = Path(tempfile.mkdtemp(prefix="palmette-"))
         try:
-            check_specs(manifest.arrays)
             with storage_errors(folder):
-                prepare(folder, manifest, durable=False)
+                create_files(folder, manifest, durable=False)
             backend = cls(folder, manifest, lock_timeout=10.0, engine=engine, durable=False)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -152,14 +138,14 @@ class LocalBackend:
         return backend
 
     def read(self, filter: Filter | None = None) -> AbstractContextManager[LocalView]:
-        """A consistent view, narrowed by a filter that is applied before any ranking."""
-        return self._read(parse_filter(filter))
+        """Open a consistent view under a filter that is applied before any ranking."""
+        return self._read(parse_filter(filter))  # a malformed filter is refused here, not in the ``with``
 
     @contextmanager
     def _read(self, filter: Filter | None) -> Iterator[LocalView]:
         with self._pool.connection() as connection:
             with storage_errors(self.path):
-                snapshot = self._snapshots.begin(connection)
+                snapshot = self._snapshots.open_snapshot(connection)
                 view = LocalView(
                     connection, snapshot, filter, self.arrays, self._engine, self.path, self._analyser
                 )
@@ -170,7 +156,7 @@ class LocalBackend:
 
     @contextmanager
     def write(self) -> Iterator[LocalWriter]:
-        """A change: committed as a whole on a clean exit, dropped as a whole on an exception."""
+        """Begin a change: committed as a whole on a clean exit, dropped as a whole on an exception."""
         with self._pool.connection(write=True) as connection:
             if self._pool.read_only:
                 raise ReadOnlyError(
@@ -201,28 +187,26 @@ class LocalBackend:
                     )
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
-        """Documents by id, ``None`` where there is none."""
+        """Return documents by id, ``None`` where there is none."""
         with self._pool.connection() as connection, storage_errors(self.path):
             rows = rows_among(connection, f"SELECT {COLUMNS} FROM documents WHERE id IN ({{}})", list(ids))
             found: Mapping[str, Document] = {row[0]: document_of(*row) for row in rows}
         return [found.get(id) for id in ids]
 
     def scan(self, filter: Filter | None = None) -> Iterator[Document]:
-        """All documents that pass the filter, in the order they were added."""
+        """Yield all documents that pass the filter, in the order they were added."""
         with self.read(filter) as view:
             keys = view.keys().tolist()
             for start in range(0, len(keys), _PAGE):
                 yield from view.documents(keys[start : start + _PAGE])
 
     def stats(self) -> BackendStats:
-        """Counts and sizes."""
+        """Return counts and sizes."""
         with self._pool.connection() as connection, storage_errors(self.path):
-            snapshot = self._snapshots.begin(connection)
+            snapshot = self._snapshots.open_snapshot(connection)
             [(reclaimable,)] = connection.execute("SELECT count(*) FROM dead")
-            [(pages,)], [(page,)] = (
-                connection.execute("PRAGMA page_count"),
-                connection.execute("PRAGMA page_size"),
-            )
+            [(pages,)] = connection.execute("PRAGMA page_count")
+            [(page,)] = connection.execute("PRAGMA page_size")
         size = pages * page + sum(segment.bytes for segment in snapshot.segments)
         return BackendStats(
             len(snapshot.keys), size, len(snapshot.segments), reclaimable, str(self.path), self.engine
@@ -247,10 +231,10 @@ class LocalBackend:
             )
 
     def verify(self, documents: bool = True) -> None:
-        """Check every file against its checksum, the database against itself and the arrays, `documents` by digest."""
+        """Check files against checksums, the database against itself and the arrays, ``documents`` by digest."""
         for _ in range(RETRIES):
             with self._pool.connection() as connection, storage_errors(self.path):
-                snapshot = self._snapshots.begin(connection)
+                snapshot = self._snapshots.open_snapshot(connection)
                 try:
                     return self._verify(connection, snapshot, documents)
                 except FileNotFoundError as error:
@@ -291,7 +275,7 @@ class LocalBackend:
                 raise damaged(
                     self.path / DATABASE, f"model {self.fingerprint} as in {MANIFEST}", f"model {found}"
                 )
-            self._snapshots.begin(connection)
+            self._snapshots.open_snapshot(connection)
 
     def close(self) -> None:
         """Release files and locks; further calls raise StoreError."""

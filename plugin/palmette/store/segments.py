@@ -6,6 +6,8 @@ it. It never changes afterwards, so readers map it, and keep it when a later wri
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import secrets
 import shutil
@@ -18,26 +20,63 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import CorruptIndexError
-from palmette.lexical.postings import Postings
-from palmette.lexical.tokens import Analyser
+from palmette.lexical.analyser import Analyser
+from palmette.lexical.postings import TYPES, Postings, PostingsBuilder
 from palmette.search.block import Block
 from palmette.search.kernels import searchable
 from palmette.search.listing import Listing
-from palmette.search.probe import ArraySpec, Keys
-from palmette.store.column import CHUNK, Column, Files, sha256
-from palmette.store.manifest import fsync_folder
-from palmette.store.words import WordsWriter, file_of, open_words
+from palmette.search.plan import ArraySpec, Keys
+from palmette.store.folder import SEGMENTS, fsync_folder
 from palmette.types import Document
 
-__all__ = ["SEGMENTS", "Segment", "SegmentWriter", "damaged", "remove_orphans"]
-
-SEGMENTS = "segments"
 KEYS = "keys"
 _TEMPORARY = ".tmp"
+_CHUNK = 1 << 24  # bytes copied or hashed at a time
+_HEADER = 256  # bytes reserved at the beginning of a .npy file
+
+Files = dict[str, dict[str, Any]]
+"""``{file name: {"size": bytes, "sha256": hex}}``."""
+
+
+class Column:
+    """One ``.npy`` file written row by row; its header is reserved, and filled in when the count is known."""
+
+    def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...] = ()) -> None:
+        self.path, self.dtype, self.shape = path, np.dtype(dtype), shape
+        self.file = path.open("wb")
+        self.file.write(bytes(_HEADER))
+        self.count = 0
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Add rows."""
+        self.file.write(np.ascontiguousarray(rows, self.dtype).data)
+        self.count += len(rows)
+
+    def finish(self, *, durable: bool) -> dict[str, Any]:
+        """Fill in the header, flush to the disk, and describe the file."""
+        described = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False}
+        text = repr({**described, "shape": (self.count, *self.shape)}).encode("latin1")
+        body = _HEADER - 10
+        self.file.seek(0)
+        self.file.write(b"\x93NUMPY\x01\x00" + body.to_bytes(2, "little") + text.ljust(body - 1) + b"\n")
+        self.file.flush()
+        if durable:
+            os.fsync(self.file.fileno())
+        self.file.close()
+        return {"size": self.path.stat().st_size, "sha256": _sha256(self.path)}
+
+
+def _sha256(path: Path, advance: Callable[[int], object] = lambda _: None) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            advance(len(chunk))
+    return digest.hexdigest()
 
 
 class SegmentWriter:
-    """Builds one segment; nothing of it shows until :meth:`publish`."""
+    """Builds one segment; readers see nothing of it before :meth:`publish`."""
 
     def __init__(
         self, folder: Path, arrays: Sequence[ArraySpec], analyser: Analyser, *, durable: bool
@@ -46,28 +85,28 @@ class SegmentWriter:
         self.name = secrets.token_hex(8)
         self.path = self.folder / (self.name + _TEMPORARY)
         self.path.mkdir()
-        self._words = WordsWriter(self.path, analyser, durable=durable)
+        self.arrays = [spec.name for spec in arrays]
+        self._words = PostingsBuilder(analyser, self.path)
         self._columns: dict[str, Column] = {}
         try:
-            self._columns[KEYS] = Column(self.path / f"{KEYS}.npy", np.dtype(np.int64), ())
-            for spec in arrays:
-                self._columns[spec.name] = Column(
-                    self.path / f"{spec.name}.npy", np.dtype(spec.dtype), spec.shape
-                )
+            for name, dtype, shape in [(KEYS, "int64", ()), *((s.name, s.dtype, s.shape) for s in arrays)]:
+                self._open(name, dtype, shape)
         except OSError:
             self.drop()
             raise
 
+    def _open(self, name: str, dtype: str, shape: tuple[int, ...] = ()) -> None:
+        self._columns[name] = Column(self.path / f"{name}.npy", dtype, shape)
+
     def append(
         self, keys: Keys, arrays: Mapping[str, NDArray[Any]], documents: Sequence[Document] = ()
     ) -> None:
-        """Add rows; their keys must rise. ``documents`` gives their words, if nothing else does."""
+        """Add rows; their keys must rise. ``documents`` gives their words, unless postings are copied."""
         if documents:
-            self._words.add(documents)
+            self._words.add([document.all_text for document in documents])
         self._columns[KEYS].append(keys)
-        for name, column in self._columns.items():
-            if name != KEYS:
-                column.append(arrays[name])
+        for name in self.arrays:
+            self._columns[name].append(arrays[name])
         self.count += len(keys)
 
     def append_segment(
@@ -75,18 +114,20 @@ class SegmentWriter:
     ) -> None:
         """Copy some rows of another segment, a piece at a time."""
         width = sum(column.dtype.itemsize * int(np.prod(column.shape)) for column in self._columns.values())
-        step = max(1, CHUNK // width)
+        step = max(1, _CHUNK // width)
         for start in range(0, len(rows), step):
             piece = rows[start : start + step]
-            self.append(segment.keys[piece], {n: segment.array(n)[piece] for n in self._columns if n != KEYS})
+            self.append(segment.keys[piece], {name: segment.array(name)[piece] for name in self.arrays})
             advance(len(piece))
-        self._words.take(segment.words, rows)
+        self._words.add_postings(segment.words, rows)
 
     def finish(self) -> Files:
-        """Fill in the headers and flush everything to the disk."""
-        files = {
-            f"{n}.npy": column.finish(durable=self.durable) for n, column in self._columns.items()
-        } | self._words.finish()
+        """Write the words, fill in the headers and flush everything to the disk."""
+        for name, kind in TYPES.items():
+            self._open(f"words-{name}", kind)  # no array of a model can have such a name
+        for name, values in self._words.chunks():
+            self._columns[f"words-{name}"].append(values)
+        files = {f"{name}.npy": column.finish(durable=self.durable) for name, column in self._columns.items()}
         if self.durable:
             fsync_folder(self.path)
         return files
@@ -98,7 +139,7 @@ class SegmentWriter:
             fsync_folder(self.folder)
 
     def drop(self) -> None:
-        """Forget the segment and its files."""
+        """Remove the segment's files."""
         for column in self._columns.values():
             try:
                 column.file.close()
@@ -115,29 +156,22 @@ class Segment:
     ) -> None:
         self.name, self.count, self.files = name, count, files
         self.path = folder / SEGMENTS / name
-        self._arrays: dict[str, NDArray[Any]] = {}
         self._blocks: dict[tuple[str, int | tuple[int, ...]], Block] = {}
         self._listings: dict[str, Listing] = {}
         self._lock = threading.Lock()
-        self.keys: Keys = self._map(KEYS, np.dtype(np.int64), ())
+        self.keys: Keys = self._map(KEYS, np.int64, ())
         self._first = int(self.keys[0])
         self._dense = int(self.keys[-1]) - self._first + 1 == count
-        for spec in arrays:
-            self._arrays[spec.name] = self._map(spec.name, np.dtype(spec.dtype), spec.shape)
-        self.words: Postings = open_words(lambda name, dtype: self._open(self.path / file_of(name), dtype))
+        self._arrays = {spec.name: self._map(spec.name, spec.dtype, spec.shape) for spec in arrays}
+        self.words = Postings.read(lambda name, dtype: self._map(f"words-{name}", dtype))
 
     @property
     def bytes(self) -> int:
         """Size on disk."""
         return sum(int(file["size"]) for file in self.files.values())
 
-    def _map(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        mapped, expected = self._open(self.path / f"{name}.npy", dtype), (self.count, *shape)
-        if mapped.shape != expected:
-            raise damaged(self.path / f"{name}.npy", f"the shape {expected}", f"{mapped.shape}")
-        return mapped
-
-    def _open(self, path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    def _map(self, name: str, dtype: Any, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
+        path = self.path / f"{name}.npy"
         size, expected = path.stat().st_size, self.files[path.name]["size"]
         if size != expected:
             raise damaged(path, f"{expected} bytes", f"{size} bytes")
@@ -145,12 +179,14 @@ class Segment:
             mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
             raise damaged(path, "a .npy header", str(error)) from error
-        if mapped.dtype != dtype:
-            raise damaged(path, f"numbers of {dtype}", f"{mapped.dtype}")
+        if mapped.dtype != np.dtype(dtype):
+            raise damaged(path, f"numbers of {np.dtype(dtype)}", f"{mapped.dtype}")
+        if shape is not None and mapped.shape != (self.count, *shape):
+            raise damaged(path, f"the shape {(self.count, *shape)}", f"{mapped.shape}")
         return mapped.view(np.ndarray)
 
     def array(self, name: str) -> NDArray[Any]:
-        """A stored array, mapped: [count, *shape]."""
+        """Return a stored array, mapped: [count, *shape]."""
         return self._arrays[name]
 
     def rows(self, keys: Keys) -> NDArray[np.int64]:
@@ -163,7 +199,7 @@ class Segment:
         return rows[self.keys[rows] == wanted] if len(rows) else rows
 
     def block(self, name: str, fold: int | tuple[int, ...]) -> Block:
-        """The array as the kernels want it, its columns summed in runs.
+        """Return the array as the kernels need it, its columns summed in runs.
 
         What is not stored that way is computed once, and kept in memory as long as the segment is open.
         """
@@ -173,7 +209,7 @@ class Segment:
             return self._blocks[name, fold]
 
     def listing(self, name: str) -> Listing:
-        """Which rows lie in which lists, by a stored array of list numbers; computed once, and kept."""
+        """Return which rows lie in which lists, by a stored array of list numbers; computed once, and kept."""
         with self._lock:
             if name not in self._listings:
                 self._listings[name] = Listing(self._arrays[name])
@@ -182,13 +218,13 @@ class Segment:
     def verify(self, advance: Callable[[int], object]) -> None:
         """Compare every file with its checksum."""
         for name, recorded in self.files.items():
-            found = sha256(self.path / name, advance)
+            found = _sha256(self.path / name, advance)
             if found != recorded["sha256"]:
                 raise damaged(self.path / name, f"sha256 {recorded['sha256']}", f"sha256 {found}")
 
 
 def damaged(path: Path, expected: str, found: str) -> CorruptIndexError:
-    """The error for a file that is not as it was written."""
+    """Make the error for a file that is not as it was written."""
     return CorruptIndexError(
         f"{path} is damaged: expected {expected}, found {found}; "
         "restore it from a backup, or build the index again"

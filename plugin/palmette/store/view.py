@@ -3,40 +3,182 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
 import sqlite3
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.errors import EncodingError, InputError, NotFoundError, StoreError
-from palmette.lexical.bm25 import asked
-from palmette.lexical.tokens import Analyser
+from palmette.errors import InputError, NotFoundError, StoreError
+from palmette.lexical.analyser import Analyser
+from palmette.lexical.bm25 import WordSearcher, WordSource, query_terms
 from palmette.search.block import Engine
-from palmette.search.bridge import execute
 from palmette.search.engine import top_k
-from palmette.search.listing import ListedPart, Listing, added
+from palmette.search.listing import ListedPart, added
 from palmette.search.lists import nearest_listed
 from palmette.search.parts import PartRows, best_parted, rescored
-from palmette.search.plan import Candidates, SearchPlan
-from palmette.search.probe import ArraySpec, Found, Keys, Parts, Probe, Shared
-from palmette.store.database import storage_errors
-from palmette.store.filters import Filter
-from palmette.store.matching import as_found
-from palmette.store.rows import COLUMNS, document_of
-from palmette.store.segments import Segment
-from palmette.store.select import rows_among
-from palmette.store.snapshots import Snapshot
+from palmette.search.plan import (
+    ArraySpec,
+    Candidates,
+    Floats,
+    Keys,
+    Lists,
+    Score,
+    SearchPlan,
+    WordMatches,
+    rescore_rows,
+    stack_rows,
+)
+from palmette.search.probe import Parts, Probe
+from palmette.store.database import COLUMNS, document_of, read_meta, rows_among, storage_errors
+from palmette.store.filters import Filter, Within
+from palmette.store.filters_sql import check_names, select_keys
+from palmette.store.segments import Segment, damaged
 from palmette.types import Document
 
-__all__ = ["LocalView"]
+RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it
+_KEYS_KEPT = 1 << 23  # keys remembered for recent filters: 64 MiB
+
+Rows = NDArray[np.int64]
+
+
+class Snapshot:
+    """The arrays of one generation, shared by all views of it."""
+
+    def __init__(self, generation: int, segments: Sequence[Segment], deleted: Keys) -> None:
+        self.generation, self.segments = generation, segments
+        kept = [np.setdiff1d(s.keys, deleted, True) if len(deleted) else s.keys for s in segments]
+        self.keys: Keys = np.concatenate([np.empty(0, np.int64), *kept])
+        self._alive = [None if len(k) == s.count else s.rows(k) for k, s in zip(kept, segments, strict=True)]
+        self._filtered: OrderedDict[Filter, Keys] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def select(self, connection: sqlite3.Connection, filter: Filter | None) -> Keys:
+        """Select the keys that pass; recent filters are remembered, since requests repeat them (a tenant, say)."""
+        if filter is None:
+            return self.keys
+        with self._lock:
+            if filter in self._filtered:
+                self._filtered.move_to_end(filter)
+                return self._filtered[filter]
+        self._check_names(connection, filter)
+        keys = select_keys(connection, filter, self.keys)
+        with self._lock:
+            self._filtered[filter] = keys
+            while sum(map(len, self._filtered.values())) > _KEYS_KEPT and len(self._filtered) > 1:
+                self._filtered.popitem(last=False)
+        return keys
+
+    def _check_names(self, connection: sqlite3.Connection, filter: Filter) -> None:
+        """Refuse names that no document has: none in the view, where the backend is filtered."""
+        match filter:
+            case Within((within, asked)):
+                visible = self.select(connection, Within((within,)))
+                if len(visible):
+                    check_names(connection, asked, visible)
+            case _ if len(self.keys):
+                check_names(connection, filter, hint=not isinstance(filter, Within))
+
+    @cached_property
+    def words(self) -> WordSearcher:
+        """Search by words."""
+        return WordSearcher(
+            [WordSource(s.keys, s.words, alive) for s, alive in zip(self.segments, self._alive, strict=True)]
+        )
+
+    def rows(self, keys: Keys) -> list[Rows | None]:
+        """Find the rows of a view's keys in each segment; ``None`` for all of a segment's rows."""
+        return self._alive if keys is self.keys else [segment.rows(keys) for segment in self.segments]
+
+    def segments_with(self, keys: Keys) -> Iterator[tuple[Segment, Rows | None]]:
+        """Yield the segments that hold some of a view's keys, and the rows to search (``None`` for all)."""
+        for segment, rows in zip(self.segments, self.rows(keys), strict=True):
+            if rows is None or len(rows):
+                yield segment, None if rows is None or len(rows) == segment.count else rows
+
+    def locate(self, keys: Keys) -> Iterator[tuple[Segment, Rows, slice]]:
+        """Find rising keys (all present, some perhaps repeated): segment, rows, and their places in ``keys``."""
+        start = 0
+        for segment in self.segments:
+            stop = int(np.searchsorted(keys, segment.keys[-1], side="right"))
+            if stop > start:
+                yield segment, segment.rows(keys[start:stop]), slice(start, stop)
+            start = stop
+
+    def gather(self, name: str, keys: Keys, out: NDArray[Any]) -> None:
+        """Copy the rows of ``keys`` (any order, all present) into ``out``."""
+        if (keys[1:] >= keys[:-1]).all():
+            for segment, rows, places in self.locate(keys):
+                segment.array(name).take(rows, axis=0, out=out[places], mode="clip")  # others copy twice
+            return
+        order = np.argsort(keys, kind="stable")
+        for segment, rows, places in self.locate(keys[order]):
+            out[order[places]] = segment.array(name)[rows]
+
+
+class Snapshots:
+    """The latest snapshot, and the way to one that fits a connection's read transaction."""
+
+    def __init__(self, folder: Path, arrays: Sequence[ArraySpec]) -> None:
+        self.folder, self.arrays = folder, arrays
+        self._latest: Snapshot | None = None
+        self._loading, self._pid = threading.Lock(), os.getpid()
+
+    def forget(self) -> None:
+        """Release the latest arrays."""
+        self._latest = None
+
+    def open_snapshot(self, connection: sqlite3.Connection) -> Snapshot:
+        """Start a read transaction, and return the arrays that belong to it."""
+        if self._pid != os.getpid():  # forked: a thread that is not here may have held the lock
+            self._pid, self._loading, self._latest = os.getpid(), threading.Lock(), None
+        overtaken = -1
+        for _ in range(RETRIES):
+            connection.execute("BEGIN")
+            generation = int(read_meta(connection, "generation"))
+            try:
+                return self._arrays_of(connection, generation)
+            except FileNotFoundError as error:
+                connection.rollback()
+                if generation == overtaken:
+                    raise damaged(Path(error.filename), "a segment file", "no file") from error
+                overtaken = generation
+        raise StoreError(f"{self.folder} is being rewritten faster than it can be read; retry")
+
+    def _arrays_of(self, connection: sqlite3.Connection, generation: int) -> Snapshot:
+        snapshot = self._latest
+        if snapshot is not None and snapshot.generation == generation:
+            return snapshot
+        with self._loading:
+            snapshot = self._latest
+            if snapshot is None or snapshot.generation != generation:
+                rows = connection.execute("SELECT key FROM dead ORDER BY key")
+                deleted = np.fromiter((key for (key,) in rows), np.int64)
+                snapshot = Snapshot(generation, self.segments(connection), deleted)
+                if self._latest is None or self._latest.generation < generation:
+                    self._latest = snapshot
+        return snapshot
+
+    def segments(self, connection: sqlite3.Connection) -> list[Segment]:
+        """Return the segments that this transaction sees, reusing those that are open."""
+        known = {segment.name: segment for segment in self._latest.segments} if self._latest else {}
+        rows = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
+        return [
+            known.get(name) or Segment(self.folder, name, count, json.loads(files), self.arrays)
+            for name, count, files in rows
+        ]
 
 
 class LocalView:
-    """One state of a local index, narrowed by a filter. Threads may share it while it is open."""
+    """One state of a local index under a filter. Threads may share it while it is open."""
 
     def __init__(
         self,
@@ -72,11 +214,11 @@ class LocalView:
         return self._keys.copy()
 
     def key_of(self, id: str) -> int | None:
-        """The key of a document that passes the filter."""
+        """Return the key of a document that passes the filter."""
         rows = self._query("SELECT key FROM documents WHERE id IN ({})", [id])
-        return int(rows[0][0]) if rows and self._holds(np.array(rows[0])).all() else None
+        return int(rows[0][0]) if rows and self._contains(np.array(rows[0])).all() else None
 
-    def _holds(self, keys: Keys) -> NDArray[np.bool_]:
+    def _contains(self, keys: Keys) -> NDArray[np.bool_]:
         if not len(self._keys):
             return np.zeros(len(keys), bool)
         first, last = self._keys[0], self._keys[-1]
@@ -87,10 +229,10 @@ class LocalView:
         held: NDArray[np.bool_] = self._keys[places] == keys
         return held
 
-    def _known(self, keys: Sequence[int]) -> Keys:
+    def _check_keys(self, keys: Sequence[int] | Keys) -> Keys:
         self._check_open()
         wanted = np.asarray(keys, np.int64).reshape(-1)
-        held = self._holds(wanted)
+        held = self._contains(wanted)
         if not held.all():
             raise NotFoundError(
                 f"key {wanted[~held][0]} is not in this view: it was never there, or fails its filter"
@@ -98,36 +240,24 @@ class LocalView:
         return wanted
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
-        """The documents under these keys, in this order."""
-        wanted = self._known(keys).tolist()
+        """Documents in the order of ``keys``."""
+        wanted = self._check_keys(keys).tolist()
         rows = self._query(f"SELECT key, {COLUMNS} FROM documents WHERE key IN ({{}})", wanted)
         found = {key: document_of(*row) for key, *row in rows}
         return [found[key] for key in wanted]
 
     def ids(self, keys: Sequence[int]) -> list[str]:
-        """The ids of the documents under these keys, in this order."""
-        wanted = self._known(keys).tolist()
+        """Document ids in the order of ``keys``."""
+        wanted = self._check_keys(keys).tolist()
         found: dict[int, str] = dict(self._query("SELECT key, id FROM documents WHERE key IN ({})", wanted))
         return [found[key] for key in wanted]
 
-    def array(self, name: str, keys: Sequence[int]) -> NDArray[np.generic]:
-        """Rows of a stored array: [len(keys), *shape]."""
-        wanted, spec = self._known(keys), self._spec(name)
-        out: NDArray[np.generic] = np.empty((len(wanted), *spec.shape), spec.dtype)
-        self._snapshot.take(name, wanted, out)
-        return out
-
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array: [len(keys), *shape]."""
-        return self.array(array, keys)
-
-    def list_sizes(self, array: str) -> NDArray[np.int64]:
-        """Number of documents in each list: [L]."""
-        return self.sizes(array)
-
-    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
-        """The ``k`` best documents of every row of a plan."""
-        return execute(self, plan, k)
+        wanted, spec = self._check_keys(keys), self._spec(array)
+        out: NDArray[np.generic] = np.empty((len(wanted), *spec.shape), spec.dtype)
+        self._snapshot.gather(array, wanted, out)
+        return out
 
     def _spec(self, name: str) -> ArraySpec:
         if name not in self._arrays:
@@ -137,96 +267,122 @@ class LocalView:
             )
         return self._arrays[name]
 
-    def within(self, keys: Keys) -> Self:
-        """The same state, of these documents alone (rising keys)."""
-        narrowed = copy.copy(self)
-        narrowed._keys = self._known(keys.tolist())
-        return narrowed
-
-    def matching(self, texts: Sequence[str], k: int, floor: float = 0.0) -> Found:
-        """The ``k`` best documents of every text by the words they share; those below ``floor`` may be missing."""
+    def list_sizes(self, array: str) -> Rows:
+        """Number of documents in each list: [L], up to the last list that has any."""
         self._check_open()
-        rows = self._snapshot.rows(self._keys)
-        found = [self._snapshot.matcher.best(asked(self._analyser, text), rows, k, floor) for text in texts]
-        return as_found(found)
+        name, sizes = self._spec(array).name, np.zeros(0, np.int64)
+        for segment, rows in self._snapshot.segments_with(self._keys):
+            sizes = added(sizes, segment.listing(name).sizes(rows))
+        return sizes
 
-    def shared(self, text: str, keys: Sequence[int]) -> Shared:
-        """The words of a text, and what each adds to the score of these documents."""
-        query = asked(self._analyser, text)
-        return Shared(query.words, self._snapshot.matcher.parts(query, self._known(keys)))
+    def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
+        """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order.
 
-    def nearest_part(self, parts: Parts, k: int) -> Found:
-        """The ``k`` best documents of every query by the best of their vectors."""
-        self._check_parts(parts)
-        pieces = [
-            _part_rows(segment, parts, rows) for segment, rows in self._snapshot.segments_with(self._keys)
-        ]
-        return self.rescored(best_parted(pieces, parts, k).keys, parts, k)
+        A score is the share of a text's weight in words that the document answers, 0 … 1; equal ones go by key.
+        Documents that score less than ``floor`` may be left out.
+        """
+        self._check_open()
+        query, searcher = query_terms(self._analyser, text), self._snapshot.words
+        if only is not None:
+            return WordMatches(query.words, searcher.parts(query, self._check_keys(only)), only)
+        keys, parts = searcher.best(query, self._snapshot.rows(self._keys), k, floor)
+        return WordMatches(query.words, parts, keys)
 
-    def rescored(self, keys: Keys, parts: Parts, k: int) -> Found:
-        """The ``k`` best of some documents of every query [Q, n] (−1 for none), in the same way."""
-        self._check_parts(parts)
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""
+        self._check_open()
+        keys = self._keys if plan.only is None else self._check_keys(plan.only)
+        depth = k if plan.rescore is None else max(k, plan.fetch or k)
+        found = self._search(plan.first, plan.lists, keys, min(depth, max(1, len(keys))))
+        second = plan.rescore
+        if second is None:
+            return found
+        if second.part_weights is None:
+            return rescore_rows(self, plan, found, k)
+        ranked = self._rescore(found.keys, self._parts(second, found.scores, plan.share), k)
+        return replace(found, keys=ranked.keys, scores=ranked.scores, evidence=ranked.evidence)
+
+    def _search(self, score: Score, lists: Lists | None, keys: Keys, k: int) -> Candidates:
+        name, parts = score.array, self._snapshot.segments_with(keys)
+        if score.part_weights is not None:
+            query = self._parts(score)
+            best = best_parted([_part_rows(segment, query, rows) for segment, rows in parts], query, k)
+            return self._rescore(best.keys, query, k)
+        shape, width = self._spec(name).shape, score.queries.shape[1]
+        if len(shape) != 1 or np.sum(np.broadcast_to(score.fold, width)) != shape[0]:
+            raise InputError(
+                f"array {name!r} holds {shape} numbers per document; a score of {width} columns × fold {score.fold} "
+                "does not fit"
+            )
+        if score.metric not in ("inner_product", "overlap"):
+            raise InputError(f"unknown metric {score.metric!r}. Metrics: inner_product, overlap")
+        if lists is None:
+            blocks = [(segment.block(name, score.fold), rows) for segment, rows in parts]
+            return top_k(blocks, score.queries, score.metric, k, self._engine)
+        if score.metric != "inner_product" or score.fold != 1:
+            raise InputError("a search within lists compares by inner_product, with fold=1")
+        array = self._spec(lists.array).name
+        listed = [ListedPart(segment.block(name, 1), segment.listing(array), rows) for segment, rows in parts]
+        return nearest_listed(listed, score.queries, lists, k)
+
+    def _parts(self, score: Score, own: Floats | None = None, share: float = 0.0) -> Parts:
+        assert score.part_weights is not None
+        shape, expected = self._spec(score.array).shape, (len(score.part_weights), score.queries.shape[1])
+        if shape != expected:
+            raise InputError(
+                f"array {score.array!r} holds {shape} numbers per document; {expected[0]} parts of {expected[1]} "
+                "numbers do not fit"
+            )
+        if score.scales is not None and self._spec(score.scales).shape != shape[:1]:
+            raise InputError(f"array {score.scales!r} holds no number for each of the {shape[0]} parts")
+        return Parts(score.array, score.queries, score.part_weights, score.scales, own, share)
+
+    def _rescore(self, keys: Keys, parts: Parts, k: int) -> Candidates:
         flat = keys.reshape(-1)
         order = np.argsort(flat, kind="stable")
         order = order[flat[order] >= 0]
-        self._known(flat[order].tolist())
         places = [
             (_part_rows(segment, parts, rows), order[places])
-            for segment, rows, places in self._snapshot.places(flat[order])
+            for segment, rows, places in self._snapshot.locate(self._check_keys(flat[order]))
         ]
         return rescored(places, keys, parts, k)
 
-    def _check_parts(self, parts: Parts) -> None:
+    # moved: former names; delete after the merge
+
+    array, sizes = rows, list_sizes
+
+    def within(self, keys: Keys) -> Self:  # noqa: D102
+        view = copy.copy(self)
+        view._keys = self._check_keys(keys)
+        return view
+
+    def nearest(self, probe: Probe, k: int) -> Candidates:  # noqa: D102
+        if isinstance(probe.fold, tuple) and not probe.fits(self._spec(probe.array).shape[0]):
+            raise InputError(f"array {probe.array!r}: the fold {probe.fold} does not fit")
+        score = Score(probe.array, probe.queries, probe.metric, probe.fold)  # type: ignore[arg-type]
+        return self.candidates(SearchPlan(score, probe.lists), k)
+
+    def nearest_part(self, parts: Parts, k: int) -> Candidates:  # noqa: D102
+        return self.candidates(SearchPlan(_score_of(parts)), k)
+
+    def rescored(self, keys: Keys, parts: Parts, k: int) -> Candidates:  # noqa: D102
         self._check_open()
-        shape = self._spec(parts.array).shape
-        if shape != (len(parts.weights), parts.queries.shape[1]):
-            raise InputError(
-                f"array {parts.array!r} holds {shape} numbers per document; {len(parts.weights)} parts of "
-                f"{parts.queries.shape[1]} numbers do not fit"
-            )
-        if parts.scales is not None and self._spec(parts.scales).shape != shape[:1]:
-            raise InputError(f"array {parts.scales!r} holds no number for each of the {shape[0]} parts")
+        return self._rescore(keys, self._parts(_score_of(parts), parts.own, parts.share), k)
 
-    def sizes(self, name: str) -> NDArray[np.int64]:
-        """How many documents each list holds: [L], up to the last list that holds any."""
-        self._check_open()
-        sizes = np.zeros(0, np.int64)
-        for _, listing, rows in self._listings(name):
-            sizes = added(sizes, listing.sizes(rows))
-        return sizes
+    def matching(self, texts: Sequence[str], k: int, floor: float = 0.0) -> Candidates:  # noqa: D102
+        found = [self.words(text, k, floor) for text in texts]
+        rows: list[Any] = [(words.keys, words.scores, {}) for words in found]
+        return stack_rows(rows, Candidates(np.empty((0, 0), np.int64), np.empty((0, 0), np.float32)))
 
-    def _listings(self, name: str) -> Iterator[tuple[Segment, Listing, NDArray[np.int64] | None]]:
-        return self._snapshot.listings(self._keys, self._spec(name).name)
-
-    def nearest(self, probe: Probe, k: int) -> Found:
-        """The ``k`` best documents of every query: [Q, min(k, len(self))]."""
-        self._check_open()
-        if k < 1:
-            raise InputError(f"k must be at least 1, got {k!r}")
-        spec = self._spec(probe.array)
-        if len(spec.shape) != 1 or not probe.fits(spec.shape[0]):
-            raise InputError(
-                f"array {spec.name!r} holds {spec.shape} numbers per document; a probe of "
-                f"{probe.queries.shape[1]} columns × fold {probe.fold} does not fit"
-            )
-        if probe.metric not in ("inner_product", "overlap"):
-            raise InputError(f"unknown metric {probe.metric!r}. Metrics: inner_product, overlap")
-        bad = ~np.isfinite(probe.queries).all(axis=1)
-        if bad.any():
-            raise EncodingError(
-                f"query {int(bad.argmax())} of the probe holds NaN or infinity; check the encoder's output"
-            )
-        if probe.lists is not None:
-            parts = [
-                ListedPart(segment.block(spec.name, 1), listing, rows)
-                for segment, listing, rows in self._listings(probe.lists.array)
-            ]
-            return nearest_listed(parts, probe.queries, probe.lists, int(k))
-        blocks = list(self._snapshot.blocks(self._keys, spec.name, probe.fold))
-        return top_k(blocks, probe.queries, probe.metric, int(k), self._engine, probe.rough)
+    def shared(self, text: str, keys: Sequence[int]) -> WordMatches:  # noqa: D102
+        return self.words(text, 0, only=np.asarray(keys, np.int64))
 
 
-def _part_rows(segment: Segment, parts: Parts, rows: NDArray[np.int64] | None) -> PartRows:
+def _score_of(parts: Parts) -> Score:
+    return Score(parts.array, parts.queries, part_weights=parts.weights, scales=parts.scales)
+
+
+def _part_rows(segment: Segment, parts: Parts, rows: Rows | None) -> PartRows:
     data = segment.array(parts.array)
     scales = np.empty((len(data), 0), np.float32) if parts.scales is None else segment.array(parts.scales)
     return PartRows(segment.keys, data, scales, rows)

@@ -1,0 +1,236 @@
+"""An index's folder: its manifest, its write lock, and how it comes into being as a whole."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import socket
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from palmette.errors import (
+    CorruptIndexError,
+    FormatError,
+    InputError,
+    LockedError,
+    ModelMismatchError,
+    NotFoundError,
+    StoreError,
+)
+from palmette.lexical.analyser import LANGUAGE, check_language
+from palmette.search.probe import ArraySpec
+from palmette.store.database import DATABASE, SCHEMA, storage_errors, write_meta
+
+FORMAT = 2
+MANIFEST, SEGMENTS, LOCK, OWNER = "manifest.json", "segments", ".lock", ".owner.json"
+_KIND = "palmette index"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Written once, when the index is created, and last: a folder with a manifest is a whole index."""
+
+    fingerprint: str
+    arrays: tuple[ArraySpec, ...]
+    language: str | None = LANGUAGE
+    """Stemmer of the documents' words; see :class:`palmette.lexical.analyser.Analyser`."""
+
+    def __post_init__(self) -> None:
+        check_language(self.language)
+        seen = {"keys"}
+        for spec in self.arrays:
+            if not spec.name.isidentifier() or not spec.name.isascii() or spec.name.lower() in seen:
+                raise InputError(f"array name {spec.name!r} must be an identifier, used once, and not 'keys'")
+            seen.add(spec.name.lower())
+            try:
+                dtype = np.dtype(spec.dtype)
+            except TypeError as error:
+                raise InputError(f"array {spec.name!r}: unknown dtype {spec.dtype!r}") from error
+            if dtype.kind not in "fiub" or any(size < 1 for size in spec.shape):
+                shape = f"{spec.dtype} {spec.shape}"
+                raise InputError(
+                    f"array {spec.name!r} must hold numbers in a shape of sizes ≥ 1, got {shape}"
+                )
+
+    def write(self, folder: Path, *, durable: bool) -> None:
+        """Write atomically."""
+        try:
+            version = importlib.metadata.version("palmette")
+        except importlib.metadata.PackageNotFoundError:  # run from a source tree
+            version = "unknown"
+        content = {"kind": _KIND, "format": FORMAT, **asdict(self), "created_with": version}
+        temporary = folder / f"{MANIFEST}.tmp"
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(content, indent=2) + "\n")
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(folder / MANIFEST)
+        if durable:
+            fsync_folder(folder)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read, or say what is wrong with the folder; touches nothing."""
+        content = _read_content(folder)
+        found = content.get("format")
+        if isinstance(found, int) and found > FORMAT:
+            raise FormatError(
+                f"{folder} has index format {found}, written by palmette {content.get('created_with')}; this "
+                f"version reads up to format {FORMAT}. Run: pip install --upgrade palmette"
+            )
+        if found == 1:
+            raise FormatError(
+                f"{folder} has index format 1, which kept no words to search by; this version needs format {FORMAT}. "
+                "Index the documents anew: Index.build(documents, model, another_folder)"
+            )
+        try:
+            if found != FORMAT:
+                raise ValueError(f"format is {found!r}, expected {FORMAT}")
+            arrays = tuple(ArraySpec(a["name"], tuple(a["shape"]), a["dtype"]) for a in content["arrays"])
+            return cls(str(content["fingerprint"]), arrays, content["language"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptIndexError(
+                f"{folder / MANIFEST} is damaged ({error}); restore it from a backup"
+            ) from error
+
+    def check_fingerprint(self, expected: str | None, folder: Path) -> None:
+        """Raise unless this index was made by the model with the expected fingerprint."""
+        if expected is not None and expected != self.fingerprint:
+            raise ModelMismatchError(
+                f"{folder} was built by the model {self.fingerprint}, but the model given is {expected}; "
+                "open it with the model that built it, or build a new index with this one"
+            )
+
+
+def _read_content(folder: Path) -> dict[str, Any]:
+    path, ours = folder / MANIFEST, (folder / DATABASE).exists()
+    if not folder.exists():
+        raise NotFoundError(f"there is no index at {folder}: no such folder; create it first")
+    if not path.is_file():
+        if ours:
+            raise CorruptIndexError(
+                f"{path} is missing; restore it from a backup, or build the index again in a new folder"
+            )
+        raise NotFoundError(
+            f"{folder} is not a palmette index: it has no {MANIFEST}; give the folder an index was created in"
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        if ours:
+            raise CorruptIndexError(f"{path} is damaged ({error}); restore it from a backup") from error
+        content = None
+    if not isinstance(content, dict) or content.get("kind") != _KIND:
+        raise NotFoundError(f"{folder} is not a palmette index: its {MANIFEST} belongs to something else")
+    return content
+
+
+def check_empty(folder: Path) -> None:
+    """Raise unless the folder is empty, or holds what a killed ``create`` left there."""
+    found = {entry.name for entry in folder.iterdir()} - {LOCK, OWNER}
+    if MANIFEST in found:
+        raise StoreError(f"{folder} already holds an index: open it, or create the new one in another folder")
+    database = {DATABASE + end for end in ("", "-wal", "-shm", "-journal")}
+    if others := sorted(found - database - {SEGMENTS, f"{MANIFEST}.tmp"}):
+        raise StoreError(
+            f"{folder} is not empty (it holds {others[0]!r}): create the index in a new or empty folder"
+        )
+    segments = folder / SEGMENTS
+    if segments.exists() and any(segments.iterdir()):
+        raise CorruptIndexError(
+            f"{folder / MANIFEST} is missing, but there are arrays: restore it from a backup"
+        )
+
+
+def create_files(folder: Path, manifest: Manifest, *, durable: bool) -> None:
+    """Make an empty index; the manifest comes last, so that a folder with a manifest is whole."""
+    (folder / SEGMENTS).mkdir(exist_ok=True)
+    with closing(sqlite3.connect(folder / DATABASE, isolation_level=None)) as connection:
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
+        connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}")
+        for name, value in (("fingerprint", manifest.fingerprint), ("generation", 0), ("next_key", 1)):
+            write_meta(connection, name, value)
+        connection.execute("COMMIT")
+    manifest.write(folder, durable=durable)
+
+
+@contextmanager
+def write_lock(folder: Path, timeout: float) -> Iterator[None]:
+    """Hold the folder's write lock, one writer across threads and processes; LockedError names the owner."""
+    lock = FileLock(folder / LOCK, thread_local=False)
+    try:
+        lock.acquire(timeout=timeout, poll_interval=0.02)
+    except Timeout as error:
+        raise LockedError(
+            f"{folder} is being written by {_read_owner(folder)}; waited {timeout:g} s. "
+            "Retry when that write is done, or give a longer lock_timeout"
+        ) from error
+    try:
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        note = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+        (folder / OWNER).write_text(json.dumps(note))
+        yield
+    finally:
+        (folder / OWNER).unlink(missing_ok=True)
+        lock.release()
+
+
+def _read_owner(folder: Path) -> str:
+    try:
+        note = json.loads((folder / OWNER).read_text())
+        pid, host, since = note["pid"], note["host"], note["since"]
+    except (OSError, ValueError, KeyError, TypeError):  # the note is a courtesy, and may be half written
+        return "another writer"
+    if pid == os.getpid():
+        return f"this process (pid {pid}), in a write() that is still open, since {since}"
+    return f"process {pid} on {host} since {since}"
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make renames in the folder survive a power cut; nothing to do where folders cannot be opened (Windows)."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_occupied(path: Path) -> bool:
+    """Whether a file or a folder with content exists there."""
+    return path.exists() and (not path.is_dir() or any(path.iterdir()))
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder to fill, moved to ``path`` on a clean exit; whatever lies at ``path`` is never touched."""
+    if is_occupied(path):
+        raise InputError(f"{path} exists and is not an empty folder: choose another, or Index.open it")
+    for parent in path.parents:
+        if parent.exists() and not parent.is_dir():
+            raise InputError(f"{path} cannot be made: {parent} is a file; choose another folder")
+    draft = path.with_name(f".{path.name}.{uuid4().hex}.new")
+    try:
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield draft
+            if path.is_dir():
+                path.rmdir()  # empty: a move onto a folder is not allowed everywhere
+            draft.replace(path)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

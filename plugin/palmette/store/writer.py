@@ -1,0 +1,228 @@
+"""One change of a local index: rows in an open transaction, arrays in a segment nobody sees before the commit."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreError
+from palmette.lexical.analyser import Analyser
+from palmette.search.plan import ArraySpec
+from palmette.store.database import read_meta, row_of, rows_among, storage_errors, values_of, write_meta
+from palmette.store.segments import Files, Segment, SegmentWriter
+from palmette.types import Document
+
+MERGE_RATIO = 2  # a write merges trailing segments up to this many times what it has written so far
+
+
+class LocalWriter:
+    """One change: an open write transaction and the segment being built beside it."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        folder: Path,
+        arrays: Sequence[ArraySpec],
+        load: Callable[[sqlite3.Connection], Sequence[Segment]],
+        analyser: Analyser,
+        *,
+        durable: bool,
+    ) -> None:
+        self._db, self._folder, self._arrays = connection, folder, arrays
+        self._load, self._analyser, self._durable = load, analyser, durable
+        self._next = int(read_meta(connection, "next_key"))
+        self._segment: SegmentWriter | None = None
+        self._put: dict[str, str] = {}
+        self._changed = self._everything = False
+        self._failed = False
+        self.is_open = True
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        """A change that stops half way spoils the whole write: it can then only be dropped."""
+        if not self.is_open or self._failed:
+            raise StoreError(
+                "this write is over or has failed; start a new one with `with backend.write() as writer:`"
+            )
+        self._failed = True
+        with storage_errors(self._folder):
+            yield
+        self._failed = False
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the content digests of those ids that exist."""
+        with self._step():
+            return dict(rows_among(self._db, "SELECT id, digest FROM documents WHERE id IN ({})", ids))
+
+    def put(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
+        """Insert documents, replacing those whose id exists."""
+        rows = [row_of(document) for document in documents]
+        self._check_arrays(documents, arrays)
+        fresh: dict[str, int] = {}
+        for place, row in enumerate(rows):
+            known = rows[fresh[row.id]].digest if row.id in fresh else self._put.get(row.id)
+            if known is None:
+                fresh[row.id] = place
+            elif known != row.digest:
+                raise DuplicateIdError(
+                    f"id {row.id!r} was given twice in one write with different content; give each its own id"
+                )
+        if not fresh:
+            return
+        with self._step():
+            self._remove(list(fresh))
+            places = np.fromiter(fresh.values(), np.int64)
+            keys = np.arange(self._next, self._next + len(places))
+            if self._segment is None:
+                self._segment = self._new_segment()
+            given = {spec.name: arrays[spec.name] for spec in self._arrays}
+            if len(places) < len(documents):
+                given = {name: array[places] for name, array in given.items()}
+            self._segment.append(keys, given, [documents[place] for place in fresh.values()])
+            chosen = [rows[place] for place in places]
+            self._db.executemany(
+                "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)",
+                ((key, *row[:6]) for key, row in zip(keys.tolist(), chosen, strict=True)),
+            )
+            self._db.executemany(
+                "INSERT INTO metadata VALUES (?, ?, ?)",
+                (
+                    (name, value, key)
+                    for key, row in zip(keys.tolist(), chosen, strict=True)
+                    for name, value in row.values
+                ),
+            )
+            self._next += len(places)
+            self._put.update((row.id, row.digest) for row in chosen)
+            self._changed = True
+
+    def _new_segment(self) -> SegmentWriter:
+        return SegmentWriter(self._folder, self._arrays, self._analyser, durable=self._durable)
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Remove documents; returns the ids that were there."""
+        with self._step():
+            removed = self._remove(ids)
+            for id in removed:
+                self._put.pop(id, None)
+            self._changed = self._changed or bool(removed)
+            return removed
+
+    def _remove(self, ids: Sequence[str]) -> list[str]:
+        query, found = "SELECT key, id, metadata FROM documents WHERE id IN ({})", {}
+        for key, id, metadata in rows_among(self._db, query, ids):
+            found[id] = (key, json.loads(metadata))
+        self._db.executemany(
+            "DELETE FROM metadata WHERE name = ? AND value = ? AND key = ?",
+            ((name, value, key) for key, metadata in found.values() for name, value in values_of(metadata)),
+        )
+        self._db.executemany("DELETE FROM documents WHERE key = ?", ((key,) for key, _ in found.values()))
+        self._db.executemany("INSERT INTO dead VALUES (?)", ((key,) for key, _ in found.values()))
+        return [id for id in dict.fromkeys(ids) if id in found]
+
+    def _check_arrays(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
+        if set(arrays) != {spec.name for spec in self._arrays}:
+            expected = ", ".join(spec.name for spec in self._arrays)
+            raise InputError(
+                f"this index stores the arrays {expected}; got {', '.join(map(str, arrays)) or 'none'}"
+            )
+        for spec in self._arrays:
+            given, shape = np.asarray(arrays[spec.name]), (len(documents), *spec.shape)
+            if given.shape != shape or given.dtype != np.dtype(spec.dtype):
+                raise InputError(
+                    f"array {spec.name!r} must be {spec.dtype} {shape} for {len(documents)} documents, "
+                    f"got {given.dtype} {given.shape}"
+                )
+            if given.dtype.kind == "f" and not np.isfinite(given).all():
+                bad = int(np.isfinite(given.reshape(len(documents), -1)).all(axis=1).argmin())
+                raise EncodingError(
+                    f"the encoder returned NaN or infinity for document {documents[bad].id!r} "
+                    f"(array {spec.name!r}); nothing was written. Check the text and the encoder"
+                )
+
+    def compact(self) -> None:
+        """Rewrite all living rows into one segment when this write commits."""
+        with self._step():
+            self._changed = self._everything = True
+
+    def commit(self) -> None:
+        """Commit: the segment first, then the one database commit."""
+        with self._step():
+            self.is_open = False
+            if not self._changed:
+                return
+            self._merge_segments()
+            write_meta(self._db, "next_key", self._next)
+            write_meta(self._db, "generation", int(read_meta(self._db, "generation")) + 1)
+            segment, self._segment = (
+                self._segment,
+                None,
+            )  # soon it may be named: orphaned at worst, not dropped
+            if segment is not None:
+                segment.publish()
+            self._db.execute("COMMIT")
+
+    def drop(self) -> None:
+        """Drop the change."""
+        self.is_open = False
+        if self._segment is not None:
+            self._segment.drop()
+
+    def _merge_segments(self) -> None:
+        """Settle which segments there will be, and write the new one.
+
+        Trailing segments that are small beside the new rows are merged into it, so that their number stays
+        logarithmic and a row is copied O(log N) times in all. A segment without living rows goes.
+        """
+        own, fresh, size = self._segment, None, 0
+        if own is not None:  # what this write has put so far, readable
+            fresh = Segment(self._folder, own.path.name, own.count, own.finish(), self._arrays)
+            size = self._alive(fresh)
+        trailing, merged = True, []
+        for segment in reversed(self._load(self._db)):
+            live = self._alive(segment)
+            trailing = trailing and live <= MERGE_RATIO * size
+            if live == 0 or trailing or self._everything:
+                merged.append(segment)
+                size += live
+        if fresh and own and not merged and size:
+            self._register(own, fresh.files)
+        else:
+            self._merge([*reversed(merged), *([fresh] if fresh else [])], size)
+
+    def _alive(self, segment: Segment) -> int:
+        query = "SELECT count(*) FROM dead WHERE key BETWEEN ? AND ?"
+        [(deleted,)] = self._db.execute(query, _span(segment))
+        return segment.count - int(deleted)
+
+    def _merge(self, segments: Sequence[Segment], size: int) -> None:
+        merged = self._new_segment() if size else None
+        replaced, self._segment = self._segment, merged
+        with tqdm(total=size, desc="merging segments", unit="doc", delay=2, disable=None, leave=False) as bar:
+            for segment in segments:
+                if merged:
+                    query = "SELECT key FROM dead WHERE key BETWEEN ? AND ?"
+                    deleted = np.array([key for (key,) in self._db.execute(query, _span(segment))], np.int64)
+                    kept = np.flatnonzero(np.isin(segment.keys, deleted, invert=True))
+                    merged.append_segment(segment, kept, bar.update)
+                self._db.execute("DELETE FROM dead WHERE key BETWEEN ? AND ?", _span(segment))
+                self._db.execute("DELETE FROM segments WHERE name = ?", [segment.name])
+        if replaced:
+            replaced.drop()
+        if merged:
+            self._register(merged, merged.finish())
+
+    def _register(self, segment: SegmentWriter, files: Files) -> None:
+        row = [segment.name, segment.count, json.dumps(files)]
+        self._db.execute("INSERT INTO segments(name, count, files) VALUES (?, ?, ?)", row)
+
+
+def _span(segment: Segment) -> list[int]:
+    return [int(segment.keys[0]), int(segment.keys[-1])]

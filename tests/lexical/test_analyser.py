@@ -1,0 +1,66 @@
+"""What counts as a word, in prose, code and scripts without blanks."""
+
+import pytest
+
+from palmette.errors import ConfigError
+from palmette.lexical.analyser import Analyser, analyser_of, check_language
+
+
+def spelled(text: str, language: str | None = "english") -> list[str]:
+    return [word.text for word in analyser_of(language).words(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Searching, searched; SEARCHES!", ["search", "search", "search"]),
+        ("os.path.join", ["os", "path", "join", "os.path.join"]),
+        ("snake_case", ["snake", "case", "snake_case"]),
+        ("CamelCase HTTPServer", ["camel", "case", "camelcase", "http", "server", "httpserver"]),
+        ("C++ or C#", ["c++", "c", "or", "c#", "c"]),
+        ("Python 3.11", ["python", "3", "11", "3.11"]),
+        ("1,234,567 owls", ["1234567", "owl"]),
+        ("e-mail", ["e", "mail", "email"]),
+        ("DV7-1211ea", ["dv7", "1211ea", "dv71211ea"]),
+        ("Luther's café, naïve Straße", ["luther", "cafe", "naiv", "strass"]),
+        ("ﬁne ＡＢＣ", ["fine", "abc"]),
+        ("", []),
+        ("… — !?", []),
+    ],
+)
+def test_words_of_a_text(text: str, words: list[str]) -> None:
+    assert spelled(text) == words
+
+
+@pytest.mark.parametrize("text", ["中文检索", "ひらがな", "한국어", "ภาษาไทย"])
+def test_scripts_without_blanks_are_found_by_pieces(text: str) -> None:
+    whole = set(spelled(f"x{text}y"))
+    for start in range(len(text) - 1):
+        assert set(spelled(text[start : start + 2])) <= whole
+    assert set(spelled(text[0])) <= whole
+
+
+def test_documents_and_queries_meet_however_they_are_written() -> None:
+    for one, other in [
+        ("the E-Mail server", "email"),
+        ("call os.path.join(a, b)", "os.path.join"),
+        ("getUserName()", "user name"),
+        ("résumé", "RESUME"),
+        ("price: 1,000", "1000"),
+    ]:
+        assert set(spelled(other)) <= set(spelled(one))
+
+
+def test_languages_differ_and_none_leaves_endings() -> None:
+    assert spelled("Häuser Haus", "german") == ["haus", "haus"]
+    assert spelled("houses house", None) == ["houses", "house"]
+    assert check_language(None) is None
+    with pytest.raises(ConfigError, match=r"'english'.*|klingon.*english"):
+        check_language("klingon")
+
+
+def test_a_word_has_one_number_wherever_it_stands() -> None:
+    first, *_, last = Analyser().words("owl in a text with another owl")
+    assert first == last
+    assert Analyser().words("owl") == [first]
+    assert len({word.term for word in Analyser().words("a b c d e f g h")}) == 8

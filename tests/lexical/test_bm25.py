@@ -1,0 +1,108 @@
+"""BM25 shares and MaxScore: what is skipped cannot be among the best."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palmette.lexical.analyser import analyser_of
+from palmette.lexical.bm25 import (
+    PostingList,
+    WordCollection,
+    candidates,
+    counts_in,
+    kth_best,
+    max_impact,
+    merge_postings,
+    norms,
+    query_terms,
+    shares,
+    weights,
+)
+from palmette.store.local import LocalBackend
+from support.stores import SPECS, doc, put
+
+COUNT = 60
+NONE = np.empty(0, bool)
+
+
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 7),
+    st.integers(1, 70),
+    st.sampled_from([0, 0.05, 0.2, 2]),
+    st.booleans(),
+)
+def test_the_best_are_among_the_candidates(seed: int, words: int, k: int, floor: float, narrow: bool) -> None:
+    """Postings of rare and frequent words; scores added in the words' order."""
+    draw = np.random.default_rng(seed)
+    norm = norms(draw.integers(1, 6, COUNT), 3.0)
+    lists, scores = [], np.zeros(COUNT, np.float32)
+    for _ in range(words):
+        rows = np.flatnonzero(draw.random(COUNT) < draw.choice([0, 0.05, 0.3, 0.95])).astype(np.int32)
+        counts = draw.integers(1, 3, len(rows)).astype(np.uint8)
+        weight = np.float32(1 / max(1, len(rows)) / words)
+        lists.append(PostingList(rows, counts, weight, float(weight) * max_impact(rows, counts, norm)))
+        scores[rows] += shares(counts, norm[rows], weight)
+    mask = np.random.default_rng(seed).random(COUNT) < 0.6
+    rows = np.flatnonzero(mask)
+    among = rows.astype(np.int32) if narrow else None
+    found = candidates(lists, norm, k, floor, NONE if narrow else mask, among)
+    assert (np.diff(found) > 0).all()
+    assert mask[found].all()
+    best = rows[np.argsort(-scores[rows], kind="stable")][:k]
+    assert set(best[(scores[best] >= floor) & (scores[best] > 0)]) <= set(found.tolist())
+
+
+def test_frequent_words_are_not_walked_through() -> None:
+    every = np.arange(10_000, dtype=np.int32)
+    rare, norm = every[::1000].copy(), norms(np.full(10_000, 5), 5.0)
+    ones = np.ones(10_000, np.uint8)
+    lists = [
+        PostingList(every, ones, np.float32(0.1), 0.046),
+        PostingList(rare, ones[:10], np.float32(0.9), 0.41),
+    ]
+    assert candidates(lists, norm, 10, 0.0, NONE, None).tolist() == rare.tolist()
+    assert candidates(lists, norm, 10_000, 0.2, NONE, None).tolist() == rare.tolist()
+    assert len(candidates(lists, norm, 11, 0.0, NONE, None)) == 10_000
+    assert len(candidates(lists, norm, 9, 0.5, NONE, None)) == 0
+
+
+@given(st.sets(st.integers(0, 300)), st.sets(st.integers(0, 300)))
+def test_looking_up_and_merging(held: set[int], word: set[int]) -> None:
+    have, rows = (np.array(sorted(some), np.int32) for some in (held, word))
+    counts = (1 + rows % 7).astype(np.uint8)
+    assert counts_in(have, rows, counts).tolist() == [1 + r % 7 if r in word else 0 for r in have.tolist()]
+    sums, norm = np.full(len(have), 0.25, np.float32), np.ones(301, np.float32)
+    kept, sums = merge_postings(have, sums, rows, counts, norm, NONE, np.float32(0.5), np.float32(0))
+    assert kept.tolist() == sorted(held | word)
+    expected = [0.25 * (r in held) + 0.5 * (r in word) * (c := 1 + r % 7) / (c + 1) for r in kept.tolist()]
+    assert sums.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("k", [1, 5, 60, 400])
+def test_a_floor_is_reached_by_k(k: int) -> None:
+    sums = np.random.default_rng(k).random(300).astype(np.float32)
+    floor = kth_best(sums, k)
+    assert (sums >= floor).sum() >= min(k, 300)
+    assert floor == 0 if k > 300 else np.sort(sums)[-k] - floor < 1 / 4000
+
+
+def test_rare_words_weigh_more_and_unknown_ones_most() -> None:
+    query = query_terms(analyser_of(None), "w1 w2 w2 w3 unknown")
+    assert query.times == [1, 2, 1, 1]
+    weight = weights(query.times, [90, 50, 3, 0], 100)
+    assert float(weight.sum()) == pytest.approx(1)
+    assert weight[0] < weight[2] < weight[3]
+
+
+@pytest.mark.parametrize("query", ["red owl", "the the fox", "unknown", ""])
+def test_a_collection_in_memory_scores_as_an_index_of_the_same_documents(query: str) -> None:
+    texts = ["red owl", "the red red fox by the river", "an owl, an owl", "nothing", "… !?"]
+    found = WordCollection(analyser_of("english"), texts).shares(query)
+    with LocalBackend.in_memory(SPECS) as backend:
+        put(backend, *(doc(f"d{place}", text) for place, text in enumerate(texts)))
+        with backend.read() as view:
+            assert found.tolist() == view.words(query, 0, only=view.keys()).scores.tolist()
+    if "owl" in query:
+        assert found[0] == max(found) > found[2] > 0 == found[3]

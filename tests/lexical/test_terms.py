@@ -1,0 +1,97 @@
+"""Telling terms of groups of texts: words and pairs that are frequent in one and rare in the others."""
+
+import json
+
+import numpy as np
+import pytest
+
+from palmette.errors import CheckpointError
+from palmette.lexical.terms import (
+    Terms,
+    add_counts,
+    count_terms,
+    log_odds,
+    terms_from_json,
+    terms_to_json,
+    top_terms,
+)
+
+
+def terms_of(*groups: list[str]) -> list[dict[str, float]]:
+    """The best terms of each group of texts."""
+    texts = [text for group in groups for text in group]
+    group = np.repeat(np.arange(len(groups)), [len(one) for one in groups])
+    spelled, text, term = count_terms(texts)
+    totals, sizes = np.bincount(term, minlength=len(spelled)), np.bincount(group, minlength=len(groups))
+    at, term, count = add_counts(group[text], term, np.ones(len(term), np.int64), len(spelled))
+    weight = log_odds(count, sizes[at], totals[term], max(1, len(texts)))
+    found = dict(top_terms(at, term, weight, spelled, 8))
+    return [dict(found.get(one, [])) for one in range(len(groups))]
+
+
+def test_terms_are_frequent_in_their_group_and_named_once() -> None:
+    found = terms_of(
+        [f"the comet {n} passed the old star" for n in range(30)],
+        [f"she bakes bread number {n} with rye" for n in range(30)],
+        [f"he boils soup number {n} with leeks" for n in range(30)],
+    )
+    assert "comet" in " ".join(found[0])
+    assert "bakes bread" in found[1], "a pair goes before its words"
+    assert not {word for terms in found for word in terms} & {"the", "with", "she", "he", "12"}
+    for terms in found:
+        assert list(terms.values()) == sorted(terms.values(), reverse=True)
+        parts = [part for term in terms for part in term.split()]
+        assert len(parts) == len(set(parts))
+
+
+def test_a_term_counts_once_per_text_and_is_no_pair_with_itself() -> None:
+    found = terms_of(["moon " * 50, "moon", "sun moon"] + ["sun"] * 9, [f"plain text {n}" for n in range(60)])
+    assert found[0]["sun"] > found[0]["moon"]
+    assert "decimal decimal" not in terms_of(["class Decimal: Decimal numbers"] * 9, ["plain"] * 20)[0]
+
+
+def test_words_of_most_texts_and_pairs_with_them_tell_nothing() -> None:
+    found = terms_of([f"ant lives house {n}" for n in range(9)], [f"cow lives house {n}" for n in range(9)])
+    assert set(found[0]) == {"ant"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "term"),
+    [
+        ([f"Ökonomie wächst ({n})" for n in range(20)], "ökonomie wächst"),
+        ([f"हिन्दी भाषा {n}" for n in range(20)], "हिन्दी भाषा"),
+        ([f"東京は大きい{n}" for n in range(20)], "東京"),
+        ([f"L'école d’été n°{n}" for n in range(20)], "l'école d'été"),
+        (["the Tesla’s", "a 'Tesla'", "TESLA"] * 3, "tesla"),
+        (["</script><img src=x> \u2028 \ud800 zebra"] * 9, "src"),
+    ],
+)
+def test_scripts_quotes_and_hostile_texts(texts: list[str], term: str) -> None:
+    found = terms_of(texts, [f"plain text number {n}" for n in range(30)])[0]
+    assert term in " ".join(found)
+    terms_to_json({"group": list(found.items())})
+
+
+@pytest.mark.parametrize("texts", [[], ["", "  ", "the of and"], ["one text alone"]])
+def test_nothing_to_say_is_no_term(texts: list[str]) -> None:
+    assert count_terms(texts)[0] == []
+
+
+def test_json_round_trip_and_refusals() -> None:
+    def read(data: bytes) -> Terms:
+        return terms_from_json(
+            data, "topics.json", lambda name: set(name) <= {"L", "R"}, "node such as 'LRL'"
+        )
+
+    found = {"L": [("old star", 3.5), ("comète", 2.25)], "LR": [("x", 1.0)]}
+    assert read(terms_to_json(found)) == found
+    bad: list[object] = [
+        [], {"X": []}, {"L": "star"}, {"L": [["star"]]}, {"L": [["star", "3"]]}, {"L": [[3, 3]]},
+        {"L": [["", 1]]}, {"L": [["x" * 500, 1]]}, {"L": [["star", float("nan")]]}, {"L": [["star", True]]},
+    ]  # fmt: skip
+    for content in bad:
+        with pytest.raises(CheckpointError, match="save the checkpoint again"):
+            read(json.dumps(content).encode())
+    for content in (b"{", b"\xff\xfe{}"):
+        with pytest.raises(CheckpointError, match="no JSON"):
+            read(content)
