@@ -25,6 +25,8 @@ from palmette.types import Document
 
 QUERIES, DOCUMENTS = 300, 2000
 """Held-out queries and documents in a sample: the relevant ones, and others at random."""
+WORDS = 5
+"""Words of a document that stand for a query where there is none."""
 BATCH = 256
 
 _Sample = tuple[list[str], list[Document], Judgements | None]
@@ -37,6 +39,10 @@ def _sample(data: RetrievalData, seed: int) -> _Sample | None:
     """
     held = HeldOut.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
     some = held or HeldOut.of(data, seed, split="train", queries=QUERIES, documents=DOCUMENTS)
+    if some is None and not data.queries:  # the first words of documents stand for queries and teach the scale
+        rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:DOCUMENTS]).tolist()
+        texts = [" ".join(data.corpus[row].all_text.split()[:WORDS]) for row in rows[:QUERIES]]
+        return texts, [data.corpus[row] for row in rows], None
     if some is None:
         return None
     queries = [data.query_texts[row] for row in some.queries]

@@ -227,7 +227,7 @@ class Model(Published):
         """
         settings, loop = cls._configs(config, preset, training, options)
         loaded = load_data(data, seed=loop.seed, **({} if cls.needs_queries else {"kinds": ()}))
-        if not loaded.trainable:
+        if not loaded.trainable and (cls.needs_queries or loaded.labelled):
             raise InputError(
                 f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
             )

@@ -1,4 +1,4 @@
-"""What a reader is trained and examined on."""
+"""Passages that questions are trained and examined in."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from palmette import FakeEncoder, load_encoder
 from palmette.cache import EncodingCache
 from palmette.errors import InputError
 from palmette.reader import Asked, ReaderConfig, ReadingData, load_reading
-from palmette.reader.lessons import Lessons, answers
-from palmette.reader.spans import SpanReading
+from palmette.reader.spans import SpanModule, SpanTask
+from palmette.reader.training import TrainingSet, answers, best_threshold
 from support import readers
 
 CONFIG = ReaderConfig(
@@ -36,17 +36,17 @@ def data() -> ReadingData:
     return load_reading(records)
 
 
-def lessons(data: ReadingData, folder: Path, config: ReaderConfig = CONFIG) -> Lessons:
-    return Lessons.of(data, config, FakeEncoder(32), EncodingCache(folder), seed=0, progress=False)
+def lessons(data: ReadingData, folder: Path, config: ReaderConfig = CONFIG) -> TrainingSet:
+    return TrainingSet.of(data, config, FakeEncoder(32), EncodingCache(folder), seed=0, progress=False)
 
 
 def test_other_passages_neither_belong_nor_hold_an_answer(data: ReadingData, tmp_path: Path) -> None:
     made = lessons(data, tmp_path)
-    assert len(made.others) == len(made.train)
-    for asked, others in zip(made.train, made.others, strict=True):
-        assert others
-        assert not set(others) & set(asked.passages)
-        for text in made.texts(others):
+    assert len(made.negatives) == len(made.train)
+    for asked, negatives in zip(made.train, made.negatives, strict=True):
+        assert negatives
+        assert not set(negatives) & set(asked.passages)
+        for text in made.texts(negatives):
             assert not any(answer in text for answer in asked.answers or ())
 
 
@@ -67,13 +67,14 @@ def test_exams_withhold_passages_only_where_every_question_has_an_answer(
 def test_when_it_is_done_it_is_examined_on_what_is_found(data: ReadingData, tmp_path: Path) -> None:
     asked = [one for split in data.splits.values() for one in split]
     made = lessons(ReadingData("a", data.passages, {"train": asked, "dev": asked}), tmp_path)
-    assert [exam.asked for exam in made.found] == [exam.asked for exam in made.dev]
-    for exam in made.found:
+    found = made.calibration[: len(made.dev)]
+    assert [exam.asked for exam in found] == [exam.asked for exam in made.dev]
+    for exam in found:
         assert len(set(exam.rows)) == 8
         there = any(answers(made.data, exam.asked, row) for row in exam.rows)
         assert exam.answered == (there and exam.asked.answered)
     alone = lessons(ReadingData("b", data.passages, {"train": asked}), tmp_path)
-    assert alone.found == alone.dev == []
+    assert alone.calibration == alone.dev == []
 
 
 @pytest.mark.parametrize("absent", [0.0, 0.9])
@@ -82,12 +83,12 @@ def test_a_lesson_is_one_right_window_and_wrong_ones(
 ) -> None:
     encoder = load_encoder(readers.tiny_encoder(tmp_path / "model"), dtype="float32", device="cpu")
     config = CONFIG.replace(absent=absent)
-    task = SpanReading(config, encoder).task(lessons(data, tmp_path / "cache", config), progress=False)
+    task = SpanTask(SpanModule(config, encoder), lessons(data, tmp_path / "cache", config))
     draw = np.random.default_rng(0)
     withheld = 0
     for row, asked in enumerate(task.lessons.train):
         for _ in range(8):
-            lesson = task._lesson(row, draw)
+            lesson = task.lesson(row, draw)
             assert len(lesson) == CONFIG.passages
             right = [spans for _, spans in lesson if spans]
             assert len(right) <= (1 if asked.answers else 0)
@@ -103,8 +104,7 @@ def test_answers_that_never_fit_are_named(tmp_path: Path) -> None:
         "long", load_reading([{"question": "q?", "context": long, "answers": []}] * 2).passages, {}
     )
     asked = Asked("what?", (long,), (0,))
-    made = Lessons(data, [asked, asked], [[], []], [])
-    task = SpanReading(CONFIG, encoder).task(made, progress=False)
+    task = SpanTask(SpanModule(CONFIG, encoder), TrainingSet(data, [asked, asked], [[], []], []))
     with pytest.raises(InputError, match="max_answer"):
         task.loss(task.module, np.array([0, 1]), torch.Generator(), 0.0)
 
@@ -115,19 +115,30 @@ def test_where_everything_is_found_some_questions_miss_what_answers_them(
     asked = [one for split in data.splits.values() for one in split if one.answers]
     few = ReadingData("few", data.passages[:4], {"train": asked[:3], "dev": asked[:3]})
     made = lessons(few, tmp_path)
-    assert all(exam.answered for exam in made.found)
-    assert len(made.missed) >= 0.3 * (len(made.found) + len(made.missed))
-    assert all(exam.asked in [one.asked for one in made.found] for exam in made.missed)
-    for exam in made.missed:
+    found, missed = made.calibration[:3], made.calibration[3:]
+    assert all(exam.answered for exam in found)
+    assert len(missed) >= 0.3 * len(made.calibration)
+    assert all(exam.asked in [one.asked for one in found] for exam in missed)
+    for exam in missed:
         assert not exam.answered
         assert exam.rows
         assert not any(answers(few, exam.asked, row) for row in exam.rows)
     alone = lessons(ReadingData("alone", data.passages[:4], {"train": asked, "dev": asked[:1]}), tmp_path)
-    assert len(alone.missed) == len(alone.found) == 1
+    assert len(alone.calibration) == 2
 
 
 def test_where_enough_have_no_answer_none_is_taken_away(data: ReadingData, tmp_path: Path) -> None:
     asked = [one for split in data.splits.values() for one in split]
     unanswerable = [Asked(f"who sang {n}?", (), (0,)) for n in range(5)]
     mixed = ReadingData("mixed", data.passages, {"train": asked, "dev": [*asked, *unanswerable]})
-    assert lessons(mixed, tmp_path).missed == []
+    made = lessons(mixed, tmp_path)
+    assert len(made.calibration) == len(made.dev)
+
+
+def test_the_threshold_balances_precision_and_recall() -> None:
+    there, worth = [0.9, 0.3, 0.8, 0.2], [1.0, 0.0, 0.5, 0.0]
+    # 2 · 1.5 / (3 + 2) of three answers is less than 2 · 1.5 / (2 + 2) of two
+    assert best_threshold(there, worth, 2) == pytest.approx((0.55, 0.75))
+    assert best_threshold([0.4, 0.6], [1.0, 1.0], 2) == pytest.approx((0.2, 1.0)), "all are answered"
+    assert best_threshold([0.4, 0.6], [0.0, 0.0], 0) == pytest.approx((0.8, 0.0)), "none is"
+    assert best_threshold([], [], 0) == pytest.approx((0.5, 0.0))

@@ -1,6 +1,6 @@
-"""Embeddings that solve a hierarchy without training, and how many dimensions that takes.
+"""Embeddings that solve a hierarchy without training, and the dimension that they need.
 
-Algorithm 1 of the paper: documents are random directions, and a query the normalised sum of its matches. Random
+Algorithm 1 of the paper: documents are random directions, and a query is the normalised sum of its matches. Random
 directions are nearly orthogonal, so a match scores about 1/√s and everything else about 0; the dimension needed
 grows as s · log m (s matches per query, m documents). Training needs far fewer: this is the upper bound.
 """
@@ -13,18 +13,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from palmette.config import check_range
-from palmette.methods.taxonomy.hierarchy import Hierarchy
-from palmette.methods.taxonomy.matches import Matches
-from palmette.methods.taxonomy.metrics import found_matches
-
-__all__ = ["constructed", "dimension_needed"]
+from palmette.methods.taxonomy.hierarchy import Hierarchy, Matches
+from palmette.methods.taxonomy.training import found_matches
 
 LARGEST = 8_192
 SAMPLE = 300
 """Queries that a dimension is tried on."""
 
 
-def constructed(matches: Matches, dimension: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def construct(matches: Matches, dimension: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Query embeddings [Q, d] and document embeddings [N, d], all of unit length."""
     documents = F.normalize(torch.randn(matches.size, dimension, generator=generator), dim=1)  # [N, d]
     rows = torch.from_numpy(matches.documents.astype(np.int64))
@@ -35,21 +32,20 @@ def constructed(matches: Matches, dimension: int, generator: torch.Generator) ->
 def dimension_needed(
     hierarchy: Hierarchy, *, recall: float = 0.95, max_distance: int | None = None, seed: int = 0
 ) -> int:
-    """The dimension at which the constructed embeddings reach a recall: enough, and more than training needs.
+    """Dimension at which the constructed embeddings reach a recall: enough, and more than training needs.
 
     Args:
-        hierarchy: Every node asks for itself and its ancestors.
+        hierarchy: Every node matches itself and its ancestors.
         recall: Share of the matches to be found among the |S(q)| best.
         max_distance: Farther ancestors do not count.
-        seed: Of the random directions, and of the queries they are tried on.
+        seed: Seed of the random directions and of the queries they are tried on.
     """
     check_range("dimension_needed", "recall", recall, 0.01, 1)
     every = hierarchy.matches(max_distance)
-    draw = np.random.default_rng(seed)
-    tried = every.take(np.sort(draw.permutation(len(every))[:SAMPLE]))
+    tried = every.take(np.sort(np.random.default_rng(seed).permutation(len(every))[:SAMPLE]))
 
     def enough(dimension: int) -> bool:
-        queries, documents = constructed(tried, dimension, torch.Generator().manual_seed(seed))
+        queries, documents = construct(tried, dimension, torch.Generator().manual_seed(seed))
         return float(found_matches(queries, documents, tried).mean()) >= recall
 
     high = 1

@@ -1,13 +1,11 @@
-import numpy as np
 import pytest
 import torch
 
 from palmette import Index, TaxonomyModel
 from palmette.errors import InputError
 from palmette.methods.taxonomy import Hierarchy
-from palmette.methods.taxonomy.construction import constructed, dimension_needed
-from palmette.methods.taxonomy.matches import Matches
-from palmette.methods.taxonomy.metrics import found_matches, recall_by_distance
+from palmette.methods.taxonomy.init import construct, dimension_needed
+from palmette.methods.taxonomy.training import found_matches
 
 
 def tree(height: int, width: int) -> Hierarchy:
@@ -22,7 +20,7 @@ def test_random_directions_solve_a_hierarchy_when_there_are_enough() -> None:
     matches = tree(4, 3).matches()
     recalls = []
     for dimension in (4, 32, 512):
-        queries, documents = constructed(matches, dimension, torch.Generator().manual_seed(0))
+        queries, documents = construct(matches, dimension, torch.Generator().manual_seed(0))
         torch.testing.assert_close(queries.norm(dim=1), torch.ones(len(matches)))
         torch.testing.assert_close(documents.norm(dim=1), torch.ones(matches.size))
         recalls.append(found_matches(queries, documents, matches).mean())
@@ -51,14 +49,3 @@ def test_a_model_without_training_is_searched_as_any_other() -> None:
     assert TaxonomyModel.construct(hierarchy).config.dimension == dimension_needed(hierarchy)
     with pytest.raises(InputError, match="needs a hierarchy"):
         TaxonomyModel.construct([("a query", "a document")])
-
-
-def test_recall_counts_the_matches_among_as_many_best() -> None:
-    matches = Matches.of(np.array([0, 0, 1]), np.array([0, 2, 1]), np.array([0, 3, 0]), 2, 4)
-    documents = torch.eye(4)
-    queries = torch.tensor([[3.0, 2.0, 1.0, 0.0], [1.0, 9.0, 0.0, 0.0]])
-    assert found_matches(queries, documents, matches).tolist() == [True, False, True]
-    scores = recall_by_distance(queries, documents, matches)
-    assert scores["recall"] == 0.75, "half of the first query's, all of the second's"
-    assert (scores["recall at distance 0"], scores["recall at distance 3"]) == (1.0, 0.0)
-    assert scores["worst recall"] == 0.0
