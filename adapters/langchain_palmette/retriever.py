@@ -194,7 +194,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
     def index(self) -> Index:
         """The index, narrowed by :attr:`filter`; opened when first asked for, and shared."""
         index = self._open() if self._index is None else self._index
-        return index.narrowed(self.filter) if self.filter else index
+        return index.filtered(self.filter) if self.filter else index
 
     def _open(self) -> Index:
         self._index = self._shared()

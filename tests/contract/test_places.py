@@ -32,7 +32,7 @@ def test_build_is_memory_or_folder_and_brings_up_to_date(model: Model, tmp_path)
 def test_an_index_names_its_engine(model: Model, tmp_path) -> None:
     pytest.importorskip("faiss")
     made = Index.build(["x"], model, tmp_path / "i", engine="faiss")
-    for index in (made, made.narrowed({"$id": ["x"]}), Index.open(tmp_path / "i", engine="faiss")):
+    for index in (made, made.filtered({"$id": ["x"]}), Index.open(tmp_path / "i", engine="faiss")):
         assert index.engine == "faiss"
 
 
@@ -57,7 +57,7 @@ def test_a_pickled_index_is_its_folder(model: Model, tmp_path) -> None:
     import pickle
 
     index = Index.build(documents(), model, tmp_path / "i")
-    copy = pickle.loads(pickle.dumps(index.narrowed({"colour": "red"})))
+    copy = pickle.loads(pickle.dumps(index.filtered({"colour": "red"})))
     assert [h.id for h in copy.search("owl", k=48)] == [
         h.id for h in index.search("owl", k=48, filter={"colour": "red"})
     ]
@@ -147,7 +147,7 @@ def test_a_failed_copy_leaves_nothing(index: Index, tmp_path, monkeypatch) -> No
 def test_a_copy_answers_as_the_original(index: Index, tmp_path) -> None:
     copy = index.copy_to(tmp_path / "copy")
     assert copy.search(QUERIES, k=48) == index.search(QUERIES, k=48)
-    red = index.narrowed({"colour": "red"}).copy_to(tmp_path / "red")
+    red = index.filtered({"colour": "red"}).copy_to(tmp_path / "red")
     assert len(red) == len(ANIMALS)
     copy.delete(["red-owl"])
     assert "red-owl" in index

@@ -104,7 +104,7 @@ def test_a_filter_that_nothing_passes_finds_nothing_and_an_unknown_key_says_so(i
 
 
 def test_a_narrowed_index_cannot_be_widened(index: Index) -> None:
-    red = index.narrowed({"colour": "red"})
+    red = index.filtered({"colour": "red"})
     assert len(red) == len(ANIMALS)
     assert {hit.document.metadata["colour"] for hit in red.search("blue owl", k=48)} == {"red"}
     assert red.search("blue owl", k=48, filter={"colour": "blue"}) == []

@@ -87,7 +87,7 @@ def test_hybrid_searches_are_filtered_and_ranked_alike(index: Index) -> None:
         assert [(h.id, h.score) for h in some] == within[:7]
     ranking = index.rank(QUERIES, k=7, filter=condition, lexical=0.6)
     assert ranking.ids == [[hit.id for hit in found] for found in hits]
-    red = index.narrowed({"colour": "red"})
+    red = index.filtered({"colour": "red"})
     assert {h.document.metadata["colour"] for h in red.search("blue owl", k=48, lexical=1)} == {"red"}
 
 

@@ -119,7 +119,7 @@ def test_an_index_in_memory_ends_with_its_retrievers(model: TreeModel) -> None:
 
 def test_copies_of_a_narrowed_index_are_narrowed(folder: Path) -> None:
     with Index.open(folder) as index:
-        red = TreeRetriever.from_index(index.narrowed({"colour": "red"}), k=48)
+        red = TreeRetriever.from_index(index.filtered({"colour": "red"}), k=48)
         data = pickle.dumps(red)
         for again in (pickle.loads(data), revive(dumpd(red), TreeRetriever)):
             assert len(again.invoke(QUESTION)) == 8

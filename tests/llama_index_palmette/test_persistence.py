@@ -96,7 +96,7 @@ print('torch' in sys.modules, [r.node_id for r in retriever.retrieve({QUESTION!r
 
 
 def test_a_pickle_keeps_its_tenant(on_disk, model, tmp_path):
-    tenant = TreeRetriever(on_disk.index.narrowed({"animal": "fox"}), similarity_top_k=100)
+    tenant = TreeRetriever(on_disk.index.filtered({"animal": "fox"}), similarity_top_k=100)
     again = pickle.loads(pickle.dumps(tenant))
     assert {r.node.metadata["animal"] for r in again.retrieve(QUESTION)} == {"fox"}
     again.index.close()

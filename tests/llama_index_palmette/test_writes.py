@@ -229,7 +229,7 @@ async def test_async_twins(empty):
 
 
 def test_a_tenant_stays_within(writable, nodes):
-    tenant = TreeRetriever(writable.index.narrowed({"animal": "fox"}), similarity_top_k=100)
+    tenant = TreeRetriever(writable.index.filtered({"animal": "fox"}), similarity_top_k=100)
     theirs, mine = "owl-river", "fox-river"
     assert [node.node_id for node in tenant.get_nodes([theirs, mine])] == [mine]
     assert tenant.delete_nodes([theirs]) == tenant.delete_ref_doc("doc-owl") == []

@@ -61,7 +61,7 @@ def change(index: Index, some: Sequence[Document]) -> None:
 
 
 def narrowed(index: Index, condition: Mapping[str, Any]) -> Index:
-    return index.narrowed(condition)
+    return index.filtered(condition)
 
 
 def search(index: Index, queries: Sequence[str], k: int, **how: Any) -> list[list[tuple[str, float]]]:

@@ -1,39 +1,161 @@
-"""An index folder in the making: it appears as a whole, or not at all."""
+"""Index folders created, opened and copied, each whole or not at all; and checks of what users hand in."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
 
-from palmette.errors import InputError
-from palmette.store.database import storage_errors
+import numpy as np
+from tqdm.auto import tqdm
 
-__all__ = ["drafted", "is_used"]
+from palmette.data import iter_documents, to_document
+from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError
+from palmette.model import Model
+from palmette.registry import load_model
+from palmette.search.faiss_engine import engine_named
+from palmette.store.backend import Backend
+from palmette.store.folder import atomic_folder
+from palmette.store.local import LocalBackend
+from palmette.types import Document
+
+MODEL = "model"
+"""Folder of the checkpoint inside an index folder."""
+
+Engine = str
+"""``exact`` kernels; ``faiss`` (on the GPU where there is one); ``ivf`` or ``hnsw``, which search a part of the
+vectors, with options if wished: ``"ivf:nlist=256,nprobe=8"``."""
+ModelLike = Model | str | Path | Sequence[Model | str | Path]
+"""A model, where its checkpoint lies, or several of either to fuse."""
 
 
-def is_used(path: Path) -> bool:
-    """Whether something lies there already."""
-    return path.exists() and (not path.is_dir() or any(path.iterdir()))
+def as_model(model: ModelLike) -> Model:
+    """Load a model from its folder or repository, or fuse several."""
+    if isinstance(model, list | tuple):
+        from palmette.fusion import FusionModel
+
+        return FusionModel.of(model)
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, str | Path):
+        return load_model(model)
+    raise InputError(f"a model must be a Model, or where its checkpoint lies, got {type(model).__name__}")
 
 
-@contextmanager
-def drafted(path: Path) -> Iterator[Path]:
-    """A folder to fill, moved to ``path`` on a clean exit; whatever lies at ``path`` is never touched."""
-    if is_used(path):
-        raise InputError(f"{path} exists and is not an empty folder: choose another, or Index.open it")
-    for parent in path.parents:
-        if parent.exists() and not parent.is_dir():
-            raise InputError(f"{path} cannot be made: {parent} is a file; choose another folder")
-    draft = path.with_name(f".{path.name}.{uuid4().hex}.new")
+def create_folder(path: Path, model: Model, language: str | None, engine: Engine) -> None:
+    """Create an empty index, with a copy of its model's checkpoint; ``engine`` is what it will be opened with."""
+    engine_named(engine)  # a wrong one leaves no folder behind
+    with atomic_folder(path) as draft:
+        arrays, fingerprint = model.arrays(), model.fingerprint
+        LocalBackend.create(draft, arrays, fingerprint=fingerprint, language=language).close()
+        model.save_pretrained(draft / MODEL)
+
+
+def open_folder(
+    path: Path, model: Model | None, model_options: dict[str, Any], **options: Any
+) -> tuple[Model, LocalBackend]:
+    """Open the model and the documents of an index; ``options`` are those of ``LocalBackend.open``."""
+    if model is not None and model_options:
+        raise ConfigError(
+            f"{', '.join(model_options)}: these load the model inside, but a model is given; leave them out"
+        )
+    if (path / "model.safetensors").is_file():
+        raise InputError(
+            f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`"
+        )
+    backend = LocalBackend.open(path, fingerprint=None if model is None else model.fingerprint, **options)
     try:
-        with storage_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            yield draft
-            if path.is_dir():
-                path.rmdir()  # empty: a move onto a folder is not allowed everywhere
-            draft.replace(path)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        opened = model or load_model(path / MODEL, **model_options)
+        if opened.fingerprint != backend.fingerprint:
+            raise ModelMismatchError(
+                f"{path} was built by model {backend.fingerprint[:12]}, but its {MODEL} folder holds "
+                f"{opened.fingerprint[:12]}: restore that folder, or index the documents anew"
+            )
+    except BaseException:
+        backend.close()
+        raise
+    return opened, backend
+
+
+def copy_folder(
+    path: Path, model: Model, source: Backend, batch_size: int, *, encode: bool, progress: bool | None
+) -> None:
+    """Copy all documents that a backend shows to a new folder, with their arrays or encoded anew."""
+    arrays, batch_size = model.arrays(), check_count("batch_size", batch_size)
+    hidden = None if progress is None else not progress
+    how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": source.language}
+    with atomic_folder(path) as draft:
+        with (
+            LocalBackend.create(draft, arrays, **how) as backend,
+            source.read() as view,
+            backend.write() as writer,
+            tqdm(total=len(view), desc="Copying", unit="doc", delay=2, disable=hidden) as bar,
+        ):
+            encode = encode or source.arrays != arrays  # made by an earlier version
+            keys = view.keys().tolist()
+            for start in range(0, len(keys), batch_size):
+                batch = keys[start : start + batch_size]
+                documents = view.documents(batch)
+                kept = {} if encode else {spec.name: view.rows(spec.name, batch) for spec in arrays}
+                writer.put(documents, model.encode_documents(documents) if encode else kept)
+                bar.update(len(batch))
+        model.save_pretrained(draft / MODEL)
+
+
+# -- what users hand in -------------------------------------------------------------------------------------
+
+
+def check_count(name: str, value: object) -> int:
+    """Check a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return int(value)
+
+
+def check_path(value: object) -> Path:
+    """Make a path absolute: what is opened stays what it is when the working directory changes."""
+    if not isinstance(value, str | os.PathLike) or not str(value) or "\0" in str(value):
+        raise InputError(f"a path must be a str or a Path that names something, got {value!r:.80}")
+    return Path(value).expanduser().absolute()
+
+
+def check_ids(ids: Iterable[str]) -> list[str]:
+    """Check a list of str, not one str."""
+    if isinstance(ids, str):
+        raise InputError(f"ids must be a list, got the str {ids!r}: write [{ids!r}]")
+    if not isinstance(ids, Iterable):
+        raise InputError(f"ids must be a list of str, got {type(ids).__name__}")
+    listed: list[object] = list(ids)
+    if bad := [id for id in listed if not isinstance(id, str)]:
+        raise InputError(f"ids are str, got {bad[0]!r}")
+    return [str(id) for id in listed]
+
+
+def check_documents(given: object) -> list[Document]:
+    """Read documents of any kind that :func:`palmette.data.to_document` knows, or a path to read them from."""
+    if isinstance(given, str | Path):
+        return list(iter_documents(given))
+    if isinstance(given, Document | Mapping | bytes) or not isinstance(given, Iterable):
+        raise InputError(
+            f"documents must be a list (or a path to read them from), got one {type(given).__name__}: write [document]"
+        )
+    documents = []
+    for position, item in enumerate(given):
+        try:
+            documents.append(to_document(item))
+        except InputError as error:
+            raise type(error)(f"document {position}: {error}") from error
+    return documents
+
+
+def unique(documents: Sequence[Document]) -> dict[str, Document]:
+    """Map ids to documents; the same document twice is one, one id with two contents is an error."""
+    unique: dict[str, Document] = {}
+    for document in documents:
+        digest = document.digest  # raises where metadata is not JSON, before anything is written
+        if unique.setdefault(document.key, document).digest != digest:
+            raise DuplicateIdError(
+                f"id {document.key!r} is given twice with different content: nothing was added"
+            )
+    return unique

@@ -3,33 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, overload
 
+import numpy as np
+
 from palmette.aio import in_thread
 from palmette.errors import InputError, StoreError
-from palmette.index.checks import check_documents, check_ids, check_path, check_threshold, unique
-from palmette.index.folder import is_used
-from palmette.index.opening import MODEL, Engine, Modelled, as_model, copy_folder, make_folder, open_folder
-from palmette.index.results import Changes, IndexStats, Ranking
-from palmette.index.searching import Asked, FilterLike, Query, explain, searched
-from palmette.index.writing import write
-from palmette.lexical.mix import DEFAULT, Lexical
-from palmette.lexical.tokens import LANGUAGE
+from palmette.index.folder import (
+    Engine,
+    ModelLike,
+    as_model,
+    check_documents,
+    check_ids,
+    check_path,
+    copy_folder,
+    create_folder,
+    open_folder,
+    unique,
+)
+from palmette.index.search import FilterLike, Query, QueryList, Ranking, explain, search
+from palmette.index.write import Changes, apply_changes
+from palmette.lexical.analyser import LANGUAGE
+from palmette.lexical.weight import DEFAULT, Lexical
 from palmette.model import Model
-from palmette.search.engine import is_engine
-from palmette.store.backend import Backend
+from palmette.search.faiss_engine import is_engine
+from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import Filter, parse_filter
+from palmette.store.folder import is_occupied
 from palmette.store.local import LocalBackend
-from palmette.store.narrowed import NarrowedBackend
 from palmette.types import Document, Explanation, Hit
-
-__all__ = ["MODEL", "Engine", "Index"]
 
 Documents = Iterable[Any] | str | Path
 """Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
+
+
+@dataclass(frozen=True)
+class IndexStats:
+    """Contents and size of an index."""
+
+    documents: int
+    method: str
+    model: str
+    location: str
+    bytes: int
+    segments: int
+    reclaimable: int
 
 
 class Index:
@@ -51,13 +73,13 @@ class Index:
     def create(
         cls,
         path: str | Path,
-        model: Modelled,
+        model: ModelLike,
         *,
         language: str | None = LANGUAGE,
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
-        """Make an empty index in a new folder; it keeps a copy of the model's checkpoint beside the data.
+        """Create an empty index in a new folder; it keeps a copy of the model's checkpoint beside the data.
 
         Args:
             path: A new or empty folder.
@@ -68,7 +90,7 @@ class Index:
             lock_timeout: Seconds a write waits for another writer.
         """
         path, model = check_path(path), as_model(model)
-        make_folder(path, model, language, engine)
+        create_folder(path, model, language, engine)
         return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
@@ -93,29 +115,33 @@ class Index:
             model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.
         """
         path = check_path(path)
-        how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
-        return cls(*open_folder(path, model, model_options, **how), path)
+        return cls(
+            *open_folder(path, model, model_options, engine=engine, lock_timeout=lock_timeout, verify=verify),
+            path,
+        )
 
     @classmethod
     def open_or_create(
         cls,
         path: str | Path,
-        model: Modelled,
+        model: ModelLike,
         *,
         language: str | None = LANGUAGE,
         verify: bool = True,
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
-        """Open the index in a folder, or make one where there is none (``language`` is for a new one)."""
+        """Open the index in a folder, or create one where there is none (``language`` is for a new one)."""
         folder, model = check_path(path), as_model(model)
-        if is_used(folder):
+        if is_occupied(folder):
             return cls.open(folder, model, verify=verify, engine=engine, lock_timeout=lock_timeout)
         return cls.create(folder, model, language=language, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
-    def in_memory(cls, model: Modelled, *, language: str | None = LANGUAGE, engine: Engine = "exact") -> Self:
-        """An index that lives as long as the object."""
+    def in_memory(
+        cls, model: ModelLike, *, language: str | None = LANGUAGE, engine: Engine = "exact"
+    ) -> Self:
+        """Create an index that lives as long as the object."""
         model = as_model(model)
         arrays, fingerprint = model.arrays(), model.fingerprint
         backend = LocalBackend.in_memory(arrays, fingerprint=fingerprint, language=language, engine=engine)
@@ -125,7 +151,7 @@ class Index:
     def build(
         cls,
         documents: Documents,
-        model: Modelled,
+        model: ModelLike,
         path: str | Path | None = None,
         *,
         language: str | None = LANGUAGE,
@@ -133,7 +159,7 @@ class Index:
         embeddings: Any = None,
         progress: bool | None = None,
     ) -> Self:
-        """An index of these documents, in memory or in a folder; one that is there is brought up to date.
+        """Index documents, in memory or in a folder; an index that exists is brought up to date.
 
         Args:
             documents: Documents, dicts with a ``text``, texts, the frameworks' documents; or a path to read them
@@ -157,27 +183,25 @@ class Index:
         made.upsert(given, embeddings=embeddings, progress=progress)
         return made
 
-    def narrowed(self, filter: FilterLike) -> Self:
-        """The same index seen through a filter that its user cannot get around (a tenant, a language).
+    def filtered(self, filter: FilterLike) -> Self:
+        """Return the same index behind a filter that its user cannot get around (a tenant, a language).
 
         It shows, finds and deletes only documents that pass, and takes only such documents in.
         """
         parsed = parse_filter(filter)
-        return (
-            self
-            if parsed is None
-            else type(self)(self.model, NarrowedBackend(self.backend, parsed), self.path)
-        )
+        if parsed is None:
+            return self
+        return type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
 
     @property
     def engine(self) -> str:
-        """What searches the arrays, as it was given, or the backend's own."""
+        """Search engine of the arrays, as it was given, or the backend's own."""
         return self.backend.engine
 
     @property
     def within(self) -> Filter | None:
-        """The filter this index is narrowed by, if it is."""
-        return self.backend.within if isinstance(self.backend, NarrowedBackend) else None
+        """Filter that this index lies behind, if any."""
+        return self.backend.within if isinstance(self.backend, FilteredBackend) else None
 
     # -- writing --------------------------------------------------------------------------------------------
 
@@ -192,11 +216,11 @@ class Index:
         """Add documents, all or none; one that is there already changes nothing. Returns the ids.
 
         An id that holds another text raises DuplicateIdError: use :meth:`upsert` to replace it. ``embeddings``: the
-        vectors [N, d] by the model's encoder, or a FAISS index of them, for methods that need no more (layers).
+        vectors [N, d] by the model's encoder, an array or a tensor, for methods that need no more (layers).
         """
         given = check_documents(documents)
         how: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "embeddings": embeddings}
-        write(self.model, self.backend, given, replace=False, **how)
+        apply_changes(self.model, self.backend, given, replace=False, **how)
         return [document.key for document in given]
 
     def upsert(
@@ -214,7 +238,7 @@ class Index:
         """
         given, gone = check_documents(documents), check_ids(delete)
         how: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "embeddings": embeddings}
-        return write(self.model, self.backend, given, replace=True, delete=gone, **how)
+        return apply_changes(self.model, self.backend, given, replace=True, delete=gone, **how)
 
     def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
         """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""
@@ -232,7 +256,7 @@ class Index:
     # -- reading --------------------------------------------------------------------------------------------
 
     def get(self, ids: Iterable[str]) -> list[Document | None]:
-        """Documents by id, ``None`` where there is none."""
+        """Return documents by id, ``None`` where there is none."""
         return self.backend.get(check_ids(ids))
 
     def copy_to(
@@ -243,7 +267,7 @@ class Index:
         batch_size: int = 1024,
         progress: bool | None = None,
     ) -> Self:
-        """A copy in a new folder, compact, whole or not at all; only for another ``model`` is anything encoded."""
+        """Copy to a new folder, compact, whole or not at all; only for another ``model`` is anything encoded."""
         path, made = check_path(path), self.model if model is None else as_model(model)
         again = made.fingerprint != self.model.fingerprint
         copy_folder(path, made, self.backend, batch_size, encode=again, progress=progress)
@@ -251,7 +275,7 @@ class Index:
         return type(self).open(path, made, verify=False, engine=engine)
 
     def documents(self, filter: FilterLike = None) -> Iterator[Document]:
-        """All documents that pass a filter."""
+        """Iterate over all documents that pass a filter."""
         return self.backend.scan(parse_filter(filter))
 
     @overload
@@ -270,7 +294,7 @@ class Index:
     @overload
     def search(
         self,
-        query: Asked,
+        query: QueryList,
         k: int = 10,
         *,
         filter: FilterLike = None,
@@ -282,7 +306,7 @@ class Index:
 
     def search(
         self,
-        query: Query | Asked,
+        query: Query | QueryList,
         k: int = 10,
         *,
         filter: FilterLike = None,
@@ -291,7 +315,7 @@ class Index:
         explain: bool = False,
         **options: Any,
     ) -> list[Hit] | list[list[Hit]]:
-        """The ``k`` best documents, best first.
+        """Find the ``k`` best documents, best first.
 
         Args:
             query: A text; or several texts, or encoder embeddings [Q, d], for a list of results each, in one pass. A
@@ -300,44 +324,49 @@ class Index:
             filter: Conditions on metadata, applied before ranking: ``{"lang": "en", "year": {"$gte": 2020}}``.
             threshold: Leave out hits that score less, by the score that is searched with.
             lexical: How much words count beside the method, 0 (not at all) … 1 (words alone), or ``"auto"`` for what
-                the model has learned; see :class:`palmette.lexical.Mix` for what a score is then.
+                the model has learned; see :class:`palmette.lexical.LexicalWeight` for what a score is then.
             explain: Explain every hit now, from the very state that was searched; otherwise :meth:`Hit.explain`
                 does so when asked, if the document is still the same.
             options: The method's own, such as ``level=`` for a tree.
         """
-        single, floor = isinstance(query, str), check_threshold(threshold)
-        asked = [query] if isinstance(query, str) else query
-        if isinstance(asked, Sequence) and not asked:
+        single = isinstance(query, str)
+        if threshold is not None:
+            number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
+            if not number or threshold != threshold:
+                raise InputError(f"threshold must be a number or None, got {threshold!r}")
+            threshold = float(threshold)
+        queries = [query] if isinstance(query, str) else query
+        if isinstance(queries, Sequence) and not queries:
             return []
-        with searched(self.model, self.backend, asked, k, filter, options, lexical) as search:
-            results = search.hits(floor, explain)
+        with search(self.model, self.backend, queries, k, filter, options, lexical) as result:
+            results = result.to_hits(threshold, explain)
         return results[0] if single else results
 
     def rank(
         self,
-        queries: Asked,
+        queries: QueryList,
         k: int = 10,
         *,
         filter: FilterLike = None,
         lexical: Lexical = DEFAULT,
         **options: Any,
     ) -> Ranking:
-        """Ids and scores only, for evaluation and fusion: :meth:`search` without the documents' texts."""
+        """Rank documents by id and score only, for evaluation: :meth:`search` without the documents' texts."""
         if len(queries) == 0:
             return Ranking([], [], 0.0)
-        with searched(self.model, self.backend, queries, k, filter, options, lexical) as search:
-            return search.ranking()
+        with search(self.model, self.backend, queries, k, filter, options, lexical) as result:
+            return result.ranking()
 
     async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
         """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""
         return await in_thread(partial(self.search, query, k, **how))
 
     def explain(self, query: Query, id: str, *, lexical: Lexical = DEFAULT, **options: Any) -> Explanation:
-        """Why a document scores what it does for a query, whether or not a search would return it."""
+        """Explain a document's score for a query, whether or not a search would return it."""
         return explain(self.model, self.backend, query, id, options, lexical)
 
     def stats(self) -> IndexStats:
-        """Counts and sizes."""
+        """Count documents, segments and bytes."""
         held = self.backend.stats()
         return IndexStats(
             documents=held.documents,
@@ -350,7 +379,7 @@ class Index:
         )
 
     def survey(self) -> dict[str, Any]:
-        """How the documents fit the model's structure, where that can be said: how full its leaves are."""
+        """Describe how the documents fit the model's structure: how full its leaves are, for instance."""
         with self.backend.read() as view:
             return self.model.describe(view)
 
@@ -390,4 +419,4 @@ class Index:
 
 
 def _reopen(cls: type[Index], path: str, engine: Engine, within: Filter | None) -> Index:
-    return cls.open(path, engine=engine).narrowed(within)
+    return cls.open(path, engine=engine).filtered(within)

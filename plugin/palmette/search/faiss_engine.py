@@ -1,99 +1,206 @@
-"""The same answers from FAISS: flat indexes held in memory, on the GPU where FAISS finds one.
+"""Engines by name, and FAISS behind them for inner products: flat (CPU or GPU), inverted lists, graphs.
 
-FAISS has no Σ min, but min(a, b) = (a + b − |a − b|) / 2: for rows of equal sum, the smallest L1 distance is
-the largest overlap. Its results are proposals like any engine's, deep enough that no rounding hides a hit.
+    exact                          NumPy and numba
+    faiss                          a flat index, on the GPU where FAISS finds one: the same results
+    ivf                            lists around centroids, of which a query searches the nearest few
+    ivf:nlist=256,nprobe=8         so many lists, so many searched
+    ivf:nlist=256,nprobe=8,pq=48   vectors compressed to 48 bytes
+    hnsw:m=32,ef=64                a graph with so many links, searched with so many candidates
+
+Overlaps, small segments and narrow filters are searched exactly. What FAISS finds is scored exactly, and as many
+documents come back as were asked for: a search that finds too few is widened. Each segment has its own FAISS index,
+built when it is first searched and kept in memory; deleted documents are masked.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
-from palmette.errors import MissingExtraError
-from palmette.search import kernels
-from palmette.search.block import Block, Hits, Proposals
-from palmette.search.exact import ExactEngine
-from palmette.search.fixed import as_floats
-from palmette.search.kernels import Rows
-from palmette.search.probe import Floats, Metric
+from palmette.arrays import Floats, Rows, as_floats
+from palmette.config import Config
+from palmette.errors import ConfigError, MissingExtraError
+from palmette.search.flat import Block, Engine, ExactEngine, Shortlist
+from palmette.search.plan import Metric
 from palmette.search.threads import get_threads
 
-__all__ = ["FaissEngine"]
+NAMES = ("exact", "faiss", "ivf", "hnsw")
+FEW = 1024
+"""Rows up to which a segment, or what a filter leaves of it, is searched exactly: as fast, and better."""
+NARROW = 0.02
+"""Share of a segment up to which the same goes for a filter."""
+REFINED = 4
+"""Compressed vectors fetched per document wanted, since their order is rough."""
+TRAINED = 39
+"""Vectors per list that clustering wants at least."""
+WIDER = 4
+"""Factor by which a search is widened that found too few."""
+_EXTRA = 16  # rows of a flat search beyond k, so that no rounding hides a hit
+_GPU_MOST = 2048  # the largest k of FAISS on a GPU, and the most lists it searches
 
-_EXTRA = 16  # rows fetched beyond k at first
-_UNEVEN = 1e-3  # row sums further apart than this are no distributions: L1 would rank them differently
-_GPU_MOST = 2048  # the largest k of FAISS on a GPU
+
+class Flat(Config):
+    """Options of ``faiss``: none."""
+
+
+class Ivf(Config):
+    """Options of ``ivf``."""
+
+    nlist: Annotated[int, Field(ge=1)] | None = None
+    """Lists of a segment; ``None`` for 4 √N, and fewer where those would be nearly empty."""
+    nprobe: Annotated[int, Field(ge=1)] = 16
+    """Lists that a query searches."""
+    pq: Annotated[int, Field(ge=1)] | None = None
+    """Bytes of a compressed vector, a divisor of its width; ``None`` for whole vectors."""
+
+    def lists(self, rows: int) -> int:
+        """Number of lists for so many rows."""
+        return min(rows, self.nlist or max(1, min(round(4 * rows**0.5), rows // TRAINED)))
+
+
+class Hnsw(Config):
+    """Options of ``hnsw``."""
+
+    m: Annotated[int, Field(ge=2)] = 32
+    """Links of a vector."""
+    ef: Annotated[int, Field(ge=2)] = 64
+    """Candidates held while searching (at least as many as results)."""
+    build: Annotated[int, Field(ge=2)] = 80
+    """Candidates held while building."""
+
+
+def engine_named(name: str) -> Engine:
+    """Make an engine from its name and options (see the top of the module)."""
+    if not isinstance(name, str):
+        raise ConfigError(f"an engine is given by its name, such as 'exact' or 'ivf', got {name!r}")
+    kind, _, given = name.partition(":")
+    if kind not in NAMES or (given and kind in ("exact", "faiss")):
+        raise ConfigError(f"unknown engine {name!r}. Engines: {', '.join(NAMES)}")
+    if kind == "exact":
+        return ExactEngine()
+    try:
+        pairs = (part.split("=") for part in given.split(",") if part.strip())
+        options = {key.strip(): int(value) for key, value in pairs}
+    except ValueError as error:
+        raise ConfigError(
+            f"engine {name!r}: options are written name=number, as in 'ivf:nlist=256,nprobe=8'"
+        ) from error
+    return FaissEngine({"faiss": Flat, "ivf": Ivf, "hnsw": Hnsw}[kind](**options))
+
+
+def is_engine(name: str) -> bool:
+    """Whether a name is that of an engine here, not of another backend."""
+    return name.partition(":")[0] in NAMES
+
+
+class _Built(NamedTuple):
+    index: Any
+    on_gpu: Any | None
 
 
 class FaissEngine:
-    """Proposes rows by a flat FAISS index per block, built on first use and never written to disk."""
+    """Shortlists rows by a FAISS index of each block."""
 
-    approximate = False
-
-    def __init__(self) -> None:
+    def __init__(self, options: Flat | Ivf | Hnsw) -> None:
+        self.options, self.approximate = options, not isinstance(options, Flat)
+        name = type(options).__name__.lower() if self.approximate else "faiss"
         try:
             import faiss
         except ImportError as error:
-            raise MissingExtraError("faiss", "cpu", "engine='faiss'") from error
+            raise MissingExtraError("faiss", "cpu", f"engine={name!r}") from error
         self._faiss: Any = faiss
-        self._gpu = bool(getattr(faiss, "get_num_gpus", int)())
+        self._gpu = bool(getattr(faiss, "get_num_gpus", int)()) and not isinstance(options, Hnsw)
         self._gpu_lock = threading.Lock()  # GPU indexes serve one search at a time
         self._exact = ExactEngine()
 
-    def propose(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Proposals:
-        """Search ``rows`` (rising; ``None`` for all of them)."""
-        count = len(block.keys) if rows is None else len(rows)
-        slack = 2 * kernels.error_bound(queries, block.scale(metric), metric)  # [Q]
-        if metric == "overlap":
-            spread = block.keep("spread of sums", lambda: _spread(as_floats(block.data)))
-            slack = slack + spread
-            if spread > _UNEVEN:
-                return self._exact.propose(block, rows, queries, metric, k)
-        fetch = k + _EXTRA
-        while fetch < count and not (self._gpu and (rows is not None or fetch > _GPU_MOST)):
-            distances, found = self._search(block, rows, queries, metric, fetch)
-            gap = np.abs(distances[:, k - 1] - distances[:, -1])  # [Q]
-            if (gap > slack).all():
-                work = count * len(queries)
-                of = np.repeat(np.arange(len(queries)), fetch)
-                return Proposals(of, found.reshape(-1), work, work * queries[0].nbytes)
-            fetch *= 4
-        return self._exact.propose(block, rows, queries, metric, k)
+    def shortlist(
+        self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
+    ) -> Shortlist:
+        """Search ``rows`` (ascending; ``None`` for all)."""
+        count, pq = len(block.keys) if rows is None else len(rows), getattr(self.options, "pq", None)
+        if metric == "inner_product" and pq and queries.shape[1] % pq:  # said before there are many rows
+            raise ConfigError(f"engine ivf: pq={pq} does not divide vectors of {queries.shape[1]} numbers")
+        few = max(FEW, k, NARROW * len(block.keys)) if self.approximate else k + _EXTRA
+        if metric != "inner_product" or count <= few:
+            return self._exact.shortlist(block, rows, queries, metric, k)
+        built = block.memo(("faiss", self.options), lambda: self._build(as_floats(block.data)))
+        if not self.approximate:
+            return self._flat(built, block, rows, queries, k)
+        fetch = min(count, k * (REFINED if pq else 1))
+        if isinstance(self.options, Ivf):
+            width, most = min(self.options.nprobe, built.index.nlist), int(built.index.nlist)
+        elif isinstance(self.options, Hnsw):
+            width, most = max(self.options.ef, fetch), max(fetch, int(built.index.ntotal))
+        found, _ = self._search(built, block, rows, queries, fetch, width)
+        work = len(queries) * count * width // most
+        while (short := (found >= 0).sum(axis=1) < k).any() and width < most:
+            width = min(most, width * WIDER)
+            found[short], _ = self._search(built, block, rows, queries[short], fetch, width)
+            work += int(short.sum()) * count * width // most
+        of, at = np.nonzero(found >= 0)
+        near = Shortlist(of, found[of, at], work, work * queries[0].nbytes)
+        if not short.any():
+            return near
+        at, kept = np.flatnonzero(short), ~short[of]  # a graph did not reach enough: compare all
+        more = self._exact.shortlist(block, rows, queries[short], metric, k)
+        of, found = np.append(of[kept], at[more.of]), np.append(near.rows[kept], more.rows)
+        return Shortlist(of, found, near.compared + more.compared, near.read + more.read)
 
-    def hits(self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int) -> Hits | None:
-        """It looks everywhere."""
-        return None
+    def _flat(self, built: _Built, block: Block, rows: Rows | None, queries: Floats, k: int) -> Shortlist:
+        """Fetch more rows than wanted, until the last is further from the k-th than rounding can explain."""
+        count, fetch = len(block.keys) if rows is None else len(rows), k + _EXTRA
+        margin = block.margin(queries, "inner_product")  # [Q]
+        while fetch < count:
+            found, scores = self._search(built, block, rows, queries, fetch)
+            if (scores[:, k - 1] - scores[:, -1] > margin).all():
+                of, work = np.repeat(np.arange(len(queries)), fetch), count * len(queries)
+                return Shortlist(of, found.reshape(-1), work, work * queries[0].nbytes)
+            fetch *= 4
+        return self._exact.shortlist(block, rows, queries, "inner_product", k)
 
     def _search(
-        self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, fetch: int
-    ) -> tuple[Floats, Rows]:
-        index = block.keep(("faiss", metric), lambda: self._build(as_floats(block.data), metric))
-        distances: Floats
-        if self._gpu:
-            with self._gpu_lock:
-                distances, found = index.search(queries, fetch)
-            return distances, found
-        self._faiss.omp_set_num_threads(get_threads())
-        parameters = None
+        self, built: _Built, block: Block, rows: Rows | None, queries: Floats, fetch: int, width: int = 0
+    ) -> tuple[Rows, Floats]:
+        """[Q, fetch] row numbers, −1 where fewer were found, and FAISS's scores."""
+        faiss, given = self._faiss, {}
         if rows is not None:
             wanted = np.zeros(len(block.keys), bool)
             wanted[rows] = True
-            bitmap = np.packbits(wanted, bitorder="little")
-            parameters = self._faiss.SearchParameters(sel=self._faiss.IDSelectorBitmap(bitmap))
-        distances, found = index.search(queries, fetch, params=parameters)
-        return distances, found
+            given["sel"] = faiss.IDSelectorBitmap(np.packbits(wanted, bitorder="little"))
+        kind = faiss.SearchParameters
+        if isinstance(self.options, Ivf):
+            kind, given["nprobe"] = faiss.SearchParametersIVF, width
+        elif isinstance(self.options, Hnsw):
+            kind, given["efSearch"] = faiss.SearchParametersHNSW, width
+        if built.on_gpu is not None and rows is None and max(fetch, width) <= _GPU_MOST:
+            with self._gpu_lock:
+                params = {"params": kind(**given)} if given else {}
+                scores, found = built.on_gpu.search(queries, fetch, **params)
+        else:
+            faiss.omp_set_num_threads(get_threads())
+            scores, found = built.index.search(queries, fetch, params=kind(**given))
+        return found, scores
 
-    def _build(self, data: Floats, metric: Metric) -> Any:
-        kind = self._faiss.METRIC_L1 if metric == "overlap" else self._faiss.METRIC_INNER_PRODUCT
-        index = self._faiss.IndexFlat(data.shape[1], kind)
-        if self._gpu:
-            index = self._faiss.index_cpu_to_all_gpus(index)
+    def _build(self, data: Floats) -> _Built:
+        faiss, options, width = self._faiss, self.options, data.shape[1]
+        metric = faiss.METRIC_INNER_PRODUCT
+        faiss.omp_set_num_threads(get_threads())
+        if isinstance(options, Flat):
+            index = faiss.IndexFlatIP(width)
+        elif isinstance(options, Hnsw):
+            index = faiss.IndexHNSWFlat(width, options.m, metric)
+            index.hnsw.efConstruction = options.build
+        else:
+            centroids, lists = faiss.IndexFlatIP(width), options.lists(len(data))
+            if options.pq is None:
+                index = faiss.IndexIVFFlat(centroids, width, lists, metric)
+            else:
+                index = faiss.IndexIVFPQ(centroids, width, lists, options.pq, 8, metric)
+                index.pq.cp.min_points_per_centroid = 1
+            index.cp.min_points_per_centroid = 1  # fewer are no reason to warn: the user chose
+            index.train(data)
         index.add(data)
-        return index
-
-
-def _spread(data: Floats) -> float:
-    sums = data.sum(axis=1, dtype=np.float64)
-    return float(sums.max() - sums.min())
+        return _Built(index, faiss.index_cpu_to_all_gpus(index) if self._gpu else None)

@@ -1,141 +1,175 @@
-"""Search within lists: documents lie in numbered lists, and a query looks into some of them.
+"""Search within numbered lists: each query is compared with the documents of its chosen lists.
 
-A list's rows stand next to each other in memory, so that visiting it is reading on, not gathering; and they stand there
-as bytes, since it is reading that takes the time. Their scores only propose, as everywhere; exact ones decide, and the
-result is that of comparing every visited document.
+A list's rows stand next to each other in memory, a byte a number, so that visiting a list is reading on. Scores of the
+bytes, with a bound of their error, shortlist; exact scores decide, as if every visited document had been compared.
+
+Letters: Q queries, n rows of a block, l lists of a row, L lists, d columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from palmette.search import kernels
-from palmette.search.kernels import Rows
-from palmette.search.listing import ListedPart, unit_of
-from palmette.search.probe import Floats, Found, Keys, Lists
+from palmette.arrays import Floats, Keys, Mask, Rows, value_of_one
+from palmette.errors import InputError
+from palmette.search.flat import Block, Shortlist, empty_candidates, exact_scores
+from palmette.search.plan import Candidates
 from palmette.search.threads import get_threads, run_in_threads
 
-__all__ = ["nearest_listed"]
-
 _GATHER = 16  # rows read on in the time that one is fetched from elsewhere
-_ROOM_EACH = 1024  # contenders of one query that there is room for at first
+_ROOM_EACH = 1024  # candidates of one query that there is room for at first
 _WORTH_A_THREAD = 1 << 22  # numbers to multiply before a second thread pays
 _EVERY = np.ones(0, np.bool_)  # stands for all rows
 
 
-def nearest_listed(parts: Sequence[ListedPart], queries: Floats, lists: Lists, k: int) -> Found:
-    """The ``k`` best inner products of each query [Q, d] among the documents of its lists.
+class ListOrder:
+    """The rows of a stored array of list numbers [n, l] (each number once in a row), in the order of their lists."""
 
-    Returns keys and scores [Q, min(k, number of rows)], with −1 and −inf where the lists hold fewer.
+    def __init__(self, lists: NDArray[Any]) -> None:
+        if lists.ndim != 2 or lists.dtype.kind not in "iu":
+            raise InputError(
+                f"lists must be whole numbers, [n, l], got {lists.shape} of {lists.dtype}: store them as int32"
+            )
+        self.lists, flat = lists, np.asarray(lists, np.int64).ravel()
+        self.rows = (np.argsort(flat, kind="stable") // lists.shape[1]).astype(np.int32)  # [n·l]
+        self.starts = np.concatenate([[0], np.cumsum(np.bincount(flat))]).astype(np.int64)  # [L + 1]
+        self._last: tuple[Rows | None, Mask, Rows] | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @cached_property
+    def all_sizes(self) -> Rows:
+        """[L] rows of each list."""
+        return np.diff(self.starts)
+
+    def among(self, rows: Rows) -> tuple[Mask, Rows]:
+        """Mark ``rows`` [n], and count them in each list [L].
+
+        The last result is remembered: after a deletion the rows stay the same from search to search.
+        """
+        last = self._last
+        if last is None or last[0] is not rows:
+            allowed = np.zeros(len(self.lists), np.bool_)
+            allowed[rows] = True
+            sizes = np.bincount(np.asarray(self.lists[rows], np.int64).ravel(), minlength=len(self))
+            last = self._last = (rows, allowed, sizes)
+        return last[1:]
+
+    def sizes(self, rows: Rows | None) -> Rows:
+        """[L] how many of ``rows`` (``None`` for all) each list holds."""
+        return self.all_sizes if rows is None else self.among(rows)[1]
+
+    def encode(self, data: NDArray[Any]) -> tuple[NDArray[np.int8], Floats, Floats]:
+        """Encode rows as bytes in this order: codes [n·l, d], the value of a 1, and the error of a unit product."""
+        from palmette.search import kernels
+
+        n = len(self.rows)
+        made = np.empty((n, data.shape[1]), np.int8), np.empty(n, np.float32), np.empty(n, np.float32)
+        kernels.encode_rows(data, value_of_one(data), self.rows, *made)
+        return made
+
+
+class ListBlock(NamedTuple):
+    """Rows to search: a block, its lists, and the rows that count (ascending; ``None`` for all)."""
+
+    block: Block
+    order: ListOrder
+    rows: Rows | None
+
+    def shortlist(
+        self, query: Floats, norm: np.float32, lists: Rows, k: int, threads: int
+    ) -> tuple[Rows, int]:
+        """Shortlist rows for a query [1, d] of length ``norm``; returns how many documents were visited, too."""
+        from palmette.search import kernels
+
+        data, order = self.block.data, self.order
+        known = lists[(lists >= 0) & (lists < len(order))]
+        if self.rows is not None and len(self.rows) * _GATHER < order.all_sizes[known].sum():
+            rows = self.rows[np.isin(order.lists[self.rows], known).any(axis=1)]
+            visited = len(rows)
+        else:
+            rows, visited = self._scan(query[0], norm, lists, k, threads)
+        if len(rows) > k:  # few enough to score by the numbers themselves
+            heap, room = np.full(k, kernels.LOWEST, np.float32), np.empty(len(rows), np.float32)
+            margin = self.block.margin(query, "inner_product")[0]
+            rows = rows[: kernels.narrow(data, value_of_one(data), rows, query[0], margin, heap, room)]
+        return rows, visited
+
+    def _scan(self, query: Floats, norm: np.float32, lists: Rows, k: int, threads: int) -> tuple[Rows, int]:
+        """Shortlist by bytes, in one pass over the lists."""
+        from palmette.search import kernels
+
+        order = self.order
+        codes = self.block.memo(("in lists", order), lambda: order.encode(self.block.data))
+        several = order.lists.shape[1] > 1
+        allowed = _EVERY if self.rows is None else order.among(self.rows)[0]
+
+        def scan(some: Rows) -> tuple[Rows, int]:
+            room = _ROOM_EACH + 4 * k
+            while True:
+                rows, scores = np.empty(room, np.int64), np.empty(room, np.float32)
+                heap = np.full(k, kernels.LOWEST, np.float32)
+                seen = np.zeros(len(self.block.keys), np.bool_) if several else _EVERY
+                stored = (*codes, order.rows, allowed, seen, order.starts)
+                kept, visited = kernels.scan_lists(*stored, some, query, norm, heap, rows, scores)
+                if kept >= 0:
+                    return rows[:kept], visited
+                room *= 8  # very many equal scores
+
+        if threads == 1 or several:  # one thread must see what comes up twice
+            return scan(lists)
+        found = run_in_threads([partial(scan, lists[at::threads]) for at in range(threads)])
+        return np.concatenate([rows for rows, _ in found]), sum(visited for _, visited in found)
+
+
+def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k: int) -> Candidates:
+    """Find the ``k`` best inner products of each query among the documents of its ``chosen`` lists [Q, β].
+
+    Returns [Q, min(k, number of rows)], with −1 and −∞ where the lists hold fewer.
     """
     total = sum(len(part.block.keys) if part.rows is None else len(part.rows) for part in parts)
     parts = [part for part in parts if part.rows is None or len(part.rows)]
-    width, queries = min(k, total), np.ascontiguousarray(queries)
-    keys = np.full((len(queries), width), -1, np.int64)
-    scores = np.full((len(queries), width), -np.inf, np.float32)
-    lengths = np.sqrt(np.einsum("qd,qd->q", queries, queries)) * np.float32(1.001)
-    threads = _threads(parts, queries, lists.chosen)
+    queries, out = np.ascontiguousarray(queries), empty_candidates(len(queries), min(k, total))
+    norms = np.sqrt(np.einsum("qd,qd->q", queries, queries)) * np.float32(1.001)
+    each = sum(len(part.order.rows) / max(1, len(part.order)) for part in parts)
+    work = int(each * np.count_nonzero(chosen >= 0) * queries.shape[1])
+    threads = max(1, min(get_threads(), work // _WORTH_A_THREAD + 1, chosen.size))
 
-    def answer(some: Sequence[int], threads: int) -> tuple[int, int]:
+    def search(some: Sequence[int], threads: int) -> tuple[int, int]:
         visited = refined = 0
         for q in some:
-            asked = _Asked(queries[q : q + 1], lengths[q], lists.chosen[q], k, threads)
-            found, exact, looked, compared = _best(parts, asked)
-            keys[q, : len(found)], scores[q, : len(found)] = found, exact
-            visited, refined = visited + looked, refined + compared
+            query, keys, scores = queries[q : q + 1], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+            for part in parts:
+                rows, seen = part.shortlist(query, norms[q], chosen[q], k, threads)
+                near = Shortlist(np.zeros(len(rows), np.int64), rows, 0, 0)
+                keys.append(part.block.keys[rows])
+                scores.append(exact_scores(part.block.data, near, query, "inner_product"))
+                visited += seen
+            found, exact = np.concatenate(keys), np.concatenate(scores)
+            order = np.lexsort((found, -exact))[:k]
+            out.keys[q, : len(order)], out.scores[q, : len(order)] = found[order], exact[order]
+            refined += len(found)
         return visited, refined
 
-    every = range(len(queries))
-    if len(queries) > 1:
-        shares = [partial(answer, every[at::threads], 1) for at in range(threads)]
-        visited, refined = np.sum(run_in_threads(shares), axis=0).tolist()
+    if len(queries) == 1:
+        visited, refined = search([0], threads)
     else:
-        visited, refined = answer(every, threads)
+        shares = [partial(search, range(at, len(queries), threads), 1) for at in range(threads)]
+        visited, refined = np.sum(run_in_threads(shares), axis=0).tolist()
     each, more = visited / max(1, len(queries)), refined / max(1, len(queries))
     read = each * queries.shape[1] + more * queries[:1].nbytes
-    return Found(keys, scores, each, refined=more, read=read)
+    return Candidates(out.keys, out.scores, each, refined=more, read=read)
 
 
-class _Asked(NamedTuple):
-    """One query [1, d], at least its length, the lists it looks into, and how many documents and threads it wants."""
-
-    query: Floats
-    length: np.float32
-    lists: Rows
-    k: int
-    threads: int
-
-
-def _threads(parts: Sequence[ListedPart], queries: Floats, lists: Keys) -> int:
-    """How many are worth it, by about how much there is to multiply."""
-    if get_threads() == 1:
-        return 1
-    each = sum(len(part.listing.rows) / max(1, len(part.listing)) for part in parts)
-    work = int(each * np.count_nonzero(lists >= 0) * queries.shape[1])
-    return max(1, min(get_threads(), work // _WORTH_A_THREAD + 1, lists.size))
-
-
-def _best(parts: Sequence[ListedPart], asked: _Asked) -> tuple[Keys, Floats, int, int]:
-    """Keys and scores of the best; how many documents were visited, and how many compared in full."""
-    keys, scores, visited = [np.empty(0, np.int64)], [np.empty(0, np.float32)], 0
-    for part in parts:
-        rows, looked = _proposed(part, asked)
-        of = np.zeros(len(rows), np.int64)
-        keys.append(part.block.keys[rows])
-        scores.append(kernels.exact_scores(part.block.data, rows, asked.query, of, "inner_product"))
-        visited += looked
-    found, exact = np.concatenate(keys), np.concatenate(scores)
-    order = np.lexsort((found, -exact))[: asked.k]
-    return found[order], exact[order], visited, len(found)
-
-
-def _proposed(part: ListedPart, asked: _Asked) -> tuple[Rows, int]:
-    """Rows that may be among the best, and how many were visited."""
-    from palmette.search import list_loops
-
-    lists, data = asked.lists, part.block.data
-    if part.rows is not None:
-        lists = lists[(lists >= 0) & (lists < len(part.listing))]
-    if part.rows is not None and len(part.rows) * _GATHER < part.listing.whole[lists].sum():
-        rows = part.rows[np.isin(part.listing.lists[part.rows], lists).any(axis=1)]
-        visited = len(rows)
-    else:
-        rows, visited = _scanned(part, asked)
-    if len(rows) > asked.k:  # few enough to look at the numbers themselves
-        heap, room = np.full(asked.k, kernels.NEVER, np.float32), np.empty(len(rows), np.float32)
-        off = asked.length * np.float32(
-            kernels.rounding_of(data.shape[1]) * part.block.scale("inner_product")
-        )
-        kept = list_loops.narrow(data, unit_of(data), rows, asked.query[0], 2 * off, heap, room)
-        rows = rows[:kept]
-    return rows, visited
-
-
-def _scanned(part: ListedPart, asked: _Asked) -> tuple[Rows, int]:
-    """Rows that may be among the best by their bytes: one pass that keeps them as it goes."""
-    from palmette.search import list_loops
-
-    listing, codes, k = part.listing, part.listing.codes(part.block), asked.k
-    several = listing.lists.shape[1] > 1
-    allowed = _EVERY if part.rows is None else listing.allowed(part.rows)
-
-    def run(lists: Rows) -> tuple[Rows, int]:
-        room = _ROOM_EACH + 4 * k
-        while True:
-            rows, scores = np.empty(room, np.int64), np.empty(room, np.float32)
-            heap = np.full(k, kernels.NEVER, np.float32)
-            seen = np.zeros(len(part.block.keys), np.bool_) if several else _EVERY
-            held = (*codes, listing.rows, allowed, seen, listing.starts)
-            kept, visited = list_loops.best(*held, lists, asked.query[0], asked.length, heap, rows, scores)
-            if kept >= 0:
-                return rows[:kept], visited
-            room *= 8  # very many equal scores
-
-    if asked.threads == 1 or several:  # what comes up twice is seen by one thread
-        return run(asked.lists)
-    found = run_in_threads([partial(run, asked.lists[at :: asked.threads]) for at in range(asked.threads)])
-    return np.concatenate([rows for rows, _ in found]), sum(visited for _, visited in found)
+def add_sizes(some: Rows, more: Rows) -> Rows:
+    """Add sizes of lists; either may know lists that the other does not."""
+    longer, shorter = (some, more) if len(some) >= len(more) else (more, some)
+    total = longer.copy()
+    total[: len(shorter)] += shorter
+    return total

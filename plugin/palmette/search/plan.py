@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import Floats, Keys, Rows
 from palmette.errors import EncodingError, InputError
 from palmette.types import Document
 
-Floats = NDArray[np.float32]
-Keys = NDArray[np.int64]
 Metric = Literal["inner_product", "overlap"]
+Evidence = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +49,22 @@ class Score:
     """Stored array [F] of the factors of int8 vectors."""
 
     def __post_init__(self) -> None:
+        if self.metric not in get_args(Metric):
+            raise InputError(f"unknown metric {self.metric!r}. Metrics: {', '.join(get_args(Metric))}")
         if self.queries.ndim != 2 or self.queries.dtype != np.float32:
             raise InputError(
                 f"query vectors must be [Q, d] float32, got {self.queries.shape} {self.queries.dtype}"
             )
-        bad = ~np.isfinite(self.queries).all(axis=1)
-        if bad.any():
+        if (bad := ~np.isfinite(self.queries).all(axis=1)).any():
             raise EncodingError(
                 f"query {int(bad.argmax())} holds NaN or infinity; check the encoder's output"
             )
-        if self.part_weights is not None and not (
-            self.part_weights.dtype == np.float32
-            and (self.part_weights >= 0).all()
-            and self.part_weights.any()
+        weights = self.part_weights
+        if weights is not None and not (
+            weights.dtype == np.float32 and (weights >= 0).all() and weights.any()
         ):
             raise InputError(
-                f"part_weights must be float32, at least 0, and one of them above 0; got {self.part_weights.tolist()}"
+                f"part_weights must be float32, at least 0, and one of them above 0; got {weights.tolist()}"
             )
 
 
@@ -99,6 +99,10 @@ class SearchPlan:
     context: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """Further query arrays that ``rank`` reads, one row per query."""
 
+    def __post_init__(self) -> None:
+        if self.lists is not None and (self.first.metric != "inner_product" or self.first.fold != 1):
+            raise InputError("a search within lists compares by inner_product, with fold=1")
+
     def one_query(self, row: int) -> SearchPlan:
         """Plan of one query."""
         rows = slice(row * self.group, (row + 1) * self.group)
@@ -121,31 +125,30 @@ class Candidates:
     """[Q, n], −∞ where padded."""
     visited: float = 0.0
     """Documents compared with each query, on average."""
-    evidence: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    evidence: Evidence = field(default_factory=dict)
     """Facts about each hit for its explanation (the layer that found it, …): arrays [Q, n] by name."""
     refined: float = 0.0
-    """Documents compared number by number, the others being surely worse, per query."""
+    """Documents compared number by number, per query; bounds rule the others out."""
     read: float = 0.0
     """Bytes read for that, per query."""
     approximate: bool = False
-    """Whether an engine searched that does not look everywhere."""
+    """Whether the engine may have missed some of the best."""
 
     @property
-    def compared(self) -> float:  # noqa: D102 - moved: ``visited``; delete after the merge
+    def compared(self) -> float:  # noqa: D102 - former name: ``visited``; delete after the merge
         return self.visited
 
     def one_query(self, row: int) -> Candidates:
-        """Candidates of one query."""
-        evidence = {name: array[row : row + 1] for name, array in self.evidence.items()}
+        """Candidates of one query, without padding."""
+        held = self.keys[row] >= 0
+        evidence = {name: array[row][held][None] for name, array in self.evidence.items()}
         return replace(
-            self, keys=self.keys[row : row + 1], scores=self.scores[row : row + 1], evidence=evidence
+            self, keys=self.keys[row][held][None], scores=self.scores[row][held][None], evidence=evidence
         )
 
 
-def stack_rows(
-    rows: Sequence[tuple[Keys, Floats, Mapping[str, NDArray[np.generic]]]], like: Candidates
-) -> Candidates:
-    """Keys, scores and evidence of several queries as one result, with the effort of ``like``."""
+def stack_rows(rows: Sequence[tuple[Keys, Floats, Evidence]], like: Candidates) -> Candidates:
+    """Stack keys, scores and evidence of several queries, with the effort of ``like``."""
     width = max((len(keys) for keys, _, _ in rows), default=0)
     keys = np.full((len(rows), width), -1, np.int64)
     scores = np.full((len(rows), width), -np.inf, np.float32)
@@ -184,14 +187,22 @@ class View(Protocol):
         ...
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
-        """The ``k`` best documents of every row of the plan (all of them when fewer exist)."""
+        """Find the ``k`` best documents of every row of the plan (all of them when fewer exist)."""
+        ...
+
+    def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
+        """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order.
+
+        A score is the share of a text's weight in words that the document answers, 0 … 1; equal ones go by key.
+        Documents that score less than ``floor`` may be left out.
+        """
         ...
 
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array, in the order of ``keys``: [n, *shape]."""
         ...
 
-    def list_sizes(self, array: str) -> NDArray[np.int64]:
+    def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list of a stored array of list numbers: [L]."""
         ...
 
@@ -213,19 +224,32 @@ class View(Protocol):
 
 
 def rescore_rows(view: View, plan: SearchPlan, found: Candidates, k: int) -> Candidates:
-    """Candidates ranked by ``plan.rescore`` on rows that the view hands out, for storage that cannot do it itself."""
+    """Rank candidates by ``plan.rescore`` on rows that the view hands out, for storage that cannot do it itself.
+
+    Documents of several vectors ([F, d]) score by their best weighted one; evidence ``part`` says which.
+    """
     second = plan.rescore
     assert second is not None
     held = found.keys >= 0
     wanted, where = np.unique(found.keys[held], return_inverse=True)
-    rows = view.rows(second.array, wanted.tolist()).astype(np.float64)  # [U, d]
+    rows = view.rows(second.array, wanted.tolist()).astype(np.float64)  # [U, d] or [U, F, d]
     queries = np.repeat(second.queries.astype(np.float64), held.sum(axis=1), axis=0)
+    evidence = dict(found.evidence)
+    if second.part_weights is None:
+        values = np.einsum("nd,nd->n", queries, rows[where])
+    else:
+        factors = second.part_weights.astype(np.float64)
+        if second.scales is not None:
+            factors = factors * view.rows(second.scales, wanted.tolist())[where]  # [n, F]
+        table = np.einsum("nd,nfd->nf", queries, rows[where]) * factors
+        table[(table == 0) | (second.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
+        values = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))
+        evidence = {"part": np.zeros(found.keys.shape, np.int64)}
+        evidence["part"][held] = table.argmax(axis=1)
     scores = np.full(found.keys.shape, -np.inf)
-    scores[held] = np.einsum("nd,nd->n", queries, rows[where])
-    if plan.share:
-        scores[held] = plan.share * found.scores[held] + (1 - plan.share) * scores[held]
-    scores = scores.astype(np.float32)
-    order = np.lexsort((found.keys, -scores), axis=1)[:, :k]
-    evidence = {name: np.take_along_axis(array, order, 1) for name, array in found.evidence.items()}
-    keys, scores = np.take_along_axis(found.keys, order, 1), np.take_along_axis(scores, order, 1)
-    return replace(found, keys=keys, scores=scores, evidence=evidence)
+    scores[held] = plan.share * found.scores[held] + (1 - plan.share) * values if plan.share else values
+    rounded = scores.astype(np.float32)
+    order = np.lexsort((found.keys, -rounded), axis=1)[:, :k]
+    evidence = {name: np.take_along_axis(array, order, 1) for name, array in evidence.items()}
+    keys, rounded = np.take_along_axis(found.keys, order, 1), np.take_along_axis(rounded, order, 1)
+    return replace(found, keys=keys, scores=rounded, evidence=evidence)

@@ -81,7 +81,7 @@ class Backend(Protocol):
 
     @property
     def arrays(self) -> tuple[ArraySpec, ...]:
-        """Arrays stored per document; in an index made by an earlier version not quite those of its model."""
+        """Arrays stored per document; in an index of an earlier version not quite those of its model."""
         ...
 
     @property

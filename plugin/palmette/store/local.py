@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from palmette.errors import ReadOnlyError, StoreError
 from palmette.lexical.analyser import LANGUAGE, analyser_of
-from palmette.search.engine import engine_named
+from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
 from palmette.store.backend import BackendStats
 from palmette.store.database import (

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from palmette.errors import CorruptIndexError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import TYPES, Postings, PostingsBuilder
-from palmette.search.block import Block
-from palmette.search.kernels import searchable
-from palmette.search.listing import Listing
+from palmette.search.flat import Block, as_block
+from palmette.search.lists import ListOrder
 from palmette.search.plan import ArraySpec, Keys
 from palmette.store.folder import SEGMENTS, fsync_folder
 from palmette.types import Document
@@ -156,8 +155,8 @@ class Segment:
     ) -> None:
         self.name, self.count, self.files = name, count, files
         self.path = folder / SEGMENTS / name
-        self._blocks: dict[tuple[str, int | tuple[int, ...]], Block] = {}
-        self._listings: dict[str, Listing] = {}
+        self._blocks: dict[tuple[str, int], Block] = {}
+        self._list_orders: dict[str, ListOrder] = {}
         self._lock = threading.Lock()
         self.keys: Keys = self._map(KEYS, np.int64, ())
         self._first = int(self.keys[0])
@@ -198,22 +197,22 @@ class Segment:
         rows = np.searchsorted(self.keys, wanted)
         return rows[self.keys[rows] == wanted] if len(rows) else rows
 
-    def block(self, name: str, fold: int | tuple[int, ...]) -> Block:
+    def block(self, name: str, fold: int) -> Block:
         """Return the array as the kernels need it, its columns summed in runs.
 
         What is not stored that way is computed once, and kept in memory as long as the segment is open.
         """
         with self._lock:
             if (name, fold) not in self._blocks:
-                self._blocks[name, fold] = Block(searchable(self._arrays[name], fold), self.keys)
+                self._blocks[name, fold] = as_block(self._arrays[name], self.keys, fold)
             return self._blocks[name, fold]
 
-    def listing(self, name: str) -> Listing:
+    def list_order(self, name: str) -> ListOrder:
         """Return which rows lie in which lists, by a stored array of list numbers; computed once, and kept."""
         with self._lock:
-            if name not in self._listings:
-                self._listings[name] = Listing(self._arrays[name])
-            return self._listings[name]
+            if name not in self._list_orders:
+                self._list_orders[name] = ListOrder(self._arrays[name])
+            return self._list_orders[name]
 
     def verify(self, advance: Callable[[int], object]) -> None:
         """Compare every file with its checksum."""

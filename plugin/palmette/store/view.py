@@ -9,7 +9,6 @@ import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -20,24 +19,10 @@ from numpy.typing import NDArray
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.bm25 import WordSearcher, WordSource, query_terms
-from palmette.search.block import Engine
-from palmette.search.engine import top_k
-from palmette.search.listing import ListedPart, added
-from palmette.search.lists import nearest_listed
-from palmette.search.parts import PartRows, best_parted, rescored
-from palmette.search.plan import (
-    ArraySpec,
-    Candidates,
-    Floats,
-    Keys,
-    Lists,
-    Score,
-    SearchPlan,
-    WordMatches,
-    rescore_rows,
-    stack_rows,
-)
-from palmette.search.probe import Parts, Probe
+from palmette.search.flat import Engine, PartBlock, rescore_parts
+from palmette.search.lists import add_sizes
+from palmette.search.plan import ArraySpec, Candidates, Keys, SearchPlan, WordMatches, stack_rows
+from palmette.search.view import execute
 from palmette.store.database import COLUMNS, document_of, read_meta, rows_among, storage_errors
 from palmette.store.filters import Filter, Within
 from palmette.store.filters_sql import check_names, select_keys
@@ -272,7 +257,7 @@ class LocalView:
         self._check_open()
         name, sizes = self._spec(array).name, np.zeros(0, np.int64)
         for segment, rows in self._snapshot.segments_with(self._keys):
-            sizes = added(sizes, segment.listing(name).sizes(rows))
+            sizes = add_sizes(sizes, segment.list_order(name).sizes(rows))
         return sizes
 
     def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
@@ -291,61 +276,11 @@ class LocalView:
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""
         self._check_open()
+        for score in filter(None, (plan.first, plan.rescore)):
+            for name in filter(None, (score.array, score.scales, plan.lists and plan.lists.array)):
+                self._spec(name)
         keys = self._keys if plan.only is None else self._check_keys(plan.only)
-        depth = k if plan.rescore is None else max(k, plan.fetch or k)
-        found = self._search(plan.first, plan.lists, keys, min(depth, max(1, len(keys))))
-        second = plan.rescore
-        if second is None:
-            return found
-        if second.part_weights is None:
-            return rescore_rows(self, plan, found, k)
-        ranked = self._rescore(found.keys, self._parts(second, found.scores, plan.share), k)
-        return replace(found, keys=ranked.keys, scores=ranked.scores, evidence=ranked.evidence)
-
-    def _search(self, score: Score, lists: Lists | None, keys: Keys, k: int) -> Candidates:
-        name, parts = score.array, self._snapshot.segments_with(keys)
-        if score.part_weights is not None:
-            query = self._parts(score)
-            best = best_parted([_part_rows(segment, query, rows) for segment, rows in parts], query, k)
-            return self._rescore(best.keys, query, k)
-        shape, width = self._spec(name).shape, score.queries.shape[1]
-        if len(shape) != 1 or np.sum(np.broadcast_to(score.fold, width)) != shape[0]:
-            raise InputError(
-                f"array {name!r} holds {shape} numbers per document; a score of {width} columns × fold {score.fold} "
-                "does not fit"
-            )
-        if score.metric not in ("inner_product", "overlap"):
-            raise InputError(f"unknown metric {score.metric!r}. Metrics: inner_product, overlap")
-        if lists is None:
-            blocks = [(segment.block(name, score.fold), rows) for segment, rows in parts]
-            return top_k(blocks, score.queries, score.metric, k, self._engine)
-        if score.metric != "inner_product" or score.fold != 1:
-            raise InputError("a search within lists compares by inner_product, with fold=1")
-        array = self._spec(lists.array).name
-        listed = [ListedPart(segment.block(name, 1), segment.listing(array), rows) for segment, rows in parts]
-        return nearest_listed(listed, score.queries, lists, k)
-
-    def _parts(self, score: Score, own: Floats | None = None, share: float = 0.0) -> Parts:
-        assert score.part_weights is not None
-        shape, expected = self._spec(score.array).shape, (len(score.part_weights), score.queries.shape[1])
-        if shape != expected:
-            raise InputError(
-                f"array {score.array!r} holds {shape} numbers per document; {expected[0]} parts of {expected[1]} "
-                "numbers do not fit"
-            )
-        if score.scales is not None and self._spec(score.scales).shape != shape[:1]:
-            raise InputError(f"array {score.scales!r} holds no number for each of the {shape[0]} parts")
-        return Parts(score.array, score.queries, score.part_weights, score.scales, own, share)
-
-    def _rescore(self, keys: Keys, parts: Parts, k: int) -> Candidates:
-        flat = keys.reshape(-1)
-        order = np.argsort(flat, kind="stable")
-        order = order[flat[order] >= 0]
-        places = [
-            (_part_rows(segment, parts, rows), order[places])
-            for segment, rows, places in self._snapshot.locate(self._check_keys(flat[order]))
-        ]
-        return rescored(places, keys, parts, k)
+        return execute(plan, k, list(self._snapshot.segments_with(keys)), self._engine, self)
 
     # moved: former names; delete after the merge
 
@@ -356,18 +291,21 @@ class LocalView:
         view._keys = self._check_keys(keys)
         return view
 
-    def nearest(self, probe: Probe, k: int) -> Candidates:  # noqa: D102
-        if isinstance(probe.fold, tuple) and not probe.fits(self._spec(probe.array).shape[0]):
-            raise InputError(f"array {probe.array!r}: the fold {probe.fold} does not fit")
-        score = Score(probe.array, probe.queries, probe.metric, probe.fold)  # type: ignore[arg-type]
-        return self.candidates(SearchPlan(score, probe.lists), k)
+    def nearest(self, probe: Any, k: int) -> Candidates:  # noqa: D102
+        return self.candidates(probe.plan(), k)
 
-    def nearest_part(self, parts: Parts, k: int) -> Candidates:  # noqa: D102
-        return self.candidates(SearchPlan(_score_of(parts)), k)
+    def nearest_part(self, parts: Any, k: int) -> Candidates:  # noqa: D102
+        return self.candidates(parts.plan(), k)
 
-    def rescored(self, keys: Keys, parts: Parts, k: int) -> Candidates:  # noqa: D102
+    def rescored(self, keys: Keys, parts: Any, k: int) -> Candidates:  # noqa: D102
         self._check_open()
-        return self._rescore(keys, self._parts(_score_of(parts), parts.own, parts.share), k)
+        self._check_keys(keys[keys >= 0])
+        score = parts.plan().first
+        blocks = [
+            PartBlock(s.keys, s.array(score.array), score.scales and s.array(score.scales))  # type: ignore[arg-type]
+            for s in self._snapshot.segments
+        ]
+        return rescore_parts(blocks, score, parts.found(keys), k, parts.share)
 
     def matching(self, texts: Sequence[str], k: int, floor: float = 0.0) -> Candidates:  # noqa: D102
         found = [self.words(text, k, floor) for text in texts]
@@ -376,13 +314,3 @@ class LocalView:
 
     def shared(self, text: str, keys: Sequence[int]) -> WordMatches:  # noqa: D102
         return self.words(text, 0, only=np.asarray(keys, np.int64))
-
-
-def _score_of(parts: Parts) -> Score:
-    return Score(parts.array, parts.queries, part_weights=parts.weights, scales=parts.scales)
-
-
-def _part_rows(segment: Segment, parts: Parts, rows: Rows | None) -> PartRows:
-    data = segment.array(parts.array)
-    scales = np.empty((len(data), 0), np.float32) if parts.scales is None else segment.array(parts.scales)
-    return PartRows(segment.keys, data, scales, rows)

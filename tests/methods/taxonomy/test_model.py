@@ -87,7 +87,7 @@ def test_closed_results_have_no_gaps(index: Index) -> None:
             assert 1 <= len(ids) == len(hits) <= k
             assert all(set(chain(id)) <= ids for id in ids)
             assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-    index_without = index.narrowed({"$id": ["owl 3", "animal"]})
+    index_without = index.filtered({"$id": ["owl 3", "animal"]})
     assert {hit.id for hit in index_without.search("owl 3", closed=True)} == {"owl 3", "animal"}
 
 

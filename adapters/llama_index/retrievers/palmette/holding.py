@@ -44,7 +44,7 @@ class IndexHolder:
             with self._opening:
                 if self._index is None:
                     assert self._path is not None
-                    self._index = opened(self._path, engine=self._engine).narrowed(self._within)
+                    self._index = opened(self._path, engine=self._engine).filtered(self._within)
         return self._index
 
     def settings(self) -> Mapping[str, Any]:
@@ -94,7 +94,7 @@ class IndexHolder:
     ) -> Self:
         """Retrieve from an index, given or opened (with that engine).
 
-        A ``model`` that is loaded already is not loaded again. Over ``index.narrowed(filter)``, the retriever
+        A ``model`` that is loaded already is not loaded again. Over ``index.filtered(filter)``, the retriever
         finds, adds and deletes only what passes the filter.
         """
         make: Any = cls

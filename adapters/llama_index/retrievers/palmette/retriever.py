@@ -74,7 +74,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         similarity_top_k: How many nodes to return.
         filters: LlamaIndex's MetadataFilters or palmette's mapping, applied before ranking. A query can only
             narrow them.
-            They bound reading, not writing: to keep tenants apart give ``from_index(index.narrowed(…))``.
+            They bound reading, not writing: to keep tenants apart give ``from_index(index.filtered(…))``.
         score_threshold: Leave out nodes that score less, by the score that ``lexical`` makes.
         lexical: How much words count beside the method: 0 (not at all) … 1 (words alone), ``"auto"`` for what the
             checkpoint has learned; ``None`` for palmette's default. An embedding has no words: the method ranks alone.
@@ -286,7 +286,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         return results
 
     def _visible(self) -> Index:
-        return self.index.narrowed(palmette_filter(self.filters))
+        return self.index.filtered(palmette_filter(self.filters))
 
     def _call(self, bundle: QueryBundle) -> tuple[Asked, dict[str, Any]]:
         """One query as the index takes it, and how to search for it."""

@@ -103,7 +103,7 @@ class NodeWrites(IndexHolder):
     def _held(self, ref_doc_ids: list[str]) -> list[Document]:
         """The nodes of these documents; what came another way is its own document."""
         others = [held for held in self.index.get(ref_doc_ids) if held and REF_DOC_ID not in held.metadata]
-        if not len(self.index.narrowed({REF_DOC_ID: {"$exists": True}})):
+        if not len(self.index.filtered({REF_DOC_ID: {"$exists": True}})):
             return others  # an index refuses to filter by a name that no document has
         return [*self.index.documents({REF_DOC_ID: {"$in": ref_doc_ids}}), *others]
 

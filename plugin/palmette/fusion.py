@@ -1,0 +1,401 @@
+"""Several trained models over one set of documents, each document stored once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from palmette.arrays import Floats, Keys
+from palmette.cache import EncodingCache
+from palmette.config import Config
+from palmette.data import load_data
+from palmette.encoder import Encoder, load_encoder
+from palmette.errors import CheckpointError, ConfigError
+from palmette.hub import Checkpoint
+from palmette.lexical.weight import LexicalWeight
+from palmette.model import Model, Queries
+from palmette.model.mixing import learn_lexical_weights, learn_weights
+from palmette.model.model import Arrays
+from palmette.record import Record
+from palmette.registry import load_model, model_class
+from palmette.search.combine import MethodRanking, exact_sum, first_depth
+from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, stack_rows
+from palmette.types import Document, Explanation, Part
+
+
+class FusionConfig(Config):
+    """Members of a fusion and their weights."""
+
+    retired: ClassVar[Mapping[str, object]] = {"rule": "scores"}
+
+    members: tuple[dict[str, Any], ...] = ()
+    """Content of the members' own ``config.json``."""
+    weights: tuple[float, ...] = ()
+    """Weight of each; they add up to 1."""
+    scales: tuple[float, ...] = ()
+    """Divisors of the members' scores, which give them a similar range."""
+
+    def check(self) -> None:
+        """Check that there are two members at least, with a weight and a scale each."""
+        count = len(self.members)
+        if count < 2 or len(self.weights) != count or len(self.scales) != count:
+            raise ConfigError(
+                f"a fusion needs two models or more, a weight and a scale for each; got {count} models"
+            )
+        if min(self.weights) < 0 or abs(sum(self.weights) - 1) > 1e-6 or min(self.scales) <= 0:
+            raise ConfigError(f"a fusion's weights are 0 or more and add up to 1, got {self.weights}")
+
+
+class FusionSearch(Config):
+    """Options of one search: none."""
+
+
+@dataclass(frozen=True)
+class FusionPlan:
+    """Plans of all members, over one set of documents."""
+
+    members: tuple[SearchPlan, ...]
+    only: Keys | None = None
+
+    @property
+    def fetch(self) -> int | None:
+        """Longest shortlist of the members."""
+        return max((plan.fetch for plan in self.members if plan.rescore and plan.fetch), default=None)
+
+    @property
+    def rescore(self) -> bool | None:
+        """Whether a member rescores a shortlist."""
+        return self.fetch is not None or None
+
+    def one_query(self, row: int) -> FusionPlan:
+        """Plans of one query."""
+        return replace(self, members=tuple(plan.one_query(row) for plan in self.members))
+
+
+class MemberView:
+    """A view in which one member finds its arrays under their own names."""
+
+    def __init__(self, view: View, place: int) -> None:
+        self.view, self.place = view, place
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.view, name)
+
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        """Execute a plan on the member's arrays."""
+
+        def own(score: Score) -> Score:
+            scales = score.scales and _array(self.place, score.scales)
+            return replace(score, array=_array(self.place, score.array), scales=scales)
+
+        lists = plan.lists and replace(plan.lists, array=_array(self.place, plan.lists.array))
+        second = plan.rescore and own(plan.rescore)
+        return self.view.candidates(replace(plan, first=own(plan.first), rescore=second, lists=lists), k)
+
+    def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
+        """Rows of the member's array."""
+        return self.view.rows(_array(self.place, array), keys)
+
+    def list_sizes(self, array: str) -> NDArray[np.int64]:
+        """Sizes of the member's lists."""
+        return self.view.list_sizes(_array(self.place, array))
+
+    # former names; delete after the merge
+
+    array, sizes = rows, list_sizes
+
+    def within(self, keys: Keys) -> MemberView:  # noqa: D102
+        return MemberView(self.view.within(keys), self.place)  # type: ignore[attr-defined]
+
+    def nearest(self, probe: Any, k: int) -> Candidates:  # noqa: D102
+        lists = probe.lists and replace(probe.lists, array=_array(self.place, probe.lists.array))
+        probe = replace(probe, array=_array(self.place, probe.array), lists=lists)
+        found: Candidates = self.view.nearest(probe, k)  # type: ignore[attr-defined]
+        return found
+
+    def nearest_part(self, parts: Any, k: int) -> Candidates:  # noqa: D102
+        return self.candidates(parts.plan(), k)
+
+    def rescored(self, keys: Keys, parts: Any, k: int) -> Candidates:  # noqa: D102
+        scales = parts.scales and _array(self.place, parts.scales)
+        parts = replace(parts, array=_array(self.place, parts.array), scales=scales)
+        found: Candidates = self.view.rescored(keys, parts, k)  # type: ignore[attr-defined]
+        return found
+
+
+class FusionModel(Model):
+    """A weighted sum of several models' scores, exact: the sum over all documents counts.
+
+    Made of trained models by :meth:`of`; an index given a list of models makes one. Scores are sums of the members'
+    scores, each divided by its scale, so that all have a similar range.
+    """
+
+    method: ClassVar[str] = "fusion"
+    retriever: ClassVar[str] = "FusionRetriever"
+    config_class = FusionConfig
+    search_class = FusionSearch
+    config: FusionConfig
+
+    def __init__(
+        self,
+        config: FusionConfig,
+        members: Sequence[Model],
+        *,
+        record: Record | None = None,
+        origin: str | None = None,
+        revision: str | None = None,
+    ) -> None:
+        modules = nn.ModuleList([member.module for member in members])
+        super().__init__(config, members[0].encoder, modules, record=record, origin=origin, revision=revision)
+        self.members = list(members)
+        self.reads_metadata = any(member.reads_metadata for member in members)
+        self._one_encoder = len({member.encoder.fingerprint for member in members}) == 1
+        self._options = [member.search_options({}) for member in members]
+        self._factors = [weight / scale for weight, scale in zip(config.weights, config.scales, strict=True)]
+
+    @classmethod
+    def of(
+        cls,
+        models: Sequence[Model | str | Path],
+        data: Any = None,
+        *,
+        weights: Sequence[float] | None = None,
+        cache: EncodingCache | str | Path | None = None,
+        progress: bool | None = None,
+    ) -> Self:
+        """Fuse trained models.
+
+        Args:
+            models: Two or more, or where their checkpoints lie.
+            data: What :func:`palmette.load_data` reads, with held-out judgements to learn the weights from.
+            weights: Weight of each, instead of learning it; without either all count the same.
+            cache: Where encodings of ``data`` are kept.
+            progress: Progress bars; ``None`` shows them on a terminal.
+        """
+        members = [model if isinstance(model, Model) else load_model(model) for model in models]
+        if isinstance(weights, str):
+            raise ConfigError(
+                f"weights={weights!r}: give a number for each model; reciprocal ranks ('rrf') are no longer fused, "
+                "since sums of scores rank better: leave weights out, or give data to learn them from"
+            )
+        given = [1.0] * len(members) if weights is None else [float(weight) for weight in weights]
+        if len(given) != len(members) or sum(given) <= 0:
+            raise ConfigError(f"weights={weights!r}: give one for each of the {len(members)} models")
+        learned = [member.mixes.get("") for member in members]
+        config = FusionConfig(
+            members=tuple({**member._facts(), "fingerprint": member.fingerprint} for member in members),
+            weights=tuple(weight / sum(given) for weight in given),
+            scales=tuple(words.scale if words else 1.0 for words in learned),
+        )
+        made = cls(config, members)
+        mean = float(np.mean([words.weight if words else 0.0 for words in learned]))
+        made.mixes = {"": LexicalWeight(weight=mean)}  # scores are in units of the words' scale already
+        if data is None:
+            return made
+        loaded = load_data(data)
+        store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
+        if weights is None:
+            shares = learn_weights(members, config.scales, loaded, store, seed=0, progress=progress)
+            made = cls(config.replace(weights=shares), members)
+        made.mixes = learn_lexical_weights(made, loaded, made.encoder, store, seed=0, progress=progress)
+        return made
+
+    # -- hooks ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def task(cls, *_: Any, **__: Any) -> Any:
+        """Refuse: a fusion is not trained itself."""
+        raise ConfigError("a fusion is made of trained models: FusionModel.of([model, another], data)")
+
+    @classmethod
+    def module_for(cls, config: FusionConfig, encoder: Encoder) -> nn.Module:
+        """Refuse: members make their own modules."""
+        raise ConfigError("a fusion's modules are its members': load it with from_pretrained")
+
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """Arrays of all members."""
+        return tuple(
+            replace(spec, name=_array(place, spec.name))
+            for place, member in enumerate(self.members)
+            for spec in member.arrays()
+        )
+
+    def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
+        """Arrays of all members."""
+        given = () if vectors is None else (vectors,)
+        return _join([member.encode_documents(documents, *given) for member in self.members])
+
+    def encode_queries(self, queries: Sequence[str] | Floats, options: FusionSearch) -> Queries:
+        """Query arrays of all members."""
+        if isinstance(queries, np.ndarray) and not self._one_encoder:
+            raise ConfigError("these models read different encoders: search with the text itself")
+        every = zip(self.members, self._options, strict=True)
+        return _join([member.encode_queries(queries, own) for member, own in every])
+
+    @property
+    def accepts_embeddings(self) -> bool:
+        """Whether all members do, over one encoder."""
+        return self._one_encoder and all(member.accepts_embeddings for member in self.members)
+
+    def plan(self, queries: Queries, k: int, options: FusionSearch, view: View) -> Any:
+        """Plans of all members."""
+        every = enumerate(zip(self.members, self._options, strict=True))
+        return FusionPlan(
+            tuple(m.plan(_split(queries, at), k, own, MemberView(view, at)) for at, (m, own) in every)
+        )
+
+    def execute(self, view: View, plan: Any, k: int, options: FusionSearch) -> Candidates:
+        """Sum the members' scores, exact as each member is."""
+        total = len(view) if plan.only is None else len(plan.only)
+        depth = first_depth(k, total) if plan.fetch is None else max(1, min(max(k, plan.fetch), total))
+
+        def searcher(place: int) -> Any:
+            member, own, options = self.members[place], MemberView(view, place), self._options[place]
+            return lambda plan, k: member.execute(own, plan, k, options)
+
+        searches = [searcher(place) for place in range(len(self.members))]
+        plans = [replace(one, only=plan.only) for one in plan.members]
+        first = [search(one, depth) for search, one in zip(searches, plans, strict=True)]
+        rows = []
+        for row in range(len(first[0].keys)):
+            rankings = [
+                MethodRanking(search, one.one_query(row), found.one_query(row), depth)
+                for search, one, found in zip(searches, plans, first, strict=True)
+            ]
+            best = exact_sum(rankings, self._sum, k, total, depth)
+            evidence = _join([ranking.evidence(best.keys) for ranking in rankings])
+            rows.append((best.keys, best.scores.astype(np.float32), evidence))
+        visited = float(np.mean([found.visited for found in first]))
+        evidence = _join([found.evidence for found in first])
+        return stack_rows(rows, Candidates(first[0].keys, first[0].scores, visited, evidence))
+
+    def _sum(self, table: Floats) -> NDArray[np.float64]:
+        """Members' scores [M, n] → [n]."""
+        summed: NDArray[np.float64] = np.asarray(self._factors) @ table.astype(np.float64)
+        return summed
+
+    def explain(
+        self, query: Queries, arrays: Arrays, options: FusionSearch, evidence: Mapping[str, Any]
+    ) -> Explanation:
+        """Every member's parts, weighted."""
+        parts, texts, details, score = [], [], {}, 0.0
+        for place, (member, factor) in enumerate(zip(self.members, self._factors, strict=True)):
+            facts = {**_split(evidence, place), "document": evidence.get("document")}
+            own = member.explain(_split(query, place), _split(arrays, place), self._options[place], facts)
+            name = f"{place}:{member.method}"
+            parts += [Part(f"{name} {part.name}", factor * part.value, part.detail) for part in own.parts]
+            texts.append(f"{factor * own.score:.3f} by {member.method} ({own.text})")
+            details[name] = dict(own.detail)
+            score += factor * own.score
+        return Explanation(score, parts, f"score {score:.3f}: " + "; ".join(texts), {"members": details})
+
+    def describe(self, view: View | None = None) -> dict[str, Any]:
+        """Weights and the members' own facts."""
+        facts: dict[str, Any] = {}
+        for at, (member, weight) in enumerate(zip(self.members, self.config.weights, strict=True)):
+            own = member.describe(None if view is None else MemberView(view, at))
+            if view is None:
+                facts[f"{at}:{member.method}"] = {"weight": round(weight, 3), **own}
+            elif own:
+                facts[f"{at}:{member.method}"] = own
+        warnings = [facts[name].pop("warning") for name in facts if "warning" in facts[name]]
+        return facts if not warnings else {**facts, "warning": "; ".join(warnings)}
+
+    # -- checkpoints ----------------------------------------------------------------------------------------
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {
+            f"{place}.{name}": value
+            for place, member in enumerate(self.members)
+            for name, value in member._tensors().items()
+        }
+
+    def extras(self) -> dict[str, bytes]:
+        """Files of all members."""
+        return {
+            _file(place, name): content
+            for place, member in enumerate(self.members)
+            for name, content in member.extras().items()
+        }
+
+    @classmethod
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any
+    ) -> Self:
+        """Load the fusion of an opened checkpoint; members of one encoder share it."""
+        facts = checkpoint.config["config"]
+        if facts.get("rule", "scores") != "scores":
+            raise CheckpointError(
+                f"{checkpoint.path} fuses reciprocal ranks, which palmette no longer does, since sums of scores rank "
+                "better: fuse its models again with FusionModel.of([model, another])"
+            )
+        config = FusionConfig.from_dict(facts)
+        coders: dict[str, Encoder] = {}
+        members = []
+        for place, own in enumerate(config.members):
+            read_by = str(own["encoder"]["fingerprint"])
+            if read_by not in coders:
+                coders[read_by] = (
+                    load_encoder(own["encoder"], **options) if encoder is None else load_encoder(encoder)
+                )
+            member = MemberCheckpoint.inside(checkpoint, place, own)
+            members.append(model_class(own["method"]).from_checkpoint(member, encoder=coders[read_by]))
+        made = cls(config, members, origin=checkpoint.origin, revision=checkpoint.revision)
+        words = checkpoint.config.get("words", {})
+        made.mixes = {name: LexicalWeight.from_dict(value) for name, value in words.items()}
+        made.fingerprint = checkpoint.fingerprint
+        return made
+
+
+class MemberCheckpoint(Checkpoint):
+    """A member's checkpoint inside that of its fusion."""
+
+    whole: Checkpoint
+    place: int
+
+    @classmethod
+    def inside(cls, whole: Checkpoint, place: int, facts: Mapping[str, Any]) -> Self:
+        """Select the files of one member."""
+        start = _file(place, "")
+        files = {n.removeprefix(start): entry for n, entry in whole.files.items() if n.startswith(start)}
+        made = cls(whole.path, dict(facts), str(facts["fingerprint"]), files, whole.origin, whole.revision)
+        object.__setattr__(made, "whole", whole)
+        object.__setattr__(made, "place", place)
+        return made
+
+    def tensors(self, device: str = "cpu") -> dict[str, Tensor]:
+        """Load the member's weights."""
+        start, every = f"{self.place}.", self.whole.tensors(device)
+        return {name.removeprefix(start): value for name, value in every.items() if name.startswith(start)}
+
+    def file(self, name: str) -> bytes:
+        """Read one of the member's files."""
+        return self.whole.file(_file(self.place, name))
+
+
+def _array(place: int, name: str) -> str:
+    return f"of{place}_{name}"
+
+
+def _file(place: int, name: str) -> str:
+    return f"member{place}-{name}"
+
+
+def _join(members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Give the members' arrays names that differ."""
+    return {_array(place, name): array for place, one in enumerate(members) for name, array in one.items()}
+
+
+def _split(arrays: Mapping[str, Any], place: int) -> dict[str, Any]:
+    """Select one member's arrays."""
+    start = _array(place, "")
+    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}

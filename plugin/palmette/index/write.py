@@ -1,0 +1,169 @@
+"""One change of an index: decide what is new, encode it, commit it as a whole."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from palmette.arrays import Floats
+from palmette.encoder import Encoder
+from palmette.errors import DuplicateIdError, InputError
+from palmette.index.folder import check_count, unique
+from palmette.model import Model
+from palmette.store.backend import Backend
+from palmette.types import Document
+
+AHEAD = 4096
+"""A change of up to so many documents is encoded before it locks the index; a larger one is streamed under the lock."""
+COMPARED = 8
+"""Documents that are encoded to check whether given vectors are this encoder's."""
+SAME = 0.98
+"""Least cosine of a given vector and the encoder's; half precision and 8-bit codes stay well above it."""
+LENGTHS = 0.02
+"""How much their lengths may differ, as a share."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a write did, by document id."""
+
+    added: list[str]
+    updated: list[str]
+    unchanged: list[str]
+    deleted: list[str]
+
+
+def apply_changes(
+    model: Model,
+    backend: Backend,
+    given: Sequence[Document],
+    *,
+    replace: bool,
+    embeddings: Any = None,
+    delete: Sequence[str] = (),
+    batch_size: int = 256,
+    progress: bool | None = None,
+) -> Changes:
+    """Put documents in and take others out, in one transaction; unchanged ones are not encoded again."""
+    batch_size, latest = check_count("batch_size", batch_size), unique(given)
+    ready: Mapping[str, int] = {}  # rows of documents that are encoded before the lock, by id
+    if embeddings is not None:
+        vectors = check_vectors(embeddings, given, model.encoder)
+        if not model.indexes_embeddings:
+            model.require_embeddings()
+        ready = {document.key: row for row, document in enumerate(given)}
+        arrays = dict(model.encode_documents(given, vectors)) if given else {}
+    elif len(latest) <= AHEAD:
+        stored = dict(zip(latest, backend.get(list(latest)), strict=True))
+        fresh = [latest[id] for id, old in stored.items() if old is None or old.digest != latest[id].digest]
+        if not replace:
+            _refuse([document.key for document in fresh if stored[document.key] is not None], len(latest))
+        parts = [model.encode_documents(batch) for batch in _batches(fresh, batch_size, progress)]
+        ready = {document.key: row for row, document in enumerate(fresh)}
+        arrays = {
+            name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())
+        }
+
+    same_arrays = model.arrays() == backend.arrays
+
+    def encode(batch: Sequence[Document]) -> Mapping[str, NDArray[Any]]:
+        if any(document.key not in ready for document in batch):
+            encoded = model.encode_documents(batch)
+        else:
+            rows = [ready[document.key] for document in batch]
+            encoded = {name: array[rows] for name, array in arrays.items()}
+        if same_arrays:
+            return encoded
+        # an index of an earlier version: zeros for retired arrays, and no new ones
+        empty = {spec.name: np.zeros((len(batch), *spec.shape), spec.dtype) for spec in backend.arrays}
+        return {name: encoded.get(name, zeros) for name, zeros in empty.items()}
+
+    with backend.write() as writer:  # others may have written meanwhile: the decision is made again
+        held = writer.digests(list(latest))
+        changed = {id for id, digest in held.items() if latest[id].digest != digest}
+        if not replace:
+            _refuse(changed, len(latest))
+        deleted = writer.delete([id for id in delete if id not in latest])
+        fresh = [document for id, document in latest.items() if id not in held or id in changed]
+        quiet = False if ready else progress  # the bar was shown while encoding
+        for batch in _batches(fresh, batch_size, quiet):
+            writer.put(batch, encode(batch))
+    if fresh:
+        with backend.read() as view:
+            if warning := model.describe(view).get("warning"):
+                warnings.warn(f"{backend.stats().location}: {warning}", stacklevel=3)
+    return Changes(
+        added=[id for id in latest if id not in held],
+        updated=[id for id in latest if id in changed],
+        unchanged=[id for id in latest if id in held and id not in changed],
+        deleted=deleted,
+    )
+
+
+def _batches(documents: Sequence[Document], size: int, progress: bool | None) -> Iterator[Sequence[Document]]:
+    hidden = None if progress is None else not progress
+    quiet = hidden if len(documents) > size else True
+    with tqdm(total=len(documents), desc="Indexing", unit="doc", disable=quiet) as bar:
+        for start in range(0, len(documents), size):
+            yield documents[start : start + size]
+            bar.update(min(size, len(documents) - start))
+
+
+def _refuse(changed: Sequence[str] | set[str], total: int) -> None:
+    if ids := sorted(changed):
+        raise DuplicateIdError(
+            f"{len(ids)} of {total} ids hold another document already, such as {ids[0]!r}: "
+            "nothing was added; use upsert to replace them, or give new ids"
+        )
+
+
+def check_vectors(given: Any, documents: Sequence[Document], encoder: Encoder) -> Floats:
+    """Check an array or a tensor of the documents' vectors [N, d] by encoding a few documents.
+
+    Vectors of another length are scaled to 1, if the encoder's have that length.
+    """
+    if hasattr(given, "detach"):  # a tensor, wherever it lies
+        given = given.detach().float().cpu().numpy()
+    try:
+        vectors: Floats = np.ascontiguousarray(np.asarray(given, np.float32))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"embeddings must be an array or a tensor [N, d] of numbers, got {type(given).__name__}; take those of a "
+            "FAISS index out with its reconstruct_n"
+        ) from error
+    if vectors.shape != (len(documents), encoder.dimension) or not np.isfinite(vectors).all():
+        raise InputError(
+            f"embeddings must be finite and [{len(documents)}, {encoder.dimension}], one row for each document in the "
+            f"width of encoder {encoder.name!r}; got {vectors.shape}"
+        )
+    if not len(documents):
+        return vectors
+    compared = np.unique(np.linspace(0, len(documents) - 1, COMPARED).astype(np.int64))
+    expected = encoder.encode([documents[row].content for row in compared.tolist()])
+    lengths, own = np.linalg.norm(vectors, axis=1), np.linalg.norm(expected, axis=1)
+    if not lengths.all():
+        row = int(lengths.argmin())
+        raise InputError(f"the embedding of document {documents[row].key!r} is all zeros: encode it anew")
+    cosines = (vectors[compared] * expected).sum(axis=1) / (lengths[compared] * own)
+    worst = int(cosines.argmin())
+    if cosines[worst] < SAME:
+        raise InputError(
+            f"embeddings are not those of encoder {encoder.name!r}: that of document "
+            f"{documents[int(compared[worst])].key!r} has a cosine of {cosines[worst]:.2f} with what it gives for the "
+            "text; give them in the documents' order, made by the same model, prompt and token limit, or leave them out"
+        )
+    if np.abs(own - 1).max() < LENGTHS:
+        scaled: Floats = (vectors / lengths[:, None]).astype(np.float32)
+        return scaled
+    if np.abs(lengths[compared] / own - 1).max() > LENGTHS:
+        raise InputError(
+            f"embeddings have other lengths than encoder {encoder.name!r} gives ({lengths[compared[0]]:.3g} instead of "
+            f"{own[0]:.3g}): give them as the encoder made them, not normalised, or leave them out"
+        )
+    return vectors

@@ -1,0 +1,391 @@
+"""Top-k over blocks of rows: exact, whatever the threads, batches and segments.
+
+Overlaps of fixed-point numbers are sums of integers, exact at once. Other scores are computed twice: a fast pass, which
+may add in any order (BLAS, SIMD, threads), shortlists what its error bound cannot rule out, and sums in float64, in one
+fixed order, decide. Equal scores are ordered by key.
+
+Letters: Q queries, N rows of a block, d columns, F vectors of a document, m pairs of a query and a row.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.arrays import Floats, Keys, Rows, as_fixed, as_floats, fold_columns, highest, value_of_one
+from palmette.search.plan import Candidates, Metric, Score
+from palmette.search.threads import get_threads, run_in_threads
+
+if TYPE_CHECKING:
+    from palmette.search.columns import Columns
+
+PART = "part"
+"""Evidence: the vector of a document that scores best."""
+
+_BATCH, _PART_BATCH = 64, 16  # queries that share one pass over the rows
+_TILE, _PART_TILE = (
+    8192,
+    256,
+)  # rows scored between two looks at the k best so far; documents that stay in the cache
+_PIECE = 1 << 19  # numbers handled at once: they stay in the cache
+_WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
+# Columns serve few queries at a time over many wide rows, most of them wanted; and only from so many queries on, since
+# building them takes about as long as answering those.
+_FEW_QUERIES, _MANY_ROWS, _WIDE, _SHARE, _ROWS_PER_HIT, _QUERIES_BEFORE = 3, 4096, 64, 0.15, 50, 128
+# From this share of wanted rows on, BLAS over all rows is faster than gathering first (one query, several).
+_DENSE, _DENSE_BATCH = 0.4, 0.9
+
+_T = TypeVar("_T")
+
+
+class Block:
+    """Rows to search, with their ascending keys and what engines derive from them."""
+
+    def __init__(self, data: NDArray[Any], keys: Keys) -> None:
+        self.data, self.keys, self.queries_seen = data.view(), keys, 0
+        """[N, d] float32, or ``uint16`` in fixed point."""
+        self.data.flags.writeable = False
+        self._memo: dict[object, Any] = {}
+        self._lock = threading.RLock()
+
+    def memo(self, name: object, build: Callable[[], _T]) -> _T:
+        """Return what ``build`` made the first time."""
+        with self._lock:
+            if name not in self._memo:
+                self._memo[name] = build()
+            value: _T = self._memo[name]
+            return value
+
+    def margin(self, queries: Floats, metric: Metric) -> Floats:
+        """Bound how far apart two fast scores of a query can be that are really equal: [Q]."""
+        largest = self.memo(("norm", metric), lambda: _largest_norm(self.data, metric))
+        if metric == "overlap":
+            total = np.abs(queries).sum(axis=1) + largest
+        else:
+            total = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1)) * largest
+        bound: Floats = 2 * np.asarray(total * rounding_of(queries.shape[1]), np.float32)
+        return bound
+
+
+def as_block(stored: NDArray[Any], keys: Keys, fold: int = 1) -> Block:
+    """Make a block of a stored array, its neighbouring columns summed."""
+    if fold != 1:
+        return Block(fold_columns(stored, fold), keys)
+    return Block(np.ascontiguousarray(stored, None if stored.dtype == np.uint16 else np.float32), keys)
+
+
+def rounding_of(columns: int) -> float:
+    """Bound the error of a float32 sum of so many products, as a share of Σ|terms|, with room to spare."""
+    return (columns + 8) * 2.0**-24
+
+
+def _largest_norm(data: NDArray[Any], metric: Metric) -> float:
+    """Largest L2 (inner product) or L1 (overlap) norm of the rows."""
+    largest, step = 0.0, max(1, _PIECE // data.shape[1])
+    for start in range(0, len(data), step):
+        piece = as_floats(data[start : start + step])
+        squares = np.einsum("nd,nd->n", piece, piece)
+        norms = np.abs(piece).sum(axis=1) if metric == "overlap" else np.sqrt(squares)
+        largest = max(largest, float(norms.max()))
+    return largest * 1.001
+
+
+class Shortlist(NamedTuple):
+    """Pairs of a query and a row that include the ``k`` best of every query."""
+
+    of: Rows
+    """[m] the query of each pair."""
+    rows: Rows
+    """[m]"""
+    compared: int
+    """Rows compared number by number, over all queries."""
+    read: int
+    """Bytes read for that."""
+    scores: Floats | None = None
+    """[m] exact scores, where the engine has them."""
+
+
+class Engine(Protocol):
+    """Shortlists rows of a block.
+
+    A shortlist surely includes the ``k`` best under exact scores. One that is ``approximate`` may miss some of them,
+    but has ``k`` (all there are, if fewer).
+    """
+
+    approximate: bool
+
+    def shortlist(
+        self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
+    ) -> Shortlist:
+        """Shortlist among ``rows`` (ascending; ``None`` for all)."""
+        ...
+
+
+def top_k(
+    blocks: Sequence[tuple[Block, Rows | None]], queries: Floats, metric: Metric, k: int, engine: Engine
+) -> Candidates:
+    """Find the ``k`` best of all given rows for each query: [Q, min(k, number of rows)]."""
+    total = sum(len(block.keys) if rows is None else len(rows) for block, rows in blocks)
+    queries, out = np.ascontiguousarray(queries), empty_candidates(len(queries), min(k, total))
+    compared = read = 0
+    for start in range(0, len(queries), _BATCH):
+        batch, pairs = queries[start : start + _BATCH], []
+        for block, rows in blocks:
+            if rows is None or len(rows):
+                near = engine.shortlist(block, rows, batch, metric, k)
+                scores = exact_scores(block.data, near, batch, metric) if near.scores is None else near.scores
+                pairs.append((near.of + start, block.keys[near.rows], scores))
+                compared, read = compared + near.compared, read + near.read
+        fill_in(pairs, out)
+    each = compared / max(1, len(queries))
+    visited = each if engine.approximate else total
+    return Candidates(
+        out.keys, out.scores, visited, {}, each, read / max(1, len(queries)), engine.approximate
+    )
+
+
+def empty_candidates(queries: int, width: int) -> Candidates:
+    """Make candidates to be filled in."""
+    return Candidates(np.full((queries, width), -1, np.int64), np.full((queries, width), -np.inf, np.float32))
+
+
+def fill_in(pairs: Sequence[tuple[Rows, Keys, Floats]], out: Candidates) -> None:
+    """Rank (query, key, score) of all blocks, by score and then by key, and write the best into ``out``."""
+    if pairs:
+        of, keys, scores = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+        order = np.lexsort((keys, -scores, of))
+        of, places = of[order], np.arange(len(of))
+        first = np.ones(len(of), bool)
+        first[1:] = of[1:] != of[:-1]
+        rank = places - np.maximum.accumulate(np.where(first, places, 0))
+        kept = rank < out.keys.shape[1]
+        of, rank, order = of[kept], rank[kept], order[kept]
+        out.keys[of, rank], out.scores[of, rank] = keys[order], scores[order]
+
+
+def exact_scores(data: NDArray[Any], near: Shortlist, queries: Floats, metric: Metric) -> Floats:
+    """Score a shortlist: summed in float64 in one fixed order, rounded once."""
+    from palmette.search import kernels
+
+    scores, unit = np.empty(len(near.rows), np.float32), value_of_one(data)
+    kernels.exact_scores(
+        data, unit, near.rows, np.ascontiguousarray(queries), near.of, metric == "overlap", scores
+    )
+    return scores
+
+
+class ExactEngine:
+    """Compares every wanted row that is not surely worse."""
+
+    approximate = False
+
+    def shortlist(
+        self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
+    ) -> Shortlist:
+        """Search ``rows`` (ascending; ``None`` for all)."""
+        fixed = as_fixed(queries) if metric == "overlap" and block.data.dtype == np.uint16 else None
+        block.queries_seen += len(queries)
+        count, width = len(block.keys) if rows is None else len(rows), block.data.shape[1]
+        many = count >= max(_MANY_ROWS, _SHARE * len(block.keys), _ROWS_PER_HIT * k) and width >= _WIDE
+        if (
+            fixed is not None
+            and many
+            and len(queries) <= _FEW_QUERIES
+            and block.queries_seen > _QUERIES_BEFORE
+        ):
+            return _by_columns(block, rows, fixed, k)
+        return _by_rows(block, rows, queries, fixed, metric, k)
+
+
+def _by_columns(block: Block, rows: Rows | None, queries: NDArray[np.uint16], k: int) -> Shortlist:
+    from palmette.search.columns import Columns
+
+    columns: Columns = block.memo("columns", lambda: Columns.build(block.data))
+    found = [columns.search(rows, query, k) for query in queries]
+    of = np.repeat(np.arange(len(found)), [len(near) for near, *_ in found])
+    scores = np.concatenate([scores for _, scores, *_ in found]) * value_of_one(block.data)
+    near = np.concatenate([near for near, *_ in found])
+    return Shortlist(of, near, sum(f[2] for f in found), sum(f[3] for f in found), scores.astype(np.float32))
+
+
+def _by_rows(
+    block: Block, rows: Rows | None, queries: Floats, fixed: NDArray[np.uint16] | None, metric: Metric, k: int
+) -> Shortlist:
+    data = block.data
+    rows = block.memo("all rows", lambda: np.arange(len(block.keys))) if rows is None else rows
+    margin = block.margin(queries, metric) if fixed is None else np.zeros(len(queries), np.float32)
+    work = len(rows) * data.shape[1] * len(queries)
+    # BLAS, behind inner products, has threads of its own.
+    parts = 1 if metric == "inner_product" else min(get_threads(), work // _WORTH_A_THREAD + 1, len(rows))
+    asked = queries if fixed is None else fixed
+    scans = [partial(_scan, data, part, asked, metric, k, margin) for part in np.array_split(rows, parts)]
+    first, *others = run_in_threads(scans)
+    for other in others:
+        for piece in other.pieces:
+            first.append(*piece)
+    first.tighten()
+    [(of, near, scores)] = first.pieces
+    compared = len(rows) * len(queries)
+    return Shortlist(of, near, compared, compared * data[0].nbytes, None if fixed is None else scores)
+
+
+def _scan(
+    data: NDArray[Any], rows: Rows, queries: NDArray[Any], metric: Metric, k: int, margin: Floats
+) -> RunningTopK:
+    """Scan the rows of one thread."""
+    found = RunningTopK(k, margin)
+    for start in range(0, len(rows), _TILE):
+        tile = rows[start : start + _TILE]
+        found.add(fast_scores(data, tile, queries, metric), tile)
+    return found
+
+
+def fast_scores(data: NDArray[Any], rows: Rows, queries: NDArray[Any], metric: Metric) -> Floats:
+    """Scores [Q, len(rows)] of ascending rows of ``data`` [N, d], within their error bound.
+
+    Overlaps of two arrays in fixed point (``uint16``) are exact.
+    """
+    if metric == "overlap":
+        from palmette.search import kernels
+
+        if data.dtype == np.uint16 != queries.dtype:
+            data, rows = as_floats(data[rows]), np.arange(len(rows))
+        scores = np.empty((len(queries), len(rows)), queries.dtype)
+        kernels.overlaps(data, rows, queries, scores)
+        return as_floats(scores)
+    first, span = int(rows[0]), int(rows[-1]) - int(rows[0]) + 1
+    dense = len(rows) >= (_DENSE if len(queries) == 1 else _DENSE_BATCH) * span
+    if data.dtype != np.float32 or not dense:
+        return _products(as_floats(data[rows]), queries)
+    products = _products(data[first : first + span], queries)
+    return products if span == len(rows) else products[:, rows - first]
+
+
+def _products(rows: Floats, queries: Floats) -> Floats:
+    scores: Floats = (rows @ queries[0])[None, :] if len(queries) == 1 else queries @ rows.T
+    return scores
+
+
+class RunningTopK:
+    """Rows whose fast score is at most ``margin`` [Q] under the k-th best fast score seen so far."""
+
+    def __init__(self, k: int, margin: Floats) -> None:
+        from palmette.search import kernels
+
+        self.k, self.margin, self.kernels = k, margin, kernels
+        self.best = np.full((len(margin), k), kernels.LOWEST, np.float32)  # [Q, k] heaps
+        self.pieces: list[tuple[Rows, Rows, Floats]] = []  # (query, row, score)
+        self.size, self.limit = 0, 2 * k * len(margin) + _TILE
+
+    def add(self, scores: Floats, rows: Rows) -> None:
+        """Take the scores [Q, len(rows)] of a tile."""
+        lowest = self.best[:, 0]
+        if self.size == 0 and len(rows) > self.k:
+            lowest = np.partition(scores, len(rows) - self.k, axis=1)[:, len(rows) - self.k]
+        of, at = self.kernels.at_least(scores, lowest - self.margin)
+        self.append(of, rows[at], scores[of, at])
+
+    def append(self, of: Rows, rows: Rows, scores: Floats) -> None:
+        """Take pairs that may be among the best."""
+        self.kernels.push_all(self.best, of, scores)
+        self.pieces.append((of, rows, scores))
+        self.size += len(of)
+        if self.size > self.limit:
+            self.tighten()
+            self.limit = max(self.limit, 2 * self.size)
+
+    def tighten(self) -> None:
+        """Drop pairs that cannot be among the best any more."""
+        of, rows, scores = (np.concatenate(parts) for parts in zip(*self.pieces, strict=True))
+        kept = scores >= (self.best[:, 0] - self.margin)[of]
+        self.pieces = [(of[kept], rows[kept], scores[kept])]
+        self.size = int(kept.sum())
+
+
+# -- several vectors per document ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartBlock:
+    """Documents of several vectors each, with ascending keys."""
+
+    keys: Keys
+    data: NDArray[Any]
+    """[n, F, d] int8, float16 or float32."""
+    scales: Floats | None = None
+    """[n, F] factors of the vectors."""
+
+    def score(self, rows: Rows, of: Rows, by: Score) -> tuple[Floats, Rows]:
+        """Score documents ``rows`` [m] for queries ``of`` [m]: scores, and the part that gave each.
+
+        Each document is scored by itself, so that a score has the same bits in every search.
+        """
+        from palmette.search import kernels
+
+        data = self.data
+        scales = np.empty((len(data), 0), np.float32) if self.scales is None else self.scales
+        if data.dtype == np.float16:  # which compiled loops do not know
+            distinct, rows = np.unique(rows, return_inverse=True)
+            data, scales = data[distinct].astype(np.float32), scales[distinct]
+        scores, which = np.empty(len(rows), np.float32), np.empty(len(rows), np.int64)
+        kernels.best_parts(data, scales, rows, of, by.queries, by.part_weights, scores, which)
+        return scores, which
+
+    def scan(self, rows: Rows, of: Rows, by: Score) -> Floats:
+        """Score all ``rows`` for the queries ``of``: [len(of), len(rows)]."""
+        out = np.empty((len(of), len(rows)), np.float32)
+
+        def scan(start: int, stop: int) -> None:
+            for low in range(start, stop, _PART_TILE):
+                tile = rows[low : min(low + _PART_TILE, stop)]
+                scores, _ = self.score(np.tile(tile, len(of)), np.repeat(of, len(tile)), by)
+                out[:, low : low + len(tile)] = scores.reshape(len(of), -1)
+
+        work = len(rows) * len(of) * int(np.prod(self.data.shape[1:]))
+        threads = min(get_threads(), max(1, work // _WORTH_A_THREAD))
+        edges = np.linspace(0, len(rows), threads + 1).astype(int).tolist()
+        run_in_threads([partial(scan, a, b) for a, b in pairwise(edges)])
+        return out
+
+
+def top_by_part(blocks: Sequence[tuple[PartBlock, Rows | None]], by: Score, k: int) -> Candidates:
+    """Find the ``k`` best documents of every query by their best weighted vector."""
+    wanted = [(block, np.arange(len(block.keys)) if rows is None else rows) for block, rows in blocks]
+    total, count = sum(len(rows) for _, rows in wanted), len(by.queries)
+    out = empty_candidates(count, min(k, total))
+    for start in range(0, count, _PART_BATCH):
+        of, pairs = np.arange(start, min(start + _PART_BATCH, count)), []
+        for block, rows in wanted:
+            for query, scores in zip(of, block.scan(rows, of, by), strict=True):  # [n]
+                near = highest(scores, out.keys.shape[1])
+                pairs.append((np.full(len(near), query), block.keys[rows[near]], scores[near]))
+        fill_in(pairs, out)
+    ranked = rescore_parts([block for block, _ in blocks], by, out, k)
+    return Candidates(ranked.keys, ranked.scores, total, ranked.evidence)
+
+
+def rescore_parts(
+    blocks: Sequence[PartBlock], by: Score, found: Candidates, k: int, share: float = 0.0
+) -> Candidates:
+    """Rank candidates by their best weighted vector and ``share`` of their score; evidence says which vector."""
+    keys, flat = found.keys, found.keys.reshape(-1)
+    scores, which = np.full(keys.shape, -np.inf, np.float32), np.zeros(keys.shape, np.int64)
+    for block in blocks:
+        if len(block.keys):
+            at = np.flatnonzero((flat >= block.keys[0]) & (flat <= block.keys[-1]))
+            at = at[np.argsort(flat[at], kind="stable")]  # rows of a mapped file are read in their order
+            rows = np.searchsorted(block.keys, flat[at])
+            scores.flat[at], which.flat[at] = block.score(rows, at // keys.shape[1], by)
+    if share:
+        scores = np.float32(share) * found.scores + np.float32(1 - share) * scores
+    order = np.lexsort((keys, -scores), axis=1)[:, :k]
+    ranked, values = np.take_along_axis(keys, order, 1), np.take_along_axis(scores, order, 1)
+    evidence = {PART: np.take_along_axis(which, order, 1)}
+    return Candidates(ranked, values, found.visited, evidence, found.refined, found.read, found.approximate)

@@ -1,0 +1,187 @@
+"""Executing a SearchPlan over rows of arrays, and a View of arrays in memory, for reranking and calibration."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.arrays import Keys, Rows
+from palmette.errors import InputError
+from palmette.search.flat import (
+    Block,
+    Engine,
+    ExactEngine,
+    PartBlock,
+    as_block,
+    rescore_parts,
+    top_by_part,
+    top_k,
+)
+from palmette.search.lists import ListBlock, ListOrder, top_k_in_lists
+from palmette.search.plan import Candidates, Score, SearchPlan, View, WordMatches, rescore_rows
+from palmette.types import Document
+
+
+class Segment(Protocol):
+    """Documents whose arrays lie together, by ascending key."""
+
+    keys: Keys
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Stored array: [n, *shape]."""
+        ...
+
+    def block(self, name: str, fold: int) -> Block:
+        """Stored array with its neighbouring columns summed, ready to be searched; kept from search to search."""
+        ...
+
+    def list_order(self, name: str) -> ListOrder:
+        """Rows in the order of a stored array of list numbers; kept from search to search."""
+        ...
+
+
+def execute(
+    plan: SearchPlan, k: int, segments: Sequence[tuple[Segment, Rows | None]], engine: Engine, view: View
+) -> Candidates:
+    """Find the ``k`` best documents of every row of a plan: [Q, min(k, number of rows)].
+
+    Args:
+        plan: What to compare with what; ``plan.only`` is applied already.
+        k: Documents wanted.
+        segments: Rows to search: segments of ascending keys, each with its row numbers (ascending; ``None`` for all).
+        engine: Searches blocks of single vectors.
+        view: Hands out the rows of candidates to be rescored.
+    """
+    if k < 1:
+        raise InputError(f"k must be at least 1, got {k!r}")
+    total = sum(len(segment.keys) if rows is None else len(rows) for segment, rows in segments)
+    depth = max(1, min(k if plan.rescore is None else max(k, plan.fetch or k), total))
+    first, second, lists = plan.first, plan.rescore, plan.lists
+    for segment, _ in segments[:1]:
+        _check_shape(first, segment)
+    if first.part_weights is not None:
+        found = top_by_part([(_part_block(segment, first), rows) for segment, rows in segments], first, depth)
+    elif lists is not None:
+        listed = [ListBlock(s.block(first.array, 1), s.list_order(lists.array), rows) for s, rows in segments]
+        found = top_k_in_lists(listed, first.queries, lists.chosen, depth)
+    else:
+        blocks = [(segment.block(first.array, first.fold), rows) for segment, rows in segments]
+        found = top_k(blocks, first.queries, first.metric, depth, engine)
+    if second is None:
+        return found
+    if second.part_weights is None:
+        return rescore_rows(view, plan, found, k)
+    for segment, _ in segments[:1]:
+        _check_shape(second, segment)
+    return rescore_parts(
+        [_part_block(segment, second) for segment, _ in segments], second, found, k, plan.share
+    )
+
+
+def _part_block(segment: Segment, score: Score) -> PartBlock:
+    scales = None if score.scales is None else segment.array(score.scales)
+    return PartBlock(segment.keys, segment.array(score.array), scales)
+
+
+def _check_shape(score: Score, segment: Segment) -> None:
+    shape, width = segment.array(score.array).shape[1:], score.queries.shape[1]
+    expected = (width * score.fold,) if score.part_weights is None else (len(score.part_weights), width)
+    if shape != expected:
+        raise InputError(
+            f"array {score.array!r} holds {shape} numbers per document; queries of {width} numbers do not fit: "
+            f"they compare with {expected}"
+        )
+    if score.scales is not None and segment.array(score.scales).shape[1:] != shape[:1]:
+        raise InputError(f"array {score.scales!r} holds no number for each of the {shape[0]} vectors")
+
+
+class ArrayView:
+    """View of arrays in memory; a document's key is its row."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], documents: Sequence[Document] = ()) -> None:
+        self.arrays, self.given, self._blocks = arrays, documents, dict[tuple[str, int], Block]()
+        self._all: Keys = np.arange(len(next(iter(arrays.values()))), dtype=np.int64)
+        self._keys = self._all
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        """Find the ``k`` best rows for every row of the plan."""
+        keys = self._keys if plan.only is None else plan.only
+        segment = _Arrays(self._all, self.arrays, self._blocks)
+        rows = None if len(keys) == len(self._all) else keys
+        return execute(plan, k, [(segment, rows)], ExactEngine(), self)
+
+    def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
+        """Raise: arrays have no words."""
+        raise InputError("arrays in memory have no words: build an index to search by words")
+
+    def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
+        """Rows of an array: [n, *shape]."""
+        found: NDArray[np.generic] = self.arrays[array][np.asarray(keys, np.int64)]
+        return found
+
+    def list_sizes(self, array: str) -> Rows:
+        """Number of rows in each list: [L]."""
+        return ListOrder(self.arrays[array]).sizes(self._keys)
+
+    def documents(self, keys: Sequence[int]) -> list[Document]:
+        """Documents of these rows."""
+        return [self.given[key] for key in keys]
+
+    def ids(self, keys: Sequence[int]) -> list[str]:
+        """Ids of these rows."""
+        return [self.given[key].key for key in keys]
+
+    def key_of(self, id: str) -> int | None:
+        """Row of a document."""
+        return next((row for row in self._keys.tolist() if self.given[row].key == id), None)
+
+    def keys(self) -> Keys:
+        """All rows, ascending."""
+        return self._keys.copy()
+
+    # former names; delete after the merge
+
+    array, sizes = rows, list_sizes
+
+    def within(self, keys: Keys) -> Self:  # noqa: D102
+        view = copy.copy(self)
+        view._keys = keys
+        return view
+
+    def nearest(self, probe: Any, k: int) -> Candidates:  # noqa: D102
+        return self.candidates(replace(probe.plan(), only=self._keys), k)
+
+    def nearest_part(self, parts: Any, k: int) -> Candidates:  # noqa: D102
+        return self.candidates(replace(parts.plan(), only=self._keys), k)
+
+    def rescored(self, keys: Keys, parts: Any, k: int) -> Candidates:  # noqa: D102
+        block = _part_block(_Arrays(self._all, self.arrays, {}), parts.plan().first)
+        return rescore_parts([block], parts.plan().first, parts.found(keys), k, parts.share)
+
+
+class _Arrays:
+    """The arrays of a view as one segment."""
+
+    def __init__(
+        self, keys: Keys, arrays: Mapping[str, NDArray[Any]], blocks: dict[tuple[str, int], Block]
+    ) -> None:
+        self.keys, self._arrays, self._blocks = keys, arrays, blocks
+
+    def array(self, name: str) -> NDArray[Any]:
+        return self._arrays[name]
+
+    def block(self, name: str, fold: int) -> Block:
+        if (name, fold) not in self._blocks:
+            self._blocks[name, fold] = as_block(self._arrays[name], self.keys, fold)
+        return self._blocks[name, fold]
+
+    def list_order(self, name: str) -> ListOrder:
+        return ListOrder(self._arrays[name])
