@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from palmette.arrays import as_floats
 from palmette.lexical.terms import Terms, add_counts, count_terms, log_odds, top_terms
 from palmette.methods.tree.module import Tree, name_of
 from palmette.methods.tree.search import ADAPTED, LEAVES, greedy_leaf
-from palmette.search.fixed import as_floats
 from palmette.training.pairs import TrainingPairs
 from palmette.types import Explanation, Part
 

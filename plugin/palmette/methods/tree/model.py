@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from palmette.arrays import Floats, as_floats, to_fixed
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError
@@ -21,11 +22,10 @@ from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
 from palmette.methods.tree.explain import explain, topics_of_training
 from palmette.methods.tree.init import start_task
 from palmette.methods.tree.module import DoubleRouter, Tree
-from palmette.methods.tree.search import ADAPTED, LEAVES, fold_columns, plan
+from palmette.methods.tree.search import ADAPTED, LEAVES, fold_to_level, plan
 from palmette.methods.tree.training import TreeTask, level_within_tolerance
 from palmette.model import Model, Queries
-from palmette.search.fixed import as_floats, to_fixed
-from palmette.search.plan import ArraySpec, Floats, SearchPlan, View
+from palmette.search.plan import ArraySpec, SearchPlan, View
 from palmette.training.pairs import TrainingPairs
 from palmette.types import Document, Explanation
 
@@ -147,7 +147,7 @@ class TreeModel(Model):
         check_keys("tree embed", options, ("level", "sqrt"))
         search = self.search_options({"level": level})
         encoded = self.encode_queries(texts, search) if kind == "query" else self._encode(texts, kind)
-        nodes = fold_columns(encoded[LEAVES], self.level(search))
+        nodes = fold_to_level(encoded[LEAVES], self.level(search))
         return np.sqrt(nodes) if sqrt else nodes
 
     @property
