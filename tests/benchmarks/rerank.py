@@ -27,7 +27,7 @@ from palmette.search import set_threads
 from palmette.search.block import Block
 from palmette.search.engine import top_k
 from palmette.search.exact import ExactEngine
-from palmette.search.fixed import as_floats, to_fixed
+from palmette.arrays import as_floats, to_fixed
 
 K, ASKED = 10, 200
 
