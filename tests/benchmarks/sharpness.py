@@ -24,8 +24,8 @@ from rivals.report import append, curve, read
 from speed import corpus, ours, theirs, timed
 
 from palmette import TreeModel
+from palmette.arrays import as_floats, to_fixed
 from palmette.search import set_threads
-from palmette.search.fixed import as_floats, to_fixed
 
 POINTS = ("0.1:1.414", "0.3:1.414", "1:1.414", "3:1.414", "10:1.414", "1:1.5", "3:1.5")
 MARK = "<!-- What follows is written by sharpness.py; what stands above is kept. -->"

@@ -40,7 +40,9 @@ def by_hand(index: Index, query: str, mix: LexicalWeight, filter: Any) -> list[t
     pure = index.rank([query], 1000, lexical=0, filter=filter)
     with index.backend.read() as view:
         keys = [view.key_of(id) for id in pure.ids[0]]
-        scores = mix.score(np.array(pure.scores[0], np.float32), view.words(query, 0, only=np.array(keys)).scores)
+        scores = mix.score(
+            np.array(pure.scores[0], np.float32), view.words(query, 0, only=np.array(keys)).scores
+        )
     order = np.lexsort((keys, -np.array(pure.scores[0]), -scores))
     return [(pure.ids[0][at], float(np.float32(scores[at]))) for at in order]
 

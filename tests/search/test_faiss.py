@@ -114,7 +114,9 @@ def test_a_fused_list_looks_where_any_layer_does() -> None:
     model = layers()
     texts = [f"the {n} owl number {n} eats {n % 13} fish and {n % 7} figs" for n in range(300)]
     index, options = Index.build(texts, model, engine="ivf:nlist=30,nprobe=1"), model.search_options({})
-    queries = model.encode_queries([f"how many figs does number {n} eat?" for n in range(0, 300, 10)], options)
+    queries = model.encode_queries(
+        [f"how many figs does number {n} eat?" for n in range(0, 300, 10)], options
+    )
     with index.backend.read() as view:
         alone = view.candidates(SearchPlan(Score("vector", queries["fused"])), 5)
         found = model.search(view, queries, 5, options)
@@ -139,7 +141,9 @@ def test_a_gpu_searches_what_it_can_and_the_cpu_the_rest(monkeypatch: pytest.Mon
         engine = engine_named(name)
         assert isinstance(engine, FaissEngine)
         built = engine._build(data)._replace(on_gpu=gpu)
-        assert engine._search(built, block, None, data[:3], 5, 2)[1].any() == np.False_  # the one that is no GPU
+        assert (
+            engine._search(built, block, None, data[:3], 5, 2)[1].any() == np.False_
+        )  # the one that is no GPU
         for rows, fetch in ((None, 10), (np.arange(90), 5)):
             found, scores = engine._search(built, block, rows, data[:3], fetch, 2)
             assert found.shape == (3, fetch)

@@ -44,7 +44,15 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     signed=st.booleans(),
 )
 def test_any_cut_is_brute_force(
-    seed: int, rows: int, columns: int, count: int, k: int, metric: str, ties: bool, places: list[int], signed: bool
+    seed: int,
+    rows: int,
+    columns: int,
+    count: int,
+    k: int,
+    metric: str,
+    ties: bool,
+    places: list[int],
+    signed: bool,
 ) -> None:
     pytest.importorskip("faiss")
     rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ import numpy as np
 from palmette import Index, LayersModel, load_encoder
 from palmette.methods.layers.config import LayersSearch
 from palmette.methods.layers.searching import VECTOR, search
-from palmette.search.engine import engine_named
+from palmette.search.faiss_engine import engine_named
 from palmette.types import Document
 
 BUDGETS = (12, 120)

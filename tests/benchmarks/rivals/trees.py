@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from palmette import Index, TreeModel, load_data
+from palmette.arrays import as_floats
 from palmette.errors import ConfigError
 from palmette.methods.tree.search import LEAVES
-from palmette.search.fixed import as_floats
 
 from .bench import COLUMNS, Bench, Floats, Measured, Meter, Row, fold, overlaps
 
