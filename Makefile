@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: help demo test lint types docs bench install fix options clean
+.PHONY: help demo test test-all lint types docs bench results install fix clean
 
 help:            ## show the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -31,6 +31,9 @@ demo: $(VENV)/.demo      ## train, index and ask: this Python's own documentatio
 test: $(VENV)/.dev       ## run every test
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
+test-all: $(VENV)/.dev   ## every test and every crash point (an hour)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m ''
+
 lint: $(VENV)/.dev       ## style and import directions
 	$(BIN)/ruff check plugin adapters tests notebooks docs
 	$(BIN)/ruff format --check plugin adapters tests notebooks docs
@@ -49,9 +52,6 @@ bench: $(VENV)/.dev      ## what is measured, not asserted
 fix: $(VENV)/.dev        ## let the formatter and linter mend what they can
 	$(BIN)/ruff format plugin adapters tests notebooks docs
 	$(BIN)/ruff check --fix plugin adapters tests notebooks docs
-
-options: $(VENV)/.dev    ## write the keyword options that editors show, from the config classes
-	PYTHONPATH=plugin:tests $(BIN)/python tests/support/typed_options.py
 
 clean:           ## remove the environment and caches (never your indexes)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

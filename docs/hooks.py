@@ -45,7 +45,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put in what ``palmette COMMAND --help`` prints."""
     if HELP not in markdown:
         return markdown
-    from palmette.cli.parser import COMMANDS
+    from palmette.cli import COMMANDS
 
     sections = (f"## palmette {name}\n\n```text\n{help_of(name)}\n```" for name in COMMANDS)
     return markdown.replace(HELP, "\n\n".join(sections))
@@ -71,7 +71,7 @@ def _drawn(match: re.Match[str]) -> str:
 
 def help_of(command: str) -> str:
     """The help of a command."""
-    from palmette.cli.parser import build_parser
+    from palmette.cli import build_parser
 
     os.environ["COLUMNS"] = "84"
     shown = io.StringIO()

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from charm.bench import FIELDS, Bench, bm25_rows
 from charm.latency import backend_of, timed
-from charm.methods import METHODS, fields_of
+from charm.methods import METHODS, diversity, fields_of
 from charm.report import p_value
-from fields import main, unlabelled
+from fields import main
 
 from support.shop import shop
 from support.tiny import learner
@@ -48,7 +49,7 @@ def test_a_broken_off_run_goes_on(folder: Path, tmp_path: Path) -> None:
 
     def run(*methods: str) -> list[tuple[str, str]]:
         how = ["--steps", "1", "--batch", "8", "--pool", "40", "--encoder", learner().name, "--out", str(out)]
-        main([str(folder), "--no-labels", *how, "--device", "cpu", "--methods", *methods])
+        main([str(folder), *how, "--device", "cpu", "--methods", *methods])
         lines = (json.loads(line) for line in out.with_suffix(".jsonl").read_text().splitlines())
         return [(line["method"], mode) for line in lines for mode in line["rows"]]
 
@@ -60,16 +61,16 @@ def test_a_broken_off_run_goes_on(folder: Path, tmp_path: Path) -> None:
         ("untuned encoder, all fields joined", "aggregate"),
         ("untuned encoder, all fields joined", "aggregate and words"),
     ]
-    second = run("untuned encoder, all fields joined", "CHARM")
+    second = run("untuned encoder, all fields joined", "CHARM", "MVR")
     assert second[:5] == first
-    assert len(second) == 11
+    assert len(second) == 12
     text = out.read_text()
     assert "| CHARM | two stages, blended | 1 |" in text
     assert "kept of the ten that `best` finds" in text
     assert run("CHARM") == second
-    crossed = run("untuned encoder, all*", "--folds", "2")
-    assert len(crossed) == len(second) + 2 * 5
-    assert "2-fold cross validation" in out.read_text()
+    crossed = run("untuned encoder, all*", "--folds", "3")
+    assert len(crossed) == len(second) + 3 * 5
+    assert "3-fold cross validation" in out.read_text()
 
 
 def test_the_pool_holds_all_that_is_judged(folder: Path) -> None:
@@ -82,11 +83,6 @@ def test_the_pool_holds_all_that_is_judged(folder: Path) -> None:
     folds = [Bench.load(str(folder), 0, 0).folded(3, fold).data.qrels for fold in range(3)]
     assert sorted(query for fold in folds for query in fold["test"]) == sorted(bench.data.queries)
     assert all(len(f["train"]) == len(f["dev"]) == 20 and not {*f["train"]} & {*f["test"]} for f in folds)
-    made = unlabelled(bench)
-    assert made.queries, "made of the documents"
-    assert not {*made.queries} & {*bench.data.queries}
-    assert {id for judged in made.qrels.values() for id in judged} <= {*made.queries}
-    assert unlabelled(bench).queries == made.queries
 
 
 def test_words_find_what_they_name(folder: Path) -> None:
@@ -113,5 +109,11 @@ def test_methods_read_fields_their_own_way() -> None:
 
 
 def test_latency_is_measured_on_what_an_index_keeps() -> None:
-    with backend_of(300, "int8") as backend:
-        assert all(value > 0 for value in timed(backend, "int8", 2).values())
+    with backend_of(300) as backend:
+        assert all(value > 0 for value in timed(backend, 2).values())
+
+
+def test_diversity_is_zero_where_one_field_says_it_all() -> None:
+    logits = torch.stack([torch.full((2, 2), 50.0), torch.full((2, 2), -50.0)])
+    assert float(diversity(logits, torch.tensor([0, 1]))) == pytest.approx(0, abs=1e-6)
+    assert float(diversity(torch.zeros(4, 2, 2), torch.tensor([0, 1]))) == pytest.approx(np.log(4), abs=1e-6)

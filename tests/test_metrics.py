@@ -1,3 +1,5 @@
+"""Measures of rankings and of answers, and the table of a report."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -7,7 +9,20 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from palmette.errors import InputError
-from palmette.metrics import Judgements, query_scores, score_ranks, score_run
+from palmette.metrics import (
+    Judgements,
+    Report,
+    Row,
+    answer_accuracy,
+    answer_rank,
+    exact_match,
+    f1,
+    holds_answer,
+    normalise,
+    query_scores,
+    score_ranks,
+    score_run,
+)
 
 DOCS = [f"d{i}" for i in range(12)]
 QUERIES = [f"q{i}" for i in range(5)]
@@ -44,7 +59,7 @@ def trec(run, qrels, ks):
     return means
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(runs, judged)
 def test_agrees_with_trec_eval(run, qrels):
     ks = (1, 3, 10)
@@ -60,7 +75,7 @@ def test_agrees_with_trec_eval(run, qrels):
     assert ours == pytest.approx(theirs, abs=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(runs, judged)
 def test_ids_and_rows_score_alike(run, qrels):
     assume(relevant(qrels))
@@ -115,3 +130,82 @@ def test_scores_by_query():
 def test_misuse_is_named(call, text):
     with pytest.raises(InputError, match=text):
         call()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The  Cat, a HAT!", "cat hat"),
+        ("U.S.A.", "usa"),
+        ("an-other theatre", "another theatre"),  # punctuation goes first, articles only as words
+        ("the", ""),
+        ("A−B", "−b"),  # a Unicode minus stays, and parts the article from its neighbour
+        ("", ""),
+    ],
+)
+def test_normalise(text: str, expected: str) -> None:
+    assert normalise(text) == expected
+
+
+def test_the_best_accepted_answer_counts() -> None:
+    assert exact_match("The Eiffel Tower.", ["tower", "eiffel tower"]) == 1.0
+    assert exact_match("Eiffel", ["tower", "eiffel tower"]) == 0.0
+    assert f1("Eiffel", ["tower", "eiffel tower"]) == pytest.approx(2 / 3)
+    assert f1("to be or to be", ["to be"]) == pytest.approx(
+        2 * 2 / 7
+    )  # a word counts as often as both have it
+
+
+def test_no_answer_is_right_only_where_there_is_none() -> None:
+    assert exact_match("", []) == f1("", []) == 1.0
+    assert exact_match("Paris", []) == f1("Paris", []) == 0.0
+    assert exact_match("", ["Paris"]) == f1("", ["Paris"]) == 0.0
+    assert exact_match("", ["the"]) == 1.0  # nothing is left of it
+
+
+def test_a_text_holds_an_answer_as_whole_words() -> None:
+    assert holds_answer("It was the (North) Sea.", ["north sea"])
+    assert not holds_answer("Northern seas", ["north", "sea"])
+    assert not holds_answer("anything", ["", "the"])
+
+
+def test_accuracy_at_n_counts_the_first_text_with_an_answer() -> None:
+    ranks = [answer_rank(["no", "Paris it is", "Paris"], ["paris"]), answer_rank(["no"], ["paris"])]
+    assert ranks == [2, None]
+    assert answer_accuracy(ranks, [1, 2, 9]) == {"accuracy@1": 0.0, "accuracy@2": 0.5, "accuracy@9": 0.5}
+    assert answer_accuracy([], [1]) == {"accuracy@1": 0.0}
+
+
+@pytest.mark.parametrize("compare", [exact_match, f1, holds_answer])
+def test_a_text_in_place_of_a_list_is_not_taken_letter_by_letter(compare) -> None:
+    for wrong in ("cat", b"cat", None):
+        with pytest.raises(InputError, match="must be a list of str, got .*: put it in a list"):
+            compare("a cat", wrong)
+    for said, accepted in ((None, ["cat"]), ("cat", [7])):
+        with pytest.raises(InputError, match="must be str, got"):
+            compare(said, accepted)
+
+
+def test_texts_to_look_through_are_a_list_too() -> None:
+    with pytest.raises(InputError, match="texts must be a list"):
+        answer_rank("a cat", ["cat"])
+    with pytest.raises(InputError, match="answers must be a list"):
+        answer_rank(["a cat"], "cat")
+
+
+def test_the_table_of_a_report() -> None:
+    ranked = dict.fromkeys(("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10"), 0.5)
+    answered = dict.fromkeys(("accuracy@10", "em", "f1", "silent"), 0.25)
+    times = {"p50": 1.25, "p95": 12.5, "p99": 20.0}
+    plain, reading = (
+        Row(name, scores, times, 0.1, 1.0)
+        for name, scores in (("tree", ranked), ("a reader", ranked | answered))
+    )
+    title, head, line = Report("data", "test", 48_000, 12, [plain]).table().splitlines()
+    assert title == "data, test: 12 queries, 48,000 documents"
+    assert head.split() == [*ranked, "p50", "ms", "p95", "ms", "prepare", "s", "visited"]
+    assert line.split() == ["tree", *["0.5000"] * 5, "1.2", "12.5", "0.1", "100%"]
+    table = Report("data", "test", 48, 12, [reading])
+    assert "silent" in table.table()
+    assert table["a reader"] is reading
+    assert table.to_dict()["rows"][0]["metrics"]["em"] == 0.25

@@ -143,12 +143,12 @@ class PalmetteRetriever(Batching, Writing, Loading):
             progress: Progress bars; ``None`` shows them on a terminal.
             fields: Those of the class.
         """
-        from palmette.data import to_document
+        from palmette.data import to_documents
         from palmette.index import Index
 
         probe = cls(**fields)
         options = probe._loading() | ({} if token is None else {"token": token})
-        told = [to_document(document) for document in documents]
+        told = list(to_documents(documents))
         loaded = probe._checked(open_model(str(name_of(model)), options))
         index = Index.build(told, loaded, index_path, engine=probe.engine, progress=progress)
         made = cls.from_index(index, **fields)

@@ -35,10 +35,10 @@ class Writing(DocumentIndex, ABC):
         An id that holds another document raises DuplicateIdError: :meth:`upsert` replaces it. Options are
         ``batch_size`` and ``progress``.
         """
-        from palmette.data import to_document
+        from palmette.data import to_documents
 
         check_keys(f"{type(self).__name__}.add_documents", kwargs, OPTIONS)
-        return self.index.add([to_document(document) for document in documents], **kwargs)
+        return self.index.add(list(to_documents(documents)), **kwargs)
 
     async def aadd_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
         """See :meth:`add_documents`."""
@@ -46,10 +46,10 @@ class Writing(DocumentIndex, ABC):
 
     def upsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
         """Add documents, all or none, replacing those whose id exists; unchanged ones cost no encoding."""
-        from palmette.data import to_document
+        from palmette.data import to_documents
 
         check_keys(f"{type(self).__name__}.upsert", kwargs, OPTIONS)
-        given = [to_document(item) for item in items]
+        given = list(to_documents(items))
         self.index.upsert(given, **kwargs)
         return UpsertResponse(succeeded=[document.key for document in given], failed=[])
 

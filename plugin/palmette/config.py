@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from palmette.errors import ConfigError
@@ -137,14 +136,16 @@ class Config(BaseModel):
         about = [error for error in errors if error["loc"][0] == name]
         if about[0]["type"] == "missing":
             return f"{cls.__name__}: {name!r} is missing"
-        value = options[name]
-        ranged = next((error for error in about if error["type"].startswith(("greater", "less"))), None)
-        if ranged is not None:
-            return f"{cls.__name__}: {name} must be {_range(ranged, cls.model_fields[name])}, got {value!r}"
         if about[0]["type"] == "value_error":
             return f"{cls.__name__}: {about[0]['ctx']['error']}"
-        hint = cls.model_fields[name].annotation
-        return f"{cls.__name__}: {name} must be {_spell(hint)}, got {value!r} ({type(value).__name__})"
+        wanted = " or ".join(dict.fromkeys(error["msg"].removeprefix("Input should be ") for error in about))
+        for long, short in _SHORTER.items():
+            wanted = wanted.replace(long, short)
+        value = options[name]
+        return f"{cls.__name__}: {name} must be {wanted}, got {value!r} ({type(value).__name__})"
+
+
+_SHORTER = {"greater than or equal to": "at least", "less than or equal to": "at most", "greater than": "above"}
 
 
 def _plain(value: object) -> object:
@@ -152,42 +153,3 @@ def _plain(value: object) -> object:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     return tuple(map(_plain, value)) if isinstance(value, list | tuple | range) else value
-
-
-def _range(error: ErrorDetails, field: FieldInfo) -> str:
-    bounds = {
-        key: getattr(item, key)
-        for item in [*field.metadata, *_nested_metadata(field.annotation)]
-        for key in ("ge", "gt", "le", "lt")
-        if getattr(item, key, None) is not None
-    } or error["ctx"]
-    if "ge" in bounds and "le" in bounds:
-        return f"between {bounds['ge']:g} and {bounds['le']:g}"
-    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-    return " and ".join(f"{words[key]} {bounds[key]:g}" for key in words if key in bounds)
-
-
-def _nested_metadata(hint: Any) -> list[Any]:
-    """Constraints inside a union, such as ``Annotated[int, Field(ge=1)] | None``."""
-    found = [
-        item for field in getattr(hint, "__metadata__", ()) for item in getattr(field, "metadata", [field])
-    ]
-    return found + [item for arg in get_args(hint) for item in _nested_metadata(arg)]
-
-
-_SEVERAL = {int: "whole numbers in a list, such as [1, 2]", str: "str in a list, such as ['a', 'b']"}
-
-
-def _spell(hint: Any) -> str:
-    """A type as a sentence names it."""
-    if hasattr(hint, "__metadata__"):
-        return _spell(get_args(hint)[0])
-    if get_origin(hint) is tuple:
-        return _SEVERAL.get(get_args(hint)[0], "a list")
-    if get_origin(hint) is Literal:
-        return " or ".join(map(repr, get_args(hint)))
-    if hint is type(None) or hint is None:
-        return "None"
-    if isinstance(hint, type) and not get_args(hint):
-        return hint.__name__
-    return " or ".join(map(_spell, get_args(hint))) if get_origin(hint) else str(hint)

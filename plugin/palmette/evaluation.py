@@ -1,40 +1,150 @@
-"""Measure a model on judged queries, what it has to beat beside it, and what a reader makes of what they find."""
+"""Quality and latency of models and readers on judged queries, beside BM25 and the untrained encoder."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from palmette.answers import answer_accuracy, answer_rank, exact_match, f1
-from palmette.baselines import BM25, EncoderBaseline
 from palmette.data import RetrievalData, Split, load_data
-from palmette.errors import InputError
+from palmette.encoder import Encoder
+from palmette.errors import ConfigError, InputError, MissingExtraError
 from palmette.index import Index
 from palmette.index.folder import check_count
 from palmette.lexical import Lexical
-from palmette.metrics import score_run
+from palmette.metrics import Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
 from palmette.model import Model
 from palmette.reader import Asked, Reader, load_reading
-from palmette.report import Report, Row
+from palmette.search.best import best
 from palmette.store.filters import Filter
 from palmette.types import Document
 
-__all__ = ["KS", "Report", "Row", "evaluate", "evaluate_index"]
+__all__ = ["BM25", "EncoderBaseline", "Report", "Row", "evaluate", "evaluate_index"]
 
 KS = (1, 10, 100)
 TIMED_QUERIES = 100
 """Queries asked one by one, for the latency of a single question."""
-TOGETHER = 64
+READER_BATCH = 64
 """Questions that a reader answers at a time."""
+BLOCK = 256
+"""Queries that a baseline scores at a time, so that the score matrix stays small."""
+K1, B = 1.2, 0.75
+"""Lucene's defaults: saturation of repeated words, influence of length."""
 
-
+Floats = NDArray[np.float32]
 Search = Callable[[Sequence[str], int], tuple[list[list[str]], float]]
 """Queries and k → ids per query, best first, and the share of the documents that was compared."""
+
+
+class Ranked(NamedTuple):
+    """Ids and scores of the documents found for each query, best first."""
+
+    ids: list[list[str]]
+    scores: list[Floats]
+
+
+class _Baseline(ABC):
+    def __init__(self, documents: Sequence[Document]) -> None:
+        if not documents:
+            raise InputError(f"{type(self).__name__}: there are no documents; give at least one")
+        self.ids = [document.key for document in documents]
+
+    @abstractmethod
+    def _score(self, queries: Sequence[str]) -> Iterator[Floats]:
+        """[N] scores of each query."""
+
+    def search(self, queries: Sequence[str], k: int = 10) -> Ranked:
+        """The ``k`` best documents for each query; all of them when there are fewer."""
+        if isinstance(queries, str):
+            raise InputError(
+                f"queries must be a list of str, got one str: {queries!r:.80}. Put it in a list: [query]"
+            )
+        if k < 1:
+            raise InputError(f"k must be at least 1, got {k!r}")
+        found = Ranked([], [])
+        for scores in self._score(queries):
+            rows = best(scores, k)
+            found.ids.append([self.ids[row] for row in rows.tolist()])
+            found.scores.append(scores[rows])
+        return found
+
+
+class BM25(_Baseline):
+    """BM25 (Lucene's formula, k1 = 1.2, b = 0.75) over stemmed words, by ``bm25s``.
+
+    Args:
+        documents: Searched by text: in BEIR folders title and text.
+        language: Language of the stemmer.
+        stem: Reduce words to their stems.
+
+    Raises:
+        MissingExtraError: ``bm25s`` or ``PyStemmer`` is not installed.
+    """
+
+    def __init__(
+        self, documents: Sequence[Document], *, language: str = "english", stem: bool = True
+    ) -> None:
+        super().__init__(documents)
+        try:
+            import bm25s
+            import Stemmer
+        except ImportError as error:
+            raise MissingExtraError(error.name or "bm25s", "baselines", "The BM25 baseline") from error
+        if language not in Stemmer.algorithms():
+            raise ConfigError(
+                f"BM25: no stemmer for {language!r}; languages: {', '.join(Stemmer.algorithms())}"
+            )
+        stemmer = Stemmer.Stemmer(language) if stem else None
+        self._words: Callable[..., list[list[str]]] = partial(
+            bm25s.tokenize, stopwords=[], stemmer=stemmer, return_ids=False, leave=False
+        )
+        self._index = bm25s.BM25(method="lucene", k1=K1, b=B)
+        shown = sys.stderr.isatty()
+        words = self._words([document.content for document in documents], show_progress=shown)
+        self._index.index(words, show_progress=shown, leave_progress=False)
+
+    def _score(self, queries: Sequence[str]) -> Iterator[Floats]:
+        for words in self._words(list(queries), show_progress=False):
+            yield self._index.get_scores(words) if words else np.zeros(len(self.ids), np.float32)
+
+
+class EncoderBaseline(_Baseline):
+    """The untrained encoder with exact search by inner product.
+
+    Args:
+        encoder: Gives the vectors.
+        documents: Searched by text.
+        vectors: [N, d] the documents' vectors, if known already.
+        progress: Progress bars; ``None`` shows them on a terminal.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        documents: Sequence[Document],
+        *,
+        vectors: Floats | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        super().__init__(documents)
+        if vectors is None:
+            shown = sys.stderr.isatty() if progress is None else progress
+            vectors = encoder.encode([document.content for document in documents], progress=shown)
+        if vectors.shape != (len(documents), encoder.dimension):
+            raise InputError(f"vectors must be {len(documents)} × {encoder.dimension}, got {vectors.shape}")
+        self.encoder, self.vectors = encoder, vectors
+
+    def _score(self, queries: Sequence[str]) -> Iterator[Floats]:
+        for start in range(0, len(queries), BLOCK):
+            yield from self.encoder.encode_queries(queries[start : start + BLOCK]) @ self.vectors.T
 
 
 @dataclass(frozen=True)
@@ -42,9 +152,10 @@ class _Reading:
     """A reader, and the questions it answers from the first documents that a system finds.
 
     Attributes:
-        asked: What is known of each question's answer, in the order they are asked in.
+        reader: Answers.
+        asked: Questions with their accepted answers, in the order of the queries.
         documents: By id.
-        passages: How many documents are read.
+        passages: Number of documents read.
     """
 
     reader: Reader
@@ -53,27 +164,26 @@ class _Reading:
     passages: int
 
     def scores(self, found: Sequence[Sequence[str]]) -> dict[str, float]:
-        """How often documents hold an accepted answer, and how well the reader's answers agree with those."""
+        """Share of rankings that hold an accepted answer, and agreement of the reader's answers with those."""
         ranks = [
             answer_rank((self.documents[id].content for id in ids), one.answers)
             for one, ids in zip(self.asked, found, strict=True)
             if one.answers
         ]
-        scores = answer_accuracy(ranks, KS)
-        said: list[str] = []
-        for start in range(0, len(self.asked), TOGETHER):
-            questions = [one.question for one in self.asked[start : start + TOGETHER]]
+        texts: list[str] = []
+        for start in range(0, len(self.asked), READER_BATCH):
+            questions = [one.question for one in self.asked[start : start + READER_BATCH]]
             passages = [
-                [self.documents[id] for id in ids[: self.passages]] for ids in found[start : start + TOGETHER]
+                [self.documents[id] for id in ids[: self.passages]]
+                for ids in found[start : start + READER_BATCH]
             ]
-            said += [answer.text for answer in self.reader.answer(questions, passages)]
-        accepted = [one.answers or () for one in self.asked]
-        pairs = list(zip(said, accepted, strict=True))
+            texts += [answer.text for answer in self.reader.answer(questions, passages)]
+        pairs = [(text, one.answers or ()) for text, one in zip(texts, self.asked, strict=True)]
         return {
-            **scores,
+            **answer_accuracy(ranks, KS),
             "em": float(np.mean([exact_match(*pair) for pair in pairs])),
             "f1": float(np.mean([f1(*pair) for pair in pairs])),
-            "silent": float(np.mean([not text for text in said])),
+            "silent": float(np.mean([not text for text in texts])),
         }
 
 
@@ -92,16 +202,16 @@ def evaluate(
     """Index a data set's corpus with a model and measure its search on the judged queries of a split.
 
     Args:
-        model: What to measure.
+        model: The model to measure.
         data: Anything :func:`palmette.load_data` reads, with judgements.
-        split: Which of them.
-        lexical: How much words count beside the method; by default the method is measured alone.
+        split: Whose judgements.
+        lexical: Weight of words beside the method; by default the method is measured alone.
         baselines: Put the untrained encoder (exact search) and BM25 beside it.
         reader: Answers every question from what each system finds: ``data`` is then anything that
             :func:`palmette.reader.load_reading` reads, and rows have ``accuracy@n`` (an accepted answer is in the first
             n documents), ``em`` and ``f1`` of the reader's answers, and the share for which it keeps ``silent``. To a
             question without accepted answers silence is right.
-        passages: How many documents the reader is given.
+        passages: Number of documents the reader is given.
         progress: Progress bars; ``None`` shows them on a terminal.
         options: Search options of the method, such as ``level=``.
     """
@@ -109,23 +219,31 @@ def evaluate(
     reading = None
     if reader is None:
         loaded = load_data(data)
-        judged = _judged(loaded, split)
+        judged = loaded.split(split)
+        if not judged.queries:
+            raise InputError(f"{loaded.name}: split {split!r} has no queries")
     else:
-        loaded, judged, reading = _to_read(reader, data, split, check_count("passages", passages))
-    systems: list[tuple[str, Callable[[], Search]]] = [
-        (
-            _label(model, {**_named(lexical), **options}),
-            lambda: _model_search(model, loaded, progress, lexical, options),
-        )
-    ]
+        loaded, judged, reading = _reading(reader, data, split, check_count("passages", passages))
+
+    def indexed() -> Search:
+        index = Index.in_memory(model)
+        index.add(loaded.corpus, progress=progress)
+        return _index_search(index, {"lexical": lexical, **options})
+
+    def encoded() -> Search:
+        baseline = EncoderBaseline(model.encoder, loaded.corpus, progress=progress)
+        return lambda texts, k: (baseline.search(texts, k).ids, 1.0)
+
+    def by_words() -> Search:
+        baseline = BM25(loaded.corpus)
+        return lambda texts, k: (baseline.search(texts, k).ids, 1.0)
+
+    systems = {_label(model, lexical, options): indexed}
     if baselines:
-        systems.append((f"encoder {model.encoder.name}", lambda: _encoder_search(model, loaded, progress)))
-        systems.append(("BM25", lambda: _bm25_search(loaded)))
+        systems |= {f"encoder {model.encoder.name}": encoded, "BM25": by_words}
     hidden = None if progress is None else not progress
-    rows = [
-        _measure(name, make, judged, reading)
-        for name, make in tqdm(systems, desc="Evaluating", unit="system", disable=hidden)
-    ]
+    bar = tqdm(systems.items(), desc="Evaluating", unit="system", disable=hidden)
+    rows = [_measure(name, prepare, judged, reading) for name, prepare in bar]
     return Report(loaded.name, split, len(loaded.corpus), len(judged.queries), rows)
 
 
@@ -142,24 +260,13 @@ def evaluate_index(
     asked = {id: text for id, text in queries.items() if id in qrels}
     if not asked:
         raise InputError(f"none of the {len(queries)} queries is judged: qrels name {list(qrels)[:3]}")
-
+    search = _index_search(index, {"filter": filter, "lexical": lexical, **options})
     judged = Split("queries", asked, {id: dict(qrels[id]) for id in asked})
-    return _measure(
-        _label(index.model, {**_named(lexical), **options}),
-        lambda: _ranker(index, {"filter": filter, "lexical": lexical, **options}),
-        judged,
-    )
+    return _measure(_label(index.model, lexical, options), lambda: search, judged)
 
 
-def _judged(data: RetrievalData, split: str) -> Split:
-    judged = data.split(split)
-    if not judged.queries:
-        raise InputError(f"{data.name}: split {split!r} has no queries")
-    return judged
-
-
-def _to_read(reader: Reader, data: Any, split: str, passages: int) -> tuple[RetrievalData, Split, _Reading]:
-    """The passages as documents, the questions as queries (those without an answer are judged by no document)."""
+def _reading(reader: Reader, data: Any, split: str, passages: int) -> tuple[RetrievalData, Split, _Reading]:
+    """Passages as documents and questions as queries; those without an answer are judged by no document."""
     read = load_reading(data)
     asked = read.split(split)
     if lost := sum(one.answers is None for one in asked):
@@ -180,25 +287,13 @@ def _to_read(reader: Reader, data: Any, split: str, passages: int) -> tuple[Retr
     return loaded, Split(split, queries, qrels), _Reading(reader, asked, documents, passages)
 
 
-def _label(model: Model, options: Mapping[str, Any]) -> str:
-    chosen = ", ".join(f"{name}={value}" for name, value in options.items())
+def _label(model: Model, lexical: Lexical, options: Mapping[str, Any]) -> str:
+    named = {**({} if lexical == 0 else {"lexical": lexical}), **options}
+    chosen = ", ".join(f"{name}={value}" for name, value in named.items())
     return f"{model.method} ({chosen})" if chosen else model.method
 
 
-def _named(lexical: Lexical) -> dict[str, Any]:
-    """For the label: nothing where the method is alone."""
-    return {} if lexical == 0 else {"lexical": lexical}
-
-
-def _model_search(
-    model: Model, data: RetrievalData, progress: bool | None, lexical: Lexical, options: Mapping[str, Any]
-) -> Search:
-    index = Index.in_memory(model)
-    index.add(data.corpus, progress=progress)
-    return _ranker(index, {"lexical": lexical, **options})
-
-
-def _ranker(index: Index, options: Mapping[str, Any]) -> Search:
+def _index_search(index: Index, options: Mapping[str, Any]) -> Search:
     def search(texts: Sequence[str], k: int) -> tuple[list[list[str]], float]:
         ranking = index.rank(texts, k, **options)
         return ranking.ids, ranking.visited
@@ -206,20 +301,10 @@ def _ranker(index: Index, options: Mapping[str, Any]) -> Search:
     return search
 
 
-def _encoder_search(model: Model, data: RetrievalData, progress: bool | None) -> Search:
-    baseline = EncoderBaseline(model.encoder, data.corpus, progress=progress)
-    return lambda texts, k: (baseline.search(texts, k).ids, 1.0)
-
-
-def _bm25_search(data: RetrievalData) -> Search:
-    baseline = BM25(data.corpus)
-    return lambda texts, k: (baseline.search(texts, k).ids, 1.0)
-
-
-def _measure(name: str, make: Callable[[], Search], judged: Split, reading: _Reading | None = None) -> Row:
+def _measure(name: str, prepare: Callable[[], Search], judged: Split, reading: _Reading | None = None) -> Row:
     """Prepare, ask all queries at once for quality, and some one by one for latency."""
     begun = time.perf_counter()
-    search = make()
+    search = prepare()
     prepared = time.perf_counter() - begun
     texts = list(judged.queries.values())
     found, visited = search(texts, max(*KS, reading.passages if reading else 0))

@@ -1,15 +1,20 @@
-"""How good a ranking is: nDCG, recall, reciprocal rank and hit rate at k.
+"""Quality of rankings (nDCG, recall, reciprocal rank, hit rate) and of short answers, and the table of a report.
 
-The measures are pure functions over ``gains`` [Q, K]: the grade of the document at each place of each
-ranking, 0 where nothing is known of it; they give one number per query, [Q]. Gains are linear in the grade,
-as in trec_eval; a grade of 1 or more is relevant; a negative one counts as 0. A query without any relevant
-document cannot be scored: it is left out of the means, and counted.
+Rankings are scored over ``gains`` [Q, K]: the grade of the document at each place, 0 where nothing is known of it.
+Gains are linear in the grade, as in trec_eval; a grade of 1 or more is relevant; a negative one counts as 0. A query
+without any relevant document cannot be scored: it is left out of the means, and counted.
+
+Answers are compared after SQuAD's normalisation with every accepted one, and the best counts. A question that no
+document answers has no accepted answers; the empty answer is right for it, and any other one is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,46 +22,29 @@ from numpy.typing import ArrayLike, NDArray
 
 from palmette.errors import InputError
 
-__all__ = ["Judgements", "hit", "mrr", "ndcg", "query_scores", "recall", "score_ranks", "score_run"]
+__all__ = [
+    "Judgements",
+    "Report",
+    "Row",
+    "answer_accuracy",
+    "answer_rank",
+    "exact_match",
+    "f1",
+    "holds_answer",
+    "query_scores",
+    "score_ranks",
+    "score_run",
+]
 
 KS = (1, 10, 100)
+SHOWN = ("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10")
+"""Metrics that tables show."""
+SHOWN_ANSWERS = ("accuracy@10", "em", "f1", "silent")
+"""Metrics that tables show where a reader answered."""
 
 Gains = NDArray[np.float64]
 Rows = NDArray[np.int64]
 Qrels = Mapping[str, Mapping[str, int]]
-
-
-def _dcg(gains: Gains, k: int) -> Gains:
-    places = np.arange(2, gains.shape[1] + 2)[:k]
-    discounted: Gains = gains[:, :k] / np.log2(places)
-    return np.asarray(discounted.sum(axis=1), np.float64)
-
-
-def ndcg(gains: Gains, ideal: Gains, k: int) -> Gains:
-    """Discounted gain of the first ``k`` places over that of ``ideal``: all grades, best first."""
-    best = _dcg(ideal, k)
-    return np.divide(_dcg(gains, k), best, out=np.zeros_like(best), where=best > 0)
-
-
-def recall(gains: Gains, relevant: NDArray[Any], k: int) -> Gains:
-    """Share of the ``relevant`` [Q] documents that stand in the first ``k`` places."""
-    share: Gains = (gains[:, :k] > 0).sum(axis=1) / np.maximum(relevant, 1)
-    return share
-
-
-def mrr(gains: Gains, k: int) -> Gains:
-    """One over the place of the first relevant document, 0 when it is not among the first ``k``."""
-    found = gains[:, :k] > 0
-    return (
-        np.where(found.any(axis=1), 1.0 / (1 + found.argmax(axis=1)), 0.0)
-        if found.size
-        else np.zeros(len(gains))
-    )
-
-
-def hit(gains: Gains, k: int) -> Gains:
-    """1 when a relevant document stands in the first ``k`` places, else 0."""
-    return np.asarray((gains[:, :k] > 0).any(axis=1), np.float64)
 
 
 @dataclass(frozen=True)
@@ -64,8 +52,8 @@ class Judgements:
     """Grades by (query row, document row), sorted once so that whole result matrices are looked up at a time.
 
     Attributes:
-        queries: How many queries there are; a ranking matrix has as many rows.
-        documents: How many documents the rows may point to.
+        queries: Number of queries; a ranking matrix has as many rows.
+        documents: Number of documents that rows may point to.
         keys: ``query * documents + document``, ascending. [J]
         grades: Their grades, negative ones as 0. [J]
     """
@@ -79,7 +67,7 @@ class Judgements:
     def of(
         cls, queries: int, documents: int, query_rows: ArrayLike, doc_rows: ArrayLike, grades: ArrayLike
     ) -> Judgements:
-        """From parallel lists of judgements; a pair judged twice raises."""
+        """Judgements from parallel lists; a pair judged twice raises."""
         query, doc = np.asarray(query_rows, np.int64), np.asarray(doc_rows, np.int64)
         for name, rows, size in (("query", query, queries), ("document", doc, documents)):
             if outside := rows[(rows < 0) | (rows >= size)].tolist():
@@ -116,7 +104,7 @@ class Judgements:
 
     @property
     def relevant(self) -> NDArray[np.int64]:
-        """[Q] how many relevant documents each query has."""
+        """[Q] number of relevant documents of each query."""
         return np.bincount((self.keys // max(self.documents, 1))[self.grades > 0], minlength=self.queries)
 
 
@@ -128,32 +116,37 @@ def _check_ks(ks: Sequence[object]) -> None:
 def query_scores(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = KS) -> dict[str, Gains]:
     """Each measure at each k, by query [Q]; queries without a relevant document score 0 here."""
     _check_ks(ks)
-    gains, ideal, relevant = judgements.gains(rows), judgements.ideal(max(ks)), judgements.relevant
-    return (
-        {f"ndcg@{k}": ndcg(gains, ideal, k) for k in ks}
-        | {f"recall@{k}": recall(gains, relevant, k) for k in ks}
-        | {f"mrr@{k}": mrr(gains, k) for k in ks}
-        | {f"hit@{k}": hit(gains, k) for k in ks}
-    )
+    gains, ideal = judgements.gains(rows), judgements.ideal(max(ks))  # [Q, K], [Q, max k]
+    relevant = np.maximum(judgements.relevant, 1)
+    place = np.arange(1, max(gains.shape[1], ideal.shape[1]) + 1)
+    scores: dict[str, dict[int, Gains]] = {"ndcg": {}, "recall": {}, "mrr": {}, "hit": {}}
+    for k in ks:
+        top, best = gains[:, :k], ideal[:, :k]
+        dcg, ideal_dcg = ((g / np.log2(1 + place[: g.shape[1]])).sum(axis=1) for g in (top, best))
+        reciprocal = (top > 0) / place[: top.shape[1]]
+        scores["ndcg"][k] = np.divide(dcg, ideal_dcg, out=np.zeros_like(ideal_dcg), where=ideal_dcg > 0)
+        scores["recall"][k] = np.count_nonzero(top > 0, axis=1) / relevant
+        scores["mrr"][k] = reciprocal.max(axis=1, initial=0.0)
+        scores["hit"][k] = np.asarray((top > 0).any(axis=1), np.float64)
+    return {f"{name}@{k}": values for name, by_k in scores.items() for k, values in by_k.items()}
 
 
 def _mean(rows: ArrayLike, judgements: Judgements, ks: Sequence[int]) -> dict[str, float]:
+    by_query = query_scores(rows, judgements, ks=ks)
     scored = judgements.relevant > 0
     if not scored.any():
         raise InputError(
             f"none of the {judgements.queries} queries has a relevant document (a grade of 1 or more)"
         )
-    scores = {
-        name: float(values[scored].mean()) for name, values in query_scores(rows, judgements, ks=ks).items()
-    }
+    scores = {name: float(values[scored].mean()) for name, values in by_query.items()}
     return scores | {"queries": float(scored.sum()), "unjudged": float((~scored).sum())}
 
 
 def score_ranks(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = KS) -> dict[str, float]:
     """Means over the queries, from a matrix [Q, K] of document rows, best first, padded with −1.
 
-    Besides ``ndcg@k``, ``recall@k``, ``mrr@k`` and ``hit@k`` the result says how many ``queries`` were scored
-    and how many were left out as ``unjudged``.
+    Besides ``ndcg@k``, ``recall@k``, ``mrr@k`` and ``hit@k`` the result counts the ``queries`` that were scored and
+    those left out as ``unjudged``.
     """
     _check_ks(ks)
     ranked = np.asarray(rows)
@@ -169,7 +162,7 @@ def score_ranks(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = 
 
 
 def score_run(run: Mapping[str, Sequence[str]], qrels: Qrels, *, ks: Sequence[int] = KS) -> dict[str, float]:
-    """The same means from document ids: ``run`` gives each query's ranking, best first.
+    """Means over the queries from document ids: ``run`` gives each query's ranking, best first.
 
     Judged queries that the run lacks score 0; queries of the run that nobody judged count as ``unjudged``.
     """
@@ -192,3 +185,122 @@ def score_run(run: Mapping[str, Sequence[str]], qrels: Qrels, *, ks: Sequence[in
         rows = [known.get(doc, -1) for doc in ranked[: max(ks)]]
         ranks[row, : len(rows)] = rows
     return _mean(ranks, judgements, ks)
+
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalise(text: str) -> str:
+    """Lower case, without ASCII punctuation and English articles, words parted by one space.
+
+    >>> normalise("The  U.S. Army's")
+    'us armys'
+    """
+    if not isinstance(text, str):
+        raise InputError(f"answers and texts must be str, got {type(text).__name__} {text!r:.80}")
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, accepted: Iterable[str]) -> float:
+    """1.0 if the answer is one of the accepted ones after normalisation, else 0.0."""
+    return float(normalise(answer) in _references(accepted))
+
+
+def f1(answer: str, accepted: Iterable[str]) -> float:
+    """Harmonic mean of the precision and recall of words, the best over the accepted answers.
+
+    >>> round(f1("in Paris, France", ["Paris", "Rome"]), 2)
+    0.5
+    """
+    given, best = normalise(answer).split(), 0.0
+    for reference in map(str.split, _references(accepted)):
+        common = sum((Counter(given) & Counter(reference)).values())
+        empty = not given or not reference
+        best = max(best, float(given == reference) if empty else 2 * common / (len(given) + len(reference)))
+    return best
+
+
+def holds_answer(text: str, answers: Iterable[str]) -> bool:
+    """Any of the answers occurs in the text, as whole words after normalisation.
+
+    >>> holds_answer("It was in the U.S. then.", ["us"]), holds_answer("Just then.", ["us"])
+    (True, False)
+    """
+    padded = f" {normalise(text)} "
+    return any(words and f" {words} " in padded for words in map(normalise, _listed(answers, "answers")))
+
+
+def answer_rank(texts: Iterable[str], answers: Sequence[str]) -> int | None:
+    """Rank, from 1, of the first text that holds an answer; ``None`` where none does."""
+    listed = enumerate(_listed(texts, "texts"), 1)
+    return next((rank for rank, text in listed if holds_answer(text, answers)), None)
+
+
+def answer_accuracy(ranks: Sequence[int | None], ns: Sequence[int]) -> dict[str, float]:
+    """Share of questions whose :func:`answer_rank` is n or less: ``{"accuracy@5": 0.8}``."""
+    found: NDArray[np.float64] = np.array([np.inf if rank is None else rank for rank in ranks])
+    return {f"accuracy@{n}": float((found <= n).mean()) if len(found) else 0.0 for n in ns}
+
+
+def _references(accepted: Iterable[str]) -> list[str]:
+    """Normalised answers; without any, or where nothing is left of them, the empty answer."""
+    return [text for text in map(normalise, _listed(accepted, "the accepted answers")) if text] or [""]
+
+
+def _listed(texts: Iterable[str], what: str) -> Iterable[str]:
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise InputError(
+            f"{what} must be a list of str, got {type(texts).__name__} {texts!r:.80}: put it in a list"
+        )
+    return texts
+
+
+@dataclass(frozen=True)
+class Row:
+    """Figures of one system.
+
+    Attributes:
+        name: The system.
+        metrics: Quality, means over the queries.
+        latency_ms: Percentiles of one query asked alone, encoding included.
+        prepare_seconds: Encoding and indexing all documents.
+        visited: Documents compared with each query, on average, as a share of all.
+    """
+
+    name: str
+    metrics: Mapping[str, float]
+    latency_ms: Mapping[str, float]
+    prepare_seconds: float
+    visited: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """Figures of several systems on one data set."""
+
+    data: str
+    split: str
+    documents: int
+    queries: int
+    rows: Sequence[Row] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> Row:
+        return next(row for row in self.rows if row.name == name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+    def table(self) -> str:
+        """A table for people."""
+        shown = [*SHOWN, *(name for name in SHOWN_ANSWERS if any(name in row.metrics for row in self.rows))]
+        lines = [["", *shown, "p50 ms", "p95 ms", "prepare s", "visited"]]
+        for row in self.rows:
+            figures = [f"{row.metrics[name]:.4f}" for name in shown]
+            latency = [f"{row.latency_ms[name]:.1f}" for name in ("p50", "p95")]
+            lines.append([row.name, *figures, *latency, f"{row.prepare_seconds:.1f}", f"{row.visited:.0%}"])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        title = f"{self.data}, {self.split}: {self.queries:,} queries, {self.documents:,} documents"
+        rows = ("  ".join(map(str.rjust, line, widths)) for line in lines)
+        return "\n".join([title, *rows])

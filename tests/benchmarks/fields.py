@@ -1,7 +1,6 @@
 """Documents with fields: CHARM beside its rivals and without its parts, on judged data, and what searching costs.
 
     python tests/benchmarks/fields.py DATA [DATA …] --seeds 0 1 2                 # with the training judgements
-    python tests/benchmarks/fields.py DATA --no-labels                            # from the documents alone
     python tests/benchmarks/fields.py DATA --folds 5                              # cross validation, for few judgements
     python tests/benchmarks/fields.py DATA --judged 50 --split dev                # with so few judged questions
     python tests/benchmarks/fields.py --latency 10000 100000                      # random vectors
@@ -25,15 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from charm.bench import Bench, bm25_rows, model_rows
-from charm.kept import Kept
 from charm.latency import heading, rows_of
-from charm.methods import METHODS, fields_of
+from charm.methods import METHODS, Method, fields_of
 from charm.report import tables
 
-from palmette import FieldsModel, RetrievalData, load_encoder
-from palmette.methods.fields.memory import Memory
-from palmette.methods.fields.queries import with_field_queries
-from palmette.methods.fields.reading import Reader, as_items
+from palmette import FieldsModel, load_encoder
 
 MARK = "<!-- What follows is written by fields.py; what stands above is kept. -->"
 LATENCY = "latency"
@@ -76,22 +71,18 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
         for pool in lines.missing("BM25", run):
             for name, measured in bm25_rows(replace(bench, pool=pool), args.split).items():
                 lines.keep(pool, name, run, {"words": measured}, {})
-    kept = Kept(args.memory)
     for name in args.methods:
         method = METHODS[name]
         options = {"steps": args.steps, "batch_size": args.batch, "document_tokens": args.tokens} | dict(
             method.options
         )
-        fields = fields_of(method, bench.fields)
-        layout = {key: options.get(key) for key in ("attention", "sees", "pooling", "whole")} | fields
-        memory = kept.of(json.dumps([args.encoder, args.dtype, args.tokens, layout]))
         for seed in runs if options["steps"] or args.folds else args.seeds[:1]:
             pools = lines.missing(name, seed)
             if not pools:
                 continue
             bench = benches[seed]
             began = time.perf_counter()
-            model = fitted(bench, memory, fields, options, seed, args)
+            model = fitted(bench, method, options, seed, args)
             trained = time.perf_counter() - began
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # of the whole process, so far
             about = {
@@ -102,7 +93,6 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
             for pool in pools:
                 rows, facts = model_rows(model, replace(bench, pool=pool), args.split, method.modes)
                 lines.keep(pool, name, seed, rows, facts | about)
-            kept.save()
             print(f"  {bench.name}: {name}, seed {seed}: {time.perf_counter() - began:.0f} s", flush=True)
             write(args.out, store)
 
@@ -110,7 +100,7 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
 def title_of(name: str, among: int, args: argparse.Namespace) -> str:
     """What a table is of."""
     some = f"{args.judged} of " if args.judged else ""
-    training = "from the documents alone" if args.no_labels else f"with {some}its training judgements"
+    training = f"with {some}its training judgements"
     if args.folds:
         training = f"{args.folds}-fold cross validation over all of its judged queries"
     size = f"{args.steps} steps of {args.batch}, {args.tokens} tokens a document"
@@ -122,19 +112,13 @@ def title_of(name: str, among: int, args: argparse.Namespace) -> str:
 
 
 def fitted(
-    bench: Bench,
-    memory: Memory,
-    fields: dict[str, str],
-    options: dict[str, Any],
-    seed: int,
-    args: argparse.Namespace,
+    bench: Bench, method: Method, options: dict[str, Any], seed: int, args: argparse.Namespace
 ) -> FieldsModel:
-    """One model; what a frozen encoder reads is the same for all seeds."""
-    Measured.kept = memory
-    model = Measured.fit(
-        unlabelled(bench) if args.no_labels else bench.data,
+    """One model."""
+    return method.model.fit(
+        bench.data,
         encoder=load_encoder(args.encoder, device=args.device, dtype=args.dtype),
-        fields=fields,
+        fields=fields_of(method, bench.fields),
         device=args.device,
         seed=seed,
         precision=args.precision,
@@ -144,24 +128,6 @@ def fitted(
         progress=None,
         **options,
     )
-    model.module.memory = memory if model.module.frozen else None
-    return model
-
-
-class Measured(FieldsModel):
-    """What a frozen encoder has read is kept for the next model."""
-
-    kept = Memory()
-
-    @classmethod
-    def memory(cls) -> Memory:
-        return cls.kept
-
-
-def unlabelled(bench: Bench) -> RetrievalData:
-    """Its documents, and the queries that are made of them: the same ones for every method and seed."""
-    alone = replace(bench.data, queries={}, qrels={"train": {}}, labelled=False)
-    return with_field_queries(alone, Reader.of(as_items(bench.fields)), 0)
 
 
 def read(store: Path) -> list[dict[str, Any]]:
@@ -188,7 +154,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("data", nargs="*", help="BEIR folders")
     parser.add_argument("--methods", nargs="+", default=["*"], help="names or patterns")
-    parser.add_argument("--no-labels", action="store_true", help="train on queries made from the documents")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--folds", type=int, default=0, help="cross validation instead of seeds")
     parser.add_argument("--judged", type=int, default=0, help="learn from so few judged questions")
@@ -207,9 +172,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--queries", type=int, default=500, help="judged queries; 0 for all")
     parser.add_argument(
         "--corpus", type=int, default=0, help="train on and rank so many documents; 0 for all"
-    )
-    parser.add_argument(
-        "--memory", type=Path, help="where to keep what a frozen encoder reads, for the next run"
     )
     parser.add_argument(
         "--dtype", default="auto", help="what the encoder computes in, where it does not learn"

@@ -257,7 +257,7 @@ def timed(index: Index) -> list[str]:
     Processor time, which others on the machine change less; with one thread it is what an idle machine takes.
     """
     asked = list(sample_data("small").split("test").queries.values())[:TIMED]
-    options = index.model.options({})
+    options = index.model.search_options({})
     kinds: list[Callable[[str], Any]] = [
         lambda query: index.model.encode_queries([query], options),
         lambda query: index.search(query, 10, lexical=0),

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from palmette import PathsModel, RetrievalData, load_data, load_encoder
 from palmette.cache import EncodingCache
-from palmette.methods.paths.capacity import crowding
+from palmette.methods.paths.training import load_imbalance
 from palmette.metrics import Judgements, query_scores
 
 Floats = NDArray[np.float32]
@@ -46,23 +46,16 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "no semantic loss": {"semantic": 0.0},
         "no indexing loss": {"indexing": 0.0},
         "no intra-leaf loss": {"intra_leaf": 0.0},
-        "product in the leaf": {"intra_leaf_form": "product"},
         "weights of the paper": {"semantic": 0.2, "indexing": 0.8, "intra_leaf": 0.2},
     },
-    "Negatives": {
-        "negatives of its leaves": {"negatives": "leaves"},
-        "nearest negatives": {"negatives": "nearest"},
-    },
+    "Negatives": {"negatives of its leaves": {"negatives": "leaves"}},
     "Balance and order": {
-        "balance term": {"capacity": 0.0, "balance": 0.3},
         "random start": {"start": "random", "capacity": 0.0},
-        "order of the paper": {"nearness": 0.0},
+        "order of the paper": {"centroid_weight": 0.0},
     },
     "What learns": {
-        "random leaves": {**UNTRAINED, "start": "random", "capacity": 0.0, "nearness": 0.0},
+        "random leaves": {**UNTRAINED, "start": "random", "capacity": 0.0, "centroid_weight": 0.0},
         "untrained": UNTRAINED,
-        "frozen vectors": {"learning_rate": 3e-9, "indexer_rate": 1e5},
-        "last layer": {"encoder_learns": "last", "evaluate_every": 60},
         "whole encoder": {"encoder_learns": "all", "evaluate_every": 60},
     },
     "Leaves of a document": {f"{count} leaves each": {"per_document": count} for count in (2, 4)},
@@ -109,7 +102,7 @@ def curve(queries: Floats, documents: Floats, places: Ints, sizes: Ints, truth: 
     held = np.cumsum([np.bincount(row, minlength=len(sizes)) for row in places], axis=1)  # [Q, L]
     order = np.argsort(-(queries @ documents.T), axis=1, kind="stable").astype(np.int32)  # [Q, N]
     places = np.take_along_axis(places, order, 1)  # best documents first
-    out: Measured = {"crowding": round(crowding(torch.from_numpy(sizes)), 3), "lists": len(sizes)}
+    out: Measured = {"crowding": round(load_imbalance(torch.from_numpy(sizes)), 3), "lists": len(sizes)}
     limits = {str(share): (held <= share * len(documents)).sum(axis=1) for share in SHARES}  # [Q] lists
     limits |= {f"lists {share}": np.full(len(queries), round(share * len(sizes))) for share in SOME}
     for name, looked in limits.items():
@@ -203,14 +196,14 @@ def measure(bench: Bench, name: str, seed: int, steps: int | None) -> dict[str, 
     )
     seconds = time.process_time() - begun
     learned = model.module.backbone is not None
-    arrays = model.encode_documents(bench.data.corpus) if learned else model.routed(bench.documents)
-    asked = model.encode_queries(bench.asked, None) if learned else model.encode_embeddings(bench.queries)
-    queries, documents, count = asked["vector"], np.asarray(arrays["vector"]), model.config.leaves
-    order = model.router.ordered(queries, count).leaves
+    arrays = model.encode_documents(bench.data.corpus, None if learned else bench.documents)
+    queries = model.encode_queries(bench.asked if learned else bench.queries, None)["vector"]
+    documents, count = np.asarray(arrays["vector"]), model.config.leaves
+    order = model.router.leaves_in_order(torch.from_numpy(queries).double(), count).leaves.numpy()
     leaves = np.asarray(arrays["leaves"], np.int64)
     sizes = np.bincount(leaves.ravel(), minlength=count)
     measured = curve(queries, documents, placed(order, leaves), sizes, bench.judgements)
-    measured |= {"seconds": round(seconds, 1), "loads": [dict(row) for row in model.facts.loads]}
+    measured |= {"seconds": round(seconds, 1), "loads": [dict(row) for row in model.report.loads]}
     found = {name: measured}
     if name == "paths":
         found["IVF, tuned vectors"] = ivf(queries, documents, count, seed, bench.judgements)

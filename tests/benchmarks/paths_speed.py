@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from palmette import Document, FakeEncoder, Index, PathsModel
-from palmette.methods.paths.config import PathsConfig
+from palmette.methods.paths.config import SHARPNESS, PathsConfig
 from palmette.methods.paths.module import Paths
 from palmette.search.threads import set_threads
 from palmette.store.local import LocalBackend
@@ -55,9 +55,9 @@ def simulated(count: int, file: Path) -> tuple[Floats, Floats]:
 
 def learned(centres: Floats) -> PathsModel:
     """A model whose leaves are given lists: a document goes to the centre with the largest inner product."""
-    config = PathsConfig(branches=len(centres), nearness=0.0).replace(width=WIDTH)
+    config = PathsConfig(branches=len(centres), centroid_weight=0.0).replace(width=WIDTH)
     module = Paths(config).requires_grad_(False)
-    module.indexer.outer[0].copy_(torch.from_numpy(centres.T * config.sharpness))
+    module.indexer.outer[0].copy_(torch.from_numpy(centres.T * SHARPNESS))
     module.indexer.inner[0].zero_()
     return PathsModel(config, FakeEncoder(WIDTH), module)
 
@@ -118,7 +118,7 @@ class Built:
         with backend.write() as writer:
             for at in range(0, count, PIECE):
                 now = time.perf_counter()
-                arrays = self.model.routed(np.array(self.x[at : at + PIECE]))
+                arrays = self.model.encode_documents([], np.array(self.x[at : at + PIECE]))
                 routing += time.perf_counter() - now
                 writer.put([Document(str(row), "x") for row in range(at, min(at + PIECE, count))], arrays)
         rate = count / (time.perf_counter() - begun)
@@ -181,7 +181,7 @@ def measure(built: Built, probes: Sequence[int], threads: int) -> str:
 
 def _rows(built: Built, probe: int) -> list[str]:
     model, index, rival, graph, queries = built.model, built.index, built.lists, built.graph, built.queries
-    options = model.options({"beam": probe})
+    options = model.search_options({"beam": probe})
     with index.backend.read() as view:
         keys = view.keys()
 

@@ -26,10 +26,11 @@ from torch.nn import functional as F
 from palmette import Index, RetrievalData, load_data, load_encoder
 from palmette.cache import CachedEncoder
 from palmette.losses import info_nce as plain_info_nce
-from palmette.methods.paths import task as paths_task
+from palmette.methods.paths import training as paths_task
 from palmette.methods.taxonomy.losses import column_weights
-from palmette.methods.tree import adapter as tree_adapter
-from palmette.methods.tree import task as tree_task
+from palmette.methods.tree import init as tree_init
+from palmette.methods.tree import losses as tree_losses
+from palmette.methods.tree import training as tree_training
 from palmette.metrics import score_run
 from palmette.registry import model_class
 
@@ -88,9 +89,12 @@ class Corrected:
         return (torch.relu(similarity - positive + margin) * weights).sum() / weights.sum().clamp(min=1e-9)
 
 
-TASKS: dict[str, list[tuple[Any, str, str]]] = {
-    "tree": [(tree_adapter, "_Task", "info_nce"), (tree_task, "TreeTask", "info_nce")],
-    "paths": [(paths_task, "PathsTask", "triplet")],
+TASKS: dict[str, list[tuple[Any, str, Any, str]]] = {
+    "tree": [
+        (tree_init, "_AdapterTask", tree_init, "info_nce"),
+        (tree_training, "TreeTask", tree_losses, "info_nce"),
+    ],
+    "paths": [(paths_task, "PathsTask", paths_task, "triplet")],
 }
 """Where each method's tasks look for their loss: the tree first learns the space that it lives in."""
 
@@ -107,11 +111,11 @@ def fit(method: str, data: RetrievalData, options: dict[str, Any], strength: flo
         return loss
 
     with ExitStack() as patches:
-        for module, task, loss in TASKS[method]:
+        for module, task, where, loss in TASKS[method]:
             owner, corrected = getattr(module, task), Corrected(strength)
             patches.enter_context(patch.object(owner, "loss", looking(owner.loss, corrected)))
-            patches.enter_context(patch.object(module, loss, getattr(corrected, loss)))
-        return model_class(method)._fit(data, options, encoder=coder, cache=coder.cache)
+            patches.enter_context(patch.object(where, loss, getattr(corrected, loss)))
+        return model_class(method).fit(data, encoder=coder, cache=coder.cache, **options)
 
 
 def popularity(data: RetrievalData, ids: list[list[str]], asked: list[str]) -> list[float]:

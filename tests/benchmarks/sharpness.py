@@ -25,6 +25,7 @@ from speed import corpus, ours, theirs, timed
 
 from palmette import TreeModel
 from palmette.arrays import as_floats, to_fixed
+from palmette.methods.tree import init
 from palmette.search import set_threads
 
 POINTS = ("0.1:1.414", "0.3:1.414", "1:1.414", "3:1.414", "10:1.414", "1:1.5", "3:1.5")
@@ -35,8 +36,8 @@ SIZES = {"leaves": None, "32 columns": 32}
 def quality(model: TreeModel, bench: Bench) -> dict[str, dict[str, float]]:
     """Split → leaves, and 32 columns → nDCG@10, of leaves in fixed point, as an index keeps them."""
     sizes = {name: min(size or model.config.leaves, model.config.leaves) for name, size in SIZES.items()}
-    documents = held(model.vectors([document.content for document in bench.data.corpus]))
-    queries = {split: held(model.vectors(bench.texts(split), kind="query")) for split in bench.queries}
+    documents = held(model.embed([document.content for document in bench.data.corpus]))
+    queries = {split: held(model.embed(bench.texts(split), kind="query")) for split in bench.queries}
     scores = bench.judge(queries, documents, list(sizes.values()), fold, overlaps)
     return {
         split: {name: by[str(size)]["ndcg@10"] for name, size in sizes.items()}
@@ -73,7 +74,8 @@ def measure(bench: Bench, point: str, count: int, seed: int) -> dict[str, Any]:
     """One tree."""
     sharpness, growth = map(float, point.split(":"))
     begun = time.perf_counter()
-    options: dict[str, Any] = {"sharpness": sharpness, "growth": growth, "seed": seed, "progress": False}
+    init.GROWTH = growth
+    options: dict[str, Any] = {"sharpness": sharpness, "seed": seed, "progress": False}
     model = TreeModel.fit(
         bench.data,
         encoder=bench.encoder,

@@ -33,9 +33,9 @@ from taxonomy_pairs import settings
 from palmette import Document, Index, TaxonomyModel, load_data
 from palmette.cache import EncodingCache
 from palmette.methods.taxonomy import Hierarchy
-from palmette.methods.taxonomy.construction import dimension_needed
-from palmette.methods.taxonomy.matches import Matches
-from palmette.methods.taxonomy.metrics import found_matches, recall_by_distance, slices
+from palmette.methods.taxonomy.hierarchy import Matches
+from palmette.methods.taxonomy.init import dimension_needed
+from palmette.methods.taxonomy.training import found_matches, recall_by_distance, summary
 
 PAIRS = 10_000
 """Test pairs, as in the paper."""
@@ -47,7 +47,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "pretrain-finetune": PAPER | {"recipe": "pretrain-finetune"},
     "corrected only": PAPER | {"correction": 1.0},
     "corrected, one match drawn": {"sampling": "regular", "hard": 0},
-    "corrected, a rare match drawn": {"sampling": "rare", "hard": 0},
     "no hard negatives": {"hard": 0},
     "default": {},
 }
@@ -82,7 +81,7 @@ def pairs_recall(
     draw = np.random.default_rng(seed)
     found = found_matches(queries, documents, matches)
     places = matches.starts[:-1] + (draw.random(len(matches)) * matches.counts).astype(np.int64)
-    return {**slices(found[places], matches.distances[places]), -1: float(found[places].mean())}
+    return {**recall_by_distance(found[places], matches.distances[places]), -1: float(found[places].mean())}
 
 
 def test_queries(nodes: int) -> np.ndarray:
@@ -119,7 +118,8 @@ def toy(args: argparse.Namespace) -> None:
                 seed=seed,
                 **ROWS[name] | settings(args.set),
             )
-            scores = recall_by_distance(*vectors(model, every), tree.matches())
+            matches = tree.matches()
+            scores = summary(found_matches(*vectors(model, every), matches), matches)
             by = {d: scores[f"recall at distance {d}"] for d in range(3)}
             show(f"{name}, seed {seed}", by | {-1: scores["recall"]}, time.process_time() - begun)
 
@@ -139,7 +139,7 @@ def dimensions(args: argparse.Namespace) -> None:
                 progress=False,
                 **settings(args.set),
             )
-            if recall_by_distance(*vectors(model, every), matches)["recall"] > 0.95:
+            if summary(found_matches(*vectors(model, every), matches), matches)["recall"] > 0.95:
                 break
             learned += 1
         print(f"| {height} | {width} | {len(tree)} | {learned} | {dimension_needed(tree)} |", flush=True)
@@ -214,7 +214,7 @@ def hyperbolic(args: argparse.Namespace) -> None:
     places = matches.starts[:-1] + (draw.random(len(rows)) * matches.counts).astype(int)
     hits = np.concatenate(found)[places]
     heading(9)
-    values = slices(hits, matches.distances[places]) | {-1: float(hits.mean())}
+    values = recall_by_distance(hits, matches.distances[places]) | {-1: float(hits.mean())}
     show(f"{width}, hyperbolic", values, time.process_time() - begun)
 
 
@@ -276,7 +276,6 @@ UNSEEN: dict[str, dict[str, Any]] = {
     "both, no hard negatives": {"hard": 0},
     "text": {"documents": "text"},
     "lookup": {"documents": "lookup"},
-    "both, hidden layer": {"hidden": 512},
     "both, plain softmax": PAPER,
 }
 

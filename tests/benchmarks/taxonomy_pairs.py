@@ -18,9 +18,10 @@ import torch
 
 from palmette import RetrievalData, TaxonomyModel, load_data, load_encoder
 from palmette.cache import EncodingCache
-from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomyTraining
+from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig
 from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.metrics import score_run
+from palmette.training import TrainingConfig
 
 
 def settings(given: list[str]) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def main() -> None:
     args = parser.parse_args()
     encoder, cache = load_encoder(args.encoder), EncodingCache(args.cache)
     full, options = load_data(args.folder, titles=not args.no_titles), settings(args.set)
-    loop = {name: value for name, value in options.items() if name in TaxonomyTraining.names()}
+    loop = {name: value for name, value in options.items() if name in TrainingConfig.names()}
     own = {name: value for name, value in options.items() if name not in loop}
     print("| seed | encoder | taxonomy | best step |\n|---:|---:|---:|---:|", flush=True)
     for seed in args.seeds:
@@ -65,9 +66,9 @@ def main() -> None:
         held = {id: train.pop(id) for id in drawn[: min(1000, len(drawn) // 4)].tolist()}
         data = TaxonomyData.load(replace(full, qrels={**full.qrels, "train": train}, remainders={}))
         _, task = TaxonomyModel.task(TaxonomyConfig(**own), data, encoder, cache, seed=seed, progress=False)
-        trained = TaxonomyModel.run(task, TaxonomyTraining(seed=seed, **loop), progress=False)
+        trained = TaxonomyModel.run(task, TrainingConfig(**{**TRAINING, **loop}, seed=seed), progress=False)
         asked = torch.from_numpy(cache.encode(encoder, [full.queries[id] for id in held], kind="query"))
-        documents = task.inputs.documents
+        documents = task.document_inputs
         assert documents is not None
         with torch.inference_mode():
             mine = ndcg(task.module.queries(asked), task.module.node_vectors, full, held)

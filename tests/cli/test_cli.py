@@ -1,16 +1,22 @@
 """The command line, run as a user runs it (in this process, or a child where that matters)."""
 
+import argparse
 import json
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Literal
 
 import pytest
+from pydantic import Field
 
-from palmette.cli import main
-from palmette.cli.parser import COMMANDS, build_parser, options_of, parse
+from palmette.cli import COMMANDS, build_parser, main, parse
+from palmette.cli.commands import read_options
+from palmette.cli.train import _add_options, _report
+from palmette.config import FILLED_IN, Config
 from palmette.errors import ConfigError, PalmetteError
 from palmette.registry import load_model, names
 from support import readers
@@ -21,25 +27,15 @@ from support.tiny import documents, pairs, tree
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with data files, a checkpoint and an index."""
     folder = tmp_path_factory.mktemp("cli")
-    with (folder / "pairs.jsonl").open("w") as file:
-        file.writelines(json.dumps({"query": q, "positive": p}) + "\n" for q, p in pairs())
-    with (folder / "docs.jsonl").open("w") as file:
-        for d in documents():
-            file.write(json.dumps({"id": d.id, "text": d.text, "metadata": dict(d.metadata)}) + "\n")
+    rows = {
+        "pairs.jsonl": [{"query": q, "positive": p} for q, p in pairs()],
+        "docs.jsonl": [{"id": d.id, "text": d.text, "metadata": dict(d.metadata)} for d in documents()],
+    }
+    for name, records in rows.items():
+        (folder / name).write_text("".join(json.dumps(record) + "\n" for record in records))
     tree().save_pretrained(folder / "ckpt")
-    assert (
-        main(
-            [
-                "index",
-                str(folder / "ckpt"),
-                str(folder / "docs.jsonl"),
-                "--out",
-                str(folder / "index"),
-                "--quiet",
-            ]
-        )
-        == 0
-    )
+    index = ["index", str(folder / "ckpt"), str(folder / "docs.jsonl"), "--out", str(folder / "index")]
+    assert main([*index, "--quiet"]) == 0
     return folder
 
 
@@ -95,70 +91,103 @@ def test_train_help_shows_the_methods_own_options(capsys: pytest.CaptureFixture[
     assert "--width" not in shown
 
 
-def test_train_to_search(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "ckpt"
-    words = ["train", "tree", str(place / "pairs.jsonl"), "--out", str(out), "--encoder", "fake:48"]
-    assert main([*words, "--depth", "4", "--steps", "6", "--batch-size", "8", "--quiet", "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert made["checkpoint"] == str(out)
-    assert made["steps"] == 6
-    assert (tmp_path / "ckpt.training" / "training.jsonl").exists()
-    assert main(["inspect", str(out), "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)["model"]
-    assert facts["fingerprint"] == made["fingerprint"]
-    assert facts["structure"]["levels"] == [2, 4, 8, 16]
-    assert (
-        main([*words, "--depth", "4", "--steps", "6", "--batch-size", "8", "--quiet", "--json", "--resume"])
-        == 0
+class Options(Config):
+    """Every kind of option."""
+
+    depth: Annotated[int, Field(ge=1)] = 4
+    """Levels (2 % more)."""
+    rate: float | None = None
+    """A ``rate``."""
+    mode: Literal["a", "b"] = "a"
+    """A choice."""
+    visit: float | Literal["auto"] = "auto"
+    """A number or a word."""
+    layers: tuple[int, ...] | None = None
+    """Some layers."""
+    tags: tuple[str, ...] = ()
+    """Some texts."""
+    exact: bool = False
+    """A switch."""
+    title: str = "8"
+    """A text."""
+    width: Annotated[int, FILLED_IN] = 0
+    """Not for users."""
+
+
+def test_flags_come_from_a_config(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    _add_options(parser, Options, {"depth": 7})
+    assert vars(parser.parse_args([])) == {}, "defaults are the config's"
+    words = "--depth 3 --rate 1e-3 --mode b --visit 0.5 --layers 1,4 --tags x,y --exact true --title 9"
+    given = vars(parser.parse_args(words.split()))
+    assert Options(**given) == Options(
+        depth=3, rate=0.001, mode="b", visit=0.5, layers=(1, 4), tags=("x", "y"), exact=True, title="9"
     )
-    assert json.loads(capsys.readouterr().out)["fingerprint"] == made["fingerprint"]
+    alone = vars(parser.parse_args("--layers 2 --tags z --visit auto".split()))
+    assert Options(**alone) == Options(layers=(2,), tags=("z",))
+    with pytest.raises(ConfigError, match="depth must be int, got 'x'"):
+        Options(**vars(parser.parse_args(["--depth", "x"])))
+    parser.print_help()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Levels (2 % more). (default: 7)" in shown
+    assert "{a,b}" in shown
+    assert "--width" not in shown
 
 
-def test_a_forgotten_resume_is_mentioned(
+def test_train_and_resume(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import palmette.methods.tree.task as task
+    from palmette.training.loop import _Loop
 
+    out, step = tmp_path / "ckpt", _Loop.step
     words = [
         "train",
         "tree",
         str(place / "pairs.jsonl"),
         "--out",
-        str(tmp_path / "c"),
+        str(out),
         "--encoder",
         "fake:16",
+        "--quiet",
     ]
-    words += [
-        "--depth",
-        "3",
-        "--steps",
-        "9",
-        "--batch-size",
-        "8",
-        "--evaluate-every",
-        "3",
-        "--upper",
-        "0",
-        "--state",
-        str(tmp_path / "s"),
-    ]
-    calls: list[int] = []
+    words += "--depth 4 --steps 9 --batch-size 8 --evaluate-every 3".split()
 
-    def interrupt(self, *given):
-        calls.append(1)
-        if len(calls) == 8:
+    def interrupt(self: _Loop, number: int) -> None:
+        if self.config.steps == 9 and number == 7:
             raise KeyboardInterrupt
-        return original(self, *given)
+        step(self, number)
 
-    original = task.TreeTask.loss
-    monkeypatch.setattr(task.TreeTask, "loss", interrupt)
-    assert main([*words, "--quiet"]) == 130
+    monkeypatch.setattr(_Loop, "step", interrupt)
+    assert main(words) == 130
     assert "with --resume goes on" in capsys.readouterr().err
     monkeypatch.undo()
-    assert main([*words, "--quiet", "--resume"]) == 0
-    assert capsys.readouterr().err == ""
-    assert main([*words, "--quiet"]) == 0
-    assert "--resume would go on" in capsys.readouterr().err
+    assert main([*words, "--resume", "--json"]) == 0
+    shown = capsys.readouterr()
+    made = json.loads(shown.out)
+    assert shown.err == ""
+    assert (made["checkpoint"], made["steps"]) == (str(out), 9)
+    assert (tmp_path / "ckpt.training" / "training.jsonl").exists()
+    assert main(["inspect", str(out), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)["model"]
+    assert facts["fingerprint"] == made["fingerprint"]
+    assert facts["structure"]["levels"] == [2, 4, 8, 16]
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert "--resume would go on" in shown.err
+    assert re.search(r"tree trained on \d+ pairs of pairs in .* on held-out queries\n", shown.out)
+    assert f"next: palmette index {out} DOCUMENTS --out my-index" in shown.out
+    assert load_model(out).fingerprint == made["fingerprint"], "the same as the run that was interrupted"
+
+
+def test_synthetic_pairs_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = SimpleNamespace(
+        pairs=7, data="notes", seconds=1.0, metric="", metrics={}, labelled=False, made=True
+    )
+    args = argparse.Namespace(json=False, method="tree", data=str(tmp_path))
+    _report(args, SimpleNamespace(record=record), tmp_path / "ckpt")
+    shown = capsys.readouterr().out
+    assert "tree trained on 7 questions made of notes in 1 s\n" in shown
+    assert f"index {tmp_path / 'ckpt'} {tmp_path} --out" in shown
 
 
 def test_index_again_touches_only_what_changed(
@@ -214,11 +243,28 @@ def test_search_for_people(place: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert shown.count("why: overlap") == 2
 
 
-def test_inspect_an_index(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_an_index_and_draw_it(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["inspect", str(place / "index")]) == 0
     shown = capsys.readouterr().out
     assert "documents: 48" in shown
     assert "depth: 5" in shown
+    page = tmp_path / "tree.html"
+    words = ["inspect", str(place / "index"), "--html", str(page)]
+    assert main([*words, "--query", "red owl", "--query", "golden bee"]) == 0
+    assert "48 documents on 32 leaves" in capsys.readouterr().out
+    assert page.read_text("utf-8").count('"query":') == 2
+    assert main([*words, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["html"] == str(page)
+    assert facts["index"]["documents"] == 48
+    page.unlink()
+    assert main(["inspect", str(place / "ckpt"), "--html", str(page)]) == 1
+    assert "`palmette index`" in capsys.readouterr().err
+    assert main(["inspect", str(place / "index"), "--html", str(tmp_path / "no" / "tree.html")]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_evaluate_beside_baselines(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,19 +349,19 @@ def test_bad_usage_is_status_2(place: Path) -> None:
 
 
 def test_options_are_read_as_json_where_they_are() -> None:
-    assert options_of(["--level", "5", "--rerank=encoder", "--flat", "--x-y", "-1"]) == {
+    assert read_options(["--level", "5", "--rerank=encoder", "--flat", "--x-y", "-1"]) == {
         "level": 5,
         "rerank": "encoder",
         "flat": True,
         "x_y": -1,
     }
-    assert options_of(["--layers", "1,4", "--fields=a,b", "--only", "[2]"]) == {
+    assert read_options(["--layers", "1,4", "--fields=a,b", "--only", "[2]"]) == {
         "layers": [1, 4],
         "fields": "a,b",
         "only": [2],
     }
     with pytest.raises(ConfigError, match="stray"):
-        options_of(["stray"])
+        read_options(["stray"])
 
 
 def test_as_a_module_and_into_a_closed_pipe(place: Path) -> None:
@@ -333,24 +379,6 @@ def test_as_a_module_and_into_a_closed_pipe(place: Path) -> None:
     tour = f"{sys.executable} -m palmette | true"
     done = subprocess.run(tour, shell=True, env=env, capture_output=True, text=True, check=True)
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize(("source", "said"), [("labels", "pairs of"), ("documents", "questions made of")])
-def test_a_tree_learns_from_the_documents_where_it_is_told_to(
-    source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [f"word{row} stands beside other{row} and again{row}" for row in range(12)]
-    pairs = [
-        {"query": f"which {row}", "positive": f"{text}. {text[::-1]} is next."}
-        for row, text in enumerate(words)
-    ]
-    (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-    out, data = str(tmp_path / "tree"), str(tmp_path / "asked.jsonl")
-    train = ["train", "tree", data, "--out", out, "--encoder", "fake:16", "--depth", "3", "--steps", "2"]
-    assert main([*train, "--learn-from", source, "--quiet"]) == 0
-    assert re.search(rf"tree trained on \d+ {said} asked in", capsys.readouterr().out)
-    record = load_model(out).record
-    assert (record.labelled, record.made) == (True, source == "documents")
 
 
 def test_a_reader_is_trained_and_answers(

@@ -1,24 +1,25 @@
+"""Documents from records, the frameworks' documents, texts and tables; passages of long texts."""
+
 from __future__ import annotations
 
+import gzip
 import json
+import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from palmette.data import iter_documents, load_data, to_document
+from palmette.data.documents import WORDS, passages
+from palmette.data.files import read_table
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
 from palmette.types import Document
 
 
 def test_records():
-    record = {
-        "id": 7,
-        "title": "Lamp",
-        "text": "A lamp.",
-        "brand": "Acme",
-        "size": {"cm": 9},
-        "metadata": {"lang": "en"},
-    }
-    document = to_document(record | {"fields": {"use": "light"}})
+    record = {"id": 7, "title": "Lamp", "text": "A lamp.", "brand": "Acme", "size": {"cm": 9}}
+    document = to_document(record | {"metadata": {"lang": "en"}, "fields": {"use": "light"}})
     assert (document.id, document.text) == ("7", "Lamp A lamp.")
     assert document.metadata == {"title": "Lamp", "brand": "Acme", "lang": "en"}
     assert document.fields == {"title": "Lamp", "size": {"cm": 9}, "use": "light"}
@@ -37,16 +38,13 @@ def test_without_an_id_the_content_is_the_id():
     assert [d.text for d in iter_documents(["a", "b", "a"])] == ["a", "b"]
 
 
-@pytest.mark.parametrize("title", ["", "Lamp"])
-def test_langchain_documents(title):
+def test_the_frameworks_documents():
     langchain = pytest.importorskip("langchain_core.documents")
-    metadata = {"title": title, "page": 3}
-    found = to_document(langchain.Document(page_content="text", metadata=metadata, id="x"))
-    assert found == Document("x", "text", metadata)
+    for title in ("", "Lamp"):
+        metadata = {"title": title, "page": 3}
+        found = to_document(langchain.Document(page_content="text", metadata=metadata, id="x"))
+        assert found == Document("x", "text", metadata)
     assert to_document(langchain.Document(page_content="text")) == Document(text="text")
-
-
-def test_llama_index_nodes():
     schema = pytest.importorskip("llama_index.core.schema")
     node = schema.TextNode(text="text", id_="n", metadata={"page": 3})
     assert to_document(node) == Document("n", "text", {"page": 3})
@@ -60,43 +58,44 @@ def test_llama_index_nodes():
         ({"text": "a", "metadata": [1]}, "'metadata' must be an object, got list"),
         ({"text": "a", "id": 1.5}, "a document id must be a str or an int, got 1.5"),
         ({"text": "a", "id": True}, "a document id must be a str or an int, got True"),
+        ("\n", "document is empty: give it a text"),
+        ({"id": "x", "text": " "}, "document 'x' is empty"),
     ],
 )
-def test_what_is_no_document(value, text):
+def test_no_document(value, text):
     with pytest.raises(InputError, match=f"document 1: {text}"):
         list(iter_documents(["fine", value]))
 
 
+def test_a_blank_page_is_named_by_its_source():
+    langchain = pytest.importorskip("langchain_core.documents")
+    page = langchain.Document(page_content="\n", metadata={"source": "a.pdf", "page": 3, "author": "me"})
+    with pytest.raises(
+        InputError, match=r"^document 0: document of source 'a.pdf', page 3 is empty: .*leave it out"
+    ):
+        list(iter_documents([page]))
+    with pytest.raises(InputError, match="^document of source 'a.pdf', page 3 is empty"):
+        to_document(page)
+
+
 def test_text_folder(tmp_path):
-    (tmp_path / "sub").mkdir()
-    (tmp_path / ".git").mkdir()
-    for name, text in {
-        "b.md": "# B\nbody",
-        "sub/a.txt": "alpha",
-        ".git/x.txt": "no",
-        "empty.md": " ",
-        "c.py": "no",
-    }.items():
+    texts = {"b.md": "# B\nbody", "sub/a.txt": "alpha", ".git/x.txt": "no", "empty.md": " ", "c.py": "no"}
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert [d.id for d in iter_documents(tmp_path)] == ["b.md", "sub/a.txt"]
     assert next(iter_documents(tmp_path / "b.md")) == Document("b.md", "# B\nbody", {"source": "b.md"})
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match=r"bad.txt is not UTF-8"):
-        list(iter_documents(tmp_path))
-    with pytest.raises(InputError, match=r"bad.txt is not UTF-8"):
-        list(iter_documents(tmp_path / "bad.txt"))
+    for place in (tmp_path, tmp_path / "bad.txt"):
+        with pytest.raises(InputError, match=r"bad.txt is not UTF-8"):
+            list(iter_documents(place))
 
 
 def test_document_file_and_corpus_folder(tmp_path):
     path = tmp_path / "corpus.jsonl"
-    path.write_text(
-        "\n".join(json.dumps({"_id": str(n), "text": f"text {n}"}) for n in range(3)), encoding="utf-8"
-    )
-    assert (
-        list(iter_documents(path))
-        == list(iter_documents(str(tmp_path)))
-        == [Document(str(n), f"text {n}") for n in range(3)]
-    )
+    path.write_text("\n".join(json.dumps({"_id": str(n), "text": f"text {n}"}) for n in range(3)))
+    expected = [Document(str(n), f"text {n}") for n in range(3)]
+    assert list(iter_documents(path)) == list(iter_documents(str(tmp_path))) == expected
     with path.open("a", encoding="utf-8") as more:
         more.write('\n{"_id": "1", "text": "other"}')
     with pytest.raises(DuplicateIdError, match="document id '1' has two contents: 'text 1' and 'other'"):
@@ -111,35 +110,6 @@ def test_places_without_documents(tmp_path):
     (tmp_path / "a.pdf").write_bytes(b"%PDF")
     with pytest.raises(InputError, match=r"cannot read '.*a.pdf': expected a folder, .jsonl"):
         list(iter_documents(tmp_path / "a.pdf"))
-
-
-def test_a_corpus_folder_trains_without_labels(tmp_path):
-    text = "One sentence about red apples here. Another one about green pears there. And a last one on plums."
-    (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "x", "text": text}), encoding="utf-8")
-    data = load_data(tmp_path)
-    assert (data.labelled, data.corpus[0].id) == (False, "x")
-
-
-def test_titles_can_be_left_out_of_the_text(tmp_path):
-    folder = tmp_path / "beir"
-    (folder / "qrels").mkdir(parents=True)
-    rows = [
-        {"_id": "1", "title": "Lamp", "text": "It shines."},
-        {"_id": "2", "title": "Only a title", "text": ""},
-    ]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": "light"}))
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
-    for titles, first in ((True, "Lamp It shines."), (False, "It shines.")):
-        for documents in (
-            load_data(folder, titles=titles).corpus,
-            list(iter_documents(folder, titles=titles)),
-        ):
-            assert [document.text for document in documents] == [first, "Only a title"]
-            assert documents[0].metadata == {"title": "Lamp"}
-
-
-def test_an_empty_path_and_our_own_folders_are_no_documents(tmp_path):
     (tmp_path / "ckpt").mkdir()
     (tmp_path / "ckpt" / "manifest.json").write_text("{}")
     (tmp_path / "ckpt" / "README.md").write_text("a card")
@@ -148,3 +118,125 @@ def test_an_empty_path_and_our_own_folders_are_no_documents(tmp_path):
             read("")
         with pytest.raises(InputError, match="an index or a checkpoint"):
             read(tmp_path / "ckpt")
+
+
+def words(count: int, word: str = "word") -> str:
+    return " ".join([f"{word}{n}" for n in range(count - 1)] + [f"{word}."])
+
+
+def test_long_texts_are_cut_at_headings_which_keep_the_title() -> None:
+    short = "# Title\n\none  two\n\n## More\n\n\nthree\n"
+    assert passages(short) == [short]
+    first, second = passages(
+        f"# Bees\n\nIntro.\n\n## Food\n{words(100, 'food')}\n\n## Hives\n{words(100, 'hive')}\n"
+    )
+    assert first.startswith("# Bees\n\nIntro.\n\n## Bees: Food\nfood0 ")
+    assert second.startswith("## Bees: Hives\nhive0 ")
+    sections = [f"## S{n}\n{words(50)}" for n in range(6)]
+    assert [part.count("## ") for part in passages("\n\n".join(["Preface.", *sections]))] == [3, 3]
+    code = "```sh\n# copy it\ncp a b\n```"  # a hash in code is no heading
+    first, second = passages(f"# Backup\n\n{words(100)}\n\n{code}\n\n## Restore\n{words(100)}")
+    assert code in first
+    assert second.startswith("## Backup: Restore")
+
+
+def test_a_long_section_is_cut_between_paragraphs_sentences_and_at_last_words() -> None:
+    paragraphs = [words(100, "a"), " ".join(words(30, f"s{n}") for n in range(10))]
+    cut = passages("## Long\n\n" + "\n\n".join(paragraphs))
+    assert all(part.startswith("## Long\n\n") for part in cut)
+    assert all(len(part.split()) <= WORDS + 2 for part in cut)
+    assert all(part.endswith(".") for part in cut), "between sentences"
+    assert cut[0] == f"## Long\n\n{paragraphs[0]}"
+    assert [len(part.split()) for part in passages("word " * 400)] == [WORDS, WORDS, 40]
+    heading = f"# {words(200)}"
+    assert passages(heading) == [heading]
+
+
+@settings(max_examples=50)
+@given(st.text(st.sampled_from("#ab. \n`"), max_size=2000), st.integers(2, 20))
+def test_no_word_is_lost(text: str, limit: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("palmette.data.documents.WORDS", limit)
+        kept = iter(re.findall("[ab]+", " ".join(passages(text))))
+    assert all(word in kept for word in re.findall("[ab]+", text)), "in order; headings may come again"
+
+
+def test_passages_are_documents_of_their_file(tmp_path) -> None:
+    (tmp_path / "long.md").write_text(f"# Bees\n{words(150)}\n## Hives\n{words(150)}")
+    (tmp_path / "short.md").write_text("# Wool")
+    found = list(iter_documents(tmp_path))
+    assert [document.id for document in found] == ["long.md#1", "long.md#2", "short.md"]
+    assert {document.metadata["source"] for document in found} == {"long.md", "short.md"}
+    assert [document.id for document in iter_documents(tmp_path / "long.md")] == ["long.md#1", "long.md#2"]
+
+
+def test_a_table_of_products(tmp_path) -> None:
+    (tmp_path / "shop.csv").write_text(
+        "\ufeffid,title,text,brand,price,stock,code\n"
+        '7,"Wool, socks","Warm and\nlight.",Ovine,12.50,3,0071\n'
+        "8,Cotton socks,,Plant,4,,1e5\n"
+        "9,,,Plant,,,\n",
+        encoding="utf-8",
+    )
+    first, second, blank = iter_documents(tmp_path / "shop.csv")
+    assert (first.id, first.text) == ("7", "Wool, socks Warm and\nlight.")
+    assert first.fields == {"title": "Wool, socks"}
+    assert first.metadata == {
+        "title": "Wool, socks", "brand": "Ovine", "price": 12.5, "stock": 3, "code": "0071"
+    }  # fmt: skip
+    assert second.metadata == {"title": "Cotton socks", "brand": "Plant", "price": 4, "code": "1e5"}
+    assert (dict(blank.fields), dict(blank.metadata), blank.text) == ({}, {"brand": "Plant"}, "Plant")
+
+
+def test_other_tables(tmp_path) -> None:
+    with gzip.open(tmp_path / "shop.tsv.gz", "wt", encoding="utf-8") as file:
+        file.write("_id\ttext\na\tone, two\nb\tthree four\n")
+    assert [d.text for d in iter_documents(tmp_path / "shop.tsv.gz")] == ["one, two", "three four"]
+    table = tmp_path / "a.csv"
+    table.write_text("id,name,maker,price\n1,Socks of wool,Ovine,3\n")  # neither text nor title: fields
+    (document,) = iter_documents(table)
+    assert document.fields == document.metadata == {"name": "Socks of wool", "maker": "Ovine", "price": 3}
+    assert document.content == "Socks of wool\nOvine\n3"
+    table.write_text("id,text\n1," + "word " * 40_000 + "\n")  # a cell may hold a book
+    (document,) = iter_documents(table)
+    assert len(document.text.split()) == 40_000
+    table.write_text("ID,Title,Text,Year\n7,Pears,Pears keep long.,1999\n")
+    (document,) = iter_documents(table)
+    assert (document.id, document.text, document.metadata["Year"]) == ("7", "Pears keep long.", 1999)
+    more = "It goes on with some words. And on again."
+    table.write_text("id,title,text\n" + "".join(f"{i},Title number {i},{more}\n" for i in range(20)))
+    data = load_data(table)
+    assert (data.labelled, len(data.corpus)) == (False, 20)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"id,text\n1,a,b\n", r"shop.csv:2: more cells than the heading has columns \(id, text\)"),
+        (b"id,text\n1,\xff\n", "cannot be read as a table"),
+        (b'id,text\n1,"open\n', "cannot be read as a table"),
+        (b"id,text\n1,a\n1,b\n", "document id '1' has two contents"),
+        (b"", "there are no documents"),
+        (b",id,text\n0,1,a\n", "column 1 has no name"),
+        (b"id,text,text\n1,a,b\n", "two columns are named 'text'"),
+        (b"id;text\n1;a\n", "seem to be parted by ';'"),
+    ],
+)
+def test_a_broken_table_is_refused_with_the_line(content: bytes, message: str, tmp_path) -> None:
+    (tmp_path / "shop.csv").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        list(iter_documents(tmp_path / "shop.csv"))
+
+
+@pytest.mark.parametrize(
+    ("heading", "names"),
+    [
+        ("ID,Title,TEXT", ["id", "title", "text"]),
+        ("_Id,text,Text", ["_id", "text", "Text"]),
+        ("TEXT,Text,Year", ["TEXT", "Text", "Year"]),
+    ],
+)
+def test_capitals_do_not_hide_the_columns(heading: str, names: list[str], tmp_path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text(f"{heading}\n7,b,c\n")
+    assert [list(row) for _, row in read_table(table)] == [names]

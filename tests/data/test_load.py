@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palmette.data import RetrievalData, load_data
+from palmette.data import RetrievalData, iter_documents, load_data
 from palmette.errors import ConfigError, DuplicateIdError, InputError, NotFoundError
 from palmette.types import Document, Pair
 
@@ -53,7 +53,6 @@ def test_beir_folder(beir):
     )
     assert data.split("test").qrels == {"q1": {"d1": 2, "d2": 0}}
     assert data.split("test").queries == {"q1": "question 1"}
-    assert data.summary()["splits"]["train"] == {"queries": 20, "pairs": 20}
     assert "4 documents, 20 queries (train: 20, dev: 1, test: 1)" in repr(data)
 
 
@@ -72,7 +71,8 @@ def test_dev_is_held_out_of_train_by_hash(beir, tmp_path):
 
 
 def test_validation_is_dev(beir):
-    assert load_data(beir(train=TRAIN, validation=[("q0", "d1", 1)])).qrels["dev"] == {"q0": {"d1": 1}}
+    data = load_data(beir(train=TRAIN, validation=[("q0", "d1", 1)]))
+    assert data.qrels["dev"] == {"q0": {"d1": 1}}
 
 
 def test_with_only_test_there_is_nothing_to_train_on(beir):
@@ -81,6 +81,21 @@ def test_with_only_test_there_is_nothing_to_train_on(beir):
     assert data.judgements("test")[1].relevant.sum() == 20
     with pytest.raises(NotFoundError, match="beir has no 'train' split; splits: 'test'"):
         data.pairs("train")
+
+
+def test_titles_can_be_left_out_of_the_text(beir):
+    corpus = [
+        {"_id": "1", "title": "Lamp", "text": "It shines."},
+        {"_id": "2", "title": "Only a title", "text": ""},
+    ]
+    folder = beir(corpus, [{"_id": "q", "text": "light"}], test=[("q", "1", 1)])
+    for titles, first in ((True, "Lamp It shines."), (False, "It shines.")):
+        for documents in (
+            load_data(folder, titles=titles).corpus,
+            list(iter_documents(folder, titles=titles)),
+        ):
+            assert [document.text for document in documents] == [first, "Only a title"]
+            assert documents[0].metadata == {"title": "Lamp"}
 
 
 @pytest.mark.parametrize(
@@ -157,12 +172,16 @@ def test_a_broken_file_is_refused_with_the_line(tmp_path, content, text):
         load_data(tmp_path / "p.jsonl")
 
 
-def test_a_truncated_gzip_and_a_missing_file(tmp_path):
+def test_a_truncated_gzip_a_missing_file_and_a_corpus_alone(tmp_path):
     (tmp_path / "p.jsonl.gz").write_bytes(gzip.compress(os.urandom(4000).hex().encode())[:-900])
     with pytest.raises(InputError, match="cannot be read"):
         load_data(tmp_path / "p.jsonl.gz")
     with pytest.raises(NotFoundError, match=r"no file or folder '.*gone.jsonl'"):
         load_data(tmp_path / "gone.jsonl")
+    text = "One sentence about red apples here. Another one about green pears there. And a last one on plums."
+    write(tmp_path / "corpus.jsonl", lines([{"_id": "x", "text": text}]))
+    data = load_data(tmp_path)
+    assert (data.labelled, data.corpus[0].id) == (False, "x")
 
 
 PAIRS = [Pair("who", "me", ("you",)), Pair("what", "this"), Pair("who", "us"), Pair("where", "me")]

@@ -8,14 +8,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from palmette import Encoder, TreeModel, errors, load_encoder
-from palmette.methods.tree import TreeTraining, adapter
+from palmette.methods.tree import init
 from support.local_hub import TOKEN, LocalHub
 from support.pages import PAGES, ROOT, blocks, run, write_samples
 
@@ -36,18 +35,11 @@ def encoder() -> Encoder:
     return load_encoder("packaged:all-MiniLM-L6-v2")
 
 
-@dataclass(frozen=True)
-class Brief(TreeTraining):
-    """What a page does not ask for by number."""
-
-    steps: int = 30
-
-
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short trainings: pages are about twelve documents."""
-    monkeypatch.setattr(TreeModel, "training_class", Brief)
-    monkeypatch.setattr(adapter, "HOW", adapter.HOW.replace(steps=10, evaluate_every=10))
+    monkeypatch.setattr(TreeModel, "training_defaults", {**TreeModel.training_defaults, "steps": 30})
+    monkeypatch.setattr(init, "ADAPTER", init.ADAPTER.replace(steps=10, evaluate_every=10))
 
 
 @pytest.mark.encoder

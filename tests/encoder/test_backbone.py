@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from palmette import FakeEncoder, load_encoder
-from palmette.encoder import Backbone
+from palmette.encoder.backbone import Backbone, set_dropout
 from palmette.errors import ConfigError
 from support.tiny_encoder import save_tiny_encoder
 
@@ -71,12 +72,13 @@ def test_new_tokens_begin_as_the_first_one_and_learn(tmp_path) -> None:
     assert copy.new_tokens.grad[0].abs().sum() == 0
 
 
-def test_positions_may_be_given(tmp_path) -> None:
-    copy = backbone(tmp_path / "m", family="roberta")
+@pytest.mark.parametrize("family", ["roberta", "mpnet"])
+def test_positions_may_be_given(family: str, tmp_path) -> None:
+    copy = backbone(tmp_path / "m", family=family)
     ids, there = copy.plain(["the cat"])
     usual = torch.arange(ids.shape[1])[None]
     torch.testing.assert_close(copy(ids, there, usual), copy(ids, there))
-    assert (copy(ids, there, usual + 1) - copy(ids, there)).abs().max() > 1e-3
+    assert (copy(ids, there, 2 * usual) - copy(ids, there)).abs().max() > 1e-3
 
 
 def test_lower_layers_can_be_frozen(tmp_path) -> None:
@@ -112,3 +114,38 @@ def test_tokens_are_cut(tmp_path) -> None:
     assert [len(row) for row in copy.tokenise([TEXTS[3], "dog"])] == [62, 1]
     assert copy.tokenise([TEXTS[3]], limit=4) == [copy.tokenise([TEXTS[3]])[0][:4]]
     assert copy.tokenise([]) == []
+
+
+def test_a_transformer_learns_the_same_in_half_precision(tmp_path, monkeypatch) -> None:
+    seen, fused = [], torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "scaled_dot_product_attention",
+        lambda query, *args, **options: seen.append(query.dtype) or fused(query, *args, **options),
+    )
+    copy = backbone(tmp_path / "m")
+    ids, there = copy.plain(["the cat sat on the mat", "dog"])
+    gradients = []
+    for half in (False, True, False):  # in half precision by plain attention, else by the fused one
+        copy.zero_grad()
+        seen.clear()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            vectors = copy.pool(copy(ids, there), there).float()
+        assert set(seen) == (set() if half else {torch.float32})
+        (vectors[0] @ vectors[1]).backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in copy.parameters() if p.grad is not None]))
+    assert torch.cosine_similarity(*gradients[:2], dim=0) > 0.99
+    torch.testing.assert_close(gradients[0], gradients[2])
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        copy(ids, there)
+    assert set(seen) == {torch.float32, torch.bfloat16}, "what does not learn stays fused"
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra"])
+def test_dropout_spares_attention_weights(family: str, tmp_path) -> None:
+    copy = backbone(tmp_path / "m", family=family)
+    set_dropout(copy.network, 0.25)
+    shares = {name: part.p for name, part in copy.network.named_modules() if isinstance(part, nn.Dropout)}
+    weights = [name for name in shares if name.endswith(("attention.self.dropout", "attention.dropout"))]
+    assert len(weights) == len(copy.layers)
+    assert all(p == (0.0 if name in weights else 0.25) for name, p in shares.items())

@@ -15,12 +15,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from palmette.encoder import load_encoder
-from palmette.encoder.device import auto_device, auto_precision
+from palmette.devices import auto_precision, check_device
+from palmette.encoder import CachedEncoder, Encoder, FakeEncoder, load_encoder
 from palmette.errors import CheckpointError, ConfigError, EncodingError
 from support.tiny_encoder import save_tiny_encoder
 
 TEXTS = ["the cat sat on the mat", "a dog", "", "how do i open a file under the roof", "bird"]
+QUERIES = ["the cat sat on the mat", "a bird", "how do i open the file ?"]
 ALL = ("pooled", "tokens", "layers")
 real = [
     pytest.mark.encoder,
@@ -53,7 +54,7 @@ def test_vectors_are_those_of_the_library(tiny):
 def test_one_pass_gives_pooled_tokens_and_layers(tiny):
     encoder = load(tiny)
     runs = []
-    hook = encoder._model[0].register_forward_hook(lambda *_: runs.append(1))
+    hook = encoder.model[0].register_forward_hook(lambda *_: runs.append(1))
     states = encoder.states(TEXTS, outputs=ALL)
     hook.remove()
     assert len(runs) == 1
@@ -193,9 +194,9 @@ def test_a_process_takes_its_own_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setenv("LOCAL_RANK", "3")
-    assert auto_device() == torch.device("cuda:3")
+    assert check_device(None) == torch.device("cuda:3")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert auto_device() == torch.device("cuda:0")
+    assert check_device(None) == torch.device("cuda:0")
 
 
 @pytest.mark.parametrize("options", [{"dtype": "int8"}, {"device": "abacus"}, {"batch_size": 0}])
@@ -227,43 +228,26 @@ def test_nan_weights_are_noticed(tiny):
         load(tiny).encode(["a cat"])
 
 
-def _only_pickles(folder: Path) -> None:
+def only_pickles(folder: Path) -> None:
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
 
 
-def _pickled_projection(folder: Path) -> None:
-    (folder / "2_Dense" / "model.safetensors").rename(folder / "2_Dense" / "pytorch_model.bin")
+def edit(name: str, old: str, new: str):
+    def damage(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new, 1))
+
+    return damage
 
 
-def _foreign_module(folder: Path) -> None:
-    text = (folder / "modules.json").read_text()
-    (folder / "modules.json").write_text(
-        text.replace("sentence_transformers.base.modules.normalize", "evil.code")
-    )
-
-
-def _foreign_model(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "evil.Model"}}))
-
-
-def _outside(folder: Path) -> None:
-    (folder / "modules.json").write_text(
-        (folder / "modules.json").read_text().replace("2_Dense", "../2_Dense")
-    )
-
-
-def _truncated(folder: Path) -> None:
+def truncate(folder: Path) -> None:
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[:-100])
 
 
-def _no_json(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
-
-
-def _no_model(folder: Path) -> None:
+def remove_configs(folder: Path) -> None:
     (folder / "config.json").unlink()
     (folder / "modules.json").unlink()
 
@@ -271,14 +255,20 @@ def _no_model(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (_only_pickles, r"only pickled weights \(pytorch_model.bin\)"),
-        (_pickled_projection, "Dense has only pickled weights"),
-        (_foreign_module, "needs its own code"),
-        (_foreign_model, "needs its own code"),
-        (_outside, "outside the folder"),
-        (_truncated, "cannot be loaded"),
-        (_no_json, "damaged"),
-        (_no_model, "holds no model"),
+        (only_pickles, r"only pickled weights \(pytorch_model.bin\)"),
+        (
+            lambda f: (f / "2_Dense/model.safetensors").rename(f / "2_Dense/pytorch_model.bin"),
+            "Dense has only pickled weights",
+        ),
+        (
+            edit("modules.json", "sentence_transformers.base.modules.normalize", "evil.code"),
+            "needs its own code",
+        ),
+        (edit("config.json", "{", '{"auto_map": {"AutoModel": "evil.Model"},'), "needs its own code"),
+        (edit("modules.json", "2_Dense", "../2_Dense"), "outside the folder"),
+        (truncate, "cannot be loaded"),
+        (lambda f: (f / "config.json").write_text("{"), "damaged"),
+        (remove_configs, "holds no model"),
     ],
 )
 def test_unsafe_and_broken_folders_are_refused(tmp_path, damage, words):
@@ -311,6 +301,95 @@ def test_threads_may_share_an_encoder(tiny):
     for thread in threads:
         thread.join()
     assert errors == []
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Encoder:
+    return load(save_tiny_encoder(tmp_path_factory.mktemp("depth") / "encoder"))
+
+
+@pytest.mark.parametrize("kind", ["fake", "real", "cached"])
+def test_a_pass_that_stops_gives_the_first_layers(kind: str, shared: Encoder, tmp_path: Path) -> None:
+    encoder = {"fake": FakeEncoder(16), "real": shared, "cached": CachedEncoder(shared, tmp_path)}[kind]
+    whole = encoder.states(QUERIES, kind="query", outputs=("layers",))
+    assert whole.layers is not None
+    for depth in range(1, encoder.num_layers + 1):
+        part = encoder.states(QUERIES, kind="query", outputs=("layers",), depth=depth)
+        assert part.layers is not None
+        assert torch.equal(part.layers, whole.layers[:, : depth + 1])
+        assert torch.equal(part.mask, whole.mask)
+    rows = [
+        states.layers
+        for _, states in encoder.iter_states(QUERIES[:1], kind="query", outputs=("layers",), depth=1)
+    ]
+    assert torch.allclose(rows[0], whole.layers[:1, :2, : rows[0].shape[2]], atol=1e-6)
+    again = encoder.states(QUERIES, kind="query", outputs=("layers",))
+    assert torch.equal(again.layers, whole.layers)  # all layers are back
+    assert encoder.states([], outputs=("layers",), depth=1).layers.shape == (0, 2, 0, 16)
+
+
+def test_layers_not_asked_for_are_not_computed(shared: Encoder) -> None:
+    ran: list[int] = []
+    stack = shared.model[0].auto_model.encoder.layer
+    hooks = [layer.register_forward_hook(lambda *_, n=n: ran.append(n)) for n, layer in enumerate(stack)]
+    shared.states(QUERIES, outputs=("layers",), depth=1)
+    for hook in hooks:
+        hook.remove()
+    assert ran == [0]
+
+
+def test_depth_is_checked(shared: Encoder) -> None:
+    for depth, outputs in ((0, ("layers",)), (3, ("layers",)), (1, ("pooled",)), (1, ("layers", "pooled"))):
+        with pytest.raises(ConfigError, match="depth"):
+            shared.states(QUERIES, outputs=outputs, depth=depth)
+
+
+def test_copies_are_the_last_layers(shared: Encoder) -> None:
+    copies = shared.copies(2)
+    assert copies is not None
+    assert copies.heads == 2
+    last = shared.model[0].auto_model.encoder.layer[1].state_dict()
+    assert torch.equal(copies.layers[1]["query.weight"], last["attention.self.query.weight"])
+    assert torch.equal(copies.layers[1]["norms.1.bias"], last["output.LayerNorm.bias"])
+    assert len(copies.layers[1]) == len(last)
+    assert FakeEncoder(8).copies(1) is None
+
+
+def test_a_model_is_whole_again_after_an_error(shared: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(type(shared.model), "forward", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            shared.states(QUERIES, outputs=("layers",), depth=1)
+    assert shared.states(QUERIES, outputs=("layers",)).layers.shape[1] == 3
+
+
+@pytest.mark.parametrize(
+    ("family", "ran"),
+    [
+        ("bert", [0]),
+        ("distilbert", [0]),
+        ("mpnet", [0]),
+        ("modernbert", [0, 1, 2]),  # other families run all layers: ModernBERT ends in a norm,
+        ("albert", None),  # ALBERT has one layer again and again,
+        ("xlm", None),  # and XLM a list for each part of a layer
+    ],
+)
+def test_a_pass_that_stops_gives_what_a_whole_one_has_there(
+    tmp_path: Path, family: str, ran: list[int] | None
+) -> None:
+    folder = save_tiny_encoder(tmp_path / "encoder", family=family, layers=3)
+    encoder = load_encoder(str(folder), dtype="float32", device="cpu")
+    whole = encoder.states(QUERIES, kind="query", outputs=("layers",)).layers
+    seen: list[int] = []
+    for stack in [part for part in encoder.model.modules() if isinstance(part, torch.nn.ModuleList)]:
+        for number, layer in enumerate(stack if len(stack) == 3 else ()):
+            layer.register_forward_hook(lambda *_, n=number: seen.append(n))
+    for depth in (1, 2, 3):
+        part = encoder.states(QUERIES, kind="query", outputs=("layers",), depth=depth).layers
+        torch.testing.assert_close(part, whole[:, : depth + 1])
+        if depth == 1:
+            first = list(seen)
+    assert ran is None or first == ran
 
 
 class TestMiniLM:

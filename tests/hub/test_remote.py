@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 
 from palmette.errors import CheckpointError, ConfigError, HubError, NotFoundError
 from palmette.hub import LAYOUT, open_checkpoint, pull, push_checkpoint
-from palmette.hub.failures import Target, hub_errors
+from palmette.hub.remote import hub_errors
 from support.checkpoints import save, weight_of
 from support.local_hub import READ_TOKEN, TOKEN, LocalHub, Request
 
@@ -196,7 +196,7 @@ def test_gated_and_out_of_order(hub: LocalHub, cache: Path, tmp_path: Path):
 def test_a_failed_upload_says_why():
     with (
         pytest.raises(HubError, match=r"'me/ckpt': .*Name or service not known.*Check"),
-        hub_errors(Target(REPO)),
+        hub_errors(REPO),
     ):
         raise RuntimeError("Error while uploading") from OSError("Name or service not known")
 

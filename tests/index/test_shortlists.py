@@ -12,7 +12,7 @@ from support.tiny import fields, tree
 
 WORDS = [f"w{i}" for i in range(300)]
 STAGED: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
-    "tree": [({"rerank": "encoder", "level": 2}, {"level": 2}), ({"rerank": "adapted"}, {})],
+    "tree": [({"rerank": True, "level": 2}, {"level": 2}), ({"rerank": True}, {})],
     "fields": [({"by": "two_stage"}, {"by": "aggregate"}), ({"blend": 0.0}, {"by": "aggregate"})],
 }
 """Options by method, and those that rank as their first stage does."""

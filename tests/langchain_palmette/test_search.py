@@ -130,8 +130,8 @@ def test_level_auto_and_rerank(retriever: TreeRetriever) -> None:
     auto = TreeRetriever.from_index(retriever.index, level="auto", k=3)
     level = retriever.index.model.level(retriever.index.model.options({"level": "auto"}))
     assert auto.invoke("owl") == retriever.invoke("owl", k=3, level=level)
-    reranking = TreeRetriever.from_index(retriever.index, rerank="encoder", shortlist=7, k=3)
-    hits = retriever.index.search("owl", k=3, rerank="encoder", shortlist=7)
+    reranking = TreeRetriever.from_index(retriever.index, rerank=True, shortlist=7, k=3)
+    hits = retriever.index.search("owl", k=3, rerank=True, shortlist=7)
     assert [(d.id, d.metadata["score"]) for d in reranking.invoke("owl")] == [(h.id, h.score) for h in hits]
     assert reranking.invoke("owl", rerank=None) == retriever.invoke("owl", k=3)
     for bad in ({"level": "best"}, {"rerank": "llm"}, {"shortlist": 0}):

@@ -78,8 +78,13 @@ def test_metadata_that_are_not_json_are_named_with_the_fix(
 
 
 def test_an_empty_text_is_named(empty: TreeRetriever) -> None:
-    with pytest.raises(InputError, match="'e' is empty"):
-        empty.upsert([Document(id="a", page_content="text"), Document(id="e", page_content="")])
+    with pytest.raises(InputError, match="document 1: document 'e' of source 'a.pdf', page 3 is empty"):
+        empty.upsert(
+            [
+                Document(id="a", page_content="text"),
+                Document(id="e", page_content="\n", metadata={"source": "a.pdf", "page": 3}),
+            ]
+        )
     assert len(empty.index) == 0
 
 

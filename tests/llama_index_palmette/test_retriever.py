@@ -72,8 +72,8 @@ def test_a_query_only_narrows_the_filters(shared_index):
 
 
 def test_level_auto_and_rerank(shared_index):
-    retriever = TreeRetriever(shared_index, level="auto", rerank="encoder", shortlist=7, similarity_top_k=3)
-    expected = shared_index.search(QUESTION, k=3, level="auto", rerank="encoder", shortlist=7)
+    retriever = TreeRetriever(shared_index, level="auto", rerank=True, shortlist=7, similarity_top_k=3)
+    expected = shared_index.search(QUESTION, k=3, level="auto", rerank=True, shortlist=7)
     assert [(r.node_id, r.score) for r in retriever.retrieve(QUESTION)] == [(h.id, h.score) for h in expected]
     retriever.rerank = None
     plain = shared_index.search(QUESTION, k=3, level="auto")

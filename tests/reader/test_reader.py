@@ -12,11 +12,10 @@ from llama_index.core.schema import TextNode
 
 from palmette import Document, FakeEncoder, Index, load_model
 from palmette.answers import f1, normalise
-from palmette.encoder.recent import Recent
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.reader import Answer, Reader
-from palmette.reader.prior import described
-from palmette.reader.reading import Candidates, answer_of
+from palmette.reader.answer import Candidates, answer_of
+from palmette.reader.reader import load_weights
 from support import readers, tiny
 
 QUESTION = "where does the green owl live?"
@@ -73,20 +72,22 @@ def test_a_sentence_reader_needs_only_to_know_which_document_answers(sentences: 
     assert not sentences.answer("who invented the telephone?", texts[8:12])
 
 
-def test_documents_alone_are_enough_to_begin(encoder: Path, tmp_path: Path) -> None:
-    how = {"cache": tmp_path / "cache", "steps": 2, "batch_size": 8}
+def test_documents_alone_are_enough_for_sentences(encoder: Path, tmp_path: Path) -> None:
     texts = readers.texts()
-    made = Reader.fit(texts, encoder=FakeEncoder(64), unit="sentence", progress=False, **how)
-    gaps = Reader.fit(texts, encoder=str(encoder), **how, **readers.span_options())
-    again = Reader.fit(texts, encoder=str(encoder), **how, **readers.span_options())
-    assert again.fingerprint == gaps.fingerprint
-    for reader in (made, gaps):
-        assert not reader.record.labelled
-        assert reader.record.pairs >= len(texts) * 0.8
-        assert reader.answer(QUESTION, texts[8:12], threshold=0)
+    made = Reader.fit(texts, encoder=FakeEncoder(64), unit="sentence", steps=0, progress=False)
+    assert not made.record.labelled
+    assert made.record.pairs >= len(texts) * 0.8
     best = made.answer(QUESTION, texts[8:12], threshold=0).document
     assert best is not None
     assert best.text == texts[10]
+    with pytest.raises(InputError, match="no answers are given.*unit='sentence'"):
+        Reader.fit(texts, encoder=str(encoder), **readers.span_options())
+
+
+def test_the_same_seed_trains_the_same_reader(encoder: Path, tmp_path: Path) -> None:
+    how = {"cache": tmp_path / "cache", "steps": 2, "batch_size": 8, **readers.span_options()}
+    first, again = (Reader.fit(readers.records(), encoder=str(encoder), **how) for _ in range(2))
+    assert again.fingerprint == first.fingerprint
 
 
 def test_all_candidates_of_all_passages_share_one_softmax(reader: Reader) -> None:
@@ -103,18 +104,17 @@ def test_all_candidates_of_all_passages_share_one_softmax(reader: Reader) -> Non
 
 
 def test_what_speaks_for_a_passage_is_learned_and_counts(spans: Reader) -> None:
-    prior = spans.reading.module.prior
-    assert not prior.silent
-    texts = readers.texts()[8:12]
+    texts, weigh = readers.texts()[8:12], spans.module.weigh
     (found,) = spans.candidates([QUESTION], [texts])
-    weights = prior.weigh.weight.clone(), prior.weigh.bias.clone()
+    (signs,) = spans.module.signs([QUESTION], [texts])
+    added = spans.module.gains(signs)  # to the log-odds of every span of a passage
+    assert added.any()
+    weights = {name: value.clone() for name, value in weigh.state_dict().items()}
     try:
-        prior.load_state_dict({name: torch.zeros_like(value) for name, value in prior.state_dict().items()})
+        weigh.load_state_dict({name: torch.zeros_like(value) for name, value in weights.items()})
         (plain,) = spans.candidates([QUESTION], [texts])
     finally:
-        prior.load_state_dict({"weigh.weight": weights[0], "weigh.bias": weights[1]})
-    (signs,) = described(Recent(spans.encoder), [QUESTION], [texts])
-    added = prior(torch.from_numpy(signs)).numpy()  # to the log-odds of every span of a passage
+        weigh.load_state_dict(weights)
     for passage in range(len(texts)):
         odds = [some.shares[some.passages == passage].max() / some.none for some in (found, plain)]
         assert np.log(odds[0] / odds[1]) == pytest.approx(added[passage], abs=1e-3)
@@ -140,8 +140,8 @@ def test_passages_that_were_met_are_not_encoded_again(
 def test_training_goes_on_from_a_reader(spans: Reader, encoder: Path, tmp_path: Path) -> None:
     how = {"cache": tmp_path / "cache", **readers.span_options(), "passages": 2}
     again = Reader.fit(readers.records(), encoder=str(encoder), start=spans, steps=0, **how)
-    kept, first = again.reading.kept(), spans.reading.kept()
-    assert all(torch.equal(kept[name], first[name]) for name in first if not name.startswith("prior"))
+    kept, first = again.module.kept(), spans.module.kept()
+    assert all(torch.equal(kept[name], first[name]) for name in first if not name.startswith("weigh"))
     with pytest.raises(CheckpointError, match="start=.*do not fit"):
         Reader.fit(readers.records(), encoder=str(encoder), start=spans, trained_layers=1, steps=0, **how)
 
@@ -221,7 +221,7 @@ def test_a_checkpoint_gives_the_same_reader(reader: Reader, tmp_path: Path) -> N
 
 
 def test_a_threshold_next_to_1_is_kept_in_full(spans: Reader, tmp_path: Path) -> None:
-    sure = Reader(spans.config, spans.encoder, spans.reading, threshold=1 - 1.2e-7)
+    sure = Reader(spans.config, spans.encoder, spans.module, threshold=1 - 1.2e-7)
     loaded = Reader.from_pretrained(sure.save_pretrained(tmp_path / "reader"))
     assert loaded.threshold == sure.threshold < 1
 
@@ -270,12 +270,25 @@ def test_half_a_surrogate_pair_answers_nothing() -> None:
 
 
 def test_weights_of_another_reader_are_refused(spans: Reader, encoder: Path) -> None:
-    smaller = type(spans.reading)(spans.config.replace(trained_layers=1), spans.encoder)
+    smaller = type(spans.module)(spans.config.replace(trained_layers=1), spans.encoder)
     names = set(smaller.kept())
-    assert names < set(spans.reading.kept())
+    assert names < set(spans.module.kept())
     assert not any("layer.0" in name or "word_embeddings" in name for name in names)
     with pytest.raises(CheckpointError, match="do not fit"):
-        smaller.load(spans.reading.kept(), "here")
+        load_weights(smaller, spans.module.kept(), "here")
+
+
+def test_weights_have_had_other_names(spans: Reader, encoder: Path) -> None:
+    names = (("qa.bert.", "body."), ("qa.qa_outputs.", "edges."), ("weigh.", "prior.weigh."))
+    old = dict(spans.module.kept())
+    for new, before in names:
+        old = {
+            before + name.removeprefix(new) if name.startswith(new) else name: t for name, t in old.items()
+        }
+    assert {"edges.weight", "relevance.bias", "prior.weigh.weight"} <= old.keys()
+    again = type(spans.module)(spans.config, spans.encoder)
+    load_weights(again, old, "here")
+    assert all(torch.equal(value, spans.module.kept()[name]) for name, value in again.kept().items())
 
 
 @pytest.mark.parametrize(

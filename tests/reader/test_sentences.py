@@ -1,10 +1,15 @@
-"""What counts as a sentence that may answer."""
+"""Sentences that may answer, and vectors that are remembered."""
 
-from palmette.reader.sentences import _cut
+import numpy as np
+import pytest
+
+from palmette import FakeEncoder
+from palmette.reader.scores import UnitVectors
+from palmette.reader.sentences import cut_sentences
 
 
 def cut(text: str) -> list[str]:
-    return [text[start:end] for start, end in _cut(text)]
+    return [text[start:end] for start, end in cut_sentences(text)]
 
 
 def test_headings_answer_nothing() -> None:
@@ -15,3 +20,27 @@ def test_headings_answer_nothing() -> None:
 
 def test_where_there_is_nothing_else_the_text_stands() -> None:
     assert cut("## Only a heading") == ["## Only a heading"]
+
+
+def test_vectors_used_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, seen = FakeEncoder(16), []
+    encode = encoder.encode
+    monkeypatch.setattr(encoder, "encode", lambda texts, **how: (seen.extend(texts), encode(texts, **how))[1])
+    vectors = UnitVectors(encoder, memory=3 * 16 * 4)
+    texts = ["one", "a lone \ud800 surrogate", "three", "one"]
+    expected = encode(texts) / np.linalg.norm(encode(texts), axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors.documents(texts), expected, rtol=1e-6)
+    assert seen == texts[:3], "one of them is there twice"
+    vectors.documents(["one", "four"])[:] = 0
+    assert vectors.documents(["one", "three", "four"]).any(axis=1).all(), "a caller cannot change them"
+    assert seen[3:] == ["four"]
+    vectors.documents([texts[1]])
+    assert seen[4:] == [texts[1]], "the one not used for longest went first"
+    many = [f"text {number}" for number in range(10)]
+    assert vectors.documents(many).shape == (10, 16)
+    assert vectors.documents([]).shape == (0, 16)
+    encoder.frozen, seen[:] = False, []
+    learning = UnitVectors(encoder)
+    learning.documents(["one"])
+    learning.documents(["one"])
+    assert seen == ["one", "one"], "an encoder that learns is read anew"

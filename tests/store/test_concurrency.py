@@ -14,10 +14,19 @@ import numpy as np
 import pytest
 
 from palmette.errors import LockedError
-from palmette.search.probe import Probe
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
-from support.stores import SPECS, delete, doc, program_environment, put, run_python, state_for, state_of
+from support.stores import (
+    SPECS,
+    delete,
+    doc,
+    plan,
+    program_environment,
+    put,
+    run_python,
+    state_for,
+    state_of,
+)
 
 
 @pytest.fixture
@@ -35,8 +44,8 @@ def check_whole(backend: LocalBackend) -> int:
     """Everything seen in one view belongs to one version; returns it."""
     with backend.read(parse_filter({"version": {"$gte": 0}})) as view:
         keys = view.keys().tolist()
-        found = view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "overlap"), 99)
-        documents, leaves = view.documents(keys), view.array("leaves", keys)
+        found = view.candidates(plan(metric="overlap"), 99)
+        documents, leaves = view.documents(keys), view.rows("leaves", keys)
     versions = {document.metadata["version"] for document in documents}
     assert len(versions) == 1
     [version] = versions
@@ -65,7 +74,7 @@ def test_threads_read_whole_states_while_one_writes(place: str, folder: Path) ->
     with ThreadPoolExecutor(4) as threads:
         readers = [threads.submit(read) for _ in range(4)]
         try:
-            for n in range(1, 25):
+            for n in range(1, 13):
                 put(backend, *generation(n))
                 if n % 5 == 0:
                     backend.compact()
@@ -74,7 +83,7 @@ def test_threads_read_whole_states_while_one_writes(place: str, folder: Path) ->
         for reader in readers:
             seen = reader.result()
             assert seen == sorted(seen)
-    assert check_whole(backend) == 24
+    assert check_whole(backend) == 12
     backend.verify()
     backend.close()
 
@@ -87,7 +96,7 @@ from palmette.store.local import LocalBackend
 backend = LocalBackend.open(sys.argv[1])
 print("ready", flush=True)
 seen = [check_whole(backend)]
-while seen[-1] < 30:
+while seen[-1] < 16:
     seen.append(check_whole(backend))
     assert seen[-2] <= seen[-1]
 print(len(set(seen)))
@@ -102,7 +111,7 @@ def test_processes_read_whole_states_while_one_writes(folder: Path) -> None:
         readers = [subprocess.Popen(program, env=program_environment(), **pipes) for _ in range(2)]
         for reader in readers:
             assert reader.stdout.readline() == "ready\n"
-        for n in range(1, 31):
+        for n in range(1, 17):
             put(backend, *generation(n))
             if n % 4 == 0:
                 backend.compact()
@@ -180,15 +189,14 @@ def test_a_view_stays_as_it_was(folder: Path) -> None:
         put(backend, doc("a", n=1), doc("b", n=1))
         with backend.read(parse_filter({"n": 1})) as view:
             keys = view.keys().tolist()
-            before = view.documents(keys), view.array("leaves", keys).tolist()
+            before = view.documents(keys), view.rows("leaves", keys).tolist()
             delete(backend, "a")
             put(backend, doc("b", "changed", n=2), doc("c", n=1))
             backend.compact()
             assert len(view) == 2
-            assert (view.documents(keys), view.array("leaves", keys).tolist()) == before
+            assert (view.documents(keys), view.rows("leaves", keys).tolist()) == before
             assert view.key_of("c") is None
-            probe = Probe("leaves", np.ones((1, 8), np.float32), "inner_product")
-            assert sorted(view.nearest(probe, 9).keys[0]) == keys
+            assert sorted(view.candidates(plan(), 9).keys[0]) == keys
         assert set(state_of(backend)) == {"b", "c"}
 
 

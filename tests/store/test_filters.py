@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 
 import pytest
@@ -27,130 +28,65 @@ ADA = {
 }
 
 
-@pytest.mark.parametrize(
-    "passing",
-    [
-        {"lang": "en"},
-        {"lang": "en", "year": 2021},
-        {"year": 2021.0},
-        {"draft": False},
-        {"draft": 0},
-        {"year": {"$gte": 2021, "$lt": 2022}},
-        {"score": {"$gt": 0, "$lte": 0.5}},
-        {"lang": {"$gt": "de", "$lt": "fr"}},
-        {"tags": "red"},
-        {"tags": 3},
-        {"tags": {"$gt": 2}},
-        {"tags": {"$any": ["green", "red"]}},
-        {"tags": {"$all": ["red", "Blue"]}},
-        {"tags": {"$all": ["red", "red"]}},
-        {"tags": {"$contains": "lu"}},
-        {"tags": {"$icontains": "BLU"}},
-        {"lang": {"$in": ["de", "en"]}},
-        {"lang": {"$nin": ["de"]}},
-        {"lang": {"$ne": "de"}},
-        {"missing": {"$ne": "de"}},
-        {"missing": {"$nin": ["de"]}},
-        {"missing": {"$not": {"$gt": 3}}},
-        {"missing": None},
-        {"none": None},
-        {"empty": None},
-        {"author.born": None},
-        {"lang": {"$ne": None}},
-        {"missing": {"$in": [None, "x"]}},
-        {"lang": {"$in": [None, "en"]}},
-        {"author.name": "Ada"},
-        {"author": {"$exists": True}},
-        {"missing": {"$exists": False}},
-        {"parts.n": 2},
-        {"$or": [{"lang": "de"}, {"year": 2021}]},
-        {"$and": [{"lang": "en"}, {"$not": {"year": 2020}}]},
-        {"$not": {"lang": "de", "year": 2021}},
-        {"$id": "ada"},
-        {"$id": ["ada", "bob"]},
-        {"$id": {"$nin": ["bob"]}},
-        {},
-        None,
-    ],
-)
-def test_passing(passing: dict | None) -> None:
-    assert matches(passing, ADA, "ada")
+PASSING = [
+    {"lang": "en"}, {"lang": "en", "year": 2021}, {"year": 2021.0}, {"draft": False}, {"draft": 0},
+    {"year": {"$gte": 2021, "$lt": 2022}}, {"score": {"$gt": 0, "$lte": 0.5}},
+    {"lang": {"$gt": "de", "$lt": "fr"}}, {"tags": "red"}, {"tags": 3}, {"tags": {"$gt": 2}},
+    {"tags": {"$any": ["green", "red"]}}, {"tags": {"$all": ["red", "Blue"]}},
+    {"tags": {"$all": ["red", "red"]}}, {"tags": {"$contains": "lu"}}, {"tags": {"$icontains": "BLU"}},
+    {"lang": {"$in": ["de", "en"]}}, {"lang": {"$nin": ["de"]}}, {"lang": {"$ne": "de"}},
+    {"missing": {"$ne": "de"}}, {"missing": {"$nin": ["de"]}}, {"missing": {"$not": {"$gt": 3}}},
+    {"missing": None}, {"none": None}, {"empty": None}, {"author.born": None}, {"lang": {"$ne": None}},
+    {"missing": {"$in": [None, "x"]}}, {"lang": {"$in": [None, "en"]}}, {"author.name": "Ada"},
+    {"author": {"$exists": True}}, {"missing": {"$exists": False}}, {"parts.n": 2},
+    {"$or": [{"lang": "de"}, {"year": 2021}]}, {"$and": [{"lang": "en"}, {"$not": {"year": 2020}}]},
+    {"$not": {"lang": "de", "year": 2021}}, {"$id": "ada"}, {"$id": ["ada", "bob"]},
+    {"$id": {"$nin": ["bob"]}}, {}, None,
+]  # fmt: skip
+
+
+FAILING = [
+    {"lang": "de"}, {"lang": "EN"}, {"year": "2021"}, {"lang": {"$gt": 0}}, {"year": {"$gt": "0"}},
+    {"year": {"$gt": 2021}}, {"year": {"$contains": "20"}}, {"tags": {"$all": ["red", "green"]}},
+    {"tags": {"$any": []}}, {"tags": {"$ne": "red"}}, {"tags": {"$contains": "BLU"}},
+    {"missing": {"$gt": 3}}, {"missing": {"$exists": True}}, {"none": {"$exists": True}},
+    {"empty": {"$exists": True}}, {"author": None}, {"author": "Ada"}, {"lang": None},
+    {"lang": {"$in": []}}, {"lang": "en", "year": 2020}, {"$or": [{"lang": "de"}, {"year": 2020}]},
+    {"$not": {"lang": "en"}}, {"$id": ["bob"]}, {"$id": []}, {"$id": {"$ne": "ada"}},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "failing",
-    [
-        {"lang": "de"},
-        {"lang": "EN"},
-        {"year": "2021"},
-        {"lang": {"$gt": 0}},
-        {"year": {"$gt": "0"}},
-        {"year": {"$gt": 2021}},
-        {"year": {"$contains": "20"}},
-        {"tags": {"$all": ["red", "green"]}},
-        {"tags": {"$any": []}},
-        {"tags": {"$ne": "red"}},
-        {"tags": {"$contains": "BLU"}},
-        {"missing": {"$gt": 3}},
-        {"missing": {"$exists": True}},
-        {"none": {"$exists": True}},
-        {"empty": {"$exists": True}},
-        {"author": None},
-        {"author": "Ada"},
-        {"lang": None},
-        {"lang": {"$in": []}},
-        {"lang": "en", "year": 2020},
-        {"$or": [{"lang": "de"}, {"year": 2020}]},
-        {"$not": {"lang": "en"}},
-        {"$id": ["bob"]},
-        {"$id": []},
-        {"$id": {"$ne": "ada"}},
-    ],
+    ("filter", "passes"), [*((one, True) for one in PASSING), *((one, False) for one in FAILING)]
 )
-def test_failing(failing: dict) -> None:
-    assert not matches(failing, ADA, "ada")
+def test_meaning(filter: dict | None, passes: bool) -> None:
+    assert matches(filter, ADA, "ada") is passes
 
 
-@pytest.mark.parametrize(
-    ("bad", "words"),
-    [
-        ("lang = en", ["mapping", "str", "lang = en"]),
-        ({"year": {"$gtt": 3}}, ["$gtt", "'year'", "'$gt'", "$icontains"]),
-        ({"$nor": [{"a": 1}]}, ["$nor", "$or", "$and"]),
-        ({"$or": {"a": 1}}, ["$or", "list", "{'a': 1}"]),
-        ({"$and": []}, ["$and", "non-empty"]),
-        ({"$and": ["x"]}, ["$and", "'x'"]),
-        ({"$not": [{"a": 1}]}, ["$not", "one filter"]),
-        ({"a": {"$not": 3}}, ["$not", "'a'", "3"]),
-        ({"a": ["x", "y"]}, ["'a'", "['x', 'y']", "$in"]),
-        ({"a": {"$in": "x"}}, ["$in", "'a'", "list", "'x'"]),
-        ({"a": {"$in": [{"b": 1}]}}, ["$in", "{'b': 1}"]),
-        ({"a": {"$all": []}}, ["$all", "at least one"]),
-        ({"a": {"$gt": None}}, ["$gt", "'a'", "None"]),
-        ({"a": {"$exists": 1}}, ["$exists", "True or False", "1"]),
-        ({"a": {"$contains": 3}}, ["$contains", "text", "3"]),
-        ({"a": {}}, ["'a'", "empty"]),
-        ({"a": {"b": 1}}, ["'a.b'", "dots"]),
-        ({"a": float("nan")}, ["'a'", "nan"]),
-        ({"a": 2**70}, ["'a'", str(2**70)]),
-        ({"a": "\ud800"}, ["UTF-8"]),
-        ({3: "a"}, ["str", "3"]),
-        ({"$id": 3}, ["$id", "3"]),
-        ({"$id": {"$gt": "a"}}, ["$id", "$gt"]),
-    ],
-)
+MALFORMED = [
+    ("lang = en", ["mapping", "str", "lang = en"]),
+    ({"year": {"$gtt": 3}}, ["$gtt", "'year'", "'$gt'", "$icontains"]),
+    ({"$nor": [{"a": 1}]}, ["$nor", "$or", "$and"]), ({"$or": {"a": 1}}, ["$or", "list", "{'a': 1}"]),
+    ({"$and": []}, ["$and", "non-empty"]), ({"$and": ["x"]}, ["$and", "'x'"]),
+    ({"$not": [{"a": 1}]}, ["$not", "one filter"]), ({"a": {"$not": 3}}, ["$not", "'a'", "3"]),
+    ({"a": ["x", "y"]}, ["'a'", "['x', 'y']", "$in"]), ({"a": {"$in": "x"}}, ["$in", "'a'", "list", "'x'"]),
+    ({"a": {"$in": [{"b": 1}]}}, ["$in", "{'b': 1}"]), ({"a": {"$all": []}}, ["$all", "at least one"]),
+    ({"a": {"$gt": None}}, ["$gt", "'a'", "None"]),
+    ({"a": {"$exists": 1}}, ["$exists", "True or False", "1"]),
+    ({"a": {"$contains": 3}}, ["$contains", "text", "3"]), ({"a": {}}, ["'a'", "empty"]),
+    ({"a": {"b": 1}}, ["'a.b'", "dots"]), ({"a": float("nan")}, ["'a'", "nan"]),
+    ({"a": 2**70}, ["'a'", str(2**70)]), ({"a": "\ud800"}, ["UTF-8"]), ({3: "a"}, ["str", "3"]),
+    ({"day": {"$gt": datetime.date(2020, 1, 1)}}, ["isoformat"]), ({"$id": 3}, ["$id", "3"]),
+    ({"$id": {"$gt": "a"}}, ["$id", "$gt"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("bad", "words"), MALFORMED)
 def test_malformed_filters_say_what_is_wrong(bad: object, words: list[str]) -> None:
     with pytest.raises(FilterError) as caught:
         parse_filter(bad)
     for word in words:
         assert word in str(caught.value)
-
-
-def test_dates_are_sent_to_isoformat() -> None:
-    import datetime
-
-    with pytest.raises(FilterError, match="isoformat"):
-        parse_filter({"day": {"$gt": datetime.date(2020, 1, 1)}})
 
 
 def test_bottomless_nesting_is_an_error_not_a_crash() -> None:
@@ -237,7 +173,7 @@ def test_every_operator_is_tried() -> None:
 
 
 @pytest.mark.parametrize("few", [0, 256], ids=["sql", "one by one"])
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     given_metadata=st.lists(METADATA, min_size=1, max_size=12),
     filters=st.lists(FILTERS, min_size=4, max_size=8),
@@ -247,7 +183,7 @@ def test_selection_is_the_definition(few: int, given_metadata: list[dict], filte
     known = Document("known", "text", dict.fromkeys(NAMES, "every name exists"))
     documents.append(known)
     with pytest.MonkeyPatch.context() as patch, LocalBackend.in_memory(SPECS) as backend:
-        patch.setattr("palmette.store.select._FEW", few)
+        patch.setattr("palmette.store.filters_sql._FEW", few)
         put(backend, *documents)
         for one in filters:
             expected = [document.id for document in documents if matches(one, document.metadata, document.id)]

@@ -29,18 +29,24 @@ def fast_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.parametrize("scenario", ["add", "change", "compact"])
-def test_killed_at_every_step(scenario: str, fast_folder: Path) -> None:
-    program = [sys.executable, "-m", "support.kill_points", str(fast_folder), scenario]
-    done = subprocess.run(program, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+def killed(folder: Path, scenario: str, stride: int) -> Counter[str]:
+    """What was found after the change was killed at every ``stride``-th point."""
+    program = [sys.executable, "-m", "support.kill_points", str(folder), scenario, str(stride)]
+    done = subprocess.run(program, env=ENVIRONMENT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    found = Counter(json.loads(done.stdout))
+    return Counter(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("scenario", ["add", "change", "compact"])
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.exhaustive), 7])
+def test_killed_at_every_step(scenario: str, stride: int, fast_folder: Path) -> None:
+    found = killed(fast_folder, scenario, stride)
     if scenario == "compact":  # what it holds does not change, so before and after look alike
         assert set(found) == {"before"}
-        assert found["before"] > 40
+        assert found["before"] > 40 // stride
     else:
         assert set(found) == {"before", "after"}
-        assert min(found.values()) > 5
+        assert min(found.values()) > 5 // stride
 
 
 CHURN = """
@@ -96,9 +102,9 @@ def test_create_killed_half_way_can_be_repeated(tmp_path: Path) -> None:
     script = """
 import os, signal, sys
 from support.stores import SPECS
-from palmette.store import manifest
+from palmette.store import folder
 from palmette.store.local import LocalBackend
-manifest.Manifest.write = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+folder.Manifest.write = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 LocalBackend.create(sys.argv[1], SPECS, fingerprint="model")
 """
     folder = tmp_path / "index"

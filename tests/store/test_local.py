@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,12 +19,13 @@ from palmette.errors import (
     NotFoundError,
     StoreError,
 )
-from palmette.search.probe import ArraySpec, Probe
+from palmette.search.plan import ArraySpec
 from palmette.store.backend import Backend
 from palmette.store.filters import parse_filter
+from palmette.store.folder import fsync_folder
 from palmette.store.local import LocalBackend
 from palmette.types import Document
-from support.stores import SPECS, arrays_of, delete, doc, put, state_for, state_of
+from support.stores import SPECS, arrays_of, delete, doc, plan, put, run_python, state_for, state_of
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -35,10 +37,6 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalBac
     )
     with made:
         yield made
-
-
-def ones(rows: int = 1) -> Probe:
-    return Probe("leaves", np.ones((rows, 8), np.float32), "inner_product")
 
 
 def test_what_goes_in_comes_out(backend: LocalBackend) -> None:
@@ -132,62 +130,41 @@ def test_a_write_that_changes_nothing_writes_nothing(backend: LocalBackend) -> N
     assert sorted((path, path.stat().st_mtime_ns) for path in backend.path.rglob("*.npy")) == before
 
 
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({}, ["leaves, tokens", "none"]),
-        ({"leaves": np.zeros((1, 8), np.float32)}, ["leaves, tokens", "got leaves"]),
-        ({"leaves": np.zeros((1, 8), np.float64)}, ["'leaves'", "float32 (1, 8)", "float64 (1, 8)"]),
-        ({"leaves": np.zeros((1, 9), np.float32)}, ["'leaves'", "(1, 8)", "(1, 9)"]),
-        ({"leaves": np.zeros((2, 8), np.float32)}, ["'leaves'", "1 documents", "(2, 8)"]),
-    ],
-)
-def test_arrays_that_do_not_fit(backend: LocalBackend, arrays: dict, words: list[str]) -> None:
-    if words[0].startswith("'"):
-        arrays = {**arrays_of([doc("a")]), **arrays}
-    with pytest.raises(InputError) as caught, backend.write() as writer:
-        writer.put([doc("a")], arrays)
-    assert all(word in str(caught.value) for word in words)
+def broken(value: float) -> dict[str, np.ndarray]:
+    return {"tokens": np.full((1, 2, 3), value, np.float16)}
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_numbers_that_are_none_name_the_document(backend: LocalBackend, bad: float) -> None:
-    documents = [doc("a"), doc("broken"), doc("c")]
-    arrays = arrays_of(documents)
-    arrays["tokens"][1, 0, 2] = bad
-    with pytest.raises(EncodingError, match="'broken'"), backend.write() as writer:
-        writer.put(documents, arrays)
-    assert state_of(backend) == {}
+REFUSED = [
+    (doc("a"), None, InputError, ["leaves, tokens", "none"]),
+    (doc("a"), {"leaves": np.zeros((1, 8))}, InputError, ["'leaves'", "float32 (1, 8)", "float64 (1, 8)"]),
+    (doc("a"), {"leaves": np.zeros((1, 9), np.float32)}, InputError, ["'leaves'", "(1, 8)", "(1, 9)"]),
+    (doc("a"), {"leaves": np.zeros((2, 8), np.float32)}, InputError, ["'leaves'", "1 documents", "(2, 8)"]),
+    (doc("broken"), broken(np.nan), EncodingError, ["'broken'"]),
+    (doc("broken"), broken(np.inf), EncodingError, ["'broken'"]),
+    (Document("a", "half \ud83d"), {}, InputError, ["its text holds half of a surrogate pair at position 5"]),
+    (Document("a\udc00", "text"), {}, InputError, ["its id"]),
+    (Document("a", "text", {"k": "\udc00"}), {}, InputError, ["its metadata"]),
+    (Document("a", "text", {}, {"\udc00": 1}), {}, InputError, ["its fields"]),
+    (Document("a", "text", {"k": 2**64}), {}, InputError, ["64 bits"]),
+    (Document("a", "text", {"k": float("nan")}), {}, InputError, ["JSON"]),
+    (Document("a", "text", {"k": {1, 2}}), {}, InputError, ["JSON"]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("document", "words"),
-    [
-        (Document("a", "half \ud83d"), "its text holds half of a surrogate pair at position 5"),
-        (Document("a\udc00", "text"), "its id"),
-        (Document("a", "text", {"k": "\udc00"}), "its metadata"),
-        (Document("a", "text", {}, {"\udc00": 1}), "its fields"),
-        (Document("a", "text", {"k": 2**64}), "64 bits"),
-        (Document("a", "text", {"k": float("nan")}), "JSON"),
-        (Document("a", "text", {"k": {1, 2}}), "JSON"),
-    ],
-)
-def test_texts_that_are_none(backend: LocalBackend, document: Document, words: str) -> None:
-    arrays = arrays_of([doc("a")])
-    with pytest.raises(InputError, match=words), backend.write() as writer:
-        writer.put([document], arrays)
-    assert state_of(backend) == {}
+@pytest.mark.parametrize(("document", "arrays", "error", "words"), REFUSED)
+def test_what_cannot_be_written(
+    document: Document, arrays: dict | None, error: type, words: list[str]
+) -> None:
+    given = {} if arrays is None else {**arrays_of([doc("a")]), **arrays}
+    with LocalBackend.in_memory(SPECS) as backend:
+        with pytest.raises(error) as caught, backend.write() as writer:
+            writer.put([document], given)
+        assert all(word in str(caught.value) for word in words)
+        assert state_of(backend) == {}
 
 
-def test_ids_that_are_none(backend: LocalBackend) -> None:
-    put(backend, doc("a"))
-    with backend.write() as writer:
-        for bad in ("a", ["a", 3]):
-            for use in (writer.delete, writer.digests):
-                with pytest.raises(InputError, match="ids must be"):
-                    use(bad)
-        writer.put([doc("b")], arrays_of([doc("b")]))  # a refused call spoils nothing
-    assert set(state_of(backend)) == {"a", "b"}
+def test_ids_that_are_no_text_are_not_there(backend: LocalBackend) -> None:
+    put(backend, doc("a"), doc("b"))
     assert delete(backend, "\ud800") == []
     assert backend.get(["\ud800"]) == [None]
     with backend.read() as view:
@@ -202,54 +179,51 @@ def test_views_are_narrowed_in_all_they_give(backend: LocalBackend) -> None:
         assert view.key_of("d1") == 2
         assert view.key_of("d0") is None
         assert everything.key_of("d0") == 1
-        for forbidden in (lambda: view.documents([1]), lambda: view.array("leaves", [2, 1])):
+        for forbidden in (lambda: view.documents([1]), lambda: view.rows("leaves", [2, 1])):
             with pytest.raises(NotFoundError):
                 forbidden()
-        assert set(view.nearest(ones(), 99).keys[0]) == {2, 4, 6, 8, 10}
+        assert set(view.candidates(plan(), 99).keys[0]) == {2, 4, 6, 8, 10}
 
 
-def test_nearest_needs_a_probe_that_fits(backend: LocalBackend) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"array": "leafs"}, "no array 'leafs'.*leaves, tokens"),
+        ({"array": "tokens", "queries": np.ones((1, 6))}, r"'tokens'.*\(2, 3\)"),
+        ({"fold": 2}, "8 columns × fold 2"),
+        ({"metric": "cosine"}, "cosine"),
+    ],
+)
+def test_plans_must_fit_the_arrays(backend: LocalBackend, wrong: dict, words: str) -> None:
     put(backend, doc("a"))
-    with backend.read() as view:
-        with pytest.raises(InputError, match="no array 'leafs'.*leaves, tokens"):
-            view.nearest(Probe("leafs", np.ones((1, 8), np.float32), "overlap"), 1)
-        with pytest.raises(InputError, match=r"'tokens'.*\(2, 3\)"):
-            view.nearest(Probe("tokens", np.ones((1, 6), np.float32), "overlap"), 1)
-        with pytest.raises(InputError, match="8 columns × fold 2"):
-            view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "overlap", 2), 1)
-        with pytest.raises(InputError, match="k must be"):
-            view.nearest(ones(), 0)
-        with pytest.raises(EncodingError, match="query 1"):
-            view.nearest(Probe("leaves", np.array([[1] * 8, [np.nan] * 8], np.float32), "overlap"), 1)
-        with pytest.raises(InputError, match="cosine"):
-            view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "cosine"), 1)
+    with backend.read() as view, pytest.raises(InputError, match=words):
+        view.candidates(plan(**{"metric": "overlap", **wrong}), 1)
+    with pytest.raises(EncodingError, match="query 1"):
+        plan([[1] * 8, [np.nan] * 8])
 
 
 def test_an_empty_index_answers(backend: LocalBackend) -> None:
     with backend.read() as view:
         assert len(view) == 0
-        assert view.nearest(ones(2), 5).keys.shape == (2, 0)
-        assert view.array("tokens", []).shape == (0, 2, 3)
+        assert view.candidates(plan(np.ones((2, 8))), 5).keys.shape == (2, 0)
+        assert view.rows("tokens", []).shape == (0, 2, 3)
     assert list(backend.scan()) == []
     backend.compact()
     backend.verify()
 
 
-def test_views_end_with_their_block(backend: LocalBackend) -> None:
+def test_closed_views_and_backends_say_so(backend: LocalBackend) -> None:
     put(backend, doc("a"))
     with backend.read() as view:
         pass
-    for use in (lambda: view.documents([1]), lambda: view.key_of("a"), lambda: view.nearest(ones(), 1)):
-        with pytest.raises(StoreError, match="closed"):
-            use()
-
-
-def test_a_closed_backend_says_so(backend: LocalBackend) -> None:
-    backend.close()
-    backend.close()
-    for use in (lambda: list(backend.scan()), lambda: put(backend, doc("a")), backend.stats, backend.verify):
-        with pytest.raises(StoreError, match="closed"):
-            use()
+    ended = (lambda: view.documents([1]), lambda: view.key_of("a"), lambda: view.candidates(plan(), 1))
+    closed = (lambda: list(backend.scan()), lambda: put(backend, doc("a")), backend.stats, backend.verify)
+    for uses in (ended, closed):
+        for use in uses:
+            if uses is closed:
+                backend.close()
+            with pytest.raises(StoreError, match="closed"):
+                use()
 
 
 def test_single_adds_leave_few_segments_and_compact_leaves_one(backend: LocalBackend) -> None:
@@ -261,13 +235,13 @@ def test_single_adds_leave_few_segments_and_compact_leaves_one(backend: LocalBac
     kept = [document for document in documents if document.id not in ("d3", "d59")]
     assert state_of(backend) == state_for(kept)
     with backend.read() as view:
-        keys, before = view.keys(), view.nearest(ones(), 58)
+        keys, before = view.keys(), view.candidates(plan(), 58)
     backend.compact()
     stats = backend.stats()
     assert (stats.documents, stats.segments, stats.reclaimable) == (58, 1, 0)
     assert len(list((backend.path / "segments").iterdir())) == 1
     with backend.read() as view:
-        after = view.nearest(ones(), 58)
+        after = view.candidates(plan(), 58)
         assert np.array_equal(view.keys(), keys)
     assert np.array_equal(after.keys, before.keys)
     assert np.array_equal(after.scores, before.scores)
@@ -289,16 +263,14 @@ def test_compacting_gives_back_space(tmp_path: Path) -> None:
         assert len(state_of(backend)) == 50
 
 
-def test_reopening(tmp_path: Path) -> None:
-    folder = tmp_path / "an index # 100% ?"
+@pytest.mark.parametrize("name", ["an index # 100% ?", "a ?b=1#c%20ü"])
+def test_reopening(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
     with LocalBackend.create(str(folder), SPECS, fingerprint="model") as backend:
         put(backend, doc("a"), doc("b"))
         before = state_of(backend)
-    assert sorted(path.name for path in folder.iterdir() if path.name != ".lock") == [
-        "index.sqlite3",
-        "manifest.json",
-        "segments",
-    ]
+    files = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+    assert files == ["index.sqlite3", "manifest.json", "segments"]
     for options in ({}, {"fingerprint": "model"}, {"verify": False}, {"engine": "exact"}):
         with LocalBackend.open(folder, **options) as backend:
             assert state_of(backend) == before
@@ -308,12 +280,7 @@ def test_reopening(tmp_path: Path) -> None:
         LocalBackend.open(folder, engine="annoy")
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["arrays"][1] == {"name": "tokens", "shape": [2, 3], "dtype": "float16"}
-
-
-def test_files_are_plain_numpy(tmp_path: Path) -> None:
-    with LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model") as backend:
-        put(backend, doc("a"), doc("b"))
-    [segment] = (tmp_path / "index" / "segments").iterdir()
+    [segment] = (folder / "segments").iterdir()
     words = [f"words-{name}.npy" for name in ("counts", "lengths", "rows", "starts", "terms")]
     assert sorted(path.name for path in segment.iterdir()) == ["keys.npy", "leaves.npy", "tokens.npy", *words]
     assert np.load(segment / "keys.npy", allow_pickle=False).tolist() == [1, 2]
@@ -357,28 +324,43 @@ def test_a_foreign_folder_in_segments_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    [
-        ArraySpec("keys", (8,)),
-        ArraySpec("../up", (8,)),
-        ArraySpec("a", (8,), "object"),
-        ArraySpec("a", (8,), "no such type"),
-        ArraySpec("a", (0,)),
-    ],
+    [("keys", (8,)), ("../up", (8,)), ("a", (8,), "object"), ("a", (8,), "no such type"), ("a", (0,))],
 )
-def test_array_specs_are_checked(tmp_path: Path, spec: ArraySpec) -> None:
+def test_array_specs_are_checked(tmp_path: Path, spec: tuple) -> None:
     with pytest.raises(InputError, match="array"):
-        LocalBackend.create(tmp_path / "index", [spec], fingerprint="model")
+        LocalBackend.create(tmp_path / "index", [ArraySpec(*spec)], fingerprint="model")
     assert not (tmp_path / "index").exists()
 
 
-def test_an_index_in_memory_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("closed", [True, False])
+def test_an_index_in_memory_leaves_nothing_behind(closed: bool) -> None:
     backend = LocalBackend.in_memory(SPECS)
     put(backend, doc("a"))
     folder = backend.path
     assert folder.exists()
-    backend.close()
-    assert not folder.exists()
-    backend = LocalBackend.in_memory(SPECS)
-    folder = backend.path
+    if closed:
+        backend.close()
     del backend
     assert not folder.exists()
+
+
+def test_folders_that_cannot_be_opened_are_not_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        fsync_folder(tmp_path / "absent")
+    monkeypatch.delattr(os, "O_DIRECTORY", raising=False)
+    fsync_folder(tmp_path / "absent")
+
+
+def test_a_pool_can_be_closed_within_a_call_of_its_thread(tmp_path: Path) -> None:
+    """As a finaliser does that the garbage collector runs at an awkward moment."""
+    code = """
+import sys
+from palmette.store.local import LocalBackend
+from support.stores import SPECS
+backend = LocalBackend.create(sys.argv[1], SPECS, fingerprint="f")
+with backend._pool._lock:
+    backend.close()
+"""
+    assert run_python(code, tmp_path / "i").returncode == 0

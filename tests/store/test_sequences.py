@@ -11,11 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from palmette.search.probe import Probe
 from palmette.store.filters import matches, parse_filter
 from palmette.store.local import LocalBackend
 from palmette.types import Document
-from support.stores import SPECS, arrays_of, delete, fast_place, put, state_for, state_of
+from support.stores import SPECS, arrays_of, delete, fast_place, plan, put, state_for, state_of
 
 IDS = [f"d{i}" for i in range(12)]
 DOCUMENTS = st.builds(
@@ -105,7 +104,7 @@ class History(RuleBasedStateMachine):
         with self.backend.read(parse_filter(given)) as view:
             assert len(view) == len(passing)
             for metric in ("overlap", "inner_product"):
-                found = view.nearest(Probe("leaves", queries, metric, fold), k)
+                found = view.candidates(plan(queries, metric, fold), k)
                 for query, keys, scores in zip(queries, found.keys, found.scores, strict=True):
                     exact = (np.minimum(rows, query) if metric == "overlap" else rows * query).sum(axis=1)
                     by_id = dict(zip((document.id for document in passing), exact, strict=True))
@@ -125,4 +124,4 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=40, stateful_step_count=25)
+TestHistory.settings = settings(max_examples=20, stateful_step_count=20)

@@ -1,17 +1,12 @@
 """Words in a local index: the same answers however the documents came to lie in segments."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from palmette.errors import CorruptIndexError, FormatError
-from palmette.lexical.tokens import analyser_of
 from palmette.store.local import LocalBackend
-from palmette.store.manifest import MANIFEST
-from palmette.store.words import WordsWriter
 from palmette.types import Document
 from support.stores import SPECS, arrays_of, delete, doc, put, state_of
 
@@ -26,11 +21,8 @@ def some(count: int, start: int = 0) -> list[Document]:
 
 def answers(backend: LocalBackend) -> list[list[tuple[str, float]]]:
     with backend.read() as view:
-        found = view.matching(QUERIES, 1000)
-        return [
-            sorted((view.ids([key])[0], score) for key, score in zip(keys, scores, strict=True) if key >= 0)
-            for keys, scores in zip(found.keys.tolist(), found.scores.tolist(), strict=True)
-        ]
+        found = [view.words(query, 1000) for query in QUERIES]
+        return [sorted(zip(view.ids(one.keys.tolist()), one.scores.tolist(), strict=True)) for one in found]
 
 
 def test_segments_deletions_and_compaction_do_not_change_answers() -> None:
@@ -56,15 +48,13 @@ def test_scores_do_not_depend_on_filters_and_parts_add_up() -> None:
     with LocalBackend.in_memory(SPECS) as backend:
         put(backend, *(doc(f"d{n}", f"owl {'red ' * (n % 4)} fox", n=n) for n in range(20)))
         with backend.read() as everything, backend.read({"n": {"$lt": 7}}) as few:
-            every, narrow = everything.matching(["red owl"], 99), few.matching(["red owl"], 99)
-            scores = dict(zip(every.keys[0].tolist(), every.scores[0].tolist(), strict=True))
-            assert len(narrow.keys[0]) == 7
-            assert narrow.scores[0].tolist() == [scores[key] for key in narrow.keys[0].tolist()]
-            shared = few.shared("red owl", narrow.keys[0].tolist())
-            assert shared.words == ["red", "owl"]
-            assert shared.scores.tolist() == narrow.scores[0].tolist()
-            inner = few.within(narrow.keys[0][narrow.keys[0] < 5])
-            assert set(inner.matching(["owl"], 99).keys[0].tolist()) == set(inner.keys().tolist())
+            every, narrow = everything.words("red owl", 99), few.words("red owl", 99)
+            scores = dict(zip(every.keys.tolist(), every.scores.tolist(), strict=True))
+            assert len(narrow.keys) == 7
+            assert narrow.scores.tolist() == [scores[key] for key in narrow.keys.tolist()]
+            assert narrow.words == ["red", "owl"]
+            again = few.words("red owl", 0, only=narrow.keys)
+            assert again.parts.tolist() == narrow.parts.tolist()
 
 
 @pytest.mark.parametrize("filter", [None, {"n": {"$lt": 9}}, {"n": 3}])
@@ -77,27 +67,26 @@ def test_the_best_are_those_of_all_documents(filter: Any) -> None:
         with backend.read(filter) as view:
             keys = view.keys()
             for query in QUERIES:
-                scores = view.shared(query, keys.tolist()).scores
+                scores = view.words(query, 0, only=keys).scores
                 ranked = np.lexsort((keys, -scores))
                 ranked = ranked[scores[ranked] > 0]
                 for k, floor in ((1, 0.0), (7, 0.0), (1000, 0.0), (1000, 0.4), (3, 0.4), (5, 1.5)):
-                    found, expected = view.matching([query], k, floor), ranked[scores[ranked] >= floor][:k]
-                    held = found.keys[0] >= 0
-                    assert found.keys[0][held].tolist() == keys[expected].tolist()
-                    assert found.scores[0][held].tolist() == scores[expected].tolist()
+                    found, expected = view.words(query, k, floor), ranked[scores[ranked] >= floor][:k]
+                    assert found.keys.tolist() == keys[expected].tolist()
+                    assert found.scores.tolist() == scores[expected].tolist()
 
 
 def test_a_view_keeps_its_words_while_others_write() -> None:
     with LocalBackend.in_memory(SPECS) as backend:
         put(backend, doc("a", "red owl"), doc("b", "fox"))
         with backend.read() as view:
-            before = view.matching(["owl"], 9)
+            before = view.words("owl", 9)
             put(backend, doc("c", "owl owl"))
             delete(backend, "a")
             backend.compact()
-            assert view.matching(["owl"], 9).keys.tolist() == before.keys.tolist()
+            assert view.words("owl", 9).keys.tolist() == before.keys.tolist()
         with backend.read() as view:
-            assert view.ids(view.matching(["owl"], 9).keys[0].tolist()) == ["c"]
+            assert view.ids(view.words("owl", 9).keys.tolist()) == ["c"]
 
 
 def test_fields_are_searched_too_and_texts_without_words_do_no_harm() -> None:
@@ -106,11 +95,11 @@ def test_fields_are_searched_too_and_texts_without_words_do_no_harm() -> None:
         with backend.write() as writer:
             writer.put(documents, arrays_of(documents))
         with backend.read() as view:
-            assert view.ids(view.matching(["0095205603217"], 5).keys[0].tolist()) == ["f"]
+            assert view.ids(view.words("0095205603217", 5).keys.tolist()) == ["f"]
         backend.compact()
         delete(backend, "f")
         with backend.read() as view:
-            assert view.matching(["toner"], 5).keys.max(initial=-1) == -1
+            assert not len(view.words("toner", 5).keys)
 
 
 def test_a_title_counts_beside_the_text_that_begins_with_it() -> None:
@@ -121,38 +110,15 @@ def test_a_title_counts_beside_the_text_that_begins_with_it() -> None:
     with LocalBackend.in_memory(SPECS) as backend:
         put(backend, titled, plain)
         with backend.read() as view:
-            best, other = view.matching(["toner"], 2).scores[0].tolist()
-            assert view.ids(view.matching(["toner"], 1).keys[0].tolist()) == ["titled"]
+            best, other = view.words("toner", 2).scores.tolist()
+            assert view.ids(view.words("toner", 1).keys.tolist()) == ["titled"]
             assert best > 1.2 * other
-            assert view.matching(["none"], 1).keys.max() == -1  # what has no value has no words
+            assert not len(view.words("none", 1).keys)  # what has no value has no words
 
 
-def test_long_collections_are_laid_down_in_runs(tmp_path: Path) -> None:
-    analyser, documents = analyser_of("english"), some(50)
-    made = []
-    for name, run in (("one", 1 << 20), ("many", 30)):
-        folder = tmp_path / name
-        folder.mkdir()
-        writer = WordsWriter(folder, analyser, durable=False, run=run)
-        for start in range(0, 50, 5):
-            writer.add(documents[start : start + 5])
-        made.append(writer.finish())
-        assert {path.name for path in folder.iterdir()} == set(made[-1])
-    assert made[0] == made[1]
-
-
-def test_damaged_words_and_older_formats_are_told(tmp_path: Path) -> None:
+def test_an_index_keeps_its_language(tmp_path: Path) -> None:
     with LocalBackend.create(tmp_path / "i", SPECS, fingerprint="m", language="german") as backend:
         put(backend, doc("a", "ein Haus"))
-    with LocalBackend.open(tmp_path / "i") as backend:
+    with LocalBackend.open(tmp_path / "i") as backend, backend.read() as view:
         assert backend.language == "german"
-    [rows] = (tmp_path / "i" / "segments").glob("*/words-rows.npy")
-    content = bytearray(rows.read_bytes())
-    content[-1] ^= 1
-    rows.write_bytes(content)
-    with pytest.raises(CorruptIndexError, match="words-rows"):
-        LocalBackend.open(tmp_path / "i")
-    manifest = json.loads((tmp_path / "i" / MANIFEST).read_text())
-    (tmp_path / "i" / MANIFEST).write_text(json.dumps({**manifest, "format": 1}))
-    with pytest.raises(FormatError, match="kept no words"):
-        LocalBackend.open(tmp_path / "i")
+        assert view.words("Häuser", 1).keys.tolist() == [1]

@@ -1,7 +1,7 @@
 """Run as a program: do a change in forked children, each really killed at another point, and check what is left.
 
-``python -m support.kill_points FOLDER SCENARIO`` prints a JSON list: per kill point, whether the index was found
-in the state ``before`` or ``after`` the change, or what was wrong with it.
+``python -m support.kill_points FOLDER SCENARIO STRIDE`` prints a JSON list: for every STRIDE-th kill point, whether the
+index was found in the state ``before`` or ``after`` the change, or what was wrong with it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def check(folder: Path, before: object, after: object) -> str:
     return found
 
 
-def main(base: Path, scenario: str) -> list[str]:
+def main(base: Path, scenario: str, stride: int) -> list[str]:
     start, work = base / "start", base / "work"
     prepare(start)
     with LocalBackend.open(start) as backend:
@@ -135,9 +135,9 @@ def main(base: Path, scenario: str) -> list[str]:
                 found.append(f"point {n}: the child ended with {ended}")
                 break
             found.append(check(work, before, after))
-            n += step
+            n += step * stride
     return found
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), sys.argv[2])))
+    print(json.dumps(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))))

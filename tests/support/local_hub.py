@@ -20,12 +20,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 TOKEN, READ_TOKEN = "hf_local_write", "hf_local_read"
 USER = "me"
+
+Parts = Mapping[str, str]
+Token = str | None
+Answer = tuple[dict[str, str], bytes]
 
 
 class Request(NamedTuple):
@@ -85,9 +88,7 @@ class LocalHub:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -128,7 +129,7 @@ class LocalHub:
 
     # -- the protocol --------------------------------------------------------------------------------
 
-    def answer(self, method: str, path: str, token: str | None, body: bytes) -> tuple[dict[str, str], bytes]:
+    def answer(self, method: str, path: str, token: Token, body: bytes) -> Answer:
         """Headers and body for one request; errors are raised as Refusal."""
         if self.down is not None:
             raise Refusal(self.down, "out of order")
@@ -151,9 +152,7 @@ class LocalHub:
             raise Refusal(404 if token else 401, "Repository not found", "RepoNotFound")
         return repo
 
-    def _create(
-        self, parts: Mapping[str, str], token: str | None, body: bytes
-    ) -> tuple[dict[str, str], bytes]:
+    def _create(self, parts: Parts, token: Token, body: bytes) -> Answer:
         asked = json.loads(body)
         repo_id = f"{asked.get('organization') or USER}/{asked['name']}"
         private = bool(asked.get("private")) or asked.get("visibility") == "private"
@@ -165,17 +164,13 @@ class LocalHub:
         )
         return ({":status": "409"} if exists else {}) | headers, content
 
-    def _validate(
-        self, parts: Mapping[str, str], token: str | None, body: bytes
-    ) -> tuple[dict[str, str], bytes]:
+    def _validate(self, parts: Parts, token: Token, body: bytes) -> Answer:
         named = re.match(r"---\n.*\n---\n", json.loads(body)["content"], re.DOTALL)
         return _json(
             {"errors": [], "warnings": [] if named else [{"message": "empty or missing yaml metadata"}]}
         )
 
-    def _preupload(
-        self, parts: Mapping[str, str], token: str | None, body: bytes
-    ) -> tuple[dict[str, str], bytes]:
+    def _preupload(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo = self._repo(parts, token)
         head = repo.commits[repo.resolve(parts["revision"])]
         modes = [
@@ -189,9 +184,7 @@ class LocalHub:
         ]
         return _json({"files": modes})
 
-    def _commit(
-        self, parts: Mapping[str, str], token: str | None, body: bytes
-    ) -> tuple[dict[str, str], bytes]:
+    def _commit(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo = self._repo(parts, token)
         if parts["revision"] not in repo.branches:
             raise Refusal(404, f"no branch {parts['revision']}", "RevisionNotFound")
@@ -208,23 +201,21 @@ class LocalHub:
             {"success": True, "commitOid": sha, "commitUrl": f"{self.url}/{parts['repo']}/commit/{sha}"}
         )
 
-    def _tag(self, parts: Mapping[str, str], token: str | None, body: bytes) -> tuple[dict[str, str], bytes]:
+    def _tag(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo, name = self._repo(parts, token), json.loads(body)["tag"]
         if name in repo.tags:
             raise Refusal(409, f"Tag {name} exists already")
         repo.tags[name] = repo.resolve(parts["revision"])
         return _json({})
 
-    def _branch(
-        self, parts: Mapping[str, str], token: str | None, body: bytes
-    ) -> tuple[dict[str, str], bytes]:
+    def _branch(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo, name = self._repo(parts, token), parts["revision"]
         if name in repo.branches:
             raise Refusal(409, f"Branch {name} exists already")
         repo.branches[name] = repo.resolve(json.loads(body or b"{}").get("startingPoint") or "main")
         return _json({})
 
-    def _info(self, parts: Mapping[str, str], token: str | None, body: bytes) -> tuple[dict[str, str], bytes]:
+    def _info(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo = self._repo(parts, token)
         sha = repo.resolve(parts.get("revision") or "main")
         names = [{"rfilename": name} for name in sorted(repo.commits[sha])]
@@ -232,7 +223,7 @@ class LocalHub:
             {"id": parts["repo"], "sha": sha, "private": repo.private, "tags": [], "siblings": names}
         )
 
-    def _tree(self, parts: Mapping[str, str], token: str | None, body: bytes) -> tuple[dict[str, str], bytes]:
+    def _tree(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo = self._repo(parts, token)
         files = repo.commits[repo.resolve(parts["revision"])]
         return _json(
@@ -242,7 +233,7 @@ class LocalHub:
             ]
         )
 
-    def _file(self, parts: Mapping[str, str], token: str | None, body: bytes) -> tuple[dict[str, str], bytes]:
+    def _file(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo = self._repo(parts, token)
         sha = repo.resolve(parts["revision"])
         if repo.gated:
@@ -257,7 +248,7 @@ class LocalHub:
         }, data
 
 
-_Action = Callable[[LocalHub, Mapping[str, str], "str | None", bytes], tuple[dict[str, str], bytes]]
+_Action = Callable[[LocalHub, Parts, Token, bytes], Answer]
 _REPO, _REVISION = r"(?P<repo>[^/]+/[^/]+)", r"(?P<revision>[^/]+)"
 _ROUTES: tuple[tuple[str, str, _Action], ...] = (
     ("POST", "/api/repos/create", LocalHub._create),
@@ -277,7 +268,7 @@ def _blob(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
-def _json(value: Any) -> tuple[dict[str, str], bytes]:
+def _json(value: Any) -> Answer:
     return {"Content-Type": "application/json"}, json.dumps(value).encode()
 
 

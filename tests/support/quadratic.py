@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from palmette.training import Task
+
 
 class _Vector(nn.Module):
     def __init__(self, dropout: float) -> None:
@@ -20,7 +22,7 @@ class _Vector(nn.Module):
         return self.dropout(x @ self.weight)
 
 
-class Quadratic:
+class Quadratic(Task):
     """Learn a 4 × 4 matrix from inputs and outputs."""
 
     metric = "closeness"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from palmette.search.probe import ArraySpec
+from palmette.search.plan import ArraySpec, Score, SearchPlan
 from palmette.store.backend import WordView
 from palmette.store.local import LocalBackend
 from palmette.types import Document
@@ -35,6 +35,14 @@ def arrays_of(documents: Sequence[Document]) -> dict[str, np.ndarray]:
         "leaves": np.array(leaves, np.float32).reshape(-1, 8),
         "tokens": np.array(tokens, np.float16).reshape(-1, 2, 3),
     }
+
+
+def plan(
+    queries: object = None, metric: str = "inner_product", fold: int = 1, array: str = "leaves"
+) -> SearchPlan:
+    """A search of the leaves; by default of one query of ones."""
+    given = np.ones((1, 8)) if queries is None else queries
+    return SearchPlan(Score(array, np.asarray(given, np.float32), metric, fold))
 
 
 def doc(id: str, text: str = "", **metadata: object) -> Document:
@@ -65,7 +73,7 @@ def state_of(backend: LocalBackend) -> State:
     with backend.read() as view:
         keys = view.keys().tolist()
         documents = view.documents(keys)
-        leaves, tokens = view.array("leaves", keys), view.array("tokens", keys)
+        leaves, tokens = view.rows("leaves", keys), view.rows("tokens", keys)
         check_words(view, keys, documents)
     rows = [leaf.tobytes() + token.tobytes() for leaf, token in zip(leaves, tokens, strict=True)]
     return {document.key: (document, row) for document, row in zip(documents, rows, strict=True)}
@@ -73,12 +81,11 @@ def state_of(backend: LocalBackend) -> State:
 
 def check_words(view: WordView, keys: Sequence[int], documents: Sequence[Document]) -> None:
     """Every document is found by its own words, and nothing else is."""
-    found = view.matching([document.text for document in documents], len(keys) + 1) if keys else None
-    for row, (key, document) in enumerate(zip(keys, documents, strict=True)):
-        assert found is not None
-        assert set(found.keys[row].tolist()) - {-1} <= set(keys)
-        if words := view.shared(document.text, [key]).scores[0]:
-            assert found.scores[row][found.keys[row] == key] == [words]
+    for key, document in zip(keys, documents, strict=True):
+        found = view.words(document.text, len(keys) + 1)
+        assert set(found.keys.tolist()) <= set(keys)
+        if words := view.words(document.text, 0, only=np.array([key])).scores[0]:
+            assert found.scores[found.keys == key] == [words]
 
 
 def fast_place() -> str | None:

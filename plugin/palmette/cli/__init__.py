@@ -1,30 +1,49 @@
-"""The command line: ``palmette COMMAND …``. Each command is a module with ``add`` (its arguments) and ``run``."""
+"""The command line: ``palmette COMMAND …``. A command is two functions of its module, ``add_…`` and ``run_…``."""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from importlib import import_module
 
-__all__ = ["main"]
+from palmette import __version__
+from palmette.errors import PalmetteError
+
+__all__ = ["COMMANDS", "build_parser", "main", "parse"]
+
+COMMANDS = {
+    "train": "train a model on your documents or pairs",
+    "index": "put documents into an index",
+    "search": "search an index",
+    "answer": "answer a question from what an index finds, with no language model",
+    "evaluate": "measure a model on judged queries, beside baselines",
+    "inspect": "look into a checkpoint or an index",
+    "pull": "fetch a checkpoint from the Hugging Face Hub",
+    "push": "publish a checkpoint on the Hugging Face Hub",
+    "demo": "train, index and ask: this Python's own documentation",
+}
+TAKES_OPTIONS = ("search", "answer", "evaluate")
+"""Commands that pass further options on to the method's search."""
+EPILOG = "`palmette` alone shows the way from nothing to answers; `palmette COMMAND --help` has examples."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status (0 done, 1 a palmette error, 2 bad usage, 130 interrupted)."""
-    from palmette.cli.parser import build_parser, parse
-    from palmette.cli.tour import tour
-    from palmette.errors import PalmetteError
-
     given = list(sys.argv[1:] if argv is None else argv)
     debug = False
     try:
         if not given:
-            print(tour(), flush=True)
+            from palmette.cli.demo import tour
+
+            print(tour(COMMANDS), flush=True)
             return 0
         args = parse(build_parser(given), given)
         debug = args.debug
-        return int(args.handler(args) or 0)
+        args.handler(args)
+        return 0
     except PalmetteError as error:
         if debug:
             raise
@@ -38,8 +57,46 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
+def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
+    """The whole parser; only the command in ``given`` loads its module."""
+    about = "Trained hierarchical retrieval for RAG."
+    parser = argparse.ArgumentParser(prog="palmette", description=about, epilog=EPILOG, formatter_class=_Help)
+    parser.add_argument("--version", action="version", version=f"palmette {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    chosen = next((word for word in given if not word.startswith("-")), None)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=_Help
+        )
+        command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        if name == chosen:
+            module = import_module(f"palmette.cli.{name if name in ('train', 'demo') else 'commands'}")
+            getattr(module, f"add_{name}")(command, given)
+            command.set_defaults(command=name, handler=getattr(module, f"run_{name}"))
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
+    """Parse; words that a command does not know become options of the method where it takes any."""
+    args, rest = parser.parse_known_args(given)
+    args.extra = rest
+    if rest and args.command not in TAKES_OPTIONS:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return args
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Keeps examples as written and shows defaults."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text = action.help
+        if text and action.default not in (None, False, argparse.SUPPRESS) and "(default" not in text:
+            return text + " (default: %(default)s)"
+        return text
+
+
 def _paragraph(text: str) -> str:
-    """Wrapped for a reader's terminal; on one line for a log."""
+    """Wrapped text for a terminal; one line for a log."""
     if not sys.stderr.isatty():
         return text
     width = min(100, shutil.get_terminal_size().columns)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palmette.cli.parser import example
+from palmette.cli.commands import describe
 from palmette.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -28,27 +28,66 @@ QUESTIONS = (
     "Which team won the world cup?",
 )
 ABOVE = ("a function that opens a gzip file", "join two paths")
+TOUR = """\
+palmette: trained hierarchical retrieval for RAG
+
+from nothing to answers
+
+  See it work, on documents every machine has:
+    palmette demo
+  Train on your own: a folder of .md and .txt files, or JSONL with a "text" per line. No labels needed:
+    palmette train tree notes/ --out my-tree
+  Index, and again whenever they change (only what is new is encoded):
+    palmette index my-tree notes/ --out my-index
+  Ask, and see why:
+    palmette search my-index "how do I …?" -k 5 --explain
+  Have it answer in the documents' own words, with no language model:
+    palmette train reader notes/ --out my-reader --unit sentence
+    palmette answer my-index "how do I …?" --reader my-reader
+  Measure it on questions of yours:
+    palmette evaluate my-tree questions/ --baselines
+  Look inside:
+    palmette inspect my-index --html tree.html
+  Use it in Python:
+    Index.open("my-index").search("how do I …?")
+  And in LangChain and LlamaIndex:
+    langchain_palmette.TreeRetriever(index_path="my-index").invoke("how do I …?")
+    llama_index.retrievers.palmette.TreeRetriever.from_index("my-index").retrieve("how do I …?")
+
+commands
+
+COMMANDS
+`palmette COMMAND --help` shows the options of a command, with examples."""
 
 
-def add(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments."""
-    command.add_argument("question", nargs="*", help="ask these questions instead of the demo's own")
-    command.add_argument(
-        "--dir", type=Path, default=Path("palmette-demo"), help="where checkpoint and index are kept"
+def tour(commands: Mapping[str, str]) -> str:
+    """Text for ``palmette`` alone: the way from a folder of notes to answers, and the list of commands."""
+    width = max(map(len, commands))
+    listed = "".join(f"  {name.ljust(width)}  {summary}\n" for name, summary in commands.items())
+    return TOUR.replace("COMMANDS", listed)
+
+
+def add_demo(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Arguments of ``palmette demo``."""
+    add = describe(
+        command, "[QUESTION ...]", 'palmette demo\npalmette demo "how do I parse a date?" "remove a file"'
     )
-    command.add_argument("--steps", type=int, default=300, help="training steps")
-    command.add_argument(
-        "--size", choices=["small", "full"], default="small", help="how much of the standard library"
-    )
-    command.add_argument("--encoder", default=ENCODER, help="sentence-transformers model")
-    command.add_argument("-k", type=int, default=3, help="sources per answer")
-    example(command, 'palmette demo\npalmette demo "how do I parse a date?" "remove a file"')
+    add("question", nargs="*", help="ask these questions instead of the demo's own")
+    add("--dir", type=Path, default=Path("palmette-demo"), help="folder for checkpoint and index")
+    add("--steps", type=int, default=300, help="training steps")
+    add("--size", choices=["small", "full"], default="small", help="how much of the standard library")
+    add("--encoder", default=ENCODER, help="sentence-transformers model")
+    add("-k", type=int, default=3, help="sources per answer")
 
 
-def run(args: argparse.Namespace) -> None:
+def run_demo(args: argparse.Namespace) -> None:
     """Collect, train, index, measure, ask."""
     for module in ("langchain_core", "llama_index.core"):
-        if not _installed(module):
+        try:
+            found = find_spec(module)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
             raise MissingExtraError(module, "demo", "palmette demo")
     from palmette.sample import sample_data
 
@@ -71,13 +110,6 @@ def run(args: argparse.Namespace) -> None:
     index.close()
 
 
-def _installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
 @contextmanager
 def _stage(title: str) -> Iterator[None]:
     print(f"{title} …", flush=True)
@@ -87,17 +119,16 @@ def _stage(title: str) -> Iterator[None]:
 
 
 def _prepare(folder: Path, data: RetrievalData, encoder: str, steps: int) -> Index:
-    """Train and index; what an earlier demo left is used again."""
+    """Train and index; an earlier demo's checkpoint and index are used again."""
     from palmette.cache import CachedEncoder
     from palmette.encoder import load_encoder
     from palmette.index import Index
     from palmette.methods.tree import TreeModel
     from palmette.registry import load_model
 
-    coder = CachedEncoder(
-        load_encoder(encoder), folder / "encodings"
-    )  # training and indexing read the same texts
-    checkpoint, place = folder / "checkpoint", folder / "index"
+    # Training and indexing read the same texts.
+    coder = CachedEncoder(load_encoder(encoder), folder / "encodings")
+    checkpoint = folder / "checkpoint"
     if checkpoint.is_dir():
         with _stage(f"Loading the tree in {checkpoint}"):
             model = load_model(checkpoint, encoder=coder)
@@ -106,52 +137,51 @@ def _prepare(folder: Path, data: RetrievalData, encoder: str, steps: int) -> Ind
             model = TreeModel.fit(data, encoder=coder, steps=steps, cache=coder.cache)
             model.save_pretrained(checkpoint)
     with _stage("Indexing"):
-        index = Index.open_or_create(place, model)
+        index = Index.open_or_create(folder / "index", model)
         index.upsert(data.corpus)
     return index
 
 
 def _reader(folder: Path, data: RetrievalData, index: Index) -> Reader:
-    """What answers: trained on the handwritten questions that nothing is measured by."""
-    from palmette.cache import CachedEncoder
+    """A reader trained on the handwritten questions that measure nothing."""
     from palmette.reader import Reader, ReadingData, load_reading
 
+    encoder = index.model.encoder
     if folder.is_dir():
-        return Reader.from_pretrained(folder, encoder=index.model.encoder)
+        return Reader.from_pretrained(folder, encoder=encoder)
     with _stage("Training a reader to choose the sentence that answers"):
         asked = load_reading(data).split("dev")
         lessons = ReadingData(data.name, data.corpus, {"train": asked, "dev": asked})
-        encoder = index.model.encoder
-        cache = encoder.cache if isinstance(encoder, CachedEncoder) else None
+        cache = getattr(encoder, "cache", None)
         reader = Reader.fit(lessons, encoder=encoder, unit="sentence", passages=3, cache=cache)
         reader.save_pretrained(folder)
     return reader
 
 
 def _measure(index: Index, data: RetrievalData) -> None:
-    """Quality on questions that training did not see, at three levels of the one tree, and of the encoder alone."""
-    from palmette.baselines import EncoderBaseline
-    from palmette.evaluation import evaluate_index
+    """Print quality on questions that training did not see, at three levels of the one tree, and of the encoder."""
+    from palmette.evaluation import EncoderBaseline, evaluate_index
     from palmette.metrics import score_run
 
     judged = data.split("test")
     print(f"Measured on {len(judged.queries)} handwritten questions:")
     for level in (10, 8, 6):
         row = evaluate_index(index, judged.queries, judged.qrels, level=level)
-        metrics = row.metrics
-        print(
-            f"  level {level:>2} ({2**level:>4} columns)  nDCG@10 {metrics['ndcg@10']:.3f}  "
-            f"recall@10 {metrics['recall@10']:.3f}  {row.latency_ms['p50']:.0f} ms a question"
+        _print_quality(
+            f"level {level:>2}", 2**level, row.metrics, f"{row.latency_ms['p50']:.0f} ms a question"
         )
     encoder = index.model.encoder
     found = EncoderBaseline(encoder, data.corpus).search(list(judged.queries.values()), 10).ids
     alone = score_run(dict(zip(judged.queries, found, strict=True)), judged.qrels, ks=(10,))
-    columns = f"({encoder.dimension:>4} columns)  nDCG@10 {alone['ndcg@10']:.3f}  recall@10 {alone['recall@10']:.3f}"
-    print(f"  encoder  {columns}  (exact search, no tree)")
+    _print_quality("encoder ", encoder.dimension, alone, "(exact search, no tree)")
+
+
+def _print_quality(name: str, columns: int, metrics: Mapping[str, float], note: str) -> None:
+    quality = f"nDCG@10 {metrics['ndcg@10']:.3f}  recall@10 {metrics['recall@10']:.3f}"
+    print(f"  {name}  ({columns:>4} columns)  {quality}  {note}")
 
 
 def _langchain(index: Index, reader: Reader, questions: Sequence[str], k: int) -> None:
-    """A LangChain chain: retriever | reader."""
     from langchain_core.runnables import RunnablePassthrough
 
     from langchain_palmette import PalmetteReader, TreeRetriever
@@ -161,13 +191,12 @@ def _langchain(index: Index, reader: Reader, questions: Sequence[str], k: int) -
     print("\nLangChain: TreeRetriever | PalmetteReader")
     for question in questions:
         state = chain.invoke(question)
-        _show(question, state)
+        _print_answer(question, state)
         for document in state["documents"]:
-            _source(str(document.id), document.metadata["score"], document.metadata["explanation"])
+            _print_source(str(document.id), document.metadata["score"], document.metadata["explanation"])
 
 
 def _llama_index(index: Index, reader: Reader, questions: Sequence[str], k: int) -> None:
-    """A LlamaIndex query engine over the same index."""
     from llama_index.core.query_engine import RetrieverQueryEngine
 
     from llama_index.retrievers.palmette import PalmetteSynthesizer, TreeRetriever
@@ -177,15 +206,14 @@ def _llama_index(index: Index, reader: Reader, questions: Sequence[str], k: int)
     print("\nLlamaIndex: the same index and reader in a RetrieverQueryEngine")
     for question in questions:
         response = engine.query(question)
-        _show(question, (response.metadata or {})["answer"])
+        _print_answer(question, (response.metadata or {})["answer"])
         for node in response.source_nodes:
             why = retriever.explain(question, node.node.node_id).to_dict()
-            _source(node.node.node_id, node.score or 0.0, why)
+            _print_source(node.node.node_id, node.score or 0.0, why)
 
 
 def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequence[str], steps: int) -> None:
-    """The same entries as a hierarchy: a question, what answers it, and all that lies above that."""
-    from palmette.cache import CachedEncoder
+    """Ask a taxonomy of the same entries: what answers, and all that lies above it."""
     from palmette.index import Index
     from palmette.methods.taxonomy import TaxonomyModel
     from palmette.registry import load_model
@@ -196,7 +224,7 @@ def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequen
     else:
         with _stage("\nTraining a taxonomy: packages, their modules, and what is in those"):
             edges = [(e.key, e.metadata["parent"]) for e in data.corpus if e.metadata["parent"] in ids]
-            cache = encoder.cache if isinstance(encoder, CachedEncoder) else None
+            cache = getattr(encoder, "cache", None)
             model = TaxonomyModel.fit(data, edges=edges, encoder=encoder, steps=steps, cache=cache)
             model.save_pretrained(folder)
     taxonomy = Index.build(data.corpus, model)
@@ -209,17 +237,19 @@ def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequen
             print(f"    also {', '.join(also)}")
 
 
-def _show(question: str, told: dict[str, Any]) -> None:
+def _print_answer(question: str, answer: dict[str, Any]) -> None:
     print(f"\n  ? {question}")
-    if not told["supports"]:
-        print(f"  > no answer in these sources ({told['confidence']:.0%})")
+    if not answer["supports"]:
+        print(f"  > no answer in these sources ({answer['confidence']:.0%})")
         return
-    words = " ".join(told["answer"].split())
-    best = told["supports"][0]
-    print(f"  > {words[:240]}{'…' if len(words) > 240 else ''}\n    ({told['confidence']:.0%}, {best['id']})")
+    words = " ".join(answer["answer"].split())
+    best = answer["supports"][0]
+    print(
+        f"  > {words[:240]}{'…' if len(words) > 240 else ''}\n    ({answer['confidence']:.0%}, {best['id']})"
+    )
 
 
-def _source(name: str, score: float, why: dict[str, Any]) -> None:
-    path = why["detail"]["path"]
+def _print_source(name: str, score: float, why: dict[str, Any]) -> None:
     best = max(why["parts"], key=lambda part: part["value"])
+    path = why["detail"]["path"]
     print(f"    {score:.3f}  {name:<40} path {path}  (most from {best['name']}: {best['value']:.3f})")

@@ -3,10 +3,22 @@
 ``load_data`` reads what trains or measures a model, ``iter_documents`` what an index takes in.
 """
 
-from palmette.data.documents import iter_documents, to_document
-from palmette.data.load import DataLike, load_data, with_made_queries
-from palmette.data.retrieval import Qrels, RetrievalData, RowPairs, Split
-from palmette.data.unlabelled import DEFAULT_KINDS, KINDS
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from palmette.data import files
+from palmette.data.documents import Corpus, iter_documents, to_document, to_documents
+from palmette.data.files import located
+from palmette.data.retrieval import Qrels, RetrievalData, Split
+from palmette.data.synthetic import DEFAULT_KINDS, KINDS, make_queries
+from palmette.errors import InputError
+from palmette.types import Pair
 
 __all__ = [
     "DEFAULT_KINDS",
@@ -14,10 +26,165 @@ __all__ = [
     "DataLike",
     "Qrels",
     "RetrievalData",
-    "RowPairs",
     "Split",
     "iter_documents",
     "load_data",
     "to_document",
-    "with_made_queries",
+    "to_documents",
+    "with_synthetic_queries",
 ]
+
+QUERY_KEYS = ("query", "question", "anchor")
+PAIR_KEYS = (
+    QUERY_KEYS,
+    ("positive", "answer", "document", "text", "passage"),
+    ("negatives", "negative"),
+)
+
+DataLike = str | Path | RetrievalData | Iterable[Any]
+"""A BEIR folder, a JSONL file, an iterable of pairs or documents, or data loaded before."""
+
+
+def load_data(
+    data: DataLike,
+    *,
+    dev_fraction: float = 0.1,
+    seed: int = 0,
+    kinds: Iterable[str] = DEFAULT_KINDS,
+    cut: float = 0.0,
+    titles: bool = True,
+) -> RetrievalData:
+    """Read training or evaluation data.
+
+    Args:
+        data: One of
+
+            - a BEIR folder: ``corpus.jsonl``, ``queries.jsonl``, ``qrels/{train,dev,test}.tsv``, plain or .gz
+            - a JSONL file, or an iterable, of pairs: ``{"query", "positive", "negatives"}``, :class:`Pair`,
+              or ``(query, positive)`` and ``(query, positive, negatives)`` tuples
+            - documents without labels: a BEIR folder with only a corpus, a folder of Markdown or text files,
+              a JSONL file, or an iterable of documents (ours, LangChain's, LlamaIndex's, str). Queries are
+              then made from the documents themselves, see ``palmette.data.synthetic``
+            - a :class:`RetrievalData`, which is returned with a dev split if it lacks one.
+        dev_fraction: Share of the training queries to hold out where the data has no dev split.
+        seed: Of the held-out share and of synthetic queries.
+        kinds: The kinds of synthetic queries; none where there are to be no queries.
+        cut: Share of the synthetic queries whose words are cut out of their document.
+        titles: Put titles that files give apart from the text before it, as BEIR does.
+
+    Raises:
+        InputError: The data is empty, malformed (file and line are named) or inconsistent.
+        DuplicateIdError: Two different contents under one id.
+    """
+    loaded = data if isinstance(data, RetrievalData) else _read(data, titles, seed, tuple(kinds), cut)
+    return loaded.with_dev(dev_fraction, seed)
+
+
+def _read(
+    data: str | Path | Iterable[Any], titles: bool, seed: int, kinds: tuple[str, ...], cut: float
+) -> RetrievalData:
+    synthetic: dict[str, Any] = {"seed": seed, "kinds": kinds, "cut": cut}
+    if isinstance(data, str | Path):
+        path = Path(data).expanduser()
+        name = path.name.removesuffix(".gz").removesuffix(".jsonl")
+        has_corpus = path.is_dir() and files.existing(path / "corpus.jsonl")
+        if has_corpus and (judged := files.judgement_files(path)):
+            queries = files.read_queries(path)
+            qrels = {split: files.read_judgements(file) for split, file in judged.items()}
+            corpus = list(iter_documents(path, titles=titles))
+            return RetrievalData(path.resolve().name, corpus, queries, qrels)
+        if path.is_file() and files.is_jsonl(path):
+            records = files.read_jsonl(path)
+            first = next(records, None)
+            if first is not None and any(key in first[1] for key in QUERY_KEYS):
+                return _from_pairs(chain([first], records), name)
+        return from_documents(iter_documents(data, titles=titles), name=name, **synthetic)
+    if isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
+        raise InputError(
+            f"expected a path or an iterable of pairs or documents, got {type(data).__name__} {data!r:.80}"
+        )
+    values = iter(data)
+    start = list(islice(values, 1))
+    whole = chain(start, values)
+    is_pair = [isinstance(v, Mapping) and any(key in v for key in QUERY_KEYS) for v in start]
+    if start and (is_pair[0] or isinstance(start[0], Pair | tuple)):
+        return _from_pairs(((f"pair {i}", value) for i, value in enumerate(whole)), "pairs")
+    return from_documents(iter_documents(whole), **synthetic)
+
+
+def from_documents(documents: Iterable[Any], *, name: str = "documents", **synthetic: Any) -> RetrievalData:
+    """Data without labels: a ``train`` split of queries made from the documents, see ``make_queries``."""
+    corpus = list(iter_documents(documents))
+    queries = {
+        f"{item.kind}-{n}-{corpus[item.document].key}": item
+        for n, item in enumerate(make_queries(corpus, **synthetic))
+    }
+    if not queries and synthetic.get("kinds", DEFAULT_KINDS):
+        raise InputError(
+            f"{name}: no training queries could be made from {len(corpus)} documents: they are too short to "
+            "be split; give pairs of a query and its document"
+        )
+    return RetrievalData(
+        name,
+        corpus,
+        {key: item.query for key, item in queries.items()},
+        {"train": {key: {corpus[item.document].key: 1} for key, item in queries.items()}},
+        labelled=False,
+        remainders={key: item.rest for key, item in queries.items() if item.rest is not None},
+    )
+
+
+def with_synthetic_queries(data: RetrievalData, seed: int) -> RetrievalData:
+    """Data with synthetic training queries in place of its own; documents and held-out queries stay."""
+    alone = from_documents(data.corpus, name=data.name, seed=seed, kinds=DEFAULT_KINDS, cut=0.0)
+    named = {query: data.unused(query) for query in alone.queries}
+    train = {named[query]: judged for query, judged in alone.qrels["train"].items()}
+    return replace(
+        data,
+        queries=data.queries | {named[query]: text for query, text in alone.queries.items()},
+        qrels={**data.qrels, "train": train},
+        labelled=False,
+        remainders={},
+    )
+
+
+with_made_queries = with_synthetic_queries  # moved: delete after the merge
+
+
+def _pair_parts(value: Any) -> tuple[Any, list[Any], list[Any]]:
+    """Query, positives and negatives of a pair in any of its forms."""
+    if isinstance(value, Pair):
+        parts: Sequence[Any] = (value.query, value.positive, value.negatives)
+    elif isinstance(value, Mapping):
+        parts = [next((value[k] for k in keys if value.get(k) is not None), None) for keys in PAIR_KEYS]
+        for part, (name, *others) in zip(parts[:2], PAIR_KEYS, strict=False):
+            if part is None:
+                others_named = ", ".join(map(repr, others))
+                raise InputError(f"a pair needs {name!r} (or {others_named}); got the keys {sorted(value)}")
+    elif isinstance(value, tuple) and len(value) in (2, 3):
+        parts = (*value, None)[:3]
+    else:
+        raise InputError(
+            f"expected a Pair, (query, positive), (query, positive, negatives) or a dict, got {value!r:.80}"
+        )
+    positives, negatives = (list(t) if isinstance(t, list | tuple) else [t] for t in parts[1:])
+    return parts[0], positives, [text for text in negatives if text is not None]
+
+
+def _from_pairs(pairs: Iterable[tuple[str, Any]], name: str) -> RetrievalData:
+    """Data from (place, pair) tuples; equal queries become one, negatives become judgements of grade 0."""
+    corpus, queries, train = Corpus(), dict[str, str](), Qrels()
+    for place, value in pairs:
+        with located(place):
+            query, positives, negatives = _pair_parts(value)
+            if not isinstance(query, str) or not query.strip():
+                raise InputError(f"the query must be a str that is not empty, got {query!r:.80}")
+            if not positives:
+                raise InputError(f"query {query!r:.80} has no positive")
+            key = hashlib.sha256(query.strip().encode("utf-8", "surrogatepass")).hexdigest()[:32]
+            queries.setdefault(key, query.strip())
+            judged = train.setdefault(key, {})
+            for text in negatives:
+                judged.setdefault(corpus.add(to_document(text)), 0)
+            judged.update((corpus.add(to_document(text)), 1) for text in positives)
+    return RetrievalData(name, list(corpus.documents.values()), queries, {"train": train})

@@ -1,21 +1,34 @@
-"""Documents from whatever holds them: files, folders, mappings, strings, the frameworks' documents."""
+"""Documents from files, folders, mappings, strings and the frameworks' documents; long texts cut into passages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from palmette.data.jsonl import existing, is_jsonl, located, read_jsonl
-from palmette.data.pieces import pieces
-from palmette.data.tables import is_table, read_table
+from palmette.data.files import (
+    TEXT_SUFFIXES,
+    existing,
+    is_jsonl,
+    is_table,
+    located,
+    read_jsonl,
+    read_table,
+    read_text,
+    read_texts,
+)
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
 from palmette.types import Document, written
 
-__all__ = ["Corpus", "iter_documents", "read_documents", "to_document"]
-
-TEXT_SUFFIXES = (".md", ".markdown", ".txt")
 TEXT_KEYS = ("text", "title")
+WORDS = 180
+"""Words of a passage at most: the 256 tokens that small encoders read."""
+_FENCE = re.compile(r"^ {0,3}(```|~~~)")
+_HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t#]*$")
+_PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
+_SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n")
 
 
 class Corpus:
@@ -25,7 +38,7 @@ class Corpus:
         self.documents: dict[str, Document] = {}
 
     def add(self, document: Document) -> str:
-        """Take a document in, and give its id."""
+        """Take a document in and return its id."""
         known = self.documents.setdefault(document.key, document)
         if known is not document and known != document:
             raise DuplicateIdError(
@@ -35,154 +48,55 @@ class Corpus:
         return document.key
 
 
-def _named(record: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = record.get(key) or {}
-    if not isinstance(value, Mapping):
-        raise InputError(f"{key!r} must be an object, got {type(value).__name__}")
-    return dict(value)
-
-
-def _from_record(record: Mapping[str, Any], titles: bool = True) -> Document:
-    """From ``_id`` or ``id``, ``title``, ``text``, ``metadata``, ``fields``; further keys become metadata.
-
-    As in BEIR the searched text is title and text, joined by a blank, unless the text starts with the title or
-    there are to be no ``titles`` (in the text: they stay in metadata and fields).
-    Further keys that hold objects become fields.
-    """
-    if not any(key in record for key in (*TEXT_KEYS, "fields")):
-        raise InputError(
-            f"a document needs 'text' or 'title'; got the keys {', '.join(map(repr, record)) or 'none'}"
-        )
-    for key in TEXT_KEYS:
-        if not isinstance(record.get(key) or "", str):
-            raise InputError(f"{key!r} must be a str, got {type(record[key]).__name__}")
-    title, text = ((record.get(key) or "").strip() for key in ("title", "text"))
-    identity = record.get("_id", record.get("id"))
-    if isinstance(identity, bool) or not isinstance(identity, str | int | None):
-        raise InputError(f"a document id must be a str or an int, got {identity!r:.60}")
-    extra = {k: v for k, v in record.items() if k not in ("_id", "id", "title", "text", "metadata", "fields")}
-    named = {"title": title} if title else {}
-    return Document(
-        None if identity is None else str(identity),
-        text if text and (text.startswith(title) or not titles) else f"{title} {text}".strip(),
-        named | {k: v for k, v in extra.items() if not isinstance(v, Mapping)} | _named(record, "metadata"),
-        named | {k: v for k, v in extra.items() if isinstance(v, Mapping)} | _named(record, "fields"),
-    )
-
-
-def _from_attributes(value: Any) -> Document:
-    """From a LangChain document or a LlamaIndex node, known by their attributes."""
-    if hasattr(value, "page_content"):
-        text, identity = value.page_content, getattr(value, "id", None)
-    else:
-        text, identity = value.get_content(), getattr(value, "node_id", None)
-    return Document(identity or None, text, dict(getattr(value, "metadata", None) or {}))
-
-
 def to_document(value: Any) -> Document:
     """A document from a :class:`Document`, a str, a mapping, a LangChain document or a LlamaIndex node."""
     if isinstance(value, Document):
         return value
     if isinstance(value, str):
-        return Document(text=value)
+        return _document(None, value)
     if isinstance(value, Mapping):
         return _from_record(value)
-    if hasattr(value, "page_content") or hasattr(value, "get_content"):
-        return _from_attributes(value)
+    if hasattr(value, "page_content"):
+        return _document(
+            getattr(value, "id", None) or None, value.page_content, getattr(value, "metadata", {})
+        )
+    if hasattr(value, "get_content"):
+        identity = getattr(value, "node_id", None) or None
+        return _document(identity, value.get_content(), getattr(value, "metadata", {}))
     raise InputError(
         f"cannot make a document of {type(value).__name__} {value!r:.80}; "
         "give a Document, a str, a dict with 'text', a LangChain document or a LlamaIndex node"
     )
 
 
-def _from_row(record: Mapping[str, Any]) -> Document:
-    """From a row of a table: as any record, or all columns as fields where the table has neither text nor title."""
-    named = {key: record[key] for key in ("_id", "id") if key in record}
-    columns = {key: value for key, value in record.items() if key not in named}
-    if any(key in record for key in TEXT_KEYS):
-        blank = not any(record.get(key) for key in TEXT_KEYS)
-        said = {"text": "\n".join(filter(None, map(written, columns.values())))} if blank else {}
-        return _from_record({**record, **said})
-    return _from_record({**named, "metadata": columns, "fields": columns})
-
-
-def read_documents(path: Path, titles: bool = True) -> Iterator[Document]:
-    """The documents of a JSONL file; a malformed one is named by its line."""
-    for place, record in read_jsonl(path):
-        with located(place):
-            document = _from_record(record, titles)
-        yield document
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text ({error}); convert it, or take it away") from error
-
-
-def _text_files(folder: Path) -> Iterator[Document]:
-    """Markdown and text files below ``folder``, by relative path; hidden and empty ones are passed over."""
-    for path in sorted(
-        path for path in folder.rglob("*") if path.suffix.lower() in TEXT_SUFFIXES and path.is_file()
-    ):
-        name = path.relative_to(folder).as_posix()
-        if any(part.startswith(".") for part in name.split("/")):
-            continue
-        yield from _of_file(name, _read_text(path))
-
-
-def _of_file(name: str, text: str) -> Iterator[Document]:
-    """A short file is one document; a long one several, ``name#1``, ``name#2``, …; an empty one none."""
-    parts = [part for part in pieces(text) if part.strip()]
-    for number, part in enumerate(parts, 1):
-        yield Document(name if len(parts) == 1 else f"{name}#{number}", part, {"source": name})
-
-
-def _from_path(given: str | Path, titles: bool) -> Iterator[Document]:
-    if not str(given).strip():
-        raise InputError("the path of the documents is empty: name a file or a folder ('.' for this one)")
-    path = Path(given).expanduser()
-    if (path / "manifest.json").is_file():
-        raise InputError(f"{path} is an index or a checkpoint, not documents: name what it was made from")
-    if path.is_dir():
-        corpus = existing(path / "corpus.jsonl")
-        yield from read_documents(corpus, titles) if corpus else _text_files(path)
-    elif not path.exists():
-        raise NotFoundError(f"there is no file or folder {str(path)!r}")
-    elif is_jsonl(path):
-        yield from read_documents(path, titles)
-    elif is_table(path):
-        for place, row in read_table(path, kept=TEXT_KEYS):
-            with located(place):
-                document = _from_row(row)
-            yield document
-    elif path.suffix.lower() in TEXT_SUFFIXES:
-        yield from _of_file(path.name, _read_text(path))
-    else:
-        raise InputError(
-            f"cannot read {str(path)!r}: expected a folder, .jsonl, .csv or .tsv (perhaps .gz), "
-            f"{', '.join(TEXT_SUFFIXES)}"
-        )
+def to_documents(values: Iterable[Any]) -> Iterator[Document]:
+    """Documents from values of any kind that :func:`to_document` knows; errors name the position."""
+    return _located(((f"document {position}", value) for position, value in enumerate(values)), to_document)
 
 
 def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> Iterator[Document]:
     """Documents to index, one by one.
 
     Args:
-        data: A BEIR folder, a folder of Markdown or text files (long ones are cut at their headings, see
-            :mod:`palmette.data.pieces`), one such file, a JSONL file of documents
-            (``id`` or ``_id``, ``text``, ``title``, ``metadata``, ``fields``; plain or .gz), a CSV or TSV file
-            with such columns, in capitals or not (others become metadata, or fields where none of these is there),
-            or an iterable of documents of any kind that :func:`to_document` knows. A str is a path.
+        data: A BEIR folder, a folder of Markdown or text files (long ones are cut at their headings), one such file, a
+            JSONL file of documents (``id`` or ``_id``, ``text``, ``title``, ``metadata``, ``fields``; plain or .gz), a
+            CSV or TSV file with such columns, in capitals or not (others become metadata, or fields where none of
+            these is there), or an iterable of documents of any kind that :func:`to_document` knows. A str is a path.
         titles: Put titles that files give apart from the text before it, as BEIR does.
 
     Raises:
         DuplicateIdError: Two different contents under one id.
         InputError: There is no document, or a malformed one (its file and line, or its position, is named).
     """
+    if isinstance(data, str | Path):
+        found = _from_path(data, titles)
+    elif isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
+        raise InputError(
+            f"expected a path or an iterable of documents, got {type(data).__name__} {data!r:.80}"
+        )
+    else:
+        found = to_documents(data)
     corpus = Corpus()
-    found = _from_path(data, titles) if isinstance(data, str | Path) else _from_iterable(data)
     for document in found:
         count = len(corpus.documents)
         corpus.add(document)
@@ -193,12 +107,169 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
         raise InputError(f"there are no documents{where}; give at least one")
 
 
-def _from_iterable(values: object) -> Iterator[Document]:
-    if not isinstance(values, Iterable) or isinstance(values, Mapping | bytes):
-        raise InputError(
-            f"expected a path or an iterable of documents, got {type(values).__name__} {values!r:.80}"
-        )
-    for position, value in enumerate(values):
-        with located(f"document {position}"):
-            document = to_document(value)
+def _located(values: Iterable[tuple[str, Any]], convert: Callable[[Any], Document]) -> Iterator[Document]:
+    for place, value in values:
+        with located(place):
+            document = convert(value)
         yield document
+
+
+def _document(
+    identity: str | None,
+    text: Any,
+    metadata: Mapping[str, Any] | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> Document:
+    metadata, fields = dict(metadata or {}), dict(fields or {})
+    if isinstance(text, str) and not text.strip() and not fields:
+        origin = [f"{key} {metadata[key]!r}" for key in ("source", "file_path", "page") if key in metadata]
+        name = (
+            "document"
+            + (f" {identity!r}" if identity else "")
+            + (f" of {', '.join(origin)}" if origin else "")
+        )
+        raise InputError(f"{name} is empty: give it a text (or fields), or leave it out")
+    return Document(identity, text, metadata, fields)
+
+
+def _from_record(record: Mapping[str, Any], titles: bool = True) -> Document:
+    """Document from ``_id`` or ``id``, ``title``, ``text``, ``metadata``, ``fields``.
+
+    As in BEIR the text is title and text, joined by a blank, unless the text starts with the title or ``titles`` is
+    off (the title is in metadata and fields anyway). Further keys become fields if they hold objects, else metadata.
+    """
+    if not any(key in record for key in (*TEXT_KEYS, "fields")):
+        raise InputError(
+            f"a document needs 'text' or 'title'; got the keys {', '.join(map(repr, record)) or 'none'}"
+        )
+    for key in TEXT_KEYS:
+        if not isinstance(record.get(key) or "", str):
+            raise InputError(f"{key!r} must be a str, got {type(record[key]).__name__}")
+    for key in ("metadata", "fields"):
+        if not isinstance(record.get(key) or {}, Mapping):
+            raise InputError(f"{key!r} must be an object, got {type(record[key]).__name__}")
+    title, text = ((record.get(key) or "").strip() for key in ("title", "text"))
+    identity = record.get("_id", record.get("id"))
+    if isinstance(identity, bool) or not isinstance(identity, str | int | None):
+        raise InputError(f"a document id must be a str or an int, got {identity!r:.60}")
+    extra = {k: v for k, v in record.items() if k not in ("_id", "id", "title", "text", "metadata", "fields")}
+    named = {"title": title} if title else {}
+    return _document(
+        None if identity is None else str(identity),
+        text if text and (text.startswith(title) or not titles) else f"{title} {text}".strip(),
+        named
+        | {k: v for k, v in extra.items() if not isinstance(v, Mapping)}
+        | dict(record.get("metadata") or {}),
+        named | {k: v for k, v in extra.items() if isinstance(v, Mapping)} | dict(record.get("fields") or {}),
+    )
+
+
+def _from_row(record: Mapping[str, Any]) -> Document:
+    """Document from a row of a table; all columns are fields where the table has neither text nor title."""
+    named = {key: record[key] for key in ("_id", "id") if key in record}
+    columns = {key: value for key, value in record.items() if key not in named}
+    if not any(key in record for key in TEXT_KEYS):
+        return _from_record({**named, "metadata": columns, "fields": columns})
+    if any(record.get(key) for key in TEXT_KEYS):
+        return _from_record(record)
+    return _from_record({**record, "text": "\n".join(filter(None, map(written, columns.values())))})
+
+
+def _from_path(given: str | Path, titles: bool) -> Iterator[Document]:
+    if not str(given).strip():
+        raise InputError("the path of the documents is empty: name a file or a folder ('.' for this one)")
+    path = Path(given).expanduser()
+    if (path / "manifest.json").is_file():
+        raise InputError(f"{path} is an index or a checkpoint, not documents: name what it was made from")
+    corpus = existing(path / "corpus.jsonl") if path.is_dir() else path
+    if corpus is None:
+        for name, text in read_texts(path):
+            yield from _from_text(name, text)
+    elif not corpus.exists():
+        raise NotFoundError(f"there is no file or folder {str(path)!r}")
+    elif is_jsonl(corpus):
+        yield from _located(read_jsonl(corpus), partial(_from_record, titles=titles))
+    elif is_table(path):
+        yield from _located(read_table(path, kept=TEXT_KEYS), _from_row)
+    elif path.suffix.lower() in TEXT_SUFFIXES:
+        yield from _from_text(path.name, read_text(path))
+    else:
+        raise InputError(
+            f"cannot read {str(path)!r}: expected a folder, .jsonl, .csv or .tsv (perhaps .gz), "
+            f"{', '.join(TEXT_SUFFIXES)}"
+        )
+
+
+def _from_text(name: str, text: str) -> Iterator[Document]:
+    """Documents of a text file: ``name``, or ``name#1``, ``name#2``, … of a long one; none of an empty one."""
+    parts = [part for part in passages(text) if part.strip()]
+    for number, part in enumerate(parts, 1):
+        yield Document(name if len(parts) == 1 else f"{name}#{number}", part, {"source": name})
+
+
+def passages(text: str) -> list[str]:
+    """Passages of a Markdown or text file, cut where its author did: encoders read the first few hundred words.
+
+    Neighbouring sections stay together while they are short; a section that is too long is cut between paragraphs, a
+    paragraph between sentences. Headings of later sections begin with the file's title.
+    """
+    if len(text.split()) <= WORDS:
+        return [text]
+    sections = _sections(text)
+    first = _HEADING.match(sections[0].partition("\n")[0])
+    parts: list[str] = []
+    for number, section in enumerate(sections):
+        line, _, body = section.partition("\n")
+        heading = _HEADING.match(line)
+        if first and heading and number:
+            line = f"{heading[1]} {first[2]}: {heading[2]}"
+            section = f"{line}\n{body}"
+        if len(section.split()) <= WORDS:
+            parts.append(section)
+            continue
+        paragraphs = _PARAGRAPH.split((body if heading else section).strip())
+        fine = [part for paragraph in paragraphs if paragraph.strip() for part in _short_parts(paragraph)]
+        start = f"{line}\n\n" if heading else ""
+        parts += [
+            f"{start}{part}".strip() for part in _joined(fine, "\n\n") or [""]
+        ]  # of a long heading, itself
+    return _joined(parts, "\n\n")
+
+
+def _sections(text: str) -> list[str]:
+    """Parts from heading to heading; a hash in a code block is no heading."""
+    sections: list[list[str]] = [[]]
+    coded = False
+    for line in text.splitlines():
+        coded ^= bool(_FENCE.match(line))
+        if _HEADING.match(line) and not coded and any(map(str.strip, sections[-1])):
+            sections.append([])
+        sections[-1].append(line)
+    return ["\n".join(lines).strip() for lines in sections]
+
+
+def _short_parts(paragraph: str) -> list[str]:
+    """A short paragraph, or runs of its sentences; a sentence that is too long is cut between words."""
+    if len(paragraph.split()) <= WORDS:
+        return [paragraph]
+    parts: list[str] = []
+    for sentence in _SENTENCE.split(paragraph):
+        words = sentence.split()
+        cuts = range(0, len(words), WORDS)
+        parts += [" ".join(words[at : at + WORDS]) for at in cuts] if len(words) > WORDS else [sentence]
+    return _joined(parts, " ")
+
+
+def _joined(parts: Sequence[str], joint: str) -> list[str]:
+    """Neighbours joined while they are short enough."""
+    joined: list[str] = []
+    words = 0
+    for part in parts:
+        more = len(part.split())
+        if joined and joined[-1] and words + more <= WORDS:
+            joined[-1] += joint + part
+            words += more
+        else:
+            joined.append(part)
+            words = more
+    return [part for part in joined if part]

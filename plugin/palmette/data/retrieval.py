@@ -1,9 +1,9 @@
-"""A collection to train on or to be measured by: documents, queries, and which answers which."""
+"""Documents, queries and judgements to train on or to measure with."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -12,20 +12,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.config import check_range
-from palmette.data.rows import Positives, RowLists, groups
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
 from palmette.metrics import Judgements
 from palmette.types import Document
-
-__all__ = ["Qrels", "RetrievalData", "RowPairs", "Split"]
 
 Rows = NDArray[np.int64]
 Qrels = dict[str, dict[str, int]]
 """Query id → document id → grade; 1 or more is relevant, 0 is known not to be."""
 
 
+@dataclass(frozen=True)
+class RowLists:
+    """A list of rows for each of N rows: ``values[starts[i]:starts[i + 1]]``."""
+
+    starts: Rows
+    values: Rows
+
+    @classmethod
+    def of(cls, keys: Rows, values: Rows, size: int) -> RowLists:
+        """Gather ``values`` by ``keys`` (parallel, keys below ``size``)."""
+        order = np.lexsort((values, keys))
+        return cls(np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=size))]), values[order])
+
+    def __getitem__(self, row: int) -> Rows:
+        return self.values[self.starts[row] : self.starts[row + 1]]
+
+    def flat(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Place in ``rows`` and value of every entry of their lists, as parallel arrays."""
+        sizes = self.starts[rows + 1] - self.starts[rows]
+        owner = np.repeat(np.arange(len(rows)), sizes)
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return owner, self.values[self.starts[rows][owner] + within]
+
+    def sample(self, rows: Rows, count: int, random: np.random.Generator) -> Rows:
+        """[B, count] draws with replacement from each row's list; −1 where the list is empty."""
+        if not len(self.values):
+            return np.full((len(rows), count), -1, np.int64)
+        sizes = (self.starts[rows + 1] - self.starts[rows])[:, None]
+        drawn = self.starts[rows][:, None] + random.integers(0, np.maximum(sizes, 1), (len(rows), count))
+        return np.where(sizes > 0, self.values[np.minimum(drawn, len(self.values) - 1)], -1)
+
+
 class RowPairs(NamedTuple):
-    """Queries and their answers, as parallel rows of ``query_texts`` and ``texts``."""
+    """Rows of ``query_texts`` and of ``texts`` that belong together, as parallel arrays."""
 
     queries: Rows
     documents: Rows
@@ -33,7 +62,7 @@ class RowPairs(NamedTuple):
 
 @dataclass(frozen=True)
 class Split:
-    """The judged queries of one split, and their judgements."""
+    """Judged queries of one split, and their judgements."""
 
     name: str
     queries: dict[str, str]
@@ -44,17 +73,17 @@ class Split:
 class RetrievalData:
     """Documents, queries and judgements by split.
 
-    Rows are positions: of a document in ``corpus``, of a query in ``queries``. Queries that were made from
-    documents may be trained against what remains of their document; those remainders are further rows of
-    :attr:`texts`, beyond the corpus, and no search ever returns them.
+    A row is a position: of a document in ``corpus``, of a query in ``queries``. A synthetic query may be cut out of its
+    document and trained against what remains; the remainders are further rows of :attr:`texts`, beyond the corpus, and
+    no search returns them.
 
     Attributes:
         name: For logs and the model card.
-        corpus: The documents that are searched.
+        corpus: Documents to search.
         queries: Query id → text.
         qrels: Split → query id → document id → grade.
-        labelled: ``False`` when the queries that train were made from the documents.
-        remainders: Self-made query id → its document without it.
+        labelled: ``False`` when the training queries are synthetic.
+        remainders: Synthetic query id → its document without it.
     """
 
     name: str
@@ -103,26 +132,26 @@ class RetrievalData:
 
     @cached_property
     def query_texts(self) -> list[str]:
-        """All queries, by row."""
+        """Queries by row."""
         return list(self.queries.values())
 
     @cached_property
     def texts(self) -> list[str]:
-        """All texts to encode for training, by row: the corpus, then the remainders."""
+        """Texts to encode for training, by row: the corpus, then the remainders."""
         return [document.content for document in self.corpus] + list(self.remainders.values())
 
     @property
     def trainable(self) -> bool:
-        """Whether there is anything to train on."""
+        """There are judgements to train on."""
         return bool(self.qrels.get("train"))
 
     @property
     def splits(self) -> list[str]:
-        """The names of the splits."""
+        """Names of the splits."""
         return list(self.qrels)
 
     def split(self, name: str) -> Split:
-        """The queries and judgements of one split."""
+        """Queries and judgements of one split."""
         if name not in self.qrels:
             have = ", ".join(map(repr, self.qrels)) or "none"
             raise NotFoundError(f"{self.name} has no {name!r} split; splits: {have}")
@@ -131,15 +160,10 @@ class RetrievalData:
 
     def pairs(self, split: str = "train") -> RowPairs:
         """Every (query, relevant document) of a split, to train on."""
-        found = [
-            (self.query_rows[query], self._answer(query, doc))
-            for query, doc in self._judged(split, relevant=True)
-        ]
-        queries, documents = np.asarray(found, np.int64).reshape(-1, 2).T
-        return RowPairs(queries, documents)
+        return RowPairs(*self._columns(self._pairs(split, relevant=True)))
 
     def judgements(self, split: str) -> tuple[Rows, Judgements]:
-        """The query rows of a split, and their judgements over the corpus, for ``metrics.score_ranks``."""
+        """Query rows of a split and their judgements over the corpus, for ``metrics.score_ranks``."""
         qrels = self.split(split).qrels
         flat = [
             (row, self.rows[doc], grade)
@@ -151,59 +175,63 @@ class RetrievalData:
         return rows, Judgements.of(len(rows), len(self.corpus), *columns)
 
     def positives_mask(self, query_rows: Rows, doc_rows: Rows) -> NDArray[np.bool_]:
-        """Which documents of a batch are known to answer which of its queries: [B, B'].
+        """[B, B'] True where a document of a batch is known to answer a query.
 
-        Known from any split, and across equal texts: a query asked under two ids has the answers of both.
+        Known from any split, and across equal texts: a query under two ids has the answers of both. A batch costs its
+        queries' known answers, looked up among its distinct documents, never B² searches.
         """
-        return self._positives.mask(query_rows, doc_rows)
-
-    @cached_property
-    def _positives(self) -> Positives:
-        pairs = [self.pairs(split) for split in self.qrels]
-        queries = np.concatenate([pair.queries for pair in pairs]) if pairs else np.empty(0, np.int64)
-        documents = np.concatenate([pair.documents for pair in pairs]) if pairs else np.empty(0, np.int64)
-        source = groups(document.content for document in self.corpus)
-        cut = [self.rows[next(iter(self._source[query]))] for query in self.remainders]
-        return Positives(
-            queries,
-            documents,
-            groups(self.query_texts),
-            np.concatenate([source, source[np.asarray(cut, np.int64)]]),
-        )
+        query_groups, doc_groups, answers = self._known_answers
+        if not len(query_rows) or not len(doc_rows):
+            return np.zeros((len(query_rows), len(doc_rows)), bool)
+        documents, inverse = np.unique(doc_groups[doc_rows], return_inverse=True)  # [U], [B']
+        owner, answer = answers.flat(query_groups[query_rows])
+        at = np.minimum(np.searchsorted(documents, answer), len(documents) - 1)
+        known = np.zeros((len(query_rows), len(documents)), bool)  # [B, U]
+        hits = documents[at] == answer
+        known[owner[hits], at[hits]] = True
+        return known[:, inverse]
 
     @cached_property
     def negatives(self) -> RowLists:
         """Documents known not to answer a training query (grade 0, or given as negatives), by query row."""
-        found = list(self._judged("train", relevant=False)) if "train" in self.qrels else []
-        pairs = [(self.query_rows[query], self.rows[doc]) for query, doc in found]
-        queries, documents = np.asarray(pairs, np.int64).reshape(-1, 2).T
-        return RowLists.of(queries, documents, len(self.queries))
+        pairs = self._pairs("train", relevant=False) if "train" in self.qrels else ()
+        return RowLists.of(*self._columns(pairs), len(self.queries))
 
     @cached_property
-    def _source(self) -> Qrels:
-        return {query: judged for qrels in self.qrels.values() for query, judged in qrels.items()}
+    def _known_answers(self) -> tuple[Rows, Rows, RowLists]:
+        """Group of each query's text, group of each text, and the groups of texts that answer each group of queries."""
+        queries, documents = self._columns(
+            pair for split in self.qrels for pair in self._pairs(split, relevant=True)
+        )
+        source = {query: judged for qrels in self.qrels.values() for query, judged in qrels.items()}
+        cut = [self.rows[next(iter(source[query]))] for query in self.remainders]
+        query_groups, doc_groups = _groups(self.query_texts), _groups(d.content for d in self.corpus)
+        doc_groups = np.concatenate([doc_groups, doc_groups[np.asarray(cut, np.int64)]])
+        size = int(query_groups.max(initial=-1)) + 1
+        return query_groups, doc_groups, RowLists.of(query_groups[queries], doc_groups[documents], size)
 
     @cached_property
     def _remainder_rows(self) -> dict[str, int]:
         return {query: len(self.corpus) + row for row, query in enumerate(self.remainders)}
 
-    def _answer(self, query: str, doc: str) -> int:
-        return self._remainder_rows.get(query, self.rows[doc])
+    def _pairs(self, split: str, *, relevant: bool) -> Iterator[tuple[int, int]]:
+        """(query row, text row) of a split's judgements; a query that was cut out of its document has the remainder."""
+        for query, judged in self.split(split).qrels.items():
+            for doc, grade in judged.items():
+                if (grade > 0) is relevant:
+                    row = self.rows[doc]
+                    yield self.query_rows[query], self._remainder_rows.get(query, row) if relevant else row
 
-    def _judged(self, split: str, *, relevant: bool) -> list[tuple[str, str]]:
-        qrels = self.split(split).qrels
-        return [
-            (query, doc)
-            for query, judged in qrels.items()
-            for doc, grade in judged.items()
-            if (grade > 0) is relevant
-        ]
+    @staticmethod
+    def _columns(pairs: Iterable[tuple[int, int]]) -> tuple[Rows, Rows]:
+        queries, documents = np.asarray(list(pairs), np.int64).reshape(-1, 2).T
+        return queries, documents
 
     def with_dev(self, fraction: float, seed: int = 0) -> RetrievalData:
         """Hold out a ``dev`` split of the training queries, unless there is one already.
 
         The queries with the smallest SHA-256 of (seed, id) go: the same on every machine, in every order.
-        Queries made from documents go by document, so that no document is on both sides.
+        Synthetic queries go by document, so that no document is on both sides.
         """
         check_range("data", "dev_fraction", fraction, 0, 0.9)
         if "dev" in self.qrels or "train" not in self.qrels or fraction == 0:
@@ -218,18 +246,13 @@ class RetrievalData:
         return replace(self, qrels={**self.qrels, "train": rest, "dev": dev}, remainders=kept)
 
     def unused(self, query: str) -> str:
-        """The id, or one like it, that no query has."""
+        """``query``, or an id like it that no query has."""
         while query in self.queries:
             query += "+"
         return query
 
-    def summary(self) -> dict[str, object]:
-        """Counts, for logs, the model card and ``palmette inspect``."""
-        splits = {
-            split: {
-                "queries": len(qrels),
-                "pairs": sum(grade > 0 for judged in qrels.values() for grade in judged.values()),
-            }
-            for split, qrels in self.qrels.items()
-        }
-        return {"name": self.name, "documents": len(self.corpus), "labelled": self.labelled, "splits": splits}
+
+def _groups(texts: Iterable[str]) -> Rows:
+    """[N] a number per text, equal for texts that differ only in case or in blanks at the ends."""
+    seen: dict[str, int] = {}
+    return np.asarray([seen.setdefault(text.strip().casefold(), len(seen)) for text in texts], np.int64)

@@ -1,6 +1,6 @@
-"""Texts to states: one frozen encoder, pooled, token and layer states from one forward pass.
+"""Texts to states: one frozen encoder gives pooled, token and layer states from one forward pass.
 
-Nothing here loads torch until a name is used.
+torch is loaded with the first name that is used.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from palmette.encoder.backbone import Backbone
     from palmette.encoder.base import Encoder, Kind, Output, States
+    from palmette.encoder.cache import CachedEncoder, EncodingCache
     from palmette.encoder.fake import FakeEncoder
     from palmette.encoder.load import load_encoder
     from palmette.encoder.sentence import SentenceEncoder
 
 __all__ = [
     "Backbone",
+    "CachedEncoder",
     "Encoder",
+    "EncodingCache",
     "FakeEncoder",
     "Kind",
     "Output",
@@ -28,7 +31,9 @@ __all__ = [
 
 _HOME = {
     "Backbone": "backbone",
+    "CachedEncoder": "cache",
     "Encoder": "base",
+    "EncodingCache": "cache",
     "FakeEncoder": "fake",
     "Kind": "base",
     "Output": "base",
@@ -42,7 +47,3 @@ def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__

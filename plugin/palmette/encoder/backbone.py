@@ -1,7 +1,7 @@
 """A trainable copy of an encoder, for methods that train the transformer itself.
 
-Its weights live in the method's module and therefore in its checkpoint: four bytes a parameter, 90 MB for
-all-MiniLM-L6-v2, 440 MB for a BERT base. ``Model.encoder`` stays the encoder it began as, and lends name, tokenizer
+Its weights are part of the method's module and therefore of its checkpoint: four bytes a parameter, 90 MB for
+all-MiniLM-L6-v2, 440 MB for a BERT base. ``Model.encoder`` stays the original encoder, and lends name, tokenizer
 and architecture.
 """
 
@@ -15,37 +15,33 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from palmette.encoder.attention import learning_attention
 from palmette.encoder.base import Encoder, Kind
+from palmette.encoder.load import load_encoder
+from palmette.encoder.sentence import FAMILIES, SentenceEncoder, layer_body
 from palmette.errors import ConfigError
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["FAMILIES", "Backbone"]
-
-FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "mpnet", "distilbert", "electra")
-"""Transformers whose attention takes a mask of any shape, by the ``model_type`` of their config."""
 _OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet")
-"""Those that count positions from after the padding token's."""
+"""Families that count positions from after the padding token's."""
 
 
 class Backbone(nn.Module):
     """A sentence-transformers encoder of the BERT family that learns, with any attention mask and new tokens.
 
-    Asked plainly (:meth:`embed`), it gives the very vectors of the encoder that it is a copy of.
+    :meth:`embed` gives the same vectors as the encoder that it is a copy of.
 
     Attributes:
-        width: Of the hidden states, w.
-        dimension: Of pooled vectors, d; w unless the encoder ends in a projection.
+        width: Width of the hidden states, w.
+        dimension: Width of pooled vectors, d; w unless the encoder ends in a projection.
         max_length: Tokens per text, those at both ends included.
-        pooling: How the encoder makes one vector of its states: ``mean`` or ``cls``.
+        pooling: ``mean`` or ``cls``.
         cls: Id of the token before every text.
-        sep: Id of the one after it.
-        pad: Id of the one that fills up.
-        mask: Id of the one that hides another, in language modelling.
-        vocabulary: How many tokens the tokenizer knows; the new ones count on from there.
-        prompts: What is put before a query and before a document.
+        sep: Id of the token after it.
+        pad: Id of the padding token.
+        vocabulary: Number of tokens that the tokenizer knows; new ones count on from there.
+        prompts: Text put before a query and before a document.
     """
 
     network: Any
@@ -59,6 +55,7 @@ class Backbone(nn.Module):
         self.rest = nn.ModuleList(copy.deepcopy(module).float().requires_grad_(True) for module in rest)
         self.tokenizer = model.tokenizer
         config = self.network.config
+        self._attention = config._attn_implementation
         self.width, self.dimension = int(config.hidden_size), encoder.dimension
         self.max_length, self.prompts = encoder.max_length, dict(encoder.prompts)
         self.pooling = str(getattr(second, "pooling_mode", None))
@@ -79,18 +76,15 @@ class Backbone(nn.Module):
 
     @classmethod
     def of(cls, encoder: Encoder, *, new_tokens: int = 0, pretrained: bool = True) -> Self:
-        """A copy of an encoder.
+        """Copy an encoder.
 
         Args:
             encoder: A sentence-transformers model of the BERT family.
             new_tokens: Tokens to add to the vocabulary.
-            pretrained: Start from its very weights; ``False`` where others will be loaded, which is faster where
+            pretrained: Start from its exact weights; ``False`` where others will be loaded, which is faster where
                 the encoder computes in half precision.
         """
-        from palmette.encoder.load import load_encoder
-        from palmette.encoder.sentence import SentenceEncoder
-
-        encoder = getattr(encoder, "encoder", encoder)  # what a cache stands before
+        encoder = getattr(encoder, "encoder", encoder)  # the one behind a cache
         family = encoder.family if isinstance(encoder, SentenceEncoder) else None
         if not isinstance(encoder, SentenceEncoder) or family not in FAMILIES:
             what = f"a transformer of type {family!r}" if family else "no such model"
@@ -106,23 +100,22 @@ class Backbone(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """Device of the weights."""
         return next(self.parameters()).device
 
     @property
     def positions(self) -> int:
-        """Places that a token can stand in."""
+        """Number of positions that a token can have."""
         return int(self.network.config.max_position_embeddings) - self.first_position
 
     @property
     def layers(self) -> nn.ModuleList:
-        """The layers after the embeddings."""
-        body = self.network.transformer if hasattr(self.network, "transformer") else self.network.encoder
-        found: nn.ModuleList = body.layer
+        """Layers after the embeddings."""
+        found: nn.ModuleList = layer_body(self.network).layer
         return found
 
     def freeze(self, trained_layers: int | None) -> None:
-        """Let only the last layers learn (and new tokens, and what follows the layers); ``None`` for everything."""
+        """Train only the last layers (and new tokens, and modules after the layers); ``None`` for everything."""
         count = len(self.layers)
         if trained_layers is not None and not 0 <= trained_layers <= count:
             raise ConfigError(f"trained_layers must be between 0 and {count}, got {trained_layers!r}")
@@ -134,7 +127,7 @@ class Backbone(nn.Module):
     # -- texts → token ids ----------------------------------------------------------------------------------
 
     def tokenise(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
-        """The token ids of each text, without those at both ends, ``limit`` at most."""
+        """Token ids of each text, without those at both ends, at most ``limit``."""
         if not texts:
             return []
         room = self.max_length - 2 if limit is None else limit
@@ -150,17 +143,17 @@ class Backbone(nn.Module):
         return self.padded(rows)
 
     def padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Rows of ids, filled up: [B, T], and where there is a token [B, T]; on the device that computes."""
+        """Pad rows of ids: [B, T], and where there is a token [B, T]; on the device of the weights."""
         lengths = torch.tensor([len(row) for row in rows])
         parts = [torch.tensor(row, dtype=torch.long) for row in rows]
         ids = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=self.pad)  # [B, T]
-        there = torch.arange(ids.shape[1]) < lengths[:, None]
-        return ids.to(self.device), there.to(self.device)
+        mask = torch.arange(ids.shape[1]) < lengths[:, None]
+        return ids.to(self.device), mask.to(self.device)
 
     # -- token ids → states ---------------------------------------------------------------------------------
 
     def words(self, ids: Tensor) -> Tensor:
-        """Embeddings of tokens [B, T] → [B, T, w], the new ones among them."""
+        """Embeddings of tokens [B, T] → [B, T, w], new ones included."""
         known = self.network.get_input_embeddings()(ids.clamp(max=self.vocabulary - 1))
         if self.new_tokens is None:
             return torch.as_tensor(known)
@@ -170,60 +163,68 @@ class Backbone(nn.Module):
     def forward(
         self, ids: Tensor, mask: Tensor, positions: Tensor | None = None, *, layers: bool = False
     ) -> Tensor:
-        """Hidden states.
+        """Compute hidden states.
 
         Args:
             ids: [B, T] tokens; those from ``vocabulary`` on are the new ones.
-            mask: True where there is a token [B, T], or where one may look at another [B, 1, T, T].
+            mask: True where there is a token [B, T], or where one may attend to another [B, 1, T, T].
             positions: [B, T] counted from 0; by default their order.
-            layers: All layers' states, the embeddings first, rather than the last one's.
+            layers: Return all layers' states, the embeddings first, rather than the last one's.
 
         Returns:
             [B, T, w], or [B, L + 1, T, w] with ``layers``.
         """
-        embedded = self.words(ids)
+        embedded, config = self.words(ids), self.network.config
+        # On a CPU, torch's fused attention takes its gradient in bfloat16 four times as long as in float32.
+        half = torch.is_grad_enabled() and ids.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+        config._attn_implementation = "eager" if half else self._attention
         if mask.ndim == 2:
             mask = mask[:, None, None, :].expand(-1, 1, ids.shape[1], -1)  # [B, 1, T, T]
-        if self.network.config._attn_implementation == "eager":  # which adds it to the scores
+        if config._attn_implementation == "eager":  # adds the mask to the scores
             lowest = torch.finfo(embedded.dtype).min
             mask = torch.zeros(mask.shape, dtype=embedded.dtype, device=mask.device).masked_fill(
                 ~mask, lowest
             )
-        if positions is not None and self.network.config.model_type == "mpnet":
-            mask = mask + self._moved(positions, embedded)
-        order = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-        places = order if positions is None else positions
-        given: dict[str, Any] = {"position_ids": places + self.first_position}
-        if layers:
-            given["output_hidden_states"] = True
-        with learning_attention():
-            out = self.network(inputs_embeds=embedded, attention_mask=mask, return_dict=True, **given)
+        if positions is None:
+            positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        elif config.model_type == "mpnet":  # whose bias by distance takes tokens' order for their places
+            body = self.network.encoder
+            far = positions[:, None, :] - positions[:, :, None]  # [B, T, T]
+            bias = body.relative_attention_bias(body.relative_position_bucket(far)).permute(0, 3, 1, 2)
+            mask = mask + bias - body.compute_position_bias(embedded)  # [B, H, T, T]
+        given: dict[str, Any] = {"output_hidden_states": True} if layers else {}
+        out = self.network(
+            inputs_embeds=embedded,
+            attention_mask=mask,
+            position_ids=positions + self.first_position,
+            return_dict=True,
+            **given,
+        )
         states: Tensor = torch.stack(out.hidden_states, dim=1) if layers else out.last_hidden_state
         return states
 
-    def _moved(self, positions: Tensor, embedded: Tensor) -> Tensor:
-        """What MPNet's bias by distance lacks, since it takes tokens' order for their places: [B, H, T, T]."""
-        body = self.network.encoder
-        far = positions[:, None, :] - positions[:, :, None]  # [B, T, T]
-        bias = body.relative_attention_bias(body.relative_position_bucket(far)).permute(0, 3, 1, 2)
-        moved: Tensor = bias - body.compute_position_bias(embedded)
-        return moved
-
-    def pool(self, states: Tensor, there: Tensor) -> Tensor:
-        """The encoder's own sentence vector of states [B, T, w], with tokens where ``there`` [B, T]: [B, d]."""
+    def pool(self, states: Tensor, mask: Tensor) -> Tensor:
+        """Pool states [B, T, w] of tokens [B, T] as the encoder does: [B, d]."""
         if self.pooling == "cls":
             return self.finish(states[:, 0])
-        share = there.to(states.dtype)
+        share = mask.to(states.dtype)
         mean = (states * share[..., None]).sum(1) / share.sum(1, keepdim=True).clamp(min=1e-9)  # [B, w]
         return self.finish(mean)
 
     def finish(self, pooled: Tensor) -> Tensor:
-        """What follows the pooling (projections, unit length): [B, w] → [B, d]."""
+        """Apply the modules after pooling (projections, unit length): [B, w] → [B, d]."""
         for module in self.rest:
             pooled = module({"sentence_embedding": pooled})["sentence_embedding"]
         return pooled
 
     def embed(self, texts: Sequence[str], kind: Kind = "document") -> Tensor:
         """Sentence vectors [B, d] of one batch, as the encoder makes them; gradients flow where they are on."""
-        ids, there = self.plain(texts, kind)
-        return self.pool(self(ids, there), there)
+        ids, mask = self.plain(texts, kind)
+        return self.pool(self(ids, mask), mask)
+
+
+def set_dropout(network: nn.Module, share: float) -> None:
+    """Set the dropout of hidden values, and none of attention weights, which would rule out fused attention."""
+    for name, part in network.named_modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0 if "attention" in name and "output" not in name else share

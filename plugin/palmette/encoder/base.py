@@ -1,12 +1,14 @@
-"""What every encoder is: texts in, states out, whatever produces them."""
+"""The encoder interface: texts to states, with batching, checks and coalescing of concurrent queries."""
 
 from __future__ import annotations
 
 import hashlib
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -14,11 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from palmette.encoder.coalesce import Coalescer, FairLock
-from palmette.encoder.depth import Copies
 from palmette.errors import ConfigError, EncodingError, InputError
-
-__all__ = ["Encoder", "Kind", "Output", "States"]
 
 Kind = Literal["query", "document"]
 Output = Literal["pooled", "tokens", "layers"]
@@ -27,19 +25,30 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class States:
-    """What one forward pass gives for B texts: float32, on the encoder's device, ``None`` if not asked for.
+    """Output of one forward pass over B texts: float32, on the encoder's device, ``None`` if not requested.
 
     Attributes:
         pooled: [B, d], the model's own sentence vector (its pooling and all that follows it).
         tokens: [B, T, d], the last hidden states.
         layers: [B, L + 1, T, d], all hidden states, the embeddings first.
-        mask: [B, T], true where there is a token; always there when tokens or layers are.
+        mask: [B, T], true where there is a token; set whenever tokens or layers are.
     """
 
     pooled: Tensor | None = None
     tokens: Tensor | None = None
     layers: Tensor | None = None
     mask: Tensor | None = None
+
+
+class Copies(NamedTuple):
+    """Weights of some transformer layers, first to last, and their number of attention heads.
+
+    A layer has ``query``, ``key``, ``value``, ``attended`` (attention's output projection), ``inner`` and ``outer``
+    (the feed-forward network), ``norms.0`` and ``norms.1``, each a ``.weight`` and a ``.bias``.
+    """
+
+    heads: int
+    layers: list[dict[str, Tensor]]
 
 
 class Encoder(ABC):
@@ -49,19 +58,19 @@ class Encoder(ABC):
     are done here.
 
     Attributes:
-        name: What :func:`load_encoder` finds it by.
-        revision: The Hub commit it came from, where known.
+        name: Name that :func:`load_encoder` accepts.
+        revision: Hub commit, where known.
         dimension: Width d of the pooled vector.
         hidden_size: Width of token and layer states, which is d unless the model ends in a projection.
         num_layers: Layers L after the embeddings (0 where there are none to see).
-        max_length: Tokens per text; what is longer is cut.
+        max_length: Tokens per text; longer texts are cut.
         fingerprint: SHA-256 over all that determines the vectors: not path, device, precision or batch size.
-        device: Where the forward pass runs.
-        precision: The dtype it computes in; results are float32 always.
-        prompts: What is put before a query and before a document.
-        asymmetric: Whether queries and documents take different paths besides their prompts.
-        batch_size: Texts per pass at most, unless a call says otherwise.
-        tokens_per_pass: About how many tokens one pass takes at most; ``None`` for any number.
+        device: Device of the forward pass.
+        precision: Dtype of the forward pass; results are always float32.
+        prompts: Text put before a query and before a document.
+        asymmetric: True if queries and documents take different paths besides their prompts.
+        batch_size: Largest number of texts per pass, unless a call sets another.
+        tokens_per_pass: Approximate largest number of tokens per pass; ``None`` for no limit.
         frozen: False for an encoder that is being trained, whose encodings must not be kept.
     """
 
@@ -88,14 +97,25 @@ class Encoder(ABC):
     def forward(
         self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
     ) -> States:
-        """One pass over checked texts, adding the prompt of ``kind``; called by one thread at a time.
+        """Run one pass over checked texts with the prompt of ``kind``; called by one thread at a time.
 
-        With ``depth`` it stops after so many layers, and gives those alone.
+        With ``depth`` only the first ``depth`` layers' states are returned (and, where possible, computed).
         """
 
-    @abstractmethod
     def to_config(self) -> dict[str, Any]:
-        """JSON values from which :func:`load_encoder` makes this encoder again, on any machine."""
+        """Return JSON values from which :func:`load_encoder` makes this encoder again, on any machine."""
+        return {
+            "name": self.name,
+            "revision": self.revision,
+            "fingerprint": self.fingerprint,
+            "max_length": self.max_length,
+            "dimension": self.dimension,
+            "prompts": dict(self.prompts),
+        }
+
+    def copies(self, count: int) -> Copies | None:
+        """Copy the last ``count`` transformer layers' weights; ``None`` where they are not of BERT's kind."""
+        return None
 
     def states(
         self,
@@ -105,18 +125,12 @@ class Encoder(ABC):
         outputs: Sequence[Output] = ("pooled",),
         depth: int | None = None,
     ) -> States:
-        """One forward pass over one batch. An empty query raises InputError; an empty document is encoded.
+        """Run one forward pass over one batch. An empty query raises InputError; an empty document is encoded.
 
         With ``depth`` and ``outputs=("layers",)`` it ends after so many layers: [B, depth + 1, T, d], cheaper.
         """
-        wanted = _outputs(outputs)
-        return self._pass(
-            self.check(texts, kind), range(len(texts)), kind, wanted, self._depth(depth, wanted)
-        )
-
-    def copies(self, count: int) -> Copies | None:
-        """Copies of the last ``count`` transformer layers' weights; ``None`` where they are not of BERT's kind."""
-        return None
+        wanted = self._outputs(outputs, depth)
+        return self._run_batch(self.check(texts, kind), range(len(texts)), kind, wanted, depth)
 
     def iter_states(
         self,
@@ -129,23 +143,26 @@ class Encoder(ABC):
         positions: Sequence[int] | None = None,
         depth: int | None = None,
     ) -> Iterator[tuple[NDArray[np.int64], States]]:
-        """Batches of similar length, longest first: the texts' positions, and their states.
+        """Yield batches of similar length, longest first: the texts' positions, and their states.
 
-        Long before short shows at once whether the memory suffices. ``positions`` are what messages call the
-        texts, where that is not their order. A bar shows on terminals only, unless ``progress`` is False.
-        ``depth`` as in :meth:`states`.
+        Longest first shows at once whether the memory suffices. ``positions`` number the texts in messages, where
+        that is not their order. A bar shows on terminals only, unless ``progress`` is False.
         """
-        wanted, checked, size = _outputs(outputs), self.check(texts, kind), self._size(batch_size)
-        depth = self._depth(depth, wanted)
+        wanted, checked = self._outputs(outputs, depth), self.check(texts, kind)
+        size = self._size(batch_size)
         order = np.argsort([-len(text) for text in checked], kind="stable").astype(np.int64)
         hidden = True if progress is False else None  # None: hidden unless stderr is a terminal
         with tqdm(total=len(order), desc="encoding", unit="text", delay=1, disable=hidden) as bar:
             start = 0
             while start < len(order):
-                rows = order[start : start + self._fitting(checked[order[start]], size)]
+                count = size
+                if self.tokens_per_pass:
+                    tokens = min(self.max_length, 2 + len(checked[order[start]]) // 4)
+                    count = min(size, max(1, self.tokens_per_pass // tokens))
+                rows = order[start : start + count]
                 start += len(rows)
                 names = rows.tolist() if positions is None else [positions[row] for row in rows]
-                yield rows, self._pass([checked[row] for row in rows], names, kind, wanted, depth)
+                yield rows, self._run_batch([checked[row] for row in rows], names, kind, wanted, depth)
                 bar.update(len(rows))
 
     def encode(
@@ -164,28 +181,40 @@ class Encoder(ABC):
         return out
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Pooled query vectors: [N, d]. Callers in other threads that come together share a forward pass."""
+        """Pooled query vectors: [N, d]. Concurrent callers in other threads share a forward pass."""
         checked = self.check(texts, "query")  # a bad text stops its own caller only
-        if len(checked) > self.batch_size:
-            return self._encode_queries(checked)
-        return self._coalesce(checked, self._encode_queries) if checked else self._encode_queries(checked)
-
-    def _encode_queries(self, texts: list[str]) -> Floats:
-        return self.encode(texts, kind="query")
+        if not 0 < len(checked) <= self.batch_size:
+            return self.encode(checked, kind="query")
+        return self._coalesce(checked, lambda gathered: self.encode(gathered, kind="query"))
 
     def variant(self, kind: Kind) -> str:
-        """Equal for two kinds that give equal vectors: part of a cache's key."""
+        """Part of a cache's key: equal for two kinds that give equal vectors."""
         return f"{kind if self.asymmetric else ''}:{self.prompts.get(kind, '')}"
+
+    def check(self, texts: Sequence[str], kind: Kind) -> list[str]:
+        """Return texts that the model can take: str, cut to a length that is sure to fill it, encodable."""
+        if isinstance(texts, str):
+            raise InputError(
+                f"texts must be a list of str, got one str: {texts!r:.80}. Put it in a list: [text]"
+            )
+        if kind not in get_args(Kind):
+            raise ConfigError(f"kind must be 'query' or 'document', got {kind!r}")
+        limit = max(16_384, 32 * self.max_length)
+        checked = []
+        for position, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise InputError(f"text {position} must be a str, got {type(text).__name__}: {text!r:.80}")
+            if len(text) > limit:  # megabytes would be tokenised in full before being cut
+                text = text[: 8 * limit].strip()[:limit]
+            if kind == "query" and not text.strip():
+                raise InputError(f"query {position} is empty: {text!r}; give it at least one word")
+            checked.append(readable(text))
+        return checked
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.name!r}, dimension={self.dimension}, device={str(self.device)!r})"
         )
-
-    def _fitting(self, longest: str, size: int) -> int:
-        """How many texts of this length one pass takes."""
-        tokens = min(self.max_length, 2 + len(longest) // 4)
-        return min(size, max(1, self.tokens_per_pass // tokens)) if self.tokens_per_pass else size
 
     def _size(self, batch_size: int | None) -> int:
         size = self.batch_size if batch_size is None else batch_size
@@ -193,50 +222,33 @@ class Encoder(ABC):
             raise ConfigError(f"batch_size must be at least 1, got {size!r}")
         return size
 
-    def check(self, texts: Sequence[str], kind: Kind) -> list[str]:
-        """The texts as the model takes them: str, cut to a length that is sure to fill it, encodable."""
-        if isinstance(texts, str):
-            raise InputError(
-                f"texts must be a list of str, got one str: {texts!r:.80}. Put it in a list: [text]"
+    def _outputs(self, outputs: Sequence[Output], depth: int | None) -> frozenset[Output]:
+        wanted: frozenset[Output] = frozenset(outputs)
+        if not wanted or wanted - set(get_args(Output)):
+            raise ConfigError(f"outputs must be some of {', '.join(get_args(Output))}; got {outputs!r}")
+        if depth is not None and (wanted != {"layers"} or not 1 <= depth <= self.num_layers):
+            raise ConfigError(
+                f"depth goes with outputs=('layers',) and from 1 to the {self.num_layers} layers of {self.name!r}; "
+                f"got depth={depth!r}, outputs={sorted(wanted)!r}"
             )
-        if kind not in get_args(Kind):
-            raise ConfigError(f"kind must be 'query' or 'document', got {kind!r}")
-        return [self._check_one(position, text, kind) for position, text in enumerate(texts)]
+        return wanted
 
-    def _check_one(self, position: int, text: str, kind: Kind) -> str:
-        if not isinstance(text, str):
-            raise InputError(f"text {position} must be a str, got {type(text).__name__}: {text!r:.80}")
-        if len(text) > self._max_chars:  # megabytes would be tokenised in full before being cut
-            text = text[: 8 * self._max_chars].strip()[: self._max_chars]
-        if kind == "query" and not text.strip():
-            raise InputError(f"query {position} is empty: {text!r}; give it at least one word")
-        return readable(text)
-
-    @property
-    def _max_chars(self) -> int:
-        return max(16_384, 32 * self.max_length)
-
-    def _pass(
+    def _run_batch(
         self,
         texts: Sequence[str],
         names: Sequence[int],
         kind: Kind,
         wanted: frozenset[Output],
-        depth: int | None = None,
+        depth: int | None,
     ) -> States:
+        """Run one pass; NaN and infinity raise EncodingError with the number of the first such text."""
         if not texts:
-            return self._nothing(wanted, depth)
+            wide, high = self.hidden_size, (self.num_layers if depth is None else depth) + 1
+            shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, high, 0, wide)}
+            empty = {name: torch.zeros(shapes[name], device=self.device) for name in wanted}
+            return States(**empty, mask=torch.zeros((0, 0), dtype=torch.bool, device=self.device))
         with self._lock:
-            states = (
-                self.forward(texts, kind, wanted)
-                if depth is None
-                else self.forward(texts, kind, wanted, depth)
-            )
-        self._check_finite(states, texts, names)
-        return states
-
-    def _check_finite(self, states: States, texts: Sequence[str], names: Sequence[int]) -> None:
-        """Raise EncodingError on NaN and infinity, naming the first text that has them."""
+            states = self.forward(texts, kind, wanted, *([] if depth is None else [depth]))
         for output in get_args(Output):
             value: Tensor | None = getattr(states, output)
             if value is None or bool(torch.isfinite(value.sum())):  # one sum tells in nearly all cases
@@ -248,37 +260,96 @@ class Encoder(ABC):
                     f"encoder {self.name!r} gave NaN or infinity in {output} of text {names[first]}: "
                     f"{texts[first]!r:.80} (precision {self.precision}; dtype='float32' has the widest range)"
                 )
-
-    def _depth(self, depth: int | None, wanted: frozenset[Output]) -> int | None:
-        if depth is None:
-            return None
-        if wanted != {"layers"} or not 1 <= depth <= self.num_layers:
-            raise ConfigError(
-                f"depth goes with outputs=('layers',) and from 1 to the {self.num_layers} layers of {self.name!r}; "
-                f"got depth={depth!r}, outputs={sorted(wanted)!r}"
-            )
-        return depth
-
-    def _nothing(self, wanted: frozenset[Output], depth: int | None) -> States:
-        wide, high = self.hidden_size, (self.num_layers if depth is None else depth) + 1
-        shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, high, 0, wide)}
-        empty = {name: torch.zeros(shapes[name], device=self.device) for name in wanted}
-        mask = torch.zeros((0, 0), dtype=torch.bool, device=self.device) if wanted - {"pooled"} else None
-        return States(**empty, mask=mask)
-
-
-def _outputs(outputs: Sequence[Output]) -> frozenset[Output]:
-    wanted: frozenset[Output] = frozenset(outputs)
-    if not wanted or wanted - set(get_args(Output)):
-        raise ConfigError(f"outputs must be some of {', '.join(get_args(Output))}; got {outputs!r}")
-    return wanted
+        return states
 
 
 def readable(text: str) -> str:
-    """With "?" for lone surrogates, which tokenizers refuse; every character stays in its place."""
+    """Replace lone surrogates, which tokenizers refuse, by "?"; every character keeps its place."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def digest(*parts: str) -> str:
-    """SHA-256 over strings, with their borders."""
+    """SHA-256 over strings and their borders."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class FairLock:
+    """A lock that a busy loop cannot keep: a waiting thread gets it before the loop takes it again.
+
+    A query must get in between two batches of a long encoding, which a plain lock does not promise.
+    """
+
+    def __init__(self) -> None:
+        self._door = threading.Lock()  # held by the thread that is next
+        self._turn = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._door:
+            self._turn.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._turn.release()
+
+
+@dataclass(eq=False)
+class _Call:
+    """Texts of one caller; after a failed shared pass it runs ``alone``, and meets its own error."""
+
+    texts: Sequence[str]
+    rows: Floats | None = None
+    alone: bool = False
+
+
+class Coalescer:
+    """Leader and followers around one function, without a thread of its own and without waiting for company.
+
+    A caller that finds the function idle runs everything queued, its own texts among them. Callers that arrive
+    meanwhile queue up, and one of them leads the next pass. So a single caller never waits, and under load a
+    pass serves up to ``max_texts`` texts.
+    """
+
+    def __init__(self, max_texts: int = 64) -> None:
+        self._max_texts = max_texts
+        self._queue: deque[_Call] = deque()
+        self._changed = threading.Condition()
+        self._busy = False
+
+    def __call__(self, texts: Sequence[str], run: Callable[[list[str]], Floats]) -> Floats:
+        """Rows of ``run(texts)``; one caller's ``run`` serves others too."""
+        call = _Call(texts)
+        with self._changed:
+            self._queue.append(call)
+        while True:
+            with self._changed:
+                while self._busy and call.rows is None and not call.alone:
+                    self._changed.wait()
+                if call.rows is not None:
+                    return call.rows
+                if call.alone:
+                    break
+                self._busy = True
+                batch = [self._queue.popleft()]  # the oldest, and as many more as fit
+                room = self._max_texts - len(batch[0].texts)
+                while self._queue and len(self._queue[0].texts) <= room:
+                    batch.append(self._queue.popleft())
+                    room -= len(batch[-1].texts)
+            self._lead(batch, call, run)
+        return run(list(call.texts))
+
+    def _lead(self, batch: list[_Call], own: _Call, run: Callable[[list[str]], Floats]) -> None:
+        """Run one pass; if it fails, every call of it must run alone."""
+        try:
+            rows = run([text for call in batch for text in call.texts])
+            start = 0
+            for call in batch:
+                call.rows = rows[start : start + len(call.texts)]
+                start += len(call.texts)
+        except Exception:  # it belongs to one of the callers, and must not reach the others
+            if batch == [own]:
+                raise
+        finally:
+            with self._changed:
+                for call in batch:
+                    call.alone = call.rows is None
+                self._busy = False
+                self._changed.notify_all()

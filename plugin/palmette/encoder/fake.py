@@ -1,4 +1,4 @@
-"""A small, exact stand-in for a real encoder, for tests of palmette and of what is built on it."""
+"""A small, exact encoder for tests of palmette and of what is built on it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,19 @@ from palmette.config import check_range
 from palmette.encoder.base import Encoder, Kind, Output, States, digest
 from palmette.errors import ConfigError
 
-__all__ = ["FakeEncoder"]
-
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 @lru_cache(maxsize=65_536)
 def _signs(text: str, width: int) -> NDArray[np.int64]:
-    """A ±1 vector drawn from the text's hash: the same on every machine."""
+    """±1 vector drawn from the text's hash: equal on every machine."""
     bits = np.frombuffer(hashlib.shake_256(text.encode()).digest(-(-width // 8)), np.uint8)
     return np.unpackbits(bits)[:width].astype(np.int64) * 2 - 1
 
 
 @lru_cache(maxsize=65_536)
 def _word(word: str, width: int) -> NDArray[np.int64]:
-    """A word is its own signs and those of its character trigrams: inflections are near each other."""
+    """Sum of the signs of a word and of its character trigrams, so that inflections are near each other."""
     marked = f"<{word}>"
     grams = {marked[i : i + 3] for i in range(len(marked) - 2)}
     return _signs(word, width) + sum(
@@ -40,7 +38,7 @@ def _word(word: str, width: int) -> NDArray[np.int64]:
 
 
 class FakeEncoder(Encoder):
-    """Deterministic, instant, without weights: texts that share words or parts of words are near.
+    """Deterministic encoder without weights: texts that share words or parts of words are near.
 
     Words become sums of hashed ±1 vectors; each layer blends a word with its neighbours; a leading token (as
     BERT's CLS) holds the mean of the layer below; the pooled vector is the words' mean, of unit length. It
@@ -70,21 +68,11 @@ class FakeEncoder(Encoder):
 
     @classmethod
     def from_name(cls, name: str, **options: Any) -> FakeEncoder:
-        """``fake``, ``fake:DIMENSION`` or ``fake:DIMENSION:LAYERS``."""
+        """Read ``fake``, ``fake:DIMENSION`` or ``fake:DIMENSION:LAYERS``."""
         match = re.fullmatch(r"fake(?::(\d+))?(?::(\d+))?", name)
         if match is None:
             raise ConfigError(f"{name!r} is no fake encoder; write 'fake', 'fake:32' or 'fake:32:3'")
         return cls(int(match[1] or 32), num_layers=int(match[2] or 3), **options)
-
-    def to_config(self) -> dict[str, Any]:  # noqa: D102
-        return {
-            "name": self.name,
-            "revision": None,
-            "fingerprint": self.fingerprint,
-            "max_length": self.max_length,
-            "dimension": self.dimension,
-            "prompts": {},
-        }
 
     def forward(  # noqa: D102
         self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
@@ -109,7 +97,7 @@ class FakeEncoder(Encoder):
         )
 
     def _text(self, words: list[str], last: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Layers up to ``last`` of one text, and the sum of its words there: layer ℓ counts in units of 4^−ℓ."""
+        """Layers up to ``last`` of one text, and the sum of its words there; layer ℓ counts in units of 4^−ℓ."""
         state = np.stack([_word(word, self.dimension) for word in words])  # [T, d]
         layers = [np.vstack([_signs("[CLS]", self.dimension), state]) / 1.0]
         for layer in range(1, last + 1):

@@ -11,34 +11,15 @@ from typing import Any
 
 from palmette.errors import CheckpointError
 
-__all__ = ["check_folder", "fingerprint", "sha256_of"]
-
-# Written by whoever saved the files, without effect on the vectors.
-_NOISE = {
-    "__version__",
-    "_attn_implementation_autoset",
-    "_name_or_path",
-    "architectures",
-    "dtype",
-    "gradient_checkpointing",
-    "max_seq_length",
-    "name_or_path",
-    "similarity_fn_name",
-    "torch_dtype",
-    "transformers_version",
-    "use_cache",
-}
-_WEIGHTLESS = {"Pooling", "Normalize", "Dropout"}
-_ROUTERS = {"Router", "Asym"}
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
-_TOKENIZER = (
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "*.model",
-    "added_tokens.json",
-    "special_tokens_map.json",
+# Written by the program that saved the files, without effect on the vectors.
+_NOISE = set(
+    "__version__ _attn_implementation_autoset _name_or_path architectures dtype gradient_checkpointing max_seq_length "
+    "name_or_path similarity_fn_name torch_dtype transformers_version use_cache".split()
 )
+_WEIGHTLESS = ("Pooling", "Normalize", "Dropout")
+_ROUTERS = ("Router", "Asym")
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
+_TOKENIZER = "vocab.txt vocab.json merges.txt *.model added_tokens.json special_tokens_map.json".split()
 
 
 def sha256_of(path: Path) -> str:
@@ -55,16 +36,20 @@ def _sha256(path: Path, size: int, mtime: int) -> str:
 
 
 def check_folder(folder: Path, name: str) -> None:
-    """Raise CheckpointError unless every module has safetensors weights and palmette's own kind of code."""
+    """Raise CheckpointError unless every module has safetensors weights and only code of the library."""
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         raise CheckpointError(
             f"encoder {name!r}: {folder} holds no model (neither config.json nor modules.json)"
         )
-    for kind, module in _modules(folder, name):
-        if not kind.startswith("sentence_transformers."):
-            raise CheckpointError(
-                f"encoder {name!r} needs its own code ({kind}); palmette runs no code from a checkpoint"
-            )
+    modules = _modules(folder, name)
+    foreign = [kind for kind, _ in modules if not kind.startswith("sentence_transformers.")]
+    if "auto_map" in _json(folder / "config.json"):
+        foreign.append("auto_map")
+    if foreign:
+        raise CheckpointError(
+            f"encoder {name!r} needs its own code ({foreign[0]}); palmette runs no code from a checkpoint"
+        )
+    for kind, module in modules:
         short = kind.rpartition(".")[2]
         parts = _parts(kind, module, folder)
         if short in _WEIGHTLESS or any(path for part in parts for path in part.glob("*.safetensors")):
@@ -74,10 +59,6 @@ def check_folder(folder: Path, name: str) -> None:
         raise CheckpointError(
             f"encoder {name!r}: {short} has {found} in {module}; palmette loads model.safetensors only. "
             "Choose a revision that has it, or convert: SentenceTransformer(...).save_pretrained(folder)"
-        )
-    if "auto_map" in _json(folder / "config.json"):
-        raise CheckpointError(
-            f"encoder {name!r} needs its own code (auto_map); palmette runs no code from a checkpoint"
         )
 
 
@@ -114,7 +95,7 @@ def _modules(folder: Path, name: str) -> list[tuple[str, Path]]:
 
 
 def _parts(kind: str, module: Path, folder: Path) -> list[Path]:
-    """The folders of one module: the root's own files only, unless it is a router with modules below."""
+    """Folders of one module: the root's own files only, unless it is a router with modules below."""
     below = module != folder or kind.rpartition(".")[2] in _ROUTERS
     return [module, *sorted(path for path in module.rglob("*") if below and path.is_dir())]
 
@@ -127,7 +108,8 @@ def _module_content(part: Path) -> Iterator[tuple[str, Any]]:
             yield name, settings
     tokenizer = _json(part / "tokenizer.json")
     if tokenizer:  # complete in itself; how it pads and cuts is set at run time
-        yield "tokenizer.json", _digest({**tokenizer, "padding": None, "truncation": None})
+        text = json.dumps({**tokenizer, "padding": None, "truncation": None}, sort_keys=True)
+        yield "tokenizer.json", hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         return
     for pattern in _TOKENIZER:
         for path in sorted(part.glob(pattern)):
@@ -138,14 +120,10 @@ def _module_content(part: Path) -> Iterator[tuple[str, Any]]:
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        k: v
-        for k, v in config.items()
-        if k not in _NOISE and not (k.startswith("pooling_mode_") and v is False)
+        key: value
+        for key, value in config.items()
+        if key not in _NOISE and not (key.startswith("pooling_mode_") and value is False)
     }
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _json(path: Path) -> Any:

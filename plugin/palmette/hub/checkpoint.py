@@ -1,57 +1,294 @@
-"""A checkpoint that was opened and found whole, and how one is saved."""
+"""Checkpoints on disk: names and sums of their files, and folders written atomically.
+
+A folder that is killed while it is written holds the old checkpoint or the new one, whole. Everything is first
+written to a stage inside the folder and flushed; renaming the stage to ``.palmette-ready`` is the step that decides.
+After it the files only move up, manifest last, which the next reader or writer can finish. The user's other files in
+the folder stay.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from filelock import FileLock, Timeout
 
 from palmette.errors import CheckpointError, NotFoundError
-from palmette.hub.folder import settle, write_folder
-from palmette.hub.layout import LAYOUT, Entry, Manifest, canonical, foreign, refuse_executables
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Checkpoint", "fingerprint_of", "open_folder", "read_checkpoint", "save_checkpoint"]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
+_PROGRAMS = (".bat", ".cmd", ".dll", ".dylib", ".exe", ".pth", ".py", ".pyc", ".pyd", ".sh", ".so")
+_OURS = ".palmette-"
+_STAGE, READY, _LOCK = _OURS + "stage-", _OURS + "ready", _OURS + "lock"
+_PATIENCE = 60.0  # seconds: far longer than a save takes
+
+
+class Layout(NamedTuple):
+    """Every name that a checkpoint may use: nothing else is read, written or fetched."""
+
+    config: str = "config.json"
+    weights: str = "model.safetensors"
+    card: str = "README.md"  # not in the manifest, since its owner may edit it on the Hub
+    manifest: str = "manifest.json"  # size and SHA-256 of every other file
+    notes: tuple[str, ...] = ("training.json", "report.json", "topics.json")  # without effect on results
+    suffixes: tuple[str, ...] = (".json", ".md", ".safetensors", ".txt")
+    format: str = "palmette-checkpoint"
+    version: int = 1
+
+    def allows(self, name: str) -> bool:
+        """Tell whether a manifest may list this name: flat, and data."""
+        reserved = name in (self.manifest, self.card)
+        return bool(_NAME.fullmatch(name)) and PurePosixPath(name).suffix in self.suffixes and not reserved
+
+
+LAYOUT = Layout()
+
+
+class Entry(NamedTuple):
+    """Sum and size of a file."""
+
+    sha256: str
+    size: int
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """Entry of these bytes."""
+        return cls(hashlib.sha256(data).hexdigest(), len(data))
+
+
+def read_manifest(data: bytes, where: str) -> dict[str, Entry]:
+    """Read the entries of ``manifest.json``, trusting nothing in it."""
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise CheckpointError(
+            f"{where}: {LAYOUT.manifest} is damaged ({error}); save or pull the checkpoint again"
+        ) from error
+    if isinstance(content, dict) and content.get("kind") == "palmette index":
+        raise CheckpointError(f"{where} is an index, not a checkpoint: name the one it was made with")
+    if not isinstance(content, dict) or content.get("format") != LAYOUT.format:
+        raise CheckpointError(f"{where} is no palmette checkpoint: its {LAYOUT.manifest} is not palmette's")
+    version, listed = content.get("version"), content.get("files")
+    if isinstance(version, int) and version > LAYOUT.version:
+        raise CheckpointError(
+            f"{where} has checkpoint format {version}, and this palmette reads up to {LAYOUT.version}."
+            " Run: pip install --upgrade palmette"
+        )
+    entries: dict[str, Entry] = {}
+    for name, value in listed.items() if isinstance(listed, dict) and version == LAYOUT.version else ():
+        sha256, size = (value.get("sha256"), value.get("size")) if isinstance(value, dict) else (None, None)
+        if not LAYOUT.allows(name) or not _SHA256.fullmatch(str(sha256)) or not isinstance(size, int):
+            entries.clear()
+            break
+        entries[name] = Entry(str(sha256), size)
+    if not {LAYOUT.config, LAYOUT.weights} <= entries.keys():
+        raise CheckpointError(
+            f"{where}: {LAYOUT.manifest} is damaged: it must list {LAYOUT.config}, {LAYOUT.weights} and"
+            f" only flat names ending in {', '.join(LAYOUT.suffixes)}, each with sha256 and size;"
+            " save or pull the checkpoint again"
+        )
+    return entries
+
+
+def dump_manifest(files: Mapping[str, Entry]) -> bytes:
+    """Content of ``manifest.json``."""
+    listed = {name: entry._asdict() for name, entry in files.items()}
+    content = {"format": LAYOUT.format, "version": LAYOUT.version, "files": listed}
+    return json.dumps(content, indent=2, sort_keys=True).encode() + b"\n"
+
+
+def flaws(files: Mapping[str, Entry], folder: Path) -> dict[str, str]:
+    """File name → flaw, for every file that is not as listed."""
+    found = {}
+    for name, entry in files.items():
+        path = folder / name
+        if not path.is_file():
+            found[name] = "is missing"
+        elif (size := path.stat().st_size) != entry.size:
+            kind = "truncated" if size < entry.size else "too long"
+            found[name] = f"is {kind}: {entry.size} bytes expected, {size} found"
+        else:
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            if sha256 != entry.sha256:
+                found[name] = f"was altered: sha256 {entry.sha256} expected, {sha256} found"
+    return found
+
+
+def foreign(where: str, names: Iterable[str]) -> CheckpointError:
+    """Error for a folder or repository without a manifest; it says so when there are only pickles."""
+    names = sorted(names)
+    pickles = [name for name in names if PurePosixPath(name).suffix in _PICKLES]
+    if pickles and not any(name.endswith(".safetensors") for name in names):
+        return CheckpointError(
+            f"{where} has its weights only as a pickle ({pickles[0]!r}), which can run code when loaded:"
+            f" palmette never reads one. Ask its author for a checkpoint with {LAYOUT.weights}, as written by"
+            " save_pretrained"
+        )
+    held = ", ".join(names[:8]) + (f", … ({len(names)} files)" if len(names) > 8 else "")
+    return CheckpointError(
+        f"{where} is no palmette checkpoint: it has no {LAYOUT.manifest} (it holds: {held or 'nothing'})."
+        " Give a folder or repository written by save_pretrained or push_to_hub"
+    )
+
+
+# -- folders --------------------------------------------------------------------------------------------
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes], card: str) -> dict[str, Entry]:
+    """Make ``folder`` the checkpoint of these files and card, replacing an earlier one there."""
+    if bad := [name for name in files if not LAYOUT.allows(name)]:
+        raise CheckpointError(
+            f"a checkpoint cannot carry a file named {bad[0]!r}: use a flat name ending in"
+            f" {', '.join(LAYOUT.suffixes)}"
+        )
+    entries = {name: Entry.of(files[name]) for name in sorted(files)}
+    content = {**files, LAYOUT.card: card.encode(), LAYOUT.manifest: dump_manifest(entries)}
+    with _writing(folder):
+        check_target(folder, content)  # before anything is written there, the lock file included
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / _LOCK, timeout=_PATIENCE):
+            _move_up(folder)
+            check_target(folder, content)
+            for stale in folder.glob(_STAGE + "*"):  # of a process that was killed, since we hold the lock
+                shutil.rmtree(stale)
+            stage = Path(tempfile.mkdtemp(prefix=_STAGE, dir=folder))
+            try:
+                for name, data in content.items():
+                    with (stage / name).open("wb") as file:
+                        file.write(data)
+                        file.flush()
+                        os.fsync(file.fileno())
+                _flush(stage)
+                stage.rename(folder / READY)
+            finally:
+                shutil.rmtree(stage, ignore_errors=True)
+            _flush(folder)
+            _move_up(folder)
+    return entries
+
+
+def check_target(folder: Path, content: Iterable[str] = ()) -> None:
+    """Raise unless a checkpoint may be saved there: better before an hour of training than after it.
+
+    The folder must be absent, empty, or a checkpoint without another file in the way of ``content``.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"cannot save to {folder}: it is a file; name a folder")
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    ours = {name for name in names if name.startswith(_OURS)}
+    names -= ours
+    if not names or READY in ours:
+        return
+    advice = "Nothing was changed. Choose an empty folder or an earlier checkpoint's"
+    if LAYOUT.manifest not in names:
+        raise CheckpointError(f"cannot save over {folder}: {foreign(str(folder), names)}. {advice}")
+    try:
+        earlier = _earlier(folder) | {LAYOUT.card, LAYOUT.manifest}
+    except CheckpointError as error:
+        raise CheckpointError(f"cannot save over {folder}: {error}. {advice}") from error
+    if blocked := sorted(names & set(content) - earlier):
+        raise CheckpointError(
+            f"cannot save over {folder}: its {blocked[0]!r} is not of the checkpoint there. {advice}"
+        )
+
+
+def _move_up(folder: Path) -> None:
+    """Finish a save that was decided."""
+    ready = folder / READY
+    if not ready.is_dir():
+        return
+    if (ready / LAYOUT.manifest).is_file():  # else only the emptied stage was left
+        listed = read_manifest((ready / LAYOUT.manifest).read_bytes(), str(folder))
+        for name in _earlier(folder) - listed.keys():
+            (folder / name).unlink(missing_ok=True)
+        for name in (*listed, LAYOUT.card, LAYOUT.manifest):
+            if (ready / name).exists():
+                (ready / name).replace(folder / name)
+        _flush(folder)
+    ready.rmdir()
+
+
+def _earlier(folder: Path) -> set[str]:
+    """Files of the checkpoint that is there now."""
+    path = folder / LAYOUT.manifest
+    return set(read_manifest(path.read_bytes(), str(folder))) if path.is_file() else set()
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Turn errors of the disk and the lock into CheckpointError."""
+    try:
+        yield
+    except Timeout as error:
+        raise CheckpointError(
+            f"another process has been saving to {folder} for {_PATIENCE:g} s; end it, or wait"
+        ) from error
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write the checkpoint to {folder}: {error.strerror or error}. What was there before is"
+            " unchanged; make room, or choose a folder that can be written"
+        ) from error
+
+
+def _flush(folder: Path) -> None:
+    """Make renames in ``folder`` durable, where the system can."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+# -- checkpoints ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model's files, verified when opened and once more when read.
+    """Files of a model, verified when opened and once more when read.
 
-    The second check costs little and matters: tensors may be read long after opening, when another process
-    has saved a new model into the folder, and one model's options must never meet another's weights.
-
-    Attributes:
-        path: The folder it lies in.
-        config: The content of ``config.json``.
-        fingerprint: SHA-256 over what determines the model's results, the same on every machine: the config's
-            ``method``, ``config`` and ``encoder`` (of the latter its ``fingerprint`` alone, if it has one,
-            since a path is the machine's) and the sums of all files but ``config.json`` and the notes. The
-            training's record, metrics, card and palmette's version do not enter.
-        files: Name → what the file must be.
-        origin: The Hub repository it came from, if any.
-        revision: The commit it came from, if any.
+    Tensors may be read long after opening, when another process has saved a new model into the folder: one model's
+    options must never meet another's weights.
     """
 
     path: Path
     config: dict[str, Any]
+    """Content of ``config.json``."""
     fingerprint: str
+    """SHA-256 over what determines the model's results, equal on every machine."""
     files: Mapping[str, Entry] = field(repr=False)
     origin: str | None = None
+    """Hub repository it came from, if any."""
     revision: str | None = None
+    """Commit it came from, if any."""
 
     @property
     def extras(self) -> list[str]:
         """Names of the files besides config and weights."""
         return [name for name in self.files if name not in (LAYOUT.config, LAYOUT.weights)]
 
+    @property
+    def card(self) -> str:
+        """Text of the model card; empty if there is none."""
+        path = self.path / LAYOUT.card
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+
     def tensors(self, device: str = "cpu") -> dict[str, Tensor]:
-        """Name → tensor, from safetensors."""
+        """Weights by name, from safetensors."""
         from safetensors import SafetensorError
         from safetensors.torch import load
 
@@ -64,7 +301,7 @@ class Checkpoint:
         return {name: tensor.to(device) for name, tensor in tensors.items()}
 
     def file(self, name: str) -> bytes:
-        """The content of one file of the checkpoint."""
+        """Content of one file of the checkpoint."""
         if name not in self.files:
             raise NotFoundError(
                 f"the checkpoint in {self.path} has no file {name!r}; it has: {', '.join(sorted(self.files))}"
@@ -81,12 +318,6 @@ class Checkpoint:
             )
         return data
 
-    @property
-    def card(self) -> str:
-        """The text of the model card; empty if there is none."""
-        path = self.path / LAYOUT.card
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
-
 
 def save_checkpoint(
     path: str | Path,
@@ -96,14 +327,10 @@ def save_checkpoint(
     *,
     files: Mapping[str, bytes] | None = None,
 ) -> Checkpoint:
-    """Write a checkpoint to a folder; a kill at any moment leaves the old one there or the new one.
+    """Write a checkpoint of JSON values, tensors, a card and more files to a folder, whole or not at all.
 
-    Args:
-        path: A new or empty folder, or an earlier checkpoint's, which is replaced; any other one is refused.
-        config: JSON values; see :class:`Checkpoint` for the keys that make the fingerprint.
-        tensors: The weights; equal tensors give equal files on every machine.
-        card: The model card, from :func:`palmette.hub.render_card`.
-        files: More files by name, ``.json``, ``.txt``, ``.md`` or ``.safetensors``.
+    The folder is new, empty, or an earlier checkpoint's, which is replaced; any other one is refused. Equal tensors
+    give equal files on every machine.
     """
     extra = dict(files or {})
     if taken := sorted(extra.keys() & {LAYOUT.config, LAYOUT.weights}):
@@ -112,19 +339,47 @@ def save_checkpoint(
         text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{LAYOUT.config} must hold JSON values only: {error}") from error
-    content = {LAYOUT.config: text.encode() + b"\n", LAYOUT.weights: _weights(tensors), **extra}
+    content = {LAYOUT.config: text.encode() + b"\n", LAYOUT.weights: dump_tensors(tensors), **extra}
     folder = Path(path).expanduser()
     return read_checkpoint(folder, write_folder(folder, content, card))
 
 
-def fingerprint_of(
-    config: Mapping[str, Any], tensors: Mapping[str, Tensor], files: Mapping[str, bytes] | None = None
-) -> str:
-    """The fingerprint that :func:`save_checkpoint` would give these."""
-    return _fingerprint(config, Manifest.of({**(files or {}), LAYOUT.weights: _weights(tensors)}))
+def open_folder(folder: Path) -> Checkpoint:
+    """Open and verify a checkpoint on this machine."""
+    if (folder / READY).is_dir():  # a save was decided, and killed before its files had moved up
+        with _writing(folder), FileLock(folder / _LOCK, timeout=_PATIENCE):
+            _move_up(folder)
+    if not (folder / LAYOUT.manifest).is_file():
+        raise foreign(str(folder), [item.name for item in folder.iterdir()])
+    files = read_manifest((folder / LAYOUT.manifest).read_bytes(), str(folder))
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() in (*_PICKLES, *_PROGRAMS):  # somebody means it to be loaded
+            raise CheckpointError(
+                f"{folder} holds {path.name!r}, which can run code: a checkpoint is only data"
+                f" ({', '.join(LAYOUT.suffixes)}). Move it away, or get the checkpoint from one you trust"
+            )
+    for name, flaw in flaws(files, folder).items():
+        raise CheckpointError(f"{folder}: {name} {flaw}. Save or pull the checkpoint again")
+    return read_checkpoint(folder, files)
 
 
-def _weights(tensors: Mapping[str, Tensor]) -> bytes:
+def read_checkpoint(
+    folder: Path, files: Mapping[str, Entry], origin: str | None = None, revision: str | None = None
+) -> Checkpoint:
+    """Read the checkpoint of a folder whose files have just been verified."""
+    try:
+        config = json.loads((folder / LAYOUT.config).read_bytes())
+        if not isinstance(config, dict):
+            raise ValueError(f"an object is needed, got {type(config).__name__}")
+    except ValueError as error:
+        raise CheckpointError(
+            f"{folder}: {LAYOUT.config} is unusable ({error}); save the checkpoint again"
+        ) from error
+    return Checkpoint(folder, config, fingerprint_of(config, files), files, origin, revision)
+
+
+def dump_tensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """Content of the file of weights."""
     from safetensors.torch import save
 
     # A copy each, so that views and tied weights are written out.
@@ -134,45 +389,20 @@ def _weights(tensors: Mapping[str, Tensor]) -> bytes:
     )
 
 
-def open_folder(folder: Path) -> Checkpoint:
-    """Open and verify a checkpoint on this machine."""
-    settle(folder)
-    if not (folder / LAYOUT.manifest).is_file():
-        raise foreign(str(folder), [item.name for item in folder.iterdir()])
-    manifest = Manifest.parse((folder / LAYOUT.manifest).read_bytes(), str(folder))
-    refuse_executables(folder)
-    for name, flaw in manifest.flaws(folder).items():
-        raise CheckpointError(f"{folder}: {name} {flaw}. Save or pull the checkpoint again")
-    return read_checkpoint(folder, manifest)
+def fingerprint_of(config: Mapping[str, Any], files: Mapping[str, Entry]) -> str:
+    """SHA-256 over the config's ``method``, ``config`` and ``encoder``, and all files but config.json and notes.
 
-
-def read_checkpoint(
-    folder: Path, manifest: Manifest, origin: str | None = None, revision: str | None = None
-) -> Checkpoint:
-    """The checkpoint in a folder whose files have just been verified."""
-    try:
-        config = json.loads((folder / LAYOUT.config).read_bytes())
-    except ValueError as error:
-        raise CheckpointError(
-            f"{folder}: {LAYOUT.config} is no JSON ({error}); save the checkpoint again"
-        ) from error
-    if not isinstance(config, dict):
-        raise CheckpointError(
-            f"{folder}: {LAYOUT.config} must hold an object, got {type(config).__name__}; save it again"
-        )
-    return Checkpoint(folder, config, _fingerprint(config, manifest), manifest.files, origin, revision)
-
-
-def _fingerprint(config: Mapping[str, Any], manifest: Manifest) -> str:
+    An encoder that has a ``fingerprint`` enters by it alone, since a path is the machine's.
+    """
     encoder = config.get("encoder")
     if isinstance(encoder, dict) and "fingerprint" in encoder:
         encoder = encoder["fingerprint"]
     aside = (LAYOUT.config, *LAYOUT.notes)
-    sums = {name: entry.sha256 for name, entry in manifest.files.items() if name not in aside}
     content = {
         "method": config.get("method"),
         "config": config.get("config"),
         "encoder": encoder,
-        "files": sums,
+        "files": {name: entry.sha256 for name, entry in files.items() if name not in aside},
     }
-    return hashlib.sha256(canonical(content)).hexdigest()
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

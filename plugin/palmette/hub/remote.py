@@ -1,25 +1,29 @@
-"""Checkpoints to and from the Hugging Face Hub."""
+"""Checkpoints to and from the Hugging Face Hub, and the client's errors in palmette's words."""
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from palmette.errors import CheckpointError, ConfigError, HubError, NotFoundError
+from palmette.errors import CheckpointError, ConfigError, HubError, NotFoundError, PalmetteError
 from palmette.hub.card import PLACE
-from palmette.hub.checkpoint import Checkpoint, open_folder, read_checkpoint
-from palmette.hub.failures import Target, endpoint, hub_errors, is_offline
-from palmette.hub.folder import write_folder
-from palmette.hub.layout import LAYOUT, Manifest, foreign
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["open_checkpoint", "pull", "push_checkpoint"]
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+from palmette.hub.checkpoint import (
+    LAYOUT,
+    Checkpoint,
+    dump_manifest,
+    flaws,
+    foreign,
+    open_folder,
+    read_checkpoint,
+    read_manifest,
+    write_folder,
+)
 
 
 def open_checkpoint(
@@ -34,14 +38,7 @@ def open_checkpoint(
 
     Only the files that the manifest names are fetched, and the manifest first, so that a foreign repository
     costs one small file. A cached file that turns out altered is fetched once more before giving up. A full
-    commit id that is in the cache costs no request.
-
-    Args:
-        repo_or_dir: A folder if there is one of that name, else a repository, ``owner/name``.
-        revision: Branch, tag or commit (``main``).
-        token: An access token; by default the one that is logged in. ``False`` sends none.
-        cache_dir: The Hub client's cache, by default the shared one.
-        local_files_only: Make no request.
+    commit id that is in the cache costs no request. Options as in :meth:`Checkpointed.from_pretrained`.
     """
     folder = Path(repo_or_dir).expanduser()
     if folder.is_dir():
@@ -57,13 +54,13 @@ def open_checkpoint(
         raise NotFoundError(
             f"no folder {str(folder)!r} (looked from {Path.cwd()}); a repository's name reads 'owner/name'"
         )
-    source = _Source(repo_or_dir, revision, token, cache_dir, local_files_only or is_offline())
-    if revision is not None and _COMMIT.fullmatch(revision) and not source.offline:
+    repository = Repository(repo_or_dir, revision, token, cache_dir, local_files_only or is_offline())
+    if revision is not None and re.fullmatch("[0-9a-f]{40}", revision) and not repository.offline:
         try:  # a commit never changes: what is cached and whole needs no request
-            return replace(source, offline=True).load()
+            return _load(replace(repository, offline=True))
         except (CheckpointError, NotFoundError):
             pass
-    return source.load()
+    return _load(repository)
 
 
 def push_checkpoint(
@@ -78,14 +75,8 @@ def push_checkpoint(
 ) -> str:
     """Publish a folder's checkpoint in one commit, verified first; the commit's URL, which ends in its id.
 
-    Args:
-        path: The checkpoint's folder; only the files of its manifest, and the card, are sent.
-        repo_id: ``owner/name``; made if it is not there.
-        branch: The branch to commit to (``main``); made if it is not there.
-        token: An access token that may write.
-        private: Whether a repository that is made now is private.
-        commit_message: The commit's first line.
-        create_tag: A tag for this commit.
+    Only the files of its manifest, and the card, are sent. The repository (``private``, if so given) and the branch are
+    made if they are not there; ``create_tag`` names this commit.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
@@ -96,9 +87,9 @@ def push_checkpoint(
         )
     checkpoint = open_folder(folder)
     content = {name: checkpoint.file(name) for name in checkpoint.files}
-    content[LAYOUT.manifest] = Manifest(checkpoint.files).dump()
+    content[LAYOUT.manifest] = dump_manifest(checkpoint.files)
     api = HfApi(endpoint=endpoint(), token=token)
-    with hub_errors(Target(repo_id, branch)):
+    with hub_errors(repo_id, branch):
         if "/" not in repo_id or not api.repo_exists(repo_id):  # a token may write there, yet not create
             repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if branch not in (None, "main"):
@@ -113,7 +104,7 @@ def push_checkpoint(
         )
     if create_tag is not None:
         try:
-            with hub_errors(Target(repo_id, create_tag)):
+            with hub_errors(repo_id, create_tag):
                 api.create_tag(repo_id, tag=create_tag, revision=commit.oid)
         except (HubError, NotFoundError) as error:
             raise HubError(
@@ -122,19 +113,12 @@ def push_checkpoint(
     return str(commit.commit_url)
 
 
-def pull(
-    repo_id: str,
-    out_dir: str | Path | None = None,
-    *,
-    revision: str | None = None,
-    token: str | bool | None = None,
-    cache_dir: str | Path | None = None,
-    local_files_only: bool = False,
-) -> Path:
-    """Fetch a checkpoint into ``out_dir`` (or only into the cache), verified, and return its folder."""
-    checkpoint = open_checkpoint(
-        repo_id, revision=revision, token=token, cache_dir=cache_dir, local_files_only=local_files_only
-    )
+def pull(repo_id: str, out_dir: str | Path | None = None, **options: Any) -> Path:
+    """Fetch a checkpoint into ``out_dir`` (or only into the cache), verified, and return its folder.
+
+    Options: ``revision``, ``token``, ``cache_dir`` and ``local_files_only`` of :func:`open_checkpoint`.
+    """
+    checkpoint = open_checkpoint(repo_id, **options)
     if out_dir is None:
         return checkpoint.path
     folder = Path(out_dir).expanduser()
@@ -144,97 +128,174 @@ def pull(
 
 
 @dataclass(frozen=True)
-class _Source:
+class Repository:
     """A repository at a revision, and how it may be reached."""
 
     repo_id: str
-    revision: str | None
-    token: str | bool | None
-    cache_dir: str | Path | None
-    offline: bool
+    revision: str | None = None
+    token: str | bool | None = None
+    cache_dir: str | Path | None = None
+    offline: bool = False
 
-    def load(self) -> Checkpoint:
-        """The checkpoint, fetched as far as needed, and verified."""
-        folder = self._fetch([LAYOUT.manifest])
-        pinned = replace(self, revision=folder.name)  # the cache names it by commit: now all files are of one
-        where = f"{self.repo_id}@{folder.name}"
-        manifest = pinned._manifest(folder, where)
-        pinned._fetch([*manifest.files, LAYOUT.card])
-        if flaws := manifest.flaws(folder):
-            flaws = pinned._repair(folder, manifest, flaws)
-        for name, flaw in flaws.items():
-            raise CheckpointError(f"{where}: {name} {flaw}. {self._advice(folder / name)}")
-        return read_checkpoint(folder, manifest, self.repo_id, folder.name)
+    def fetch(self, names: Iterable[str], ignore: Iterable[str] = (), *, afresh: bool = False) -> Path:
+        """Bring files into the cache, if the repository has them, and return the snapshot's folder.
 
-    def _manifest(self, folder: Path, where: str) -> Manifest:
-        path = folder / LAYOUT.manifest
-        if not path.is_file():
-            if self.offline:
-                raise NotFoundError(f"{where}: {LAYOUT.manifest} is not in the cache. {self._advice(path)}")
-            raise foreign(f"the repository {where}", self._names())
+        ``afresh`` replaces each of these files, since a snapshot trusts what is cached.
+        """
+        from huggingface_hub import hf_hub_download, snapshot_download
+
+        how: dict[str, Any] = {
+            "revision": self.revision,
+            "token": self.token,
+            "cache_dir": self.cache_dir,
+            "endpoint": endpoint(),
+        }
+        with hub_errors(self.repo_id, self.revision, self.offline and not is_offline()):
+            if afresh:
+                for name in names:
+                    path = hf_hub_download(self.repo_id, name, force_download=True, **how)
+                return Path(path).parent
+            how |= {"allow_patterns": list(names), "ignore_patterns": list(ignore)}
+            return Path(snapshot_download(self.repo_id, local_files_only=self.offline, **how))
+
+
+def _load(repository: Repository) -> Checkpoint:
+    """Fetch a checkpoint as far as needed, and verify it."""
+    from huggingface_hub import HfApi
+
+    folder = repository.fetch([LAYOUT.manifest])
+    repository = replace(repository, revision=folder.name)  # the commit: now all files are of one
+    offline, where, path = repository.offline, f"{repository.repo_id}@{folder.name}", folder / LAYOUT.manifest
+    if not path.is_file():
+        if offline:
+            raise NotFoundError(
+                f"{where}: {path.name} is not in the cache. Load it once with the network, which replaces {path}"
+            )
+        with hub_errors(repository.repo_id, repository.revision):
+            api = HfApi(endpoint=endpoint(), token=repository.token)
+            names = api.list_repo_files(repository.repo_id, revision=repository.revision)
+        raise foreign(f"the repository {where}", names)
+    try:
+        files = read_manifest(path.read_bytes(), where)
+    except CheckpointError:
+        if offline:
+            raise
+        repository.fetch([LAYOUT.manifest], afresh=True)
+        files = read_manifest(path.read_bytes(), where)
+    repository.fetch([*files, LAYOUT.card])
+    wrong = flaws(files, folder)
+    if wrong and not offline:
         try:
-            return Manifest.parse(path.read_bytes(), where)
-        except CheckpointError:
-            if self.offline:
-                raise
-            self._fetch_afresh([LAYOUT.manifest])
-            return Manifest.parse(path.read_bytes(), where)
-
-    def _repair(self, folder: Path, manifest: Manifest, flaws: dict[str, str]) -> dict[str, str]:
-        """Fetch flawed files afresh, since the client trusts its cache; what is still wrong afterwards."""
-        if self.offline:
-            return flaws
-        try:
-            self._fetch_afresh(flaws)
+            repository.fetch(wrong, afresh=True)
         except (HubError, NotFoundError) as error:
-            name, flaw = next(iter(flaws.items()))
+            name, flaw = next(iter(wrong.items()))
             raise CheckpointError(
-                f"{self.repo_id}@{self.revision}: the cached {name} {flaw},"
-                f" and fetching it afresh failed: {error}"
+                f"{where}: the cached {name} {flaw}, and fetching it afresh failed: {error}"
             ) from error
-        return manifest.flaws(folder)
+        wrong = flaws(files, folder)
+    for name, flaw in wrong.items():
+        advice = (
+            "It is so in the repository too, a fresh download shows: pin another revision or ask its owner"
+        )
+        if offline:
+            advice = f"Load it once with the network, which replaces {folder / name}"
+        raise CheckpointError(f"{where}: {name} {flaw}. {advice}")
+    return read_checkpoint(folder, files, repository.repo_id, folder.name)
 
-    def _advice(self, path: Path) -> str:
-        if self.offline:
-            return f"Load it once with the network, which replaces {path}"
-        return "It is so in the repository too, a fresh download shows: pin another revision or ask its owner"
 
-    def _fetch(self, names: Iterable[str]) -> Path:
-        """Have these files, if the repository has them, in the cache; the snapshot's folder."""
-        from huggingface_hub import snapshot_download
+# -- the client's errors --------------------------------------------------------------------------------
 
-        with hub_errors(Target(self.repo_id, self.revision, self.offline and not is_offline())):
-            folder = snapshot_download(
-                self.repo_id,
-                revision=self.revision,
-                token=self.token,
-                cache_dir=self.cache_dir,
-                local_files_only=self.offline,
-                allow_patterns=list(names),
-                endpoint=endpoint(),
+
+def endpoint() -> str:
+    """Address of the Hub: ``HF_ENDPOINT`` as it is now (the client reads it at import)."""
+    from huggingface_hub import constants
+
+    return os.environ.get("HF_ENDPOINT", "").rstrip("/") or str(constants.ENDPOINT)
+
+
+def is_offline() -> bool:
+    """Tell whether the client may make no request (``HF_HUB_OFFLINE``)."""
+    from huggingface_hub import is_offline_mode
+
+    return is_offline_mode()
+
+
+@contextmanager
+def hub_errors(repo_id: str, revision: str | None = None, local_files_only: bool = False) -> Iterator[None]:
+    """Turn errors of the Hub's client into a PalmetteError that names the repository and the fix."""
+    utils = importlib.import_module("huggingface_hub.utils")
+    # The client's HTTP library: httpx2, re-exported, in version 2; httpx in version 1.
+    http_error: type[Exception] = (
+        getattr(utils, "httpx", None) or importlib.import_module("httpx")
+    ).HTTPError
+    try:
+        yield
+    except PalmetteError:
+        raise
+    except (ValueError, RuntimeError, OSError, http_error) as error:
+        raise _translate(error, repo_id, revision, local_files_only, http_error) from error
+
+
+def _translate(
+    error: BaseException, repo_id: str, revision: str | None, local: bool, http_error: type[Exception]
+) -> PalmetteError:
+    from huggingface_hub import errors
+
+    target = f"{repo_id!r}" + (f" at revision {revision!r}" if revision else "")
+    cause, sought = error.__cause__, isinstance(error, errors.LocalEntryNotFoundError)
+    if sought and (local or is_offline()):
+        switch = "local_files_only=True" if local else "HF_HUB_OFFLINE"
+        return NotFoundError(
+            f"{target} is not, or not wholly, in the cache, and {switch} forbids fetching it. Load it once"
+            f" without {switch}, or name the cache_dir it was loaded to"
+        )
+    if sought and isinstance(cause, errors.HfHubHTTPError):  # the Hub answered, and the cache is empty
+        return _refused(cause, repo_id, revision, target)
+    if not sought:
+        if isinstance(error, errors.HfHubHTTPError):
+            return _refused(error, repo_id, revision, target)
+        if isinstance(error, errors.OfflineModeIsEnabled):
+            return HubError(f"{target}: the Hub is switched off by HF_HUB_OFFLINE; unset it to go on")
+        if isinstance(error, errors.HFValidationError):
+            return NotFoundError(
+                f"{repo_id!r} is neither a folder here ({Path.cwd()}) nor a repository's name, which reads"
+                f" 'owner/name': {error}"
             )
-        return Path(folder)
-
-    def _fetch_afresh(self, names: Iterable[str]) -> None:
-        """Replace these files in the cache; one by one, as a snapshot would silently fall back on it."""
-        from huggingface_hub import hf_hub_download
-
-        with hub_errors(Target(self.repo_id, self.revision)):
-            for name in names:
-                hf_hub_download(
-                    self.repo_id,
-                    name,
-                    revision=self.revision,
-                    token=self.token,
-                    cache_dir=self.cache_dir,
-                    force_download=True,
-                    endpoint=endpoint(),
-                )
-
-    def _names(self) -> list[str]:
-        from huggingface_hub import HfApi
-
-        with hub_errors(Target(self.repo_id, self.revision)):
-            return HfApi(endpoint=endpoint(), token=self.token).list_repo_files(
-                self.repo_id, revision=self.revision
+        if isinstance(error, ValueError | RuntimeError) and isinstance(cause, Exception):  # a failed transfer
+            return _translate(cause, repo_id, revision, local, http_error)
+        if not isinstance(error, http_error):
+            return HubError(
+                f"{target}: {str(error).strip().rstrip('.')}. Check the token, the disk's space and who may"
+                " write to the cache"
             )
+    reason = cause if sought and cause else error
+    return HubError(
+        f"{target}: no connection to {endpoint()} ({type(reason).__name__}: {reason})"
+        f"{', and it is not in the cache' if sought else ''}. Check the network and HF_ENDPOINT"
+    )
+
+
+def _refused(error: Exception, repo_id: str, revision: str | None, target: str) -> PalmetteError:
+    """Translate an answer other than success."""
+    from huggingface_hub import errors
+
+    hub, page = endpoint(), f"{endpoint()}/{repo_id}"
+    login = "pass token=…, set HF_TOKEN, or run: hf auth login"
+    if isinstance(error, errors.GatedRepoError):
+        return HubError(f"{target} is gated: ask for access at {page}, then {login}")
+    if isinstance(error, errors.RevisionNotFoundError):
+        return NotFoundError(
+            f"{repo_id!r} has no revision {revision or 'main'!r}; its branches and tags are at {page}/tree/main"
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return NotFoundError(
+            f"no repository {repo_id!r} at {hub}, and no such folder in {Path.cwd()}."
+            f" Check the name; if it is private, {login}"
+        )
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    answer = f"{status}: {str(getattr(error, 'server_message', None) or error).strip().rstrip('.')}"
+    if status == 401:
+        return HubError(f"{target}: {hub} does not accept the token ({answer}). For a valid one, {login}")
+    if status == 403:
+        return HubError(f"{target}: the token may not do this ({answer}). With one that may (write), {login}")
+    return HubError(f"{target}: {hub} answered {answer}. Try again later, or see {page}")

@@ -92,6 +92,7 @@ def copy_folder(
             backend.write() as writer,
             tqdm(total=len(view), desc="Copying", unit="doc", delay=2, disable=hidden) as bar,
         ):
+            encode = encode or source.arrays != arrays  # made by an earlier version
             keys = view.keys().tolist()
             for start in range(0, len(keys), batch_size):
                 batch = keys[start : start + batch_size]

@@ -140,7 +140,7 @@ class SearchResult:
                 context = HitContext(self.batch, query, key, documents[key].key, evidence, words, text)
                 explain = partial(context.explain_later, self.backend)
                 if explained:
-                    explanation = context.explain(self.view)
+                    explanation = context.explain(self.view, self.backend)
                     explain = partial(_identity, explanation)
                 hits.append(Hit(documents[key], score, explain))
             results.append(hits)
@@ -199,7 +199,7 @@ def explain(
         words = None
         if batch.weight is not None:
             words = view.words(batch.texts[0], 0, only=np.array([key]))
-        return HitContext(batch, batch.arrays, key, id, {}, words, batch.text(0)).explain(view)
+        return HitContext(batch, batch.arrays, key, id, {}, words, batch.text(0)).explain(view, backend)
 
 
 @dataclass(frozen=True)
@@ -214,10 +214,11 @@ class HitContext:
     words: WordMatches | None
     text: str | None
 
-    def explain(self, view: View) -> Explanation:
+    def explain(self, view: View, backend: Backend) -> Explanation:
         """Explain the score from the document's arrays and words."""
         model, weight = self.batch.model, self.batch.weight
-        arrays = {spec.name: view.rows(spec.name, [self.key]) for spec in model.arrays()}
+        stored = set(backend.arrays)  # an index of an earlier version may lack some
+        arrays = {spec.name: view.rows(spec.name, [self.key]) for spec in model.arrays() if spec in stored}
         evidence: dict[str, Any] = {**self.evidence, "document": view.documents([self.key])[0]}
         if self.text is not None:
             shared = view.words(self.text, 0, only=np.array([self.key]))
@@ -234,4 +235,4 @@ class HitContext:
                 raise NotFoundError(
                     f"document {self.id!r} was changed or deleted since this search: search again"
                 )
-            return self.explain(view)
+            return self.explain(view, backend)

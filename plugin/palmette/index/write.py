@@ -55,7 +55,8 @@ def apply_changes(
     ready: Mapping[str, int] = {}  # rows of documents that are encoded before the lock, by id
     if embeddings is not None:
         vectors = check_vectors(embeddings, given, model.encoder)
-        model.require_embeddings()
+        if not model.indexes_embeddings:
+            model.require_embeddings()
         ready = {document.key: row for row, document in enumerate(given)}
         arrays = dict(model.encode_documents(given, vectors)) if given else {}
     elif len(latest) <= AHEAD:
@@ -69,11 +70,19 @@ def apply_changes(
             name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())
         }
 
+    same_arrays = model.arrays() == backend.arrays
+
     def encode(batch: Sequence[Document]) -> Mapping[str, NDArray[Any]]:
         if any(document.key not in ready for document in batch):
-            return model.encode_documents(batch)
-        rows = [ready[document.key] for document in batch]
-        return {name: array[rows] for name, array in arrays.items()}
+            encoded = model.encode_documents(batch)
+        else:
+            rows = [ready[document.key] for document in batch]
+            encoded = {name: array[rows] for name, array in arrays.items()}
+        if same_arrays:
+            return encoded
+        # an index of an earlier version: zeros for retired arrays, and no new ones
+        empty = {spec.name: np.zeros((len(batch), *spec.shape), spec.dtype) for spec in backend.arrays}
+        return {name: encoded.get(name, zeros) for name, zeros in empty.items()}
 
     with backend.write() as writer:  # others may have written meanwhile: the decision is made again
         held = writer.digests(list(latest))

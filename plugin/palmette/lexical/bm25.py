@@ -264,11 +264,6 @@ class WordCollection:
         return add_words(self._searcher.parts(query_terms(self.analyser, query), self.keys))
 
 
-def word_shares(analyser: Analyser, query: str, texts: Sequence[str]) -> Floats:
-    """[n] the share of a query's weight in words that each text answers, as if there were no others."""
-    return WordCollection(analyser, texts).shares(query)
-
-
 def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
     """Compile a loop when it is first called, since numba takes long to import; ``signature`` uses numba's types."""
 

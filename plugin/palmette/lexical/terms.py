@@ -14,7 +14,7 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from palmette.errors import CheckpointError
 
@@ -174,14 +174,15 @@ def check_terms(rows: object, where: str, named: Callable[[str], bool], example:
     """Convert JSON content back into :data:`Terms`; anything else raises CheckpointError."""
     try:
         terms = _TERMS.validate_python(rows)
-        if wrong := [name for name in terms if not named(name)]:
-            raise ValueError(f"{wrong[0]!r} is no {example}")
-    except ValueError as error:
-        raise CheckpointError(
-            f"{where} must be an object that gives each {example} a list of [term, weight] ({error}); "
-            "save the checkpoint again"
-        ) from error
-    return terms
+        wrong: object = next((name for name in terms if not named(name)), None)
+        if wrong is None:
+            return terms
+    except ValidationError as error:
+        wrong = next(iter(error.errors()[0]["loc"]), rows)
+    raise CheckpointError(
+        f"{where} must map each {example} to a list of [term, weight], but {wrong!r:.80} is not so; save the "
+        "checkpoint again"
+    )
 
 
 merged, occurrences, strongest = add_counts, count_terms, top_terms  # moved: delete after the merge

@@ -54,8 +54,9 @@ class LexicalWeight(Config):
     def score(self, method: Numbers, words: Numbers) -> Numbers:
         """Mix scores of the method and shares of words, in float64."""
         words = np.asarray(words, np.float64)
-        mixed: Numbers = (1 - self.weight) * np.asarray(method, np.float64)
-        return mixed + self.value_per_share(words) * words
+        own = (1 - self.weight) * np.asarray(method, np.float64)
+        mixed: Numbers = own + self.value_per_share(words) * words
+        return mixed
 
     def share_needed(self, method: float, score: float) -> float:
         """Return a share of words below which a method's score does not reach ``score``, or hardly less."""

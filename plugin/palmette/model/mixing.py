@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,10 @@ from palmette.search.arrays import ArrayView
 from palmette.search.plan import Floats
 from palmette.types import Document
 
-if TYPE_CHECKING:
-    from palmette.model.model import Model
-
 QUERIES, DOCUMENTS = 300, 2000
 """Held-out queries and documents in a sample: the relevant ones, and others at random."""
+WORDS = 5
+"""Words of a document that stand for a query where there is none."""
 BATCH = 256
 
 _Sample = tuple[list[str], list[Document], Judgements | None]
@@ -40,6 +39,10 @@ def _sample(data: RetrievalData, seed: int) -> _Sample | None:
     """
     held = HeldOut.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
     some = held or HeldOut.of(data, seed, split="train", queries=QUERIES, documents=DOCUMENTS)
+    if some is None and not data.queries:  # the first words of documents stand for queries and teach the scale
+        rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:DOCUMENTS]).tolist()
+        texts = [" ".join(data.corpus[row].all_text.split()[:WORDS]) for row in rows[:QUERIES]]
+        return texts, [data.corpus[row] for row in rows], None
     if some is None:
         return None
     queries = [data.query_texts[row] for row in some.queries]
@@ -48,7 +51,7 @@ def _sample(data: RetrievalData, seed: int) -> _Sample | None:
 
 
 def learn_lexical_weights(
-    model: Model,
+    model: Any,
     data: RetrievalData,
     frozen: Encoder,
     cache: EncodingCache,
@@ -56,7 +59,7 @@ def learn_lexical_weights(
     seed: int,
     progress: bool | None,
 ) -> dict[str, LexicalWeight]:
-    """Learn the weight of words for each of the model's lexical variants, by key.
+    """Learn the weight of words for each lexical variant of a :class:`palmette.model.Model`, by key.
 
     ``frozen`` is the encoder as it was given: if the model still has it, ``cache`` knows most of the documents.
     """
@@ -81,7 +84,7 @@ def learn_lexical_weights(
 
 
 def learn_weights(
-    models: Sequence[Model],
+    models: Sequence[Any],
     scales: Sequence[float],
     data: RetrievalData,
     cache: EncodingCache,
@@ -109,7 +112,7 @@ def learn_weights(
 
 
 @contextmanager
-def _cached(model: Model, frozen: Encoder, cache: EncodingCache) -> Iterator[None]:
+def _cached(model: Any, frozen: Encoder, cache: EncodingCache) -> Iterator[None]:
     """Let a model reuse the encodings of its training."""
     encoder = model.encoder
     if encoder is frozen:
@@ -120,7 +123,7 @@ def _cached(model: Model, frozen: Encoder, cache: EncodingCache) -> Iterator[Non
         model.encoder = encoder
 
 
-def _view(model: Model, documents: Sequence[Document], progress: bool | None) -> ArrayView:
+def _view(model: Any, documents: Sequence[Document], progress: bool | None) -> ArrayView:
     hidden = None if progress is None else not progress
     parts: dict[str, list[NDArray[Any]]] = {spec.name: [] for spec in model.arrays()}
     with tqdm(total=len(documents), desc="Weighing words", delay=2, disable=hidden, leave=False) as bar:
@@ -132,7 +135,7 @@ def _view(model: Model, documents: Sequence[Document], progress: bool | None) ->
     return ArrayView({name: np.concatenate(rows) for name, rows in parts.items()}, documents)
 
 
-def _scores(model: Model, view: ArrayView, queries: Sequence[str] | Floats, options: Any) -> Floats:
+def _scores(model: Any, view: ArrayView, queries: Sequence[str] | Floats, options: Any) -> Floats:
     """[Q, N] scores of all documents; one that the model does not return scores as the worst that it does."""
     found = model.search(view, model.encode_queries(queries, options), len(view), options)
     held = found.keys >= 0

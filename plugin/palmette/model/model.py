@@ -104,6 +104,8 @@ class Model(Published):
         self.record = record or Record()
         self.origin = origin
         self.revision = revision
+        self._loaded_config: Mapping[str, Any] | None = None
+        """Config as a checkpoint of an earlier version has it, which a copy keeps, and so its fingerprint."""
         self.mixes: dict[str, Mix] = {}
         """Weight of words beside this model's scores, by :meth:`lexical_key`."""
 
@@ -140,6 +142,11 @@ class Model(Published):
     def accepts_embeddings(self) -> bool:
         """Whether the encoder's own vectors are enough to index documents and to search."""
         return False
+
+    @property
+    def indexes_embeddings(self) -> bool:
+        """Whether the encoder's own document vectors are enough to index documents."""
+        return self.accepts_embeddings
 
     @abstractmethod
     def encode_queries(self, queries: Sequence[str] | Floats, options: Any) -> Queries:
@@ -220,7 +227,7 @@ class Model(Published):
         """
         settings, loop = cls._configs(config, preset, training, options)
         loaded = load_data(data, seed=loop.seed, **({} if cls.needs_queries else {"kinds": ()}))
-        if not loaded.trainable:
+        if not loaded.trainable and (cls.needs_queries or loaded.labelled):
             raise InputError(
                 f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
             )
@@ -269,7 +276,7 @@ class Model(Published):
         """Content of ``config.json``."""
         return {
             "method": self.method,
-            "config": self.config.to_dict(),
+            "config": self._loaded_config or self.config.to_dict(),
             "encoder": self.encoder.to_config(),
             "record": self.record.to_dict(),
             "words": {name: mix.to_dict() for name, mix in self.mixes.items()},
@@ -305,7 +312,7 @@ class Model(Published):
         )
         model.mixes = {name: Mix.from_dict(value) for name, value in mixes.items()}
         model.load_extras({name: checkpoint.file(name) for name in checkpoint.extras})
-        model.fingerprint = checkpoint.fingerprint
+        model.fingerprint, model._loaded_config = checkpoint.fingerprint, facts["config"]
         _LOADED[key] = model
         return model
 

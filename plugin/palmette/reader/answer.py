@@ -1,4 +1,4 @@
-"""What a reader says: an answer, how sure it is, and where it stands."""
+"""Answers: from scored candidates to a text, its confidence and the passages that support it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from palmette.answers import normalise
+from palmette.data.unlabelled import sentences
+from palmette.encoder.base import readable
 from palmette.types import Document, Explanation, Part
 
-__all__ = ["Answer", "Support"]
+ALTERNATIVES = 3
+
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -16,12 +24,12 @@ class Support:
     """A passage that gives an answer.
 
     Attributes:
-        passage: Its position among the passages given.
+        passage: Position among the passages given.
         document: The passage.
-        start: The first character of the answer in the document's content.
-        end: The one after its last.
-        share: What this passage adds to the answer's confidence.
-        sentence: The sentence around it.
+        start: First character of the answer in the document's content.
+        end: Character after its last.
+        share: Share of the answer's confidence.
+        sentence: Sentence around the answer.
     """
 
     passage: int
@@ -33,20 +41,13 @@ class Support:
 
     @property
     def text(self) -> str:
-        """The answer in this passage's own words."""
+        """Answer in this passage's own words."""
         return self.document.content[self.start : self.end]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {
-            "passage": self.passage,
-            "id": self.document.key,
-            "text": self.text,
-            "start": self.start,
-            "end": self.end,
-            "share": self.share,
-            "sentence": self.sentence,
-        }
+        """JSON values."""
+        names = ("passage", "text", "start", "end", "share", "sentence")
+        return {"id": self.document.key, **{name: getattr(self, name) for name in names}}
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,12 @@ class Answer:
     """An answer, or none: then it is false, and its text is empty.
 
     Attributes:
-        question: What was asked.
-        text: The answer, in the words of the passage that says it best.
-        confidence: Its probability: what all passages that say the same add up to. Of no answer, the probability
-            that the passages have none.
-        supports: The passages that say it, the one that adds most first.
-        alternatives: The next best answers, each with its confidence; where none was given, the best of them first.
-        no_answer: The probability that the passages have none.
+        question: The question.
+        text: The answer, in the words of its best passage.
+        confidence: Probability, summed over all passages that say the same; without an answer, ``no_answer``.
+        supports: Passages that say it, the one that adds most first.
+        alternatives: Next best answers, each with its confidence.
+        no_answer: Probability that the passages have no answer.
     """
 
     question: str
@@ -78,30 +78,29 @@ class Answer:
 
     @property
     def document(self) -> Document | None:
-        """The passage that adds most, if there is an answer."""
+        """Passage that adds most, if there is an answer."""
         return self.supports[0].document if self.supports else None
 
     @property
     def sentence(self) -> str:
-        """The sentence around the answer in that passage; empty without an answer."""
+        """Sentence around the answer in that passage; empty without an answer."""
         return self.supports[0].sentence if self.supports else ""
 
     def explain(self) -> Explanation:
-        """Which passages say it, and in which sentence: parts that add up to the confidence."""
-        parts = [
-            Part(support.document.key, support.share, {"sentence": support.sentence, "text": support.text})
-            for support in self.supports
-        ]
-        if not parts:
+        """Passages and sentences that say it: parts that add up to the confidence."""
+        if not self.supports:
             text = f"no answer in these passages ({self.confidence:.0%})"
             return Explanation(self.confidence, [Part("no answer", self.confidence)], text)
-        best, more = self.supports[0], len(parts) - 1
-        others = f" and {more} more" if more else ""
-        text = f"{self.text!r} ({self.confidence:.0%}) from {best.document.key}{others}: {best.sentence!r}"
-        return Explanation(self.confidence, parts, text)
+        parts = [
+            Part(one.document.key, one.share, {"sentence": one.sentence, "text": one.text})
+            for one in self.supports
+        ]
+        others = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+        source = f"{self.supports[0].document.key}{others}: {self.sentence!r}"
+        return Explanation(self.confidence, parts, f"{self.text!r} ({self.confidence:.0%}) from {source}")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """JSON values."""
         return {
             "question": self.question,
             "answer": self.text,
@@ -110,3 +109,61 @@ class Answer:
             "alternatives": dict(self.alternatives),
             "no_answer": self.no_answer,
         }
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Possible answers of one question: C places, with probabilities beside that of "no answer".
+
+    Attributes:
+        passages: [C] positions of passages.
+        starts: [C] first characters.
+        ends: [C] characters after the last.
+        shares: [C] probabilities; with ``none`` and all that was not kept they add up to 1.
+        none: Probability of "no answer".
+    """
+
+    passages: Rows
+    starts: Rows
+    ends: Rows
+    shares: NDArray[np.float64]
+    none: float
+
+    @classmethod
+    def of(cls, places: Rows, scores: NDArray[np.float64], total: float) -> Candidates:
+        """Order candidates at (passage, start, end) [C, 3] by score [C]; ``total`` is log(1 + Σ exp) of all scores."""
+        order = np.argsort(-scores, kind="stable")
+        passages, starts, ends = places[order].T
+        return cls(passages, starts, ends, np.exp(scores[order] - total), float(np.exp(-total)))
+
+
+def answer_of(
+    question: str, candidates: Candidates, documents: Sequence[Document], threshold: float
+) -> Answer:
+    """Most probable answer; none where the probability that there is one is below the threshold."""
+    columns = candidates.passages, candidates.starts, candidates.ends
+    places = list(zip(*(column.tolist() for column in columns), strict=True))
+    texts = [documents[passage].content[start:end] for passage, start, end in places]
+    groups: dict[str, list[int]] = {}  # equal answers, the most probable place first
+    for at, text in enumerate(texts):
+        if said := normalise(readable(text)):  # as the model read it: half an emoji says nothing
+            groups.setdefault(said, []).append(at)
+    shares = {said: float(candidates.shares[rows].sum()) for said, rows in groups.items()}
+    ranked = sorted(groups, key=lambda said: -shares[said])
+    none = candidates.none
+    given = ranked[:1] if 1 - none >= threshold else []
+    others = {texts[groups[said][0]]: shares[said] for said in ranked[len(given) :][:ALTERNATIVES]}
+    if not given:
+        return Answer(question, confidence=none, alternatives=others, no_answer=none)
+    by_passage: dict[int, list[int]] = {}
+    for at in groups[given[0]]:
+        by_passage.setdefault(places[at][0], []).append(at)
+    supports = []
+    for passage, rows in by_passage.items():
+        (_, start, end), share = places[rows[0]], float(candidates.shares[rows].sum())
+        content = documents[passage].content
+        around = [span for span in sentences(content) if span[0] < end and span[1] > start] or [(start, end)]
+        sentence = content[around[0][0] : around[-1][1]]
+        supports.append(Support(passage, documents[passage], start, end, share, sentence.strip()))
+    supports.sort(key=lambda support: -support.share)
+    return Answer(question, texts[groups[given[0]][0]], shares[given[0]], tuple(supports), others, none)

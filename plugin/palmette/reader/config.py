@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from palmette.config import Config
 from palmette.errors import ConfigError
-from palmette.training import TrainingConfig
 
-__all__ = ["ReaderConfig", "ReaderTraining"]
+TRAINING: Mapping[str, Any] = {
+    "steps": 600,
+    "batch_size": 16,
+    "learning_rate": 2e-4,
+    "weight_decay": 0.01,
+    "warmup": 0.1,
+    "decay": "linear",
+}
+"""Defaults of the training loop of spans: half an hour on one processor core."""
 
 
 class ReaderConfig(Config):
-    """What reader to train, and how it reads."""
+    """Reader to train, and how it reads."""
 
     unit: Literal["span", "sentence"] = "span"
-    """What an answer is: a ``span`` of words, found by an encoder that reads question and passage together
-    and is trained for it, or a whole ``sentence``, chosen by a few learned weights over the frozen
-    encoder's similarities, which takes seconds and needs no answers to learn from.
+    """Unit of an answer: a ``span`` of words, found by a transformer that reads question and passage together and
+    is trained on questions with answers, or a whole ``sentence``, chosen by six weights over the frozen encoder's
+    similarities, which are fitted in seconds and need no answers to learn from.
+    """
+    model: str | None = None
+    """A published question-answering transformer to read spans with (name or folder); ``None`` starts from the
+    encoder's own transformer. Such a model answers with ``steps=0`` already.
     """
     max_length: Annotated[int, Field(ge=16, le=8192)] = 128
     """Tokens of question and passage together; longer passages are read in windows."""
@@ -30,8 +42,8 @@ class ReaderConfig(Config):
     max_question: Annotated[int, Field(ge=4, le=1000)] = 48
     """Tokens of a question that are read."""
     trained_layers: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """How many of the encoder's layers learn, from the top; ``None`` for all. Fewer train faster and make a
-    smaller checkpoint. Word embeddings never learn.
+    """Trained layers of the transformer, from the top; ``None`` for all. Fewer train faster and make a smaller
+    checkpoint. Word embeddings are never trained.
     """
     dropout: Annotated[float, Field(ge=0, le=0.9)] = 0.1
     """Share of hidden values left out in training."""
@@ -41,7 +53,7 @@ class ReaderConfig(Config):
     """Share of the training questions whose own passage is withheld, so that no answer is right."""
 
     def check(self) -> None:
-        """Ranges, and that every answer lies whole in some window."""
+        """Refuse windows that would cut answers."""
         if self.overlap < self.max_answer:
             raise ConfigError(
                 f"reader: overlap={self.overlap} must be at least max_answer={self.max_answer}, "
@@ -52,17 +64,3 @@ class ReaderConfig(Config):
                 f"reader: max_length={self.max_length} leaves no room for a passage beside "
                 f"max_question={self.max_question} and overlap={self.overlap}: raise it"
             )
-
-
-class ReaderTraining(TrainingConfig):
-    """How a reader is trained; its pairs are questions.
-
-    What one processor core does in half an hour, and what was measured.
-    """
-
-    steps: int = 600
-    batch_size: int = 16
-    learning_rate: float = 2e-4
-    weight_decay: float = 0.01
-    warmup: float = 0.1
-    decay: Literal["cosine", "linear", "constant"] = "linear"

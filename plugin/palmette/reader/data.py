@@ -1,4 +1,4 @@
-"""What a reader learns from: questions, passages, and where in them the answers are."""
+"""Questions, passages, and the places of the answers in them, from users' data."""
 
 from __future__ import annotations
 
@@ -21,10 +21,6 @@ from palmette.data.unlabelled import UNSPACED
 from palmette.errors import InputError, NotFoundError
 from palmette.types import Document
 
-__all__ = ["Asked", "ReadingData", "load_reading", "occurrences"]
-
-CUT = 1.0
-"""Share of self-made queries cut out of their documents: what answers them must not be their own words."""
 _LISTS = (list, tuple, np.ndarray)
 _UNSPACED, _SPACED = re.compile(f"[{UNSPACED}]"), rf"[^\W{UNSPACED}]"
 
@@ -102,6 +98,18 @@ class ReadingData:
             )
         return self.splits[name]
 
+    def with_answers(self) -> ReadingData:
+        """Keep the questions whose answers are known, or known to be absent."""
+        known = {
+            name: [one for one in asked if one.answers is not None] for name, asked in self.splits.items()
+        }
+        if self.splits.get("train") and not known["train"]:
+            raise InputError(
+                f"{self.name}: no answers are given, and a span reader learns from questions with answers: give them "
+                "(SQuAD's format, or JSON lines of question, context, answers), or use unit='sentence'"
+            )
+        return replace(self, splits={name: asked for name, asked in known.items() if asked})
+
     def with_dev(self, fraction: float = 0.1, seed: int = 0) -> ReadingData:
         """Hold out a ``dev`` split of the training questions, unless there is one; no passage is in both."""
         train = self.splits.get("train", ())
@@ -130,13 +138,15 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
               it says otherwise. Answers that are only parts of words there are left out, with a warning
             - a BEIR folder whose queries have ``answers``
             - anything else that :func:`palmette.load_data` reads. Without answers a sentence reader learns from what
-              documents answer a query, and a span reader from gaps in the documents' own sentences.
-        seed: Of the held-out share and of what is made from documents.
+              documents answer a query
+        seed: Seed of the held-out share and of what is made from documents.
         titles: Put titles that files give apart from the text before it.
     """
-    made: dict[str, Any] = {"seed": seed, "cut": CUT, "dev_fraction": 0.0}
     if isinstance(data, ReadingData):
         return data.with_dev(seed=seed)
+    answers: dict[str, tuple[str, ...]] = {}
+    records: Iterator[tuple[str, Any]] = iter(())
+    name = "questions"
     if isinstance(data, str | Path):
         path = Path(data).expanduser()
         name = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
@@ -144,30 +154,21 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
             return from_records(_squad(path), name).with_dev(seed=seed)
         if path.is_file() and is_jsonl(path):
             records = read_jsonl(path)
-            first = next(records, None)
-            if first is not None and _is_reading(first[1]):
-                return from_records(chain([first], records), name).with_dev(seed=seed)
-        loaded = load_data(data, titles=titles, **made)
-        answers = _answers_of(path) if path.is_dir() else {}
-        return from_retrieval(loaded, answers).with_dev(seed=seed)
-    if isinstance(data, RetrievalData) or not isinstance(data, Iterable):
-        return from_retrieval(load_data(data, **made), {}).with_dev(seed=seed)
-    values = iter(data)
-    first_value = next(values, None)
-    rest = chain([] if first_value is None else [first_value], values)
-    if _is_reading(first_value):
-        return from_records(((f"question {n}", value) for n, value in enumerate(rest)), "questions").with_dev(
-            seed=seed
-        )
-    return from_retrieval(load_data(rest, **made), {}).with_dev(seed=seed)
-
-
-def _is_reading(record: object) -> bool:
-    return isinstance(record, Mapping) and "answers" in record and "context" in record
+        elif path.is_dir():
+            answers = _answers_of(path)
+    elif not isinstance(data, RetrievalData) and isinstance(data, Iterable):
+        data = list(data)
+        records = ((f"question {n}", value) for n, value in enumerate(data))
+    first = next(records, None)
+    if first is not None and isinstance(first[1], Mapping) and {"answers", "context"} <= first[1].keys():
+        return from_records(chain([first], records), name).with_dev(seed=seed)
+    # the words of synthetic queries are cut out of their documents: they must not be what answers them
+    loaded = load_data(data, titles=titles, seed=seed, cut=1.0, dev_fraction=0.0)
+    return from_retrieval(loaded, answers).with_dev(seed=seed)
 
 
 def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> ReadingData:
-    """From (place, ``{"question", "context", "answers", "split"}``).
+    """Read (place, ``{"question", "context", "answers", "split"}``).
 
     An answer that is only a part of a word there is left out, and so is a question without another one.
     """
@@ -183,12 +184,11 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
             if "context" not in record:
                 raise InputError(f"'context' is missing; got the keys {sorted(record)}")
             passage = to_document(record["context"])
-            row = rows.setdefault(corpus.add(passage), len(rows))
-            broken = [at for at, answer in enumerate(answers) if _is_part(answer, passage.content)]
-            parts += [f"{answers[at]!r:.80} of {place}" for at in broken]
-            if len(broken) < len(answers) or not answers:
-                whole = [answer for at, answer in enumerate(answers) if at not in broken]
-                asked = _asked(question, whole, row, passage.content)
+            row, text = rows.setdefault(corpus.add(passage), len(rows)), passage.content
+            texts, starts, broken = _places(answers, row, text)
+            parts += [f"{said!r:.80} of {place}" for said in broken]
+            if texts or not answers:
+                asked = Asked(question, tuple(texts), (row,), starts)
                 splits.setdefault(str(record.get("split", "train")), []).append(asked)
     if not rows:
         raise InputError(f"{name} has no questions; give at least two")
@@ -203,74 +203,68 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
     return ReadingData(name, list(corpus.documents.values()), splits)
 
 
-def _listed(answers: Any) -> list[Any]:
-    """Answers one by one, of a list or of a list of texts and one of starts."""
-    if isinstance(answers, Mapping):
-        texts, starts = answers.get("text"), answers.get("answer_start")
-        if isinstance(texts, _LISTS) and isinstance(starts, _LISTS) and len(texts) == len(starts):
-            return [{"text": text, "start": start} for text, start in zip(texts, starts, strict=True)]
-    elif isinstance(answers, _LISTS):
-        return list(answers)
-    raise InputError(
-        "'answers' must be a list, [] where there is none, or {'text': […], 'answer_start': […]} of one length; "
-        f"got {answers!r:.80}"
-    )
-
-
-def _is_part(answer: Any, text: str) -> bool:
-    """Whether an answer stands in a text, but nowhere as whole words."""
-    said, start = (answer, None) if isinstance(answer, str) else _said(answer)
-    inside = bool(said.strip()) and said.lower() in text.lower()
-    return start is None and inside and not occurrences(text, said)
-
-
-def _asked(question: str, answers: Sequence[Any], row: int, text: str) -> Asked:
-    """A question on one passage; answers that the passage does not have where they should stand raise."""
+def _places(
+    answers: Sequence[tuple[str, int | None]], row: int, text: str
+) -> tuple[list[str], dict[tuple[str, int], tuple[int, ...]], list[str]]:
+    """Distinct answers in a context, the starts that are given, and answers that are only parts of words."""
+    texts, broken = dict[str, None](), list[str]()
     starts: dict[tuple[str, int], tuple[int, ...]] = {}
-    texts: list[str] = []
-    for answer in answers:
-        said, start = (answer, None) if isinstance(answer, str) else _said(answer)
-        texts.append(said)
+    for said, start in answers:
         if start is None:
             if not occurrences(text, said):
-                raise InputError(f"the answer {said!r:.80} is not in its context {text!r:.80}")
+                if not said.strip() or said.lower() not in text.lower():
+                    raise InputError(f"the answer {said!r:.80} is not in its context {text!r:.80}")
+                broken.append(said)
+                continue
         elif text[start : start + len(said)] != said:
+            stands = text[start:][:40]
             raise InputError(
-                f"the answer {said!r:.80} should start at character {start}, where {text[start:][:40]!r} stands"
+                f"the answer {said!r:.80} should start at character {start}, where {stands!r} stands"
             )
         else:
             starts[said, row] = (*starts.get((said, row), ()), start)
-    return Asked(question, tuple(dict.fromkeys(texts)), (row,), starts)
+        texts[said] = None
+    return list(texts), starts, broken
 
 
-def _said(answer: Any) -> tuple[str, int | None]:
-    text = answer.get("text") if isinstance(answer, Mapping) else None
-    if not isinstance(text, str):
-        raise InputError(f"an answer is a str or {{'text', 'start'}}, got {answer!r:.80}")
-    start = answer.get("start", answer.get("answer_start"))
-    try:
-        return text, None if start is None else int(start)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the start of the answer {text!r:.80} must be an int, got {start!r:.80}") from error
+def _listed(answers: Any) -> list[tuple[str, int | None]]:
+    """Answers and their starts, of a list or of a list of texts and one of starts."""
+    if isinstance(answers, Mapping):
+        texts, starts = answers.get("text"), answers.get("answer_start")
+        if isinstance(texts, _LISTS) and isinstance(starts, _LISTS) and len(texts) == len(starts):
+            answers = [{"text": text, "start": start} for text, start in zip(texts, starts, strict=True)]
+    if not isinstance(answers, _LISTS):
+        raise InputError(
+            "'answers' must be a list, [] where there is none, or {'text': […], 'answer_start': […]} of one length; "
+            f"got {answers!r:.80}"
+        )
+    found: list[tuple[str, int | None]] = []
+    for answer in answers:
+        text = answer.get("text") if isinstance(answer, Mapping) else answer
+        if not isinstance(text, str):
+            raise InputError(f"an answer is a str or {{'text', 'start'}}, got {answer!r:.80}")
+        start = answer.get("start", answer.get("answer_start")) if isinstance(answer, Mapping) else None
+        try:
+            found.append((text, None if start is None else int(start)))
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"the start of the answer {text!r:.80} must be an int, got {start!r:.80}"
+            ) from error
+    return found
 
 
 def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The questions of a file in SQuAD's form."""
+    """Records of a file in SQuAD's form."""
     try:
         raw = path.read_bytes()
         content = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
-        articles = content["data"]
-        for number, article in enumerate(articles):
+        for number, article in enumerate(content["data"]):
             for paragraph in article["paragraphs"]:
                 for asked in paragraph["qas"]:
                     answers = [] if asked.get("is_impossible") else asked["answers"]
                     place = f"{path}, article {number}, question {asked.get('id', asked['question'])!r:.60}"
-                    record = {
-                        "question": asked["question"],
-                        "context": paragraph["context"],
-                        "answers": answers,
-                    }
-                    yield place, record
+                    record = {"question": asked["question"], "context": paragraph["context"]}
+                    yield place, {**record, "answers": answers}
     except (ValueError, KeyError, TypeError, EOFError, gzip.BadGzipFile) as error:
         raise InputError(
             f"{path} is not in SQuAD's form ({error!r}): expected data → paragraphs → context, qas → question, answers"
@@ -278,28 +272,26 @@ def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _answers_of(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Query id → answers, as the queries of a BEIR folder have them."""
+    """Query id → answers, from the queries of a BEIR folder."""
     queries = existing(folder / "queries.jsonl")
     found: dict[str, tuple[str, ...]] = {}
     for place, record in read_jsonl(queries) if queries else ():
         if isinstance(answers := record.get("answers"), list | Mapping):
             with located(place):
-                texts = [
-                    answer if isinstance(answer, str) else _said(answer)[0] for answer in _listed(answers)
-                ]
-            found[str(record.get("_id", record.get("id")))] = tuple(dict.fromkeys(texts))
+                texts = dict.fromkeys(text for text, _ in _listed(answers))
+            found[str(record.get("_id", record.get("id")))] = tuple(texts)
     return found
 
 
 def from_retrieval(data: RetrievalData, answers: Mapping[str, tuple[str, ...]]) -> ReadingData:
-    """From judged queries, and the answers of those that have any.
+    """Questions from judged queries, and the answers of those that have any.
 
-    A query that was cut out of its document is asked about what remains of it.
+    A query that was cut out of its document belongs to the remainder of it.
     """
     remains = [Document(f"{query} (rest)", text) for query, text in data.remainders.items()]
     rest = {query: len(data.corpus) + row for row, query in enumerate(data.remainders)}
     judged = {query: grades for split in data.qrels.values() for query, grades in split.items()}
-    cut: dict[str, list[int]] = {}  # document → what remains of it without one of its queries
+    cut: dict[str, list[int]] = {}  # document → it, and what remains of it without each of its queries
     for query, row in rest.items():
         for id in judged[query]:
             cut.setdefault(id, [data.rows[id]]).append(row)
@@ -310,8 +302,5 @@ def from_retrieval(data: RetrievalData, answers: Mapping[str, tuple[str, ...]]) 
         related = tuple(row for id in right for row in cut.get(id, ()) if row not in rows)
         return Asked(data.queries[query], answers.get(query), rows, related=related)
 
-    splits = {
-        split: [asked(query, grades) for query, grades in qrels.items()]
-        for split, qrels in data.qrels.items()
-    }
+    splits = {name: [asked(*judged) for judged in qrels.items()] for name, qrels in data.qrels.items()}
     return ReadingData(data.name, [*data.corpus, *remains], splits, data.labelled)

@@ -19,22 +19,17 @@ from palmette.encoder.load import encoder_of
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub import Checkpoint
 from palmette.model import DEFAULT_ENCODER, Published
-from palmette.reader.answer import Answer
-from palmette.reader.config import ReaderConfig, ReaderTraining
+from palmette.reader.answer import Answer, Candidates, answer_of
+from palmette.reader.config import TRAINING, ReaderConfig
 from palmette.reader.data import load_reading
-from palmette.reader.lessons import Lessons
-from palmette.reader.made import with_gaps
-from palmette.reader.reading import Candidates, Reading, answer_of
-from palmette.reader.sentences import SentenceReading
-from palmette.reader.spans import SpanReading
+from palmette.reader.sentences import SentenceModule
+from palmette.reader.spans import SpanModule
+from palmette.reader.training import TrainingSet
 from palmette.record import Record
-from palmette.training import TrainingConfig, main_first, train
+from palmette.training import TrainingConfig, main_first
 from palmette.types import Document, Hit
 
-__all__ = ["Reader"]
-
-UNITS: dict[str, type[Reading]] = {"sentence": SentenceReading, "span": SpanReading}
-"""What finds each unit of answer."""
+UNITS: dict[str, type[SentenceModule] | type[SpanModule]] = {"sentence": SentenceModule, "span": SpanModule}
 _LOADED: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
 """Readers in use, so that many chains over one checkpoint share one."""
 
@@ -47,31 +42,27 @@ class Reader(Published):
 
     method = kind = "reader"
     config_class = ReaderConfig
-    training_class = ReaderTraining
+    training_defaults = TRAINING
     config: ReaderConfig
 
     def __init__(
         self,
         config: ReaderConfig,
         encoder: Encoder,
-        reading: Reading,
+        module: SentenceModule | SpanModule | None = None,
         *,
         threshold: float = 0.5,
         record: Record | None = None,
         origin: str | None = None,
         revision: str | None = None,
     ) -> None:
-        self.config, self.encoder, self.reading = config, encoder, reading
+        self.config, self.encoder = config, encoder
+        self.module = UNITS[config.unit](config, encoder) if module is None else module
+        self.module.to(encoder.device).eval().requires_grad_(False)
         self.threshold = threshold
-        """The probability of there being an answer below which none is given; learned on held-out questions."""
-        self.module = reading.module.to(encoder.device).eval().requires_grad_(False)
+        """Probability of there being an answer below which none is given; learned on held-out questions."""
         self.record = record or Record()
         self.origin, self.revision = origin, revision
-
-    @staticmethod
-    def training_for(unit: str) -> type[TrainingConfig]:
-        """The defaults of the loop for a unit of answer."""
-        return UNITS[unit].training
 
     # -- training -------------------------------------------------------------------------------------------
 
@@ -92,86 +83,57 @@ class Reader(Published):
         """Train a reader.
 
         Args:
-            data: Questions with answers and their passages, or documents alone: see
+            data: Questions with answers and their passages; for sentences, documents alone will do: see
                 :func:`palmette.reader.load_reading`.
             encoder: A sentence-transformers model, by name or folder, or an :class:`palmette.Encoder`: what a span
                 reader starts from, and what finds passages that look right and are not.
             device: Where to train; ``None`` for the best there is.
             output_dir: Keeps the log and the state to ``resume`` from.
-            resume: Go on with the run in ``output_dir``.
+            resume: Continue the run in ``output_dir``.
             progress: Progress bars; ``None`` shows them on a terminal.
             cache: Where encodings are kept; ``None`` for the user's cache folder.
             start: A reader, or its checkpoint, whose weights training begins with; over the same encoder.
-            options: Those of :class:`ReaderConfig` and :class:`ReaderTraining`.
+            options: Options of :class:`ReaderConfig` and :class:`palmette.TrainingConfig`. Sentences are fitted by
+                L-BFGS in ``steps`` iterations at most, and use no other option of the loop but ``seed``.
         """
-        return cls._fit(
-            data,
-            dict(options),
-            encoder=encoder,
-            device=device,
-            output_dir=output_dir,
-            resume=resume,
-            progress=progress,
-            cache=cache,
-            start=start,
-        )
-
-    @classmethod
-    def _fit(
-        cls,
-        data: Any,
-        options: Mapping[str, Any],
-        *,
-        encoder: str | Encoder,
-        device: str | None,
-        output_dir: str | Path | None,
-        resume: bool,
-        progress: bool | None,
-        cache: EncodingCache | str | Path | None = None,
-        start: str | Path | Reader | None = None,
-    ) -> Self:
-        """What :meth:`fit` does; the options are those of the reader and of the loop."""
-        own, loop = ReaderConfig.choices(), ReaderTraining.choices()
+        own, loop = ReaderConfig.choices(), TrainingConfig.choices()
         check_keys("Reader.fit", options, [*own, *loop])
-        config = ReaderConfig(**{key: value for key, value in options.items() if key in own})
-        unit = UNITS[config.unit]
-        training = unit.training(**{key: value for key, value in options.items() if key in loop})
+        config = ReaderConfig(**{name: value for name, value in options.items() if name in own})
+        training = TrainingConfig(**{**TRAINING, **{n: v for n, v in options.items() if n in loop}})
         loaded = load_reading(data, seed=training.seed)
+        if config.unit == "span":
+            loaded = loaded.with_answers()
         if not loaded.splits.get("train"):
             raise InputError(f"{loaded.name} has no training questions: splits are {sorted(loaded.splits)}")
-        if config.unit == "span":
-            loaded = with_gaps(loaded, seed=training.seed)
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
         with main_first(device):
             coder = load_encoder(encoder, device=device)
-            lessons = Lessons.of(loaded, config, coder, store, seed=training.seed, progress=progress)
+            lessons = TrainingSet.of(loaded, config, coder, store, seed=training.seed, progress=progress)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(training.seed)  # of the heads' first weights
-            reading = unit(config, coder)
+            torch.manual_seed(training.seed)  # of the head's first weights
+            module = UNITS[config.unit](config, coder)
         if start is not None:
             begun = start if isinstance(start, Reader) else cls.from_pretrained(start, encoder=coder)
-            reading.load(begun.reading.kept(), f"start={start!r:.80}")
-        task = reading.task(lessons, progress)
+            load_weights(module, begun.module.kept(), f"start={start!r:.80}")
         run: dict[str, Any] = {
             "device": device,
             "output_dir": output_dir,
             "resume": resume,
             "progress": progress,
         }
-        trained = train(task, training, label=f"Training the {config.unit} reader", **run)
-        metrics = {**trained.metrics, **reading.settle(lessons, progress)}
+        trained = module.fit(lessons, training, label=f"Training the {config.unit} reader", **run)
         record = Record(
             data=loaded.name,
             documents=len(loaded.passages),
-            pairs=task.size(),
+            pairs=len(lessons.train),
             labelled=loaded.labelled,
             steps=trained.steps,
             seconds=round(trained.seconds, 1),
-            metric=task.metric,
-            metrics={name: round(float(value), 6) for name, value in metrics.items()},
+            metric=module.metric,
+            metrics={name: round(float(value), 6) for name, value in trained.metrics.items()},
             training=training.to_dict(),
         )
-        return cls(config, coder, reading, threshold=metrics.get("threshold", 0.5), record=record)
+        return cls(config, coder, module, threshold=trained.metrics.get("threshold", 0.5), record=record)
 
     # -- answering ------------------------------------------------------------------------------------------
 
@@ -190,12 +152,15 @@ class Reader(Published):
 
         Args:
             question: One, or several.
-            passages: What may have the answer, in any order: documents, hits, texts, LangChain's documents or
-                LlamaIndex's nodes. Of several questions, a list for each.
-            threshold: The least probability of there being an answer for one to be given: 0 answers always. By default
-                what was learned in training.
+            passages: Documents, hits, texts, LangChain's documents or LlamaIndex's nodes, in any order. Of several
+                questions, a list for each.
+            threshold: Least probability of there being an answer for one to be given: 0 answers always. By default
+                the learned one.
         """
-        bound = self.threshold if threshold is None else _bound(threshold)
+        bound = self.threshold if threshold is None else threshold
+        if isinstance(bound, bool) or not isinstance(bound, int | float | np.integer | np.floating):
+            raise ConfigError(f"answer: threshold must be a number between 0 and 1, got {threshold!r:.80}")
+        check_range("answer", "threshold", float(bound), 0, 1)
         if isinstance(question, str):
             return self._answers([question], [passages], bound)[0]
         if not _several(question):
@@ -214,7 +179,7 @@ class Reader(Published):
         for question in questions:
             if not isinstance(question, str) or not question.strip():
                 raise InputError(f"a question must be a str that is not empty, got {question!r:.80}")
-        documents = [_documents(given) for given in passages]
+        documents = [[_document(one, place) for place, one in enumerate(_listed(some))] for some in passages]
         found = self.candidates(questions, [[document.content for document in some] for some in documents])
         return [
             answer_of(question, candidates, some, threshold)
@@ -222,13 +187,13 @@ class Reader(Published):
         ]
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
-        """All that may answer each question in its passages, with probabilities."""
-        return self.reading.candidates(questions, passages)
+        """Possible answers of each question in its passages, with probabilities."""
+        return self.module.candidates(questions, passages)
 
     # -- checkpoints ----------------------------------------------------------------------------------------
 
     def _facts(self) -> dict[str, Any]:
-        """The content of ``config.json``."""
+        """Content of ``config.json``."""
         return {
             "method": self.method,
             "config": {**self.config.to_dict(), "threshold": self.threshold},
@@ -237,13 +202,13 @@ class Reader(Published):
         }
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {name: value.detach().cpu().contiguous() for name, value in self.reading.kept().items()}
+        return {name: value.detach().cpu().contiguous() for name, value in self.module.kept().items()}
 
     @classmethod
     def from_checkpoint(
         cls, checkpoint: Checkpoint, *, encoder: str | Encoder | None = None, **options: Any
     ) -> Self:
-        """The reader of an opened checkpoint; loading the same twice gives the same object."""
+        """Reader of an opened checkpoint; loading the same twice gives the same object."""
         facts = checkpoint.config
         if facts.get("method") != cls.method:
             raise CheckpointError(
@@ -256,12 +221,12 @@ class Reader(Published):
         key = (checkpoint.fingerprint, checkpoint.origin, checkpoint.revision, id(coder))
         if isinstance(known := _LOADED.get(key), cls):
             return known
-        reading = UNITS[config.unit](config, coder)
-        reading.load(checkpoint.tensors(), str(checkpoint.path))
+        module = UNITS[config.unit](config, coder)
+        load_weights(module, checkpoint.tensors(), str(checkpoint.path))
         reader = cls(
             config,
             coder,
-            reading,
+            module,
             threshold=threshold,
             record=Record.from_dict(facts.get("record", {})),
             origin=checkpoint.origin,
@@ -276,32 +241,31 @@ class Reader(Published):
         return f"<Reader of {self.config.unit}s {self.fingerprint[:12]}{where}, encoder {self.encoder.name}>"
 
 
-def _bound(threshold: Any) -> float:
-    """A probability that a user gave."""
-    if isinstance(threshold, bool) or not isinstance(threshold, int | float | np.integer | np.floating):
-        raise ConfigError(f"answer: threshold must be a number between 0 and 1, got {threshold!r:.80}")
-    check_range("answer", "threshold", float(threshold), 0, 1)
-    return float(threshold)
+def load_weights(module: SentenceModule | SpanModule, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Load the weights of a checkpoint."""
+    if isinstance(module, SpanModule):  # earlier names
+        body = f"qa.{module.qa.base_model_prefix}."
+        for old, new in (("body.", body), ("edges.", "qa.qa_outputs."), ("prior.weigh.", "weigh.")):
+            tensors = {new + n.removeprefix(old) if n.startswith(old) else n: t for n, t in tensors.items()}
+    if missing := sorted(module.kept().keys() ^ tensors.keys()):
+        raise CheckpointError(f"{where}: weights do not fit the config ({missing[0]} is on one side only)")
+    try:
+        module.load_state_dict(dict(tensors), strict=False)
+    except RuntimeError as error:
+        raise CheckpointError(f"{where}: weights do not fit the config ({error})") from error
 
 
 def _several(given: Any) -> bool:
-    """Whether this is some of what is asked for, rather than one."""
     return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Document)
 
 
 def _listed(passages: Any) -> list[Any]:
-    """Passages as a list."""
     if not _several(passages):
         what = type(passages).__name__
         raise InputError(
             f"passages must be a list, got one {what}: {passages!r:.80}. Put it in a list: [text]"
         )
     return list(passages)
-
-
-def _documents(passages: Any) -> list[Document]:
-    """Documents, of whatever was given."""
-    return [_document(passage, place) for place, passage in enumerate(_listed(passages))]
 
 
 def _document(passage: Any, place: int) -> Document:

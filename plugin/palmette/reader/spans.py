@@ -1,79 +1,468 @@
-"""The span reader: its network, its windows, and what trains it."""
+"""The span reader: a question-answering transformer over windows, and one softmax over all spans of all passages.
+
+A span scores s(first token) + e(last token) + r(its window); "no answer" scores 0. r is learned; of a published model
+it is −s([CLS]) − e([CLS]), which is how those tell "no answer". A window that is no help lowers all its spans at once,
+so that scores of different passages compare.
+
+The network reads every passage by itself, and among many there is always one that makes it sure of wrong words: the
+more passages, the worse its answers. So all spans of passage p gain
+
+    w · x(p) + b,    x(p) = (similarity of passage and question, share of the question's words in it),
+
+learned on held-out questions once the network is trained.
+
+Letters: W windows · T tokens · L tokens of an answer at most · P passages of a question.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
 
 from palmette.encoder import Encoder
 from palmette.encoder.backbone import Backbone
-from palmette.encoder.recent import Recent
-from palmette.reader.config import ReaderConfig, ReaderTraining
-from palmette.reader.exam import examine, f1_of
-from palmette.reader.lessons import Lessons, answers
-from palmette.reader.module import SpanModule
-from palmette.reader.prior import described, learn
-from palmette.reader.reading import Candidates, Reading, Seen, read
-from palmette.reader.task import SpanTask
-from palmette.reader.windows import Pairs
+from palmette.encoder.base import readable
+from palmette.encoder.device import auto_precision
+from palmette.errors import ConfigError, InputError
+from palmette.reader.answer import Candidates
+from palmette.reader.config import ReaderConfig
+from palmette.reader.scores import (
+    NEVER,
+    Floats,
+    UnitVectors,
+    grouped_logsumexp,
+    minimise,
+    reading_loss,
+    words_of,
+)
+from palmette.reader.training import TrainingSet, answers, examine, span_credit
+from palmette.training import Trained, TrainingConfig, train
 
-__all__ = ["SpanReading"]
+KEEP = 20
+"""Candidates kept of each window; the rest hardly has any probability."""
+TOKENS = 2048
+"""Tokens of a pass on a CPU, whose cache they fit; sixteen times as many on a GPU."""
+BLOCK = 64
+"""Questions tokenised at a time."""
+PULL = 0.05
+"""Penalty of w, and of b where an average passage gains something, beside the sum over the questions."""
 
-Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+Gold = list[tuple[int, int]]
+"""First and last tokens of the right spans of a window."""
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet")
+"""Families that count positions from after the padding token's."""
 
 
-class SpanReading(Reading):
-    """Finds spans with an encoder that reads question and passage together."""
+@dataclass(frozen=True)
+class Window:
+    """A question and a part of a passage, as T tokens.
 
-    training = ReaderTraining
-    module: SpanModule
+    Attributes:
+        passage: Position of the passage among those read.
+        inputs: [T] rows of the network's inputs by name.
+        offsets: [T, 2] characters of the passage that a token covers; 0, 0 for other tokens.
+        words: [T] word of the passage that a token belongs to; −1 for other tokens.
+        starts: [T] whether an answer may start here: at a word's first token, unless a later window has more room.
+        ends: [T] whether an answer may end here: at a word's last token.
+    """
+
+    passage: int
+    inputs: dict[str, list[int]]
+    offsets: Rows
+    words: Rows
+    starts: NDArray[np.bool_]
+    ends: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def gold(self, spans: Sequence[tuple[int, int]], longest: int) -> Gold:
+        """First and last tokens of spans of characters, widened to whole words, that this window has."""
+        found = []
+        for start, end in spans:
+            covered = np.flatnonzero((self.offsets[:, 1] > start) & (self.offsets[:, 0] < end))
+            if not len(covered) or self.offsets[covered[0], 0] > start or self.offsets[covered[-1], 1] < end:
+                continue
+            first = int(np.flatnonzero(self.words == self.words[covered[0]])[0])
+            last = int(np.flatnonzero(self.words == self.words[covered[-1]])[-1])
+            if self.starts[first] and self.ends[last] and last - first < longest:
+                found.append((first, last))
+        return found
+
+
+class Windows:
+    """Cuts questions and passages into windows, by the tokenizer's own overflow; safe for several threads."""
+
+    def __init__(self, tokenizer: Any, config: ReaderConfig) -> None:
+        self.config = config
+        self.tokenizer = copy.deepcopy(tokenizer)  # the encoder sets its own to other lengths
+        self._lock = threading.Lock()  # a fast tokenizer keeps its truncation as state
+
+    def __call__(self, question: str, passages: Sequence[str]) -> list[Window]:
+        """All windows of some passages, in their order; a blank passage has none."""
+        texts = {place: readable(text) for place, text in enumerate(passages) if text.strip()}
+        if not texts:
+            return []
+        config, question, offsets = self.config, readable(question), {"return_offsets_mapping": True}
+        with self._lock:
+            ends = self.tokenizer(question, add_special_tokens=False, verbose=False, **offsets)[
+                "offset_mapping"
+            ]
+            if len(ends) > config.max_question:
+                question = question[: ends[config.max_question - 1][1]]
+            found = self.tokenizer(
+                [question] * len(texts),
+                list(texts.values()),
+                truncation="only_second",
+                max_length=config.max_length,
+                stride=config.overlap,
+                return_overflowing_tokens=True,
+                return_token_type_ids=True,
+                **offsets,
+            )
+        owner, windows = [-1, *found["overflow_to_sample_mapping"], -1], []
+        for at, (before, sample, after) in enumerate(zip(owner, owner[1:], owner[2:], strict=False)):
+            offset = np.array(found["offset_mapping"][at], np.int64).reshape(-1, 2)
+            words = np.array([-1 if word is None else word for word in found.word_ids(at)], np.int64)
+            inside = np.array([side == 1 for side in found.sequence_ids(at)]) & (offset[:, 1] > offset[:, 0])
+            words[~inside] = -1
+            starts = inside & (words != np.concatenate([[-1], words[:-1]]))
+            covered = np.flatnonzero(inside)
+            if after == sample:  # the next window has the overlap, with more room
+                starts[covered[-config.overlap :]] = False
+            if before == sample and len(covered):  # may open within a word that the last window has
+                earliest = found.word_to_chars(at - 1, int(words[covered[0]]), 1).start
+                starts[covered[0]] &= bool(offset[covered[0], 0] <= earliest)
+            ends = inside & (words != np.concatenate([words[1:], [-1]]))
+            inputs, offset = {name: found[name][at] for name in INPUTS}, np.where(inside[:, None], offset, 0)
+            windows.append(Window(list(texts)[sample], inputs, offset, words, starts, ends))
+        return windows
+
+
+def batches(windows: Sequence[Window], tokens: int) -> Iterator[list[int]]:
+    """Positions of windows of similar length, together about as many ``tokens`` as one pass should take."""
+    group: list[int] = []
+    for at in sorted(range(len(windows)), key=lambda at: -len(windows[at])):
+        if group and (len(group) + 1) * len(windows[group[0]]) > tokens:
+            yield group
+            group = []
+        group.append(at)
+    if group:
+        yield group
+
+
+class Read(NamedTuple):
+    """Scores of one question's W windows: log Σ exp [W]; of each window the best scores [C] and tokens [C, 2]."""
+
+    windows: Sequence[Window]
+    totals: NDArray[np.float64]
+    kept: Sequence[tuple[NDArray[np.float64], Rows]]
+
+    def candidates(self, gains: NDArray[np.float64]) -> Candidates:
+        """Candidates of a question, with what each passage gains [P]."""
+        gain = [float(gains[window.passage]) for window in self.windows]
+        found = [
+            (window.passage, window.offsets[first, 0], window.offsets[last, 1], score + more)
+            for window, (scores, spans), more in zip(self.windows, self.kept, gain, strict=True)
+            for score, (first, last) in zip(scores, spans, strict=True)
+            if score > NEVER / 2
+        ]
+        rows, total = (
+            np.array(found, np.float64).reshape(-1, 4),
+            np.logaddexp.reduce([0.0, *(self.totals + gain)]),
+        )
+        return Candidates.of(rows[:, :3].astype(np.int64), rows[:, 3], float(total))
+
+
+def right_spans(scores: Tensor, gold: Sequence[Gold]) -> Tensor:
+    """[W, T, L] scores, and the right spans of each window → [W] log Σ exp of those."""
+    flat = [(window, first, last - first) for window, spans in enumerate(gold) for first, last in set(spans)]
+    if not flat:
+        return scores.new_full((len(scores),), NEVER)
+    window, first, extra = torch.tensor(flat, device=scores.device).T
+    return grouped_logsumexp(scores[window, first, extra], window, len(scores))
+
+
+class SpanModule(nn.Module):
+    """A transformers question-answering model that reads question and passage together, and what passages gain.
+
+    Args:
+        config: Trained layers, and the length of windows and answers.
+        encoder: Its transformer is the start of the network, unless ``config.model`` names another one.
+    """
+
+    transformer_learns = True
+    metric = "f1 of answers"
 
     def __init__(self, config: ReaderConfig, encoder: Encoder) -> None:
-        self.recent, backbone = Recent(encoder), Backbone.of(encoder)
-        self.module = SpanModule(config, backbone)
-        self.pairs = Pairs(
-            copy.deepcopy(backbone.tokenizer), config
-        )  # the encoder sets its own to other lengths
+        from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-    def task(self, lessons: Lessons, progress: bool | None) -> SpanTask:  # noqa: D102
-        return SpanTask(self.module, self.pairs, lessons)
+        super().__init__()
+        self.config, self.vectors = config, UnitVectors(encoder)
+        # fused attention learns slowly on a CPU
+        how = {"attn_implementation": "eager" if encoder.device.type == "cpu" else "sdpa"}
+        kind: Any = AutoModelForQuestionAnswering
+        if config.model is None:
+            start: Any = Backbone.of(encoder)
+            self.qa: Any = kind.from_config(start.network.config, **how).float()
+            self.body.load_state_dict(start.network.state_dict(), strict=False)
+        else:
+            start = AutoTokenizer.from_pretrained(config.model)
+            self.qa = kind.from_pretrained(config.model, use_safetensors=True, **how).float()
+        self.windows = Windows(getattr(start, "tokenizer", start), config)
+        own, layers = self.qa.config, (getattr(self.body, "transformer", None) or self.body.encoder).layer
+        positions = own.max_position_embeddings - (own.pad_token_id + 1 if own.model_type in OFFSET else 0)
+        if config.max_length > positions:
+            raise ConfigError(
+                f"reader: max_length={config.max_length}, but the model has {positions} positions"
+            )
+        trained = len(layers) if config.trained_layers is None else config.trained_layers
+        if trained > len(layers):
+            raise ConfigError(f"trained_layers must be between 0 and {len(layers)}, got {trained}")
+        self.body.requires_grad_(config.trained_layers is None)
+        layers[len(layers) - trained :].requires_grad_(True)
+        for name, parameter in self.body.named_parameters():
+            if "word_embeddings" in name or "position_embeddings" in name:
+                parameter.requires_grad_(False)
+        for name, part in self.qa.named_modules():
+            if isinstance(part, nn.Dropout):  # none of attention weights, which costs as much as all the rest
+                part.p = 0.0 if "attention" in name and "output" not in name else config.dropout
+        self.relevance = None if config.model else nn.Linear(own.hidden_size, 1)
+        for head in (self.qa.qa_outputs, self.relevance) if self.relevance else ():
+            nn.init.normal_(head.weight, std=0.02)
+            nn.init.zeros_(head.bias)
+        self.weigh = nn.Linear(2, 1).requires_grad_(False)  # w and b; 0 until they are learned
+        for parameter in self.weigh.parameters():
+            nn.init.zeros_(parameter)
+        self.learned = [n for n, p in self.named_parameters() if p.requires_grad or n.startswith("weigh.")]
+        """Names of the weights that differ from the start's."""
 
-    def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:  # noqa: D102
-        seen = read(self.module, self.pairs, questions, passages)
-        if self.module.prior.silent:
-            return [one.candidates() for one in seen]
-        return self._weighed(seen, described(self.recent, questions, passages))
-
-    def settle(self, lessons: Lessons, progress: bool | None) -> dict[str, float]:
-        """Learn what speaks for a passage, and with that the threshold, from what is found for held-out questions."""
-        exams = [*lessons.found, *lessons.missed]
-        if not exams:
-            return {}
-        questions = [exam.asked.question for exam in exams]
-        passages = [lessons.texts(exam.rows) for exam in exams]
-        seen = read(self.module.eval(), self.pairs, questions, passages)
-        signs = described(self.recent, questions, passages, progress)
-        totals = [one.sums(len(some)) for one, some in zip(seen, passages, strict=True)]
-        right = [
-            np.array([exam.answered and answers(lessons.data, exam.asked, row) for row in exam.rows], bool)
-            for exam in exams
-        ]
-        learn(self.module.prior, totals, signs, right)
-        return examine(replace(lessons, dev=exams), self._weighed(seen, signs), f1_of)
-
-    def _weighed(self, seen: Sequence[Seen], signs: Sequence[Floats]) -> list[Candidates]:
-        prior = self.module.prior
-        device = prior.weigh.weight.device
-        with torch.inference_mode():
-            added = [prior(torch.from_numpy(some).to(device)).double().cpu().numpy() for some in signs]
-        return [one.candidates(some) for one, some in zip(seen, added, strict=True)]
+    @property
+    def body(self) -> Any:
+        """Transformer under the head."""
+        return getattr(self.qa, self.qa.base_model_prefix)
 
     def kept(self) -> dict[str, Tensor]:
-        """Without those that are the encoder's own."""
-        return self.module.kept()
+        """Weights that a checkpoint stores."""
+        state = self.state_dict()
+        return {name: state[name] for name in self.learned}
+
+    def forward(self, windows: Sequence[Window]) -> Tensor:
+        """Scores of all spans [W, T, L], by first token and further tokens; ``NEVER`` for what is none."""
+        device = self.weigh.weight.device
+
+        def padded(rows: Sequence[Any], value: int = 0) -> Tensor:
+            parts = [torch.as_tensor(row) for row in rows]
+            return nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=value).to(device)
+
+        def from_each(values: Tensor) -> Tensor:  # [W, T] → [W, T, L]: the values from each token on
+            return F.pad(values, (0, longest - 1)).unfold(1, longest, 1)
+
+        names = INPUTS if getattr(self.qa.config, "type_vocab_size", 1) > 1 else INPUTS[:2]
+        pad = {"input_ids": int(self.windows.tokenizer.pad_token_id)}
+        inputs = {name: padded([one.inputs[name] for one in windows], pad.get(name, 0)) for name in names}
+        out = self.qa(**inputs, output_hidden_states=True)
+        starts, ends = out.start_logits.float(), out.end_logits.float()  # [W, T]
+        relevance = -starts[:, :1] - ends[:, :1]  # [W, 1]: of [CLS]
+        if self.relevance is not None:
+            with torch.autocast(device.type, enabled=False):
+                relevance = self.relevance(out.hidden_states[-1][:, 0].float())
+        longest = min(self.config.max_answer, starts.shape[1])
+        scores: Tensor = (starts + relevance)[:, :, None] + from_each(ends)
+        may_start, may_end = (padded([getattr(one, side) for one in windows]) for side in ("starts", "ends"))
+        return scores.masked_fill(~(may_start[:, :, None] & from_each(may_end.int()).bool()), NEVER)
+
+    def passes(
+        self, windows: Sequence[Window], network: nn.Module | None = None
+    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Passes of the network: positions of windows, their scores [W, T, L], and log Σ exp of those [W]."""
+        for group in batches(windows, TOKENS * (16 if self.weigh.weight.is_cuda else 1)):
+            scores = (network or self)([windows[at] for at in group])
+            yield group, scores, scores.flatten(1).logsumexp(1)
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
+        """The best spans of each question's passages, with probabilities."""
+        read, signs = self.read(questions, passages), self.signs(questions, passages)
+        return [one.candidates(self.gains(some)) for one, some in zip(read, signs, strict=True)]
+
+    @torch.inference_mode()
+    def read(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Read]:
+        """Scores of each question's passages."""
+        self.eval()
+        found, blocks, device = [], range(0, len(questions), BLOCK), self.weigh.weight.device
+        half = auto_precision(device) == "bfloat16"
+        for start in tqdm(blocks, desc="reading", unit="block", delay=2, leave=False, disable=None):
+            part = slice(start, start + BLOCK)
+            windows = [self.windows(*pair) for pair in zip(questions[part], passages[part], strict=True)]
+            flat = [window for some in windows for window in some]
+            totals, kept = np.zeros(len(flat)), dict[int, Any]()
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+                for group, scores, every in self.passes(flat):
+                    best = scores.flatten(1).topk(min(KEEP, scores[0].numel()), dim=1)
+                    first, more = best.indices // scores.shape[2], best.indices % scores.shape[2]
+                    spans = torch.stack([first, first + more], 2).cpu().numpy()  # [W, C, 2]
+                    totals[group] = every.cpu().numpy()
+                    kept |= dict(
+                        zip(group, zip(best.values.double().cpu().numpy(), spans, strict=True), strict=True)
+                    )
+            at = 0
+            for some in windows:
+                rows = list(range(at, at := at + len(some)))
+                found.append(Read(some, totals[rows], [kept[row] for row in rows]))
+        return found
+
+    def signs(
+        self, questions: Sequence[str], passages: Sequence[Sequence[str]], progress: bool | None = False
+    ) -> list[Floats]:
+        """[P, 2] x of each question's passages; zeros for a blank one."""
+        texts = list(dict.fromkeys(text for some in passages for text in some if text.strip()))
+        vectors = self.vectors.documents(texts, progress)
+        known = {text: (vector, words_of(text)) for text, vector in zip(texts, vectors, strict=True)}
+        found, nothing = [], (np.zeros(vectors.shape[1], np.float32), set[str]())
+        for question, query, some in zip(questions, self.vectors.queries(questions), passages, strict=True):
+            asked, rows = words_of(question), [known.get(text, nothing) for text in some]
+            signs = [(vector @ query, len(asked & words) / max(1, len(asked))) for vector, words in rows]
+            found.append(np.array(signs, np.float32).reshape(-1, 2))
+        return found
+
+    def gains(self, signs: Floats) -> NDArray[np.float64]:
+        """[P] w · x + b."""
+        w, b = (parameter.double().cpu().numpy() for parameter in self.weigh.parameters())
+        gains: NDArray[np.float64] = signs @ w[0] + b
+        return gains
+
+    # -- training ---------------------------------------------------------------------------------------------
+
+    def fit(self, lessons: TrainingSet, training: TrainingConfig, **run: Any) -> Trained:
+        """Train the network, then learn what passages gain, and the threshold, on held-out questions."""
+        trained, held = train(SpanTask(self, lessons), training, **run), lessons.calibration
+        if not held:
+            return trained
+        questions, passages = [one.asked.question for one in held], [lessons.texts(one.rows) for one in held]
+        read, signs = self.read(questions, passages), self.signs(questions, passages, run["progress"])
+        right = [[one.answered and answers(lessons.data, one.asked, row) for row in one.rows] for one in held]
+        self.learn_gains(read, signs, right)
+        found = [one.candidates(self.gains(some)) for one, some in zip(read, signs, strict=True)]
+        return replace(
+            trained, metrics={**trained.metrics, **examine(lessons.data, held, found, span_credit)}
+        )
+
+    def learn_gains(
+        self, read: Sequence[Read], signs: Sequence[Floats], right: Sequence[Sequence[bool]]
+    ) -> None:
+        """Find w, under which right passages [P] are most probable among those of their question, and then b.
+
+        Found together, questions without an answer, whose passages look as right as any, would talk w down.
+        """
+        totals = [np.full(len(marks), NEVER) for marks in right]
+        for one, sums in zip(read, totals, strict=True):
+            np.logaddexp.at(sums, np.array([window.passage for window in one.windows], np.int64), one.totals)
+        base, x = (torch.from_numpy(np.concatenate(some)).double() for some in (totals, signs))
+        wrong = ~torch.from_numpy(np.concatenate(right).astype(bool))
+        count, owner = (
+            len(right),
+            torch.from_numpy(np.repeat(np.arange(len(right)), [len(some) for some in right])),
+        )
+        w, b = torch.zeros(2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+
+        def choice() -> Tensor:
+            scores = base + x @ w
+            every, hit = (
+                grouped_logsumexp(s, owner, count) for s in (scores, scores.masked_fill(wrong, NEVER))
+            )
+            return torch.where(hit > NEVER / 2, every - hit, 0.0).sum() + PULL * w.square().sum()
+
+        def answer() -> Tensor:
+            scores = base + x @ w + b
+            loss = reading_loss(scores, scores.masked_fill(wrong, NEVER), owner, count).sum()
+            return loss + PULL * (b + x.mean(0) @ w).square().sum()
+
+        minimise(w, choice)
+        minimise(b, answer)
+        with torch.no_grad():
+            self.weigh.weight.copy_(w[None])
+            self.weigh.bias.copy_(b)
+
+
+@dataclass
+class SpanTask:
+    """Training of a span reader: −log probability of the right spans among all spans of a question's passages."""
+
+    module: SpanModule
+    lessons: TrainingSet
+
+    metric = SpanModule.metric
+
+    def size(self) -> int:
+        """Number of training questions."""
+        return len(self.lessons.train)
+
+    def to(self, device: torch.device) -> None:
+        """Windows are made on the CPU and sent batch by batch."""
+
+    def loss(
+        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
+    ) -> Tensor:
+        """Loss of a batch of questions, each read in one window of some passages."""
+        draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+        lessons = [lesson for row in rows.tolist() if (lesson := self.lesson(row, draw))]
+        if not lessons:
+            config = self.module.config
+            raise InputError(
+                f"{self.lessons.data.name}: no answer to these questions fits: windows have {config.max_length} tokens "
+                f"(max_length), answers at most {config.max_answer} (max_answer)"
+            )
+        windows, gold = zip(*(pair for lesson in lessons for pair in lesson), strict=True)
+        owner = np.repeat(np.arange(len(lessons)), [len(lesson) for lesson in lessons])
+        order, every, right = [], [], []
+        for group, scores, totals in self.module.passes(windows, module):
+            every.append(totals)
+            right.append(right_spans(scores, [gold[at] for at in group]))
+            order += group
+        questions = torch.from_numpy(owner[order]).to(every[0].device)
+        return reading_loss(torch.cat(every), torch.cat(right), questions, len(lessons)).mean()
+
+    def lesson(self, row: int, draw: np.random.Generator) -> list[tuple[Window, Gold]]:
+        """Windows to read for one question, and the right spans in each; none where its answer is in no window.
+
+        One window is of a passage that the question belongs to, the others are any without an answer: of the same
+        passage, or of others that look right.
+        """
+        asked, config = self.lessons.train[row], self.module.config
+        others = list(self.lessons.negatives[row])
+        withheld = bool(others) and asked.answered and draw.random() < config.absent
+        own = [] if withheld or not asked.passages else [int(draw.choice(asked.passages))]
+        more = config.passages - len(own)
+        texts = self.lessons.texts(own + [others[at] for at in draw.permutation(len(others))[:more]])
+        spans = asked.spans(own[0], texts[0]) if own else []
+        right, rest = list[tuple[Window, Gold]](), list[tuple[Window, Gold]]()
+        for window in self.module.windows(asked.question, texts):
+            held = window.gold(spans, config.max_answer) if own and window.passage == 0 else []
+            first = bool(held) if asked.answered else window.passage == 0
+            (right if own and first else rest).append((window, held))
+        if own and not right:
+            return []
+        chosen = [right[int(draw.integers(len(right)))]] if own else []
+        return chosen + [rest[at] for at in draw.permutation(len(rest))[:more]]
+
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """Measures of :func:`examine`, without what passages gain."""
+        held = self.lessons.dev
+        texts = [self.lessons.texts(one.rows) for one in held]
+        read = self.module.read([one.asked.question for one in held], texts)
+        found = [one.candidates(np.zeros(len(some))) for one, some in zip(read, texts, strict=True)]
+        return examine(self.lessons.data, held, found, span_credit)

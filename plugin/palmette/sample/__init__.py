@@ -1,7 +1,208 @@
-"""Data that lies on every machine: the standard library of the running Python, and questions about it."""
+"""A data set that every machine has: the standard library of the running Python, and questions about it."""
 
-from palmette.sample.catalogue import python_catalogue
-from palmette.sample.dataset import sample_data
-from palmette.sample.questions import Question, load_questions
+from __future__ import annotations
+
+import json
+import platform
+import re
+import subprocess
+import sys
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from palmette.data import Qrels, RetrievalData
+from palmette.errors import InputError, NotFoundError
+from palmette.types import Document
 
 __all__ = ["Question", "load_questions", "python_catalogue", "sample_data"]
+
+COLLECTOR = Path(__file__).with_name("collect.py")
+SENTENCE = re.compile(r"(.+?(?<!e\.g)(?<!i\.e)(?<!etc)(?<!vs)[.!?])(?=\s+[A-Z(\"'`]|\Z)")
+SUMMARY_CHARS = 300
+HELDOUT = 7
+"""One module in this many lends no summaries to training."""
+MIN_WORDS, MAX_SHARED = 3, 3
+"""Summaries shorter than this, or the same for more entries than this, name nothing."""
+MIN_BODY = 80
+"""Characters that must remain of a text for its summary to be cut out of it."""
+
+
+class Entry(TypedDict):
+    """One line of the collector: see :mod:`palmette.sample.collect`."""
+
+    id: str
+    module: str
+    parent: str
+    kind: Literal["module", "class", "function", "method", "property"]
+    signature: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """A handwritten how-to question.
+
+    Attributes:
+        id: ``"howto-001"``, …; stable.
+        question: What a person would type.
+        gold: Ids of the entries that answer it, the most typical first. Some exist in newer Pythons only.
+        split: ``"dev"`` to choose by, ``"test"`` to report: the parity of the id's SHA-256.
+    """
+
+    id: str
+    question: str
+    gold: tuple[str, ...]
+    split: Literal["dev", "test"]
+
+
+@cache
+def load_questions() -> tuple[Question, ...]:
+    """All questions, in the order of their ids."""
+    lines = Path(__file__).with_name("questions.jsonl").read_text("utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    return tuple(Question(row["id"], row["question"], tuple(row["gold"]), row["split"]) for row in rows)
+
+
+def python_catalogue(
+    modules: Iterable[str] | None = None, *, size: Literal["full", "small"] = "full", max_chars: int = 500
+) -> list[Document]:
+    """One document per documented module, class, function, method and property, in the order of their names.
+
+    An entry's id is its shortest public name (``"json.dumps"``, ``"pathlib.Path.glob"``, ``"str.split"``);
+    what is re-exported or inherited appears once. The same Python gives the same catalogue. Reading it takes
+    about 1.5 seconds, in a child interpreter, so that nothing is imported into this process.
+
+    Args:
+        modules: Names of modules to keep, submodules included; by default all.
+        size: ``"full"`` is everything, about 6,200 entries; ``"small"`` about 2,300, those around the answers
+            to :func:`~palmette.sample.load_questions`.
+        max_chars: Texts are cut after this many characters; most encoders read no more.
+    """
+    if size not in ("full", "small"):
+        raise InputError(f"size must be 'full' or 'small', got {size!r}")
+    entries = library_entries()
+    if modules is not None:
+        names = {modules} if isinstance(modules, str) else set(modules)
+        known = {part for entry in entries for part in _lineage(entry["module"])}
+        if unknown := sorted(names - known):
+            near = get_close_matches(unknown[0], known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise InputError(f"Python {platform.python_version()} documents no module {unknown[0]!r}.{hint}")
+        entries = [entry for entry in entries if not names.isdisjoint(_lineage(entry["module"]))]
+    if size == "small":
+        entries = _around_answers(entries)
+    return [_document(entry, max_chars) for entry in entries]
+
+
+@cache
+def library_entries() -> Sequence[Entry]:
+    """Run the collector, once, with this Python isolated from its environment and site packages."""
+    if not sys.executable:
+        raise NotFoundError(
+            "sys.executable is empty: no Python interpreter to read the standard library with"
+        )
+    command = [sys.executable, "-I", "-S", "-W", "ignore", str(COLLECTOR)]
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, text=True, check=False)
+    if done.returncode:
+        raise NotFoundError(f"{sys.executable} could not read the standard library:\n{done.stderr[-2000:]}")
+    entries: Sequence[Entry] = json.loads(done.stdout)
+    return entries
+
+
+def _around_answers(entries: Sequence[Entry]) -> list[Entry]:
+    """Answers, their parents, and the neighbours of each question's first answer without submodules and exceptions."""
+    parents = {entry["id"]: entry["parent"] for entry in entries}
+    answers = {name for question in load_questions() for name in question.gold if name in parents}
+    homes = {parents.get(question.gold[0]) for question in load_questions()} - {""}
+    kept = answers | {parents[name] for name in answers}
+
+    def everyday(entry: Entry) -> bool:
+        exception = entry["kind"] == "class" and entry["id"].endswith(("Error", "Warning", "Exception"))
+        return entry["kind"] != "module" and not exception
+
+    return [e for e in entries if e["id"] in kept or (e["parent"] in homes and everyday(e))]
+
+
+def _lineage(name: str) -> list[str]:
+    """``a.b.c`` as ``a``, ``a.b``, ``a.b.c``."""
+    parts = name.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]
+
+
+def _document(entry: Entry, max_chars: int) -> Document:
+    name, module = entry["id"], entry["module"]
+    summary, body = summarise(entry["doc"])
+    head = entry["signature"] or name
+    body = _shorten(body, max_chars - len(head) - len(summary) - 3)
+    steps = _lineage(module) + [name[: len(n)] for n in _lineage(name) if not module.startswith(n)]
+    return Document(
+        id=name,
+        text=f"{head}\n{summary}\n\n{body}".strip(),
+        metadata={
+            "module": module,
+            "package": module.partition(".")[0],
+            "kind": entry["kind"],
+            "parent": entry["parent"],
+            "path": " > ".join(steps),
+            "python": platform.python_version(),
+        },
+        fields={"name": name, "signature": entry["signature"], "summary": summary, "body": body},
+    )
+
+
+def summarise(doc: str) -> tuple[str, str]:
+    """First sentence of a docstring, and the rest."""
+    paragraph, _, rest = doc.partition("\n\n")
+    first = " ".join(paragraph.split())
+    found = SENTENCE.match(first)
+    summary = _shorten(found.group(1) if found else first, SUMMARY_CHARS)
+    return summary, f"{first[len(summary) :].strip(' …')}\n\n{rest}".strip()
+
+
+def _shorten(text: str, limit: int) -> str:
+    """Up to ``limit`` characters of a text, cut between words."""
+    return text if len(text) <= limit else text[: max(limit, 0)].rpartition(" ")[0]
+
+
+def sample_data(size: Literal["small", "full"] = "small", *, masked: bool = False) -> RetrievalData:
+    """The standard library, ready to train on: for ``palmette demo``, the notebooks and the tests.
+
+    The splits are ``train`` (summaries → their entries), ``heldout`` (the same for modules that training does
+    not see), ``dev`` and ``test`` (the two halves of the handwritten questions).
+
+    Args:
+        size: As in :func:`~palmette.sample.python_catalogue`.
+        masked: Train a summary against its entry without it, where enough remains, so that it is not found by
+            its own words. The corpus keeps its whole texts; there are more texts to encode.
+    """
+    corpus = python_catalogue(size=size)
+    queries: dict[str, str] = {}
+    qrels: dict[str, Qrels] = {"train": {}, "heldout": {}, "dev": {}, "test": {}}
+    remainders: dict[str, str] = {}
+    by_summary: dict[str, list[Document]] = defaultdict(list)
+    for entry in corpus:
+        if entry.fields["summary"] not in entry.fields["signature"]:
+            by_summary[entry.fields["summary"]].append(entry)
+    for summary, entries in by_summary.items():
+        if len(summary.split()) < MIN_WORDS or len(entries) > MAX_SHARED:
+            continue
+        first = entries[0]
+        held_out = zlib.crc32(first.metadata["module"].encode()) % HELDOUT == 0  # by name: it stays so
+        query = f"summary:{first.key}"
+        queries[query] = summary
+        qrels["heldout" if held_out else "train"][query] = {entry.key: 1 for entry in entries}
+        if masked and len(entries) == 1 and len(first.fields["body"]) >= MIN_BODY:
+            remainders[query] = f"{first.fields['signature'] or first.key}\n{first.fields['body']}"
+    known = {entry.key for entry in corpus}
+    for question in load_questions():
+        if gold := known.intersection(question.gold):
+            queries[question.id] = question.question
+            qrels[question.split][question.id] = {key: 1 for key in question.gold if key in gold}
+    name = f"python-{platform.python_version()}-{size}"
+    return RetrievalData(name, corpus, queries, qrels, remainders=remainders)

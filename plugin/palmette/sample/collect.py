@@ -1,7 +1,7 @@
 """Reads the documentation of the standard library by importing it: run as a script, in a child interpreter.
 
 Importing some three hundred modules leaves traces (hooks, patches, memory), and what a user's process has
-patched would show in the texts. So :mod:`palmette.sample.catalogue` runs this file with ``python -I -S``:
+patched would show in the texts. So :mod:`palmette.sample` runs this file with ``python -I -S``:
 isolated both ways, the same answer every time. It uses the standard library alone.
 
 Prints one JSON array of entries, ordered by id.
@@ -58,7 +58,7 @@ def module_names() -> Iterator[str]:
 
 
 def is_public(name: str) -> bool:
-    """Whether no part of the dotted name is private."""
+    """No part of the dotted name is private."""
     return not any(part.startswith("_") for part in name.split("."))
 
 
@@ -72,22 +72,22 @@ def load(name: str) -> types.ModuleType | None:
             return None
 
 
-def owns(module: types.ModuleType, name: str, value: object) -> bool:
-    """Whether a module without ``__all__`` defines ``value``, itself or by its private half written in C."""
+def owns(module: types.ModuleType, value: object) -> bool:
+    """A module without ``__all__`` defines ``value``, itself or by its private half written in C."""
     home = getattr(value, "__module__", None) or ""
     own = (module.__name__, f"_{module.__name__}")
     return module is builtins or home in own or home.startswith(f"{module.__name__}._")
 
 
 def members(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
-    """The module's public classes and functions."""
+    """Public classes and functions of a module."""
     listed = getattr(module, "__all__", None)
     for name in sorted(set(listed if listed is not None else vars(module))):
         try:
             value = getattr(module, name)
         except AttributeError:
             continue
-        if is_public(name) and is_documentable(value) and (listed is not None or owns(module, name, value)):
+        if is_public(name) and is_documentable(value) and (listed is not None or owns(module, value)):
             yield name, value
 
 
@@ -120,7 +120,7 @@ class Shown:
 
 
 def signature(value: Any, name: str, doc: str) -> tuple[str, str]:
-    """The signature, and the docstring without the calls that docstrings in C begin with."""
+    """Signature, and the docstring without the calls that docstrings in C begin with."""
     calls, rest = leading_calls(name.rpartition(".")[2], doc)
     if calls and rest:
         return "\n".join(name + call for call in calls), rest
@@ -135,7 +135,7 @@ def signature(value: Any, name: str, doc: str) -> tuple[str, str]:
 
 
 def leading_calls(short: str, doc: str) -> tuple[list[str], str]:
-    """The calls a docstring begins with, and its text.
+    """Calls that a docstring begins with, and its text.
 
     After an arrow stands what is returned, in up to three words, or already the text::
 
@@ -162,7 +162,7 @@ class Catalogue:
         self.ranks: dict[int, list[tuple[int, bool, bool, int, str, str]]] = {}
         self.objects: dict[str, Any] = {}
         self.entries: dict[str, dict[str, str]] = {}
-        self.said: set[tuple[str, str, str]] = set()
+        self.texts: set[tuple[str, str, str]] = set()
 
     def offer(self, module: types.ModuleType, name: str, value: Any) -> None:
         """Note that ``value`` can be reached as ``name`` in ``module``, and in packages around it."""
@@ -180,16 +180,16 @@ class Catalogue:
                 break
 
     def add(self, name: str, module: str, parent: str, kind: str, value: Any, doc: object) -> None:
-        """Keep an entry if it has something to say that its module has not said under that name."""
+        """Keep an entry with a docstring that no function of that name in its module has."""
         text, shown = clean(doc), ""
         if text and kind not in ("module", "property"):
             shown, text = signature(value, name, text)
-        said = (module, name.rpartition(".")[2], text)
+        key = (module, name.rpartition(".")[2], text)
         generated = kind == "class" and GENERATED.match(text)
-        if not text or generated or (kind == "method" and said in self.said):
+        if not text or generated or (kind == "method" and key in self.texts):
             return
         if kind == "function":
-            self.said.add(said)
+            self.texts.add(key)
         row = dict(id=name, module=module, parent=parent, kind=kind, signature=shown, doc=text)
         self.entries.setdefault(name, row)
 
@@ -212,12 +212,12 @@ class Catalogue:
 
 
 def identity(value: Any) -> int:
-    """The same number for a function, its bound method and its classmethod."""
+    """One number for a function, its bound method and its classmethod."""
     return id(getattr(value, "__func__", value))
 
 
 def own_members(owner: type, public: set[int]) -> list[tuple[str, Any]]:
-    """What ``owner`` defines, or takes from private bases, and what those say where it is silent itself."""
+    """Members that ``owner`` defines or takes from private bases, whose docstrings fill in for its own."""
     found: dict[str, Any] = {}
     inherited: set[str] = set()
     for base in owner.__mro__:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import DuplicateIdError, InputError
-from palmette.search.plan import Candidates, Keys, View, WordMatches
+from palmette.search.plan import ArraySpec, Candidates, Keys, View, WordMatches
 from palmette.store.filters import Filter, Within, both, matches, parse_filter
 from palmette.types import Document
 
@@ -80,6 +80,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """Arrays stored per document; in an index of an earlier version not quite those of its model."""
+        ...
+
+    @property
     def language(self) -> str | None:
         """Stemmer that words are compared with; ``None`` for none."""
         ...
@@ -134,6 +139,11 @@ class FilteredBackend:
     def engine(self) -> str:
         """Search engine of the whole backend."""
         return self.backend.engine
+
+    @property
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """Arrays of the whole backend."""
+        return self.backend.arrays
 
     @property
     def language(self) -> str | None:

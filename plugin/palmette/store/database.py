@@ -153,8 +153,6 @@ class Row(NamedTuple):
 
 def row_of(document: Document) -> Row:
     """Convert a document into a row; raises for what cannot be stored."""
-    if not isinstance(document, Document):
-        raise InputError(f"put takes Document objects, got {type(document).__name__}: {document!r:.100}")
     digest = document.digest  # raises for what is not JSON
     stored = {"id": document.key, "text": document.text}
     for name in ("metadata", "fields", "payload"):
@@ -199,10 +197,8 @@ class Pool:
     """
 
     def __init__(self, folder: Path, *, durable: bool, busy_timeout: float) -> None:
-        self.folder = folder
-        self.read_only = False
-        self._durable = durable
-        self._busy_timeout = busy_timeout
+        self.folder, self.read_only = folder, False
+        self._durable, self._busy_timeout = durable, busy_timeout
         self._lock = threading.RLock()  # a finaliser may close the pool inside a call of the same thread
         self._idle: list[sqlite3.Connection] = []
         self._stamp: tuple[int, int, bool] | None = None
@@ -305,16 +301,6 @@ class Pool:
         for connection in idle:
             connection.close()
 
-    def before_fork(self) -> None:
-        """Close idle connections, so that no lock state is copied into the child."""
-        self._lock.acquire()
-        while self._idle:
-            self._idle.pop().close()
-
-    def after_fork(self) -> None:
-        """Let the parent, and the child, go on."""
-        self._lock.release()
-
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 _abandoned: list[sqlite3.Connection] = []  # of the parent, kept from being closed in a forked child
@@ -322,14 +308,17 @@ _forking: list[Pool] = []
 
 
 def _before_fork() -> None:
+    """Close idle connections, so that no lock state is copied into the child."""
     _forking.extend(_pools)
     for pool in _forking:
-        pool.before_fork()
+        pool._lock.acquire()
+        while pool._idle:
+            pool._idle.pop().close()
 
 
 def _after_fork() -> None:
     while _forking:
-        _forking.pop().after_fork()
+        _forking.pop()._lock.release()
 
 
 if hasattr(os, "register_at_fork"):

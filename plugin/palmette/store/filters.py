@@ -20,7 +20,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, TypeGuard
+from typing import Any
 
 from palmette.errors import FilterError, InputError
 from palmette.types import Metadata
@@ -81,13 +81,9 @@ Filter = Condition | Ids | Not | And | Or
 """A parsed filter: frozen, hashable, and the same for every backend."""
 
 
-def _is_parsed(given: object) -> TypeGuard[Filter]:
-    return isinstance(given, Condition | Ids | Not | And | Or)
-
-
 def parse_filter(given: Mapping[str, Any] | Filter | None) -> Filter | None:
     """Read a filter; ``None`` and ``{}`` mean all documents. Anything malformed raises FilterError."""
-    if given is None or _is_parsed(given):
+    if given is None or isinstance(given, Filter):
         return given
     if not isinstance(given, Mapping):
         raise FilterError(
@@ -211,11 +207,14 @@ def _logic(name: str, value: object, depth: int) -> Filter:
         raise FilterError(f"{name} takes a non-empty list of filters, got {value!r:.200}")
     parts = []
     for part in value:
-        if not _is_parsed(part) and not (isinstance(part, Mapping) and part):
+        if isinstance(part, Filter):
+            parts.append(part)
+        elif isinstance(part, Mapping) and part:
+            parts.append(_parse(part, depth + 1))
+        else:
             raise FilterError(
                 f"{name} takes a list of filters such as {{'lang': 'en'}}, but one is {part!r:.200}"
             )
-        parts.append(part if _is_parsed(part) else _parse(part, depth + 1))
     return And(tuple(parts)) if name == "$and" else Or(tuple(parts))
 
 

@@ -53,8 +53,8 @@ def _select_condition(connection: sqlite3.Connection, node: Condition, within: K
     query, given = _sql(node)
     if op == "in" and len(within) <= _SOME and _estimate(connection, node, len(within)) == len(within):
         # the condition alone would yield more keys than these: look these up in its index
-        each = f"SELECT value FROM json_each(?) AS wanted WHERE EXISTS ({query} AND key = wanted.value)"
-        rows = connection.execute(each, [json.dumps(within.tolist()), *given])
+        lookup = f"SELECT value FROM json_each(?) AS wanted WHERE EXISTS ({query} AND key = wanted.value)"
+        rows = connection.execute(lookup, [json.dumps(within.tolist()), *given])
         return np.fromiter((key for (key,) in rows), np.int64)
     # One long text is several times quicker to hand over than a row object per key.
     [(text,)] = connection.execute(f"SELECT group_concat(key) FROM ({query})", given)

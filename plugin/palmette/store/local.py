@@ -57,28 +57,14 @@ class LocalBackend:
     def __init__(
         self, path: Path, manifest: Manifest, *, lock_timeout: float, engine: str, durable: bool = True
     ) -> None:
-        self.path, self._manifest = path, manifest
+        self.path, self.arrays = path, manifest.arrays
+        self.fingerprint, self.language = manifest.fingerprint, manifest.language
         self._lock_timeout, self._durable = lock_timeout, durable
         self.engine, self._engine = engine, engine_named(engine)
         self._analyser = analyser_of(manifest.language)
         self._pool = Pool(path, durable=durable, busy_timeout=max(lock_timeout, 1.0))
         self._snapshots = Snapshots(path, manifest.arrays)
         self._finish: weakref.finalize[..., LocalBackend] = weakref.finalize(self, self._pool.close)
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the model that built the index."""
-        return self._manifest.fingerprint
-
-    @property
-    def arrays(self) -> tuple[ArraySpec, ...]:
-        """Arrays stored per document."""
-        return self._manifest.arrays
-
-    @property
-    def language(self) -> str | None:
-        """Stemmer that words are compared with; ``None`` for none."""
-        return self._manifest.language
 
     @classmethod
     def create(

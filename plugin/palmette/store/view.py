@@ -246,7 +246,10 @@ class LocalView:
 
     def _spec(self, name: str) -> ArraySpec:
         if name not in self._arrays:
-            raise InputError(f"this index stores no array {name!r}. Arrays: {', '.join(self._arrays)}")
+            raise InputError(
+                f"this index stores no array {name!r} but {', '.join(self._arrays)}: an earlier version made it; "
+                "index.copy_to(…) makes one that does"
+            )
         return self._arrays[name]
 
     def list_sizes(self, array: str) -> Rows:

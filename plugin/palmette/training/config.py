@@ -1,4 +1,4 @@
-"""How to train."""
+"""Options of the training loop."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pydantic import Field
 
 from palmette.config import Config
 
-__all__ = ["TrainingConfig"]
-
 
 class TrainingConfig(Config):
-    """How to train."""
+    """Options of the training loop."""
 
     steps: Annotated[int, Field(ge=0)] = 1000
     """Optimiser steps at most."""
@@ -40,7 +38,7 @@ class TrainingConfig(Config):
     save_every: Annotated[int, Field(ge=1)] | None = None
     """Steps between saved states (with an ``output_dir``); ``None`` for at each validation."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """Of everything random."""
+    """Seed of everything random."""
 
     @property
     def interval(self) -> int:

@@ -1,14 +1,15 @@
-"""The loop."""
+"""One training loop for all methods."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,58 +20,17 @@ from tqdm.auto import tqdm
 from palmette.encoder.device import auto_precision
 from palmette.errors import ConfigError, TrainingError
 from palmette.training.config import TrainingConfig
-from palmette.training.optimizer import AdamW
 from palmette.training.processes import Processes, processes
 from palmette.training.state import TrainingState, unwritable
 
-__all__ = ["Task", "Trained", "train"]
-
-
-class Task(Protocol):
-    """What a method trains."""
-
-    @property
-    def module(self) -> nn.Module:
-        """What learns; its weights are changed in place.
-
-        Where it says ``transformer_learns``, bfloat16 pays on CPUs that compute in it.
-        """
-        ...
-
-    @property
-    def metric(self) -> str:
-        """The validation metric to maximise, a key of what :meth:`validate` returns."""
-        ...
-
-    def size(self) -> int:
-        """How many training rows (pairs) there are."""
-        ...
-
-    def loss(
-        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
-    ) -> Tensor:
-        """Scalar loss of a batch of training rows.
-
-        Random draws come from ``generator`` (on the CPU); ``progress`` is the share of steps done, 0 … 1.
-        """
-        ...
-
-    def validate(self, module: nn.Module) -> dict[str, float]:
-        """Retrieval metrics on held-out queries; empty when there are none."""
-        ...
-
-    def to(self, device: torch.device) -> None:
-        """Move what the loss reads to the device that trains."""
-        ...
-
 
 @dataclass(frozen=True)
-class Trained:
-    """What a run did; of several processes, only the main one should save it and speak of it."""
+class TrainingResult:
+    """Outcome of a run; only the main process of several should save it and report it."""
 
     steps: int
     best_step: int
-    """The step after which the weights were as they are now: the last one where nothing was validated."""
+    """Step whose weights the module has now: the last one without a validation."""
     metrics: Mapping[str, float]
     seconds: float
     stopped_early: bool
@@ -78,35 +38,121 @@ class Trained:
     main_process: bool = True
 
 
+class Stage(NamedTuple):
+    """One run of the loop; a named stage keeps its state in a folder of that name."""
+
+    task: Task
+    training: TrainingConfig
+    name: str = ""
+
+
+class Task(ABC):
+    """The loss, the validation and the module that a method trains.
+
+    ``module`` learns in place. Its attribute ``transformer_learns`` asks for bfloat16 on CPUs that compute in it;
+    ``lr_scale`` maps prefixes of parameter names to a multiple of the learning rate.
+    """
+
+    module: nn.Module
+
+    @property
+    @abstractmethod
+    def metric(self) -> str:
+        """Validation metric to maximise, a key of what :meth:`validate` returns."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Number of training rows (pairs)."""
+
+    @abstractmethod
+    def loss(
+        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
+    ) -> Tensor:
+        """Scalar loss of a batch of training rows.
+
+        Random draws come from ``generator`` (on the CPU); ``progress`` is the share of steps done, 0 … 1.
+        """
+
+    @abstractmethod
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """Retrieval metrics on held-out queries; empty without any."""
+
+    @abstractmethod
+    def to(self, device: torch.device) -> None:
+        """Move the tensors that the loss reads to the training device."""
+
+    def stages(self, training: TrainingConfig) -> Sequence[Stage]:
+        """Runs of the loop, in order."""
+        return [Stage(self, training)]
+
+    def finish(self, result: TrainingResult) -> TrainingResult:
+        """Complete the module after the last stage; returns the result, perhaps with other metrics."""
+        return result
+
+
+class AdamW(torch.optim.AdamW):
+    """AdamW with lazy updates of sparse rows.
+
+    Of a parameter with a sparse gradient (``F.embedding(…, sparse=True)``) only the batch's rows change, so a step
+    costs as much as the batch is large, not the table. A row's second moment and its weight decay catch up on the
+    steps since its last update. There is no momentum, which would have to move rows that no batch holds.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """One step; sparse gradients are consumed before the usual rule sees the dense ones."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and parameter.grad.is_sparse:
+                    self._update_rows(parameter, parameter.grad.coalesce(), group)
+                    parameter.grad = None
+        return super().step(closure)
+
+    def _update_rows(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32)
+            state["met"] = torch.zeros(len(parameter), device=parameter.device)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        now, (_, beta), rate = float(state["step"]), group["betas"], float(group["lr"])
+        rows, values = gradient.indices()[0], gradient.values()  # [U], [U, d]
+        gap = (now - state["met"][rows])[:, None]  # [U, 1] steps since a row's last update
+        second = state["exp_avg_sq"][rows] * beta**gap + (1 - beta) * values.square()  # [U, d]
+        state["exp_avg_sq"][rows], state["met"][rows] = second, now
+        shrunk = parameter[rows] * (1 - rate * group["weight_decay"]) ** gap
+        parameter[rows] = shrunk - rate * values / ((second / (1 - beta**now)).sqrt() + group["eps"])
+
+
 def _generator(*seeds: int) -> torch.Generator:
-    sequence = np.random.SeedSequence(seeds)
-    return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
+    state = np.random.SeedSequence(seeds).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]) >> 1)
 
 
 @lru_cache(maxsize=1)
-def _order(size: int, *seeds: int) -> NDArray[np.int64]:
-    """The rows of an epoch; shuffling a million of them at each step would cost more than the step."""
+def _epoch_order(size: int, *seeds: int) -> NDArray[np.int64]:
+    """Permutation of an epoch's rows; shuffling a million of them at each step would cost more than the step."""
     order: NDArray[np.int64] = torch.randperm(size, generator=_generator(*seeds)).numpy()
     return order
 
 
-def _rows(config: TrainingConfig, size: int, step: int, process: int) -> NDArray[np.int64]:
-    """The training rows of a step: each epoch is a fresh permutation, cut into batches."""
+def _batch_rows(config: TrainingConfig, size: int, step: int, process: int) -> NDArray[np.int64]:
     batch = min(config.batch_size, size)
-    per_epoch = size // batch
-    epoch, index = divmod(step, per_epoch)
-    order = _order(size, config.seed, 1, epoch, process)
+    epoch, index = divmod(step, size // batch)
+    order = _epoch_order(size, config.seed, 1, epoch, process)
     return order[index * batch : (index + 1) * batch]
 
 
 def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
-    """By weight decay, and by pace: ``module.paces`` may give parts, by name, a multiple of the learning rate."""
-    paces: Mapping[str, float] = getattr(module, "paces", {})
+    """Optimiser groups by weight decay and by the module's ``lr_scale``."""
+    scales: Mapping[str, float] = getattr(
+        module, "lr_scale", getattr(module, "paces", {})
+    )  # moved: lr_scale only
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    pace = {name: next((paces[part] for part in paces if name.startswith(part)), 1.0) for name, _ in named}
+    scale = {name: next((scales[part] for part in scales if name.startswith(part)), 1.0) for name, _ in named}
     groups: list[dict[str, Any]] = []
-    for each in sorted({*pace.values(), 1.0}):
-        own = [p for name, p in named if pace[name] == each]
+    for each in sorted({*scale.values(), 1.0}):
+        own = [p for name, p in named if scale[name] == each]
         matrices, others = [p for p in own if p.ndim > 1], [p for p in own if p.ndim <= 1]
         groups.append({"params": matrices, "weight_decay": config.weight_decay, "pace": each})
         groups.append({"params": others, "weight_decay": 0.0, "pace": each})
@@ -122,18 +168,18 @@ def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -
 
 
 class _Loop:
-    """State of one run; :func:`train` drives it."""
+    """State of one run."""
 
     def __init__(self, task: Task, config: TrainingConfig, group: Processes, output_dir: Path | None) -> None:
         self.task, self.config, self.processes = task, config, group
-        self.device, self.main = self.processes.device, self.processes.rank == 0
+        self.device, self.main = group.device, group.rank == 0
         task.to(self.device)
-        self.module = self.processes.prepare(task.module)
+        self.module = group.prepare(task.module)
         self.optimizer = AdamW(_groups(task.module, config), lr=config.learning_rate)
-        self.state = TrainingState.fresh(task.module)
-        self.store = output_dir if self.main else None
+        self.state = TrainingState()
+        self.folder = output_dir if self.main else None
         # Reading a value off a GPU waits for it: losses stay there until a validation or a save.
-        self.eager = self.processes.alone and self.device.type == "cpu"
+        self.eager = group.alone and self.device.type == "cpu"
         self.precise = torch.float64 if self.device.type == "cpu" else torch.float32
         self.running: Tensor | None = None
         self.bad_step = torch.tensor(-1, device=self.device)
@@ -142,18 +188,17 @@ class _Loop:
     def resume(self, path: Path) -> None:
         """Go on from a saved state, when there is one."""
         self.state = TrainingState.load(path, self.task.module, self.optimizer, self.config, self.task.size())
-        if len({self.state.step, self.processes.agree(self.state.step)}) > 1:
+        if self.state.step != self.processes.agree(self.state.step):
             raise TrainingError(f"not all processes see {path}: use an output_dir on a disk that they share")
         loss = self.state.history[-1].get("loss") if self.state.history else None
         self.running = None if loss is None else torch.tensor(loss, device=self.device, dtype=self.precise)
 
     def step(self, step: int) -> None:
         """One optimiser step."""
-        config, device = self.config, self.device
+        config, device, process = self.config, self.device, self.processes.rank
         for group in self.optimizer.param_groups:
             group["lr"] = config.rate(step) * group["pace"]
-        process = self.processes.rank
-        rows = _rows(config, self.task.size(), step, process)
+        rows = _batch_rows(config, self.task.size(), step, process)
         devices = [device] if device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), _autocast(config, self.task.module, device):
             generator = _generator(config.seed, 2, step, process)
@@ -162,9 +207,9 @@ class _Loop:
             seeded(int(torch.randint(2**62, (), generator=generator)))
             loss = self.task.loss(self.module, rows, generator, step / config.steps)
         value = loss.detach().to(self.precise)
-        fresh = (self.bad_step < 0) & ~torch.isfinite(value)
-        self.bad_step = torch.where(fresh, step, self.bad_step)
-        self.bad_loss = torch.where(fresh, value, self.bad_loss)
+        first_bad = (self.bad_step < 0) & ~torch.isfinite(value)
+        self.bad_step = torch.where(first_bad, step, self.bad_step)
+        self.bad_loss = torch.where(first_bad, value, self.bad_loss)
         if self.eager:
             self.check()
         self.optimizer.zero_grad(set_to_none=True)
@@ -178,8 +223,7 @@ class _Loop:
     def check(self) -> None:
         """Raise, in all processes, when a loss of any was not finite, and name the first such step."""
         found = self.processes.gather((int(self.bad_step), float(self.bad_loss)))
-        bad = sorted((step, value) for step, value in found if step >= 0)
-        if bad:
+        if bad := sorted((step, value) for step, value in found if step >= 0):
             step, value = bad[0]
             raise TrainingError(
                 f"the loss became {value} at step {step} of {self.config.steps}: try a lower learning_rate "
@@ -195,52 +239,54 @@ class _Loop:
                 metrics = self.task.validate(self.task.module)
             self.module.train()
         metrics = self.processes.agree(metrics)
-        if not metrics:
-            return {}
-        score = metrics[self.task.metric]
-        if score > self.state.best_score:
-            self.state.remember(self.task.module, step, score, metrics)
+        if metrics and metrics[self.task.metric] > self.state.best_score:
+            self.state.remember(self.task.module, step, metrics[self.task.metric], metrics)
         return metrics
 
-    def record(self, step: int, **values: Any) -> None:
+    def log(self, step: int, **values: Any) -> None:
         """Add a line to the history and to the log."""
         entry = self.processes.agree({"step": step, "seconds": round(self.state.seconds, 3), **values})
-        self.state.log(entry, self.store)
+        self.state.log(entry, self.folder)
 
     def save(self, step: int) -> None:
         """Write everything a resume needs."""
-        if self.store is not None:
-            self.state.save(self.store, step, self.task.module, self.optimizer, self.config, self.task.size())
+        if self.folder is not None:
+            self.state.save(
+                self.folder, step, self.task.module, self.optimizer, self.config, self.task.size()
+            )
 
-
-def _run(loop: _Loop, bar: Any) -> tuple[int, bool]:
-    """Steps until the end or until patience is spent; returns (steps done, stopped early)."""
-    config, task = loop.config, loop.task
-    clock = time.monotonic()
-    if loop.state.step == 0:
-        loop.record(0, metrics=loop.validate(0))
-    for step in range(loop.state.step, config.steps):
-        loop.step(step)
-        done, last = step + 1, step + 1 == config.steps
-        loop.state.seconds += time.monotonic() - clock
+    def run(self, bar: Any) -> tuple[int, bool]:
+        """Steps until the end or until patience is spent; returns (steps done, stopped early)."""
+        config, state = self.config, self.state
+        if state.stopped(config):
+            return state.step, True
         clock = time.monotonic()
-        bar.update(1)
-        due = done % config.interval == 0 or last
-        saving = (due if config.save_every is None else done % config.save_every == 0) or last
-        if (due or saving) and not loop.eager:
-            loop.check()
-        if due:
-            assert loop.running is not None
-            metrics, loss = loop.validate(done), float(loop.running)
-            loop.record(done, loss=loss, rate=config.rate(step), metrics=metrics)
-            if metrics:
-                bar.set_postfix(loss=f"{loss:.3f}", **{task.metric: f"{metrics[task.metric]:.3f}"})
-        if saving:
-            loop.save(done)
-        if loop.state.stopped(config):
-            loop.save(done)
-            return done, True
-    return max(config.steps, loop.state.step), False
+        if state.step == 0:
+            self.log(0, metrics=self.validate(0))
+        for step in range(state.step, config.steps):
+            self.step(step)
+            done, last = step + 1, step + 1 == config.steps
+            state.seconds += time.monotonic() - clock
+            clock = time.monotonic()
+            bar.update(1)
+            due = done % config.interval == 0 or last
+            saving = (due if config.save_every is None else done % config.save_every == 0) or last
+            if (due or saving) and not self.eager:
+                self.check()
+            if due:
+                assert self.running is not None
+                metrics, loss = self.validate(done), float(self.running)
+                self.log(done, loss=loss, rate=config.rate(step), metrics=metrics)
+                if metrics:
+                    bar.set_postfix(
+                        loss=f"{loss:.3f}", **{self.task.metric: f"{metrics[self.task.metric]:.3f}"}
+                    )
+            stopped = state.stopped(config)
+            if saving or stopped:
+                self.save(done)
+            if stopped:
+                return done, True
+        return max(config.steps, state.step), False
 
 
 def train(
@@ -253,8 +299,8 @@ def train(
     resume: bool = False,
     progress: bool | None = None,
     label: str = "train",
-) -> Trained:
-    """Train ``task.module`` in place and leave the best weights in it.
+) -> TrainingResult:
+    """Train ``task.module`` in place, stage by stage, leave the best weights in it, and finish the task.
 
     Args:
         task: What to learn.
@@ -264,37 +310,56 @@ def train(
         output_dir: Where the state (``training.safetensors``) and the log (``training.jsonl``) go; ``None`` keeps none.
         resume: Go on from the state in ``output_dir``; without one, start anew.
         progress: A progress bar; ``None`` shows it on a terminal only.
-        label: What the bar says.
-
-    Returns:
-        What the run did, with the metrics of the best weights.
+        label: Title of the bar.
     """
     if task.size() < 2:
         raise TrainingError(f"training needs at least 2 pairs of question and document, got {task.size()}")
     if resume and output_dir is None:
         raise ConfigError("resume=True needs the output_dir of the run to go on with")
-    folder = None if output_dir is None else Path(output_dir)
-    loop = _Loop(task, config, processes(device, alone=alone), folder)
-    if loop.store is not None:
-        try:
-            loop.store.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(loop.store, error) from error
-    if resume and folder is not None:
-        loop.resume(folder)
-    loop.module.train()
+    group = processes(device, alone=alone)
     hidden = None if progress is None else not progress
-    quiet = hidden if loop.main else True
-    with tqdm(total=config.steps, initial=loop.state.step, desc=label, unit="step", disable=quiet) as bar:
-        steps, stopped = (loop.state.step, True) if loop.state.stopped(config) else _run(loop, bar)
-    loop.state.restore(task.module)
-    task.module.eval()
-    return Trained(
-        steps=steps,
-        best_step=loop.state.best_step if loop.state.best else steps,
-        metrics=loop.state.best_metrics,
-        seconds=loop.state.seconds,
-        stopped_early=stopped,
-        history=loop.state.history,
-        main_process=loop.main,
+    results: list[TrainingResult] = []
+    staged = isinstance(task, Task)  # moved: every task is one after the merge
+    for stage in task.stages(config) if staged else [Stage(task, config)]:
+        folder = None if output_dir is None else Path(output_dir, stage.name)
+        loop = _Loop(stage.task, stage.training, group, folder)
+        if loop.folder is not None:
+            try:
+                loop.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise unwritable(loop.folder, error) from error
+        if resume and folder is not None:
+            loop.resume(folder)
+        loop.module.train()
+        state, module = loop.state, stage.task.module
+        with tqdm(
+            total=stage.training.steps,
+            initial=state.step,
+            desc=f"{label}, {stage.name}" if stage.name else label,
+            unit="step",
+            disable=hidden if loop.main else True,
+        ) as bar:
+            steps, stopped = loop.run(bar)
+        state.restore(module)
+        module.eval()
+        best = state.best_step if state.best else steps
+        before = sum(result.steps for result in results)
+        results.append(
+            TrainingResult(
+                steps, before + best, state.best_metrics, state.seconds, stopped, state.history, loop.main
+            )
+        )
+    last = results[-1]
+    result = TrainingResult(
+        steps=sum(result.steps for result in results),
+        best_step=last.best_step,
+        metrics=last.metrics,
+        seconds=sum(result.seconds for result in results),
+        stopped_early=last.stopped_early,
+        history=[entry for result in results for entry in result.history],
+        main_process=last.main_process,
     )
+    return task.finish(result) if staged else result
+
+
+Trained = TrainingResult  # moved: delete after the merge

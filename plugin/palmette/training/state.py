@@ -1,4 +1,4 @@
-"""What a training run remembers: in memory while it runs, in one file so that it can go on after a kill."""
+"""State of a training run: in memory while it runs, in one file so that it can go on after a kill."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,6 @@ from torch import Tensor, nn
 
 from palmette.errors import TrainingError
 from palmette.training.config import TrainingConfig
-
-__all__ = ["TrainingState", "unwritable"]
 
 STATE, LOG = "training.safetensors", "training.jsonl"
 
@@ -39,33 +37,11 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _flatten(optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimiser's state as named tensors and JSON."""
-    state = optimizer.state_dict()
-    tensors, plain = {}, {}
-    for index, slots in state["state"].items():
-        for name, value in slots.items():
-            if isinstance(value, Tensor):
-                tensors[f"optimizer.{index}.{name}"] = value.detach().clone().contiguous()
-            else:
-                plain[f"{index}.{name}"] = value
-    return tensors, plain
-
-
-def _unflatten(optimizer: Any, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
-    state = optimizer.state_dict()
-    slots: dict[int, dict[str, Any]] = {}
-    for key, value in {**tensors, **plain}.items():
-        index, name = key.split(".", 1)
-        slots.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({**state, "state": slots})
-
-
 @dataclass
 class TrainingState:
     """Progress, history and the best weights of a run."""
 
-    best: dict[str, Tensor]
+    best: dict[str, Tensor] = field(default_factory=dict)
     best_score: float = -math.inf
     best_step: int = 0
     best_metrics: dict[str, float] = field(default_factory=dict)
@@ -73,22 +49,17 @@ class TrainingState:
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    @classmethod
-    def fresh(cls, module: nn.Module) -> Self:
-        """Before the first step."""
-        return cls(best={})
-
     def remember(self, module: nn.Module, step: int, score: float, metrics: dict[str, float]) -> None:
         """Take these weights as the best so far."""
         self.best, self.best_score, self.best_step, self.best_metrics = _copy(module), score, step, metrics
 
     def restore(self, module: nn.Module) -> None:
-        """Put the best weights back (the last ones stay where nothing was validated)."""
+        """Put the best weights back (the last ones stay without a validation)."""
         if self.best:
             module.load_state_dict(self.best)
 
     def stopped(self, config: TrainingConfig) -> bool:
-        """Whether patience is spent: as many validations as that have brought nothing better."""
+        """Patience is spent: so many validations have brought nothing better."""
         waited = sum(1 for entry in self.history if entry.get("metrics") and entry["step"] > self.best_step)
         return config.patience is not None and waited >= config.patience
 
@@ -104,10 +75,16 @@ class TrainingState:
     ) -> None:
         """Write one file, whole or not at all."""
         self.step = step
-        slots, plain = _flatten(optimizer)
         tensors = {f"module.{name}": value for name, value in _copy(module).items()}
-        tensors |= {f"best.{name}": value.clone() for name, value in self.best.items()} | slots
-        facts: dict[str, Any] = {
+        tensors |= {f"best.{name}": value.clone() for name, value in self.best.items()}
+        plain: dict[str, Any] = {}
+        for index, slots in optimizer.state_dict()["state"].items():
+            for name, value in slots.items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimizer.{index}.{name}"] = value.detach().clone().contiguous()
+                else:
+                    plain[f"{index}.{name}"] = value
+        facts = {
             "step": step,
             "seconds": self.seconds,
             "best_step": self.best_step,
@@ -117,8 +94,8 @@ class TrainingState:
             "optimizer": plain,
             "config": config.to_dict(),
             "size": size,
+            "sha256": _digest(tensors),
         }
-        facts["sha256"] = _digest(tensors)
         _replace(folder / STATE, lambda path: save_file(tensors, str(path), {"state": json.dumps(facts)}))
 
     @classmethod
@@ -126,7 +103,7 @@ class TrainingState:
         """Read the state back into module and optimiser; without a file, a fresh state."""
         path = folder / STATE
         if not path.exists():
-            return cls.fresh(module)
+            return cls()
         try:
             with safe_open(str(path), framework="pt") as file:
                 facts = json.loads(file.metadata()["state"])
@@ -135,7 +112,12 @@ class TrainingState:
             raise TrainingError(f"{path} cannot be read ({error}): delete it to start anew") from error
         if facts.get("sha256") != _digest(tensors):
             raise TrainingError(f"{path} is damaged (its checksum differs): delete it to start anew")
-        _same_run(path, facts, config, size)
+        now, then = {**config.to_dict(), "size": size}, {**facts["config"], "size": facts["size"]}
+        if changed := [f"{k}: {then.get(k)!r} then, {now[k]!r} now" for k in now if then.get(k) != now[k]]:
+            raise TrainingError(
+                f"{path} was written by a run with other settings ({'; '.join(changed)}): "
+                "use the same settings to resume, or another output_dir"
+            )
         groups: dict[str, dict[str, Tensor]] = {"module": {}, "best": {}, "optimizer": {}}
         for name, value in tensors.items():
             group, rest = name.split(".", 1)
@@ -146,33 +128,20 @@ class TrainingState:
             raise TrainingError(
                 f"{path} belongs to another model ({error}): delete it or use another output_dir"
             ) from error
-        _unflatten(optimizer, groups["optimizer"], facts["optimizer"])
+        slots: dict[int, dict[str, Any]] = {}
+        for key, value in {**groups["optimizer"], **facts["optimizer"]}.items():
+            index, name = key.split(".", 1)
+            slots.setdefault(int(index), {})[name] = value
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
         device = next(module.parameters()).device
-        score = facts["best_score"]
         return cls(
             best={name: value.to(device) for name, value in groups["best"].items()},
-            best_score=-math.inf if score is None else score,
-            best_step=facts["best_step"],
-            best_metrics=facts["best_metrics"],
-            step=facts["step"],
-            seconds=facts["seconds"],
-            history=facts["history"],
+            best_score=-math.inf if facts["best_score"] is None else facts["best_score"],
+            **{name: facts[name] for name in ("best_step", "best_metrics", "step", "seconds", "history")},
         )
 
 
-def _same_run(path: Path, facts: Mapping[str, Any], config: TrainingConfig, size: int) -> None:
-    """A run goes on only with the options and the amount of data it began with."""
-    now = {**config.to_dict(), "size": size}
-    then = {**facts["config"], "size": facts["size"]}
-    changed = [f"{key}: {then.get(key)!r} then, {now[key]!r} now" for key in now if then.get(key) != now[key]]
-    if changed:
-        raise TrainingError(
-            f"{path} was written by a run with other settings ({'; '.join(changed)}): "
-            "use the same settings to resume, or another output_dir"
-        )
-
-
-def _replace(path: Path, write: Any) -> None:
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
     """Write beside ``path`` and move over it, so that a reader sees the old or the new file."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
@@ -188,7 +157,7 @@ def _replace(path: Path, write: Any) -> None:
 
 
 def unwritable(folder: Path, error: Exception) -> TrainingError:
-    """What to say where the state cannot be kept."""
+    """Error for a folder that cannot keep the state."""
     return TrainingError(
         f"the training state cannot be written to {str(folder)!r} ({error}): "
         "give an output_dir (--state) with room that you may write"

@@ -13,6 +13,7 @@ import numpy as np
 
 from palmette import Document, FieldsModel, Index, RetrievalData, load_data
 from palmette.baselines import BM25
+from palmette.methods.fields.documents import FieldExtractor
 from palmette.metrics import Judgements, query_scores
 
 FIELDS: dict[str, dict[str, str]] = {
@@ -169,7 +170,7 @@ def _facts(index: Index, model: FieldsModel, texts: Sequence[str], best: np.ndar
     names = model.config.order
     kept = {}
     with index.backend.read() as view:
-        options = model.options({"by": "aggregate"})
+        options = model.search_options({"by": "aggregate"})
         queries = model.encode_queries(texts, options)
         keys = view.keys()
         for shortlist in (25, 50, 75, 100):
@@ -178,9 +179,9 @@ def _facts(index: Index, model: FieldsModel, texts: Sequence[str], best: np.ndar
             kept[str(shortlist)] = round(
                 float(np.mean([np.isin(b[:10], r).mean() for b, r in zip(best, rows, strict=True)])), 4
             )
-        found = model.search(view, queries, 1, model.options({"by": "best"}))
+        found = model.search(view, queries, 1, model.search_options({"by": "best"}))
         part = found.evidence["part"][:, 0]
-        vectors = view.array("fields", keys.tolist()).astype(np.float32)
+        vectors = view.rows("fields", keys).astype(np.float32)
     lengths = np.array([len(text.split()) for text in texts])
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-9)
     steps = np.einsum("nfd,nfd->nf", units[:, 1:], units[:, :-1]).mean(0) if len(names) > 1 else []
@@ -200,16 +201,14 @@ def _facts(index: Index, model: FieldsModel, texts: Sequence[str], best: np.ndar
 
 def bm25_rows(bench: Bench, split: str) -> dict[str, Measured]:
     """BM25 over all fields as one text, and as a sum over fields with weights chosen on dev."""
-    from palmette.methods.fields.reading import Reader, as_items
-
-    reader = Reader.of(as_items(bench.fields))
+    extractor = FieldExtractor(bench.fields)
 
     def tables(which: str) -> tuple[list[np.ndarray], np.ndarray, Judgements]:
         texts, documents, judgements = bench.ranked(which)
-        read = [reader.read(document) for document in documents]
+        read = [extractor.read(document) for document in documents]
         by_field = [
             _scores([Document(d.key, row[at] or "-") for d, row in zip(documents, read, strict=True)], texts)
-            for at in range(len(reader.names))
+            for at in range(len(bench.fields))
         ]
         joined = [
             Document(d.key, " ".join(row).strip() or "-") for d, row in zip(documents, read, strict=True)
@@ -229,7 +228,7 @@ def bm25_rows(bench: Bench, split: str) -> dict[str, Measured]:
                     best, weights = score.scores["ndcg@10"], tried
     by_field, joined, judgements = tables(split)
     texts, documents, _ = bench.ranked(split)
-    two = Reader.of(("title", "text"))
+    two = FieldExtractor.of(("title", "text"))
     read = [" ".join(filter(None, two.read(document))) or "-" for document in documents]
     titled = [Document(d.key, text) for d, text in zip(documents, read, strict=True)]
     return {

@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 
 from palmette.methods.fields.config import FieldsConfig, FieldsSearch
-from palmette.methods.fields.searching import AGGREGATE, FIELDS, SCALES, search
+from palmette.methods.fields.search import AGGREGATE, FIELDS, SCALES, plan
 from palmette.search.parts import quantised
-from palmette.search.probe import ArraySpec
+from palmette.search.plan import ArraySpec
 from palmette.store.local import LocalBackend
 from palmette.types import Document
 
 WIDTH, COUNT, ROUNDS = 384, 5, 9
 LARGE = 1_000_000
 """Documents from which on only single queries are timed."""
-SMALL = 10_000
-"""Documents up to which half precision, whose ``best`` takes seconds, is timed too."""
 WAYS: dict[str, FieldsSearch] = {
     "aggregate": FieldsSearch(by="aggregate"),
     "two stages of 100": FieldsSearch(blend=0.0),
@@ -27,11 +25,14 @@ WAYS: dict[str, FieldsSearch] = {
 }
 
 
-def backend_of(size: int, stored: str) -> LocalBackend:
+def backend_of(size: int) -> LocalBackend:
     """Documents of random unit vectors."""
     draw = np.random.default_rng(0)
-    scales = (ArraySpec(SCALES, (COUNT,)),) if stored == "int8" else ()
-    specs = (ArraySpec(AGGREGATE, (WIDTH,)), ArraySpec(FIELDS, (COUNT, WIDTH), stored), *scales)
+    specs = (
+        ArraySpec(AGGREGATE, (WIDTH,)),
+        ArraySpec(FIELDS, (COUNT, WIDTH), "int8"),
+        ArraySpec(SCALES, (COUNT,)),
+    )
     backend = LocalBackend.in_memory(specs)
     with backend.write() as writer:
         for start in range(0, size, 5000):
@@ -40,17 +41,14 @@ def backend_of(size: int, stored: str) -> LocalBackend:
             made /= np.linalg.norm(made, axis=-1, keepdims=True)
             whole = made.mean(1)
             arrays: dict[str, Any] = {AGGREGATE: whole / np.linalg.norm(whole, axis=-1, keepdims=True)}
-            if stored == "int8":
-                arrays[FIELDS], arrays[SCALES] = quantised(made)
-            else:
-                arrays[FIELDS] = made.astype(stored)
+            arrays[FIELDS], arrays[SCALES] = quantised(made)
             writer.put([Document(str(row), "x") for row in rows], arrays)
     return backend
 
 
-def timed(backend: LocalBackend, stored: str, batch: int) -> dict[str, float]:
+def timed(backend: LocalBackend, batch: int) -> dict[str, float]:
     """The fastest of some rounds, milliseconds a query."""
-    config = FieldsConfig(fields=tuple("abcde"), stored=stored, dimension=WIDTH)
+    config = FieldsConfig(fields=tuple("abcde"), dimension=WIDTH)
     draw = np.random.default_rng(1)
     queries = draw.standard_normal((batch, WIDTH)).astype(np.float32)
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
@@ -61,7 +59,7 @@ def timed(backend: LocalBackend, stored: str, batch: int) -> dict[str, float]:
                 if name == "best" and turn > (2 if len(view) < LARGE else 1):
                     continue
                 began = time.perf_counter()
-                search(view, queries, 10, options, config)
+                view.candidates(plan(config, queries, 10, options), 10)
                 if turn:
                     times[name].append(1000 * (time.perf_counter() - began) / batch)
     return {name: min(values) for name, values in times.items()}
@@ -72,25 +70,20 @@ def heading() -> list[str]:
     return [
         f"Random unit vectors, {COUNT} fields of {WIDTH} numbers, k = 10; the fastest of {ROUNDS} rounds in turns.",
         "",
-        "| documents | fields kept as | queries at once | "
-        + " | ".join(WAYS)
-        + " | two stages : aggregate | blended |",
-        "|---|---|---|" + "---|" * (len(WAYS) + 2),
+        "| documents | queries at once | " + " | ".join(WAYS) + " | two stages : aggregate | blended |",
+        "|---|---|" + "---|" * (len(WAYS) + 2),
     ]
 
 
 def rows_of(size: int) -> list[str]:
-    """Milliseconds a query by storage and queries at once."""
+    """Milliseconds a query by queries at once."""
     rows = []
-    for stored in ("int8", "float16") if size <= SMALL else ("int8",):
-        with backend_of(size, stored) as backend:
-            for batch in (1, 64) if size < LARGE else (1,):
-                found = timed(backend, stored, batch)
-                cells = " | ".join(f"{found[name]:.2f} ms" for name in WAYS)
-                ratios = " | ".join(
-                    f"{found[name] / found['aggregate']:.2f}"
-                    for name in WAYS
-                    if name.startswith("two stages")
-                )
-                rows.append(f"| {size:,} | {stored} | {batch} | {cells} | {ratios} |")
+    with backend_of(size) as backend:
+        for batch in (1, 64) if size < LARGE else (1,):
+            found = timed(backend, batch)
+            cells = " | ".join(f"{found[name]:.2f} ms" for name in WAYS)
+            ratios = " | ".join(
+                f"{found[name] / found['aggregate']:.2f}" for name in WAYS if name.startswith("two stages")
+            )
+            rows.append(f"| {size:,} | {batch} | {cells} | {ratios} |")
     return rows

@@ -18,9 +18,11 @@ from palmette.answers import normalise
 from palmette.cache import CachedEncoder
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder
-from palmette.methods.layers.module import LayerQueries
+from palmette.methods.layers.config import LayersSearch
+from palmette.methods.layers.module import LayerNetworks
+from palmette.methods.layers.search import layers_plan, merge_layers
 from palmette.record import Record
-from palmette.search.probe import Found, Probe
+from palmette.search.plan import Candidates, SearchPlan
 
 BUDGETS = (6, 12, 30, 60, 120, 240)
 NLIST = 128
@@ -42,11 +44,11 @@ class FaissView:
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def nearest(self, probe: Probe, k: int) -> Found:
-        scores, keys = self.index.search(np.ascontiguousarray(probe.queries), k)
-        return Found(keys, scores, approximate=True)
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        scores, keys = self.index.search(plan.first.queries, k)
+        return Candidates(keys, scores, approximate=True)
 
-    def array(self, name: str, keys: Sequence[int]) -> np.ndarray:
+    def rows(self, name: str, keys: Sequence[int]) -> np.ndarray:
         return self.vectors[np.asarray(keys, np.int64)]
 
     @classmethod
@@ -172,7 +174,15 @@ class Bench:
 def untrained(model: LayersModel) -> LayersModel:
     """The last layer alone as it begins: the encoder's own query."""
     config = model.config.replace(layers=(model.config.last,))
-    return LayersModel(config, model.encoder, LayerQueries(config), record=Record())
+    return LayersModel(config, model.encoder, LayerNetworks(config), record=Record())
+
+
+def search(
+    view: Any, queries: np.ndarray, fused: np.ndarray, layers: Sequence[int], k: int, options: LayersSearch
+) -> Candidates:
+    """One search with the queries [Q, L, d] of these layers and their weighted means [Q, d]."""
+    plan = layers_plan(queries, fused, options)
+    return merge_layers(view, plan, view.candidates(plan, k), layers, k, options)
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

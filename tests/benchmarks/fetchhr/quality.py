@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from fetchhr.bench import BUDGETS, INDEXES, TREE, Bench, FaissView, Questions, lines_of, untrained
+from fetchhr.bench import BUDGETS, INDEXES, TREE, Bench, FaissView, Questions, lines_of, search, untrained
+from fetchhr.metrics import CriticalWords, support
 
 from palmette import Index, LayersModel, TreeModel
 from palmette.baselines import BM25
 from palmette.methods.layers.config import LayersSearch
-from palmette.methods.layers.metrics import CriticalWords, support
-from palmette.methods.layers.searching import LAYERS, search
+from palmette.methods.layers.search import LAYERS
 
 SUBSETS = ((1, 6), (1, 3, 6), (2, 4, 6), (1, 2, 5, 6))
 """Table 4, for six layers, beside the last alone and all."""
@@ -53,7 +53,7 @@ def measured(
     """Documents at each budget; the lists are searched by the method's own code."""
     chosen = LayersSearch(**options)
     layers = model.layers_of(chosen)
-    places = [model.config.asking.index(layer) for layer in layers]
+    places = [model.config.query_layers.index(layer) for layer in layers]
     queries = asked[LAYERS][:, places]
     fused = model.module.fused(torch.from_numpy(queries), layers).numpy()
     for k in BUDGETS:
@@ -68,16 +68,19 @@ def systems_of(bench: Bench, seed: int) -> list[Run]:
     encoder, texts = bench.encoder, bench.questions.texts
     model = bench.model(LayersModel, seed)
     head = bench.model(LayersModel, seed, layers=(encoder.num_layers,))
-    asked, alone = (one.encode_queries(texts, one.options({})) for one in (model, head))
+    asked, alone = (one.encode_queries(texts, one.search_options({})) for one in (model, head))
     own = {LAYERS: encoder.encode(texts, kind="query")[:, None]}
     parts: list[tuple[str, dict[str, Any]]] = [
         ("all layers", {"order": "layer"}),
         ("all layers, fused", {}),
         ("all layers, interleaved", {"order": "interleave"}),
         ("all layers, half for the last", {"order": "layer", "budget": HALF}),
-        *((f"layer {n} alone", {"order": "layer", "layers": (n,)}) for n in model.config.asking),
+        *((f"layer {n} alone", {"order": "layer", "layers": (n,)}) for n in model.config.query_layers),
         *((f"layers {list(some)}", {"order": "layer", "layers": some}) for some in SUBSETS),
-        *((f"first {m} layers, fused", {"layers": tuple(range(1, m + 1))}) for m in model.config.asking),
+        *(
+            (f"first {m} layers, fused", {"layers": tuple(range(1, m + 1))})
+            for m in model.config.query_layers
+        ),
     ]
     return [
         ("encoder", untrained(model), own, {"order": "layer"}),
@@ -169,7 +172,7 @@ def others(bench: Bench, seeds: Sequence[int], out: Path, names: Sequence[str], 
             if (seed, name) in rows.done:
                 continue
             model = bench.model(LayersModel, seed, **OTHERS[name])
-            asked = model.encode_queries(questions.texts, model.options({}))
+            asked = model.encode_queries(questions.texts, model.search_options({}))
             for system, one, queries, options in (
                 ("encoder", untrained(model), own, {"order": "layer"}),
                 (name, model, asked, {"order": "layer"}),

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fetchhr.bench import INDEXES, NLIST, TREE, Bench, FaissView, Questions
+from fetchhr.bench import INDEXES, NLIST, TREE, Bench, FaissView, Questions, search
 from fetchhr.quality import rows_of
 
 from palmette import Index, LayersModel, TreeModel
 from palmette.answers import exact_match, f1, normalise
 from palmette.baselines import BM25
 from palmette.methods.layers.config import LayersSearch
-from palmette.methods.layers.searching import FUSED, LAYERS, search
+from palmette.methods.layers.search import FUSED, LAYERS
 from palmette.reader import Reader
 
 READ = ("flat", *(f"ivf, {p} of {NLIST} lists" for p in (1, 2, 4)))
@@ -105,7 +105,7 @@ Lists = dict[tuple[str, str, int], np.ndarray]
 def lists_of(bench: Bench, questions: Questions, seed: int, budgets: Sequence[int]) -> Lists:
     """What every retriever finds."""
     model = bench.model(LayersModel, seed)
-    asked = model.encode_queries(questions.texts, model.options({}))
+    asked = model.encode_queries(questions.texts, model.search_options({}))
     vectors = bench.encoder.encode(questions.texts, kind="query")
     own = {LAYERS: vectors[:, None], FUSED: vectors}
     lists: Lists = {}
@@ -113,8 +113,8 @@ def lists_of(bench: Bench, questions: Questions, seed: int, budgets: Sequence[in
         view: Any = FaissView.built(bench.vectors, seed, **INDEXES[name])
         for system, queries, layers, options in (
             ("encoder", own, (model.config.last,), LayersSearch(order="layer")),
-            ("all layers", asked, model.config.asking, LayersSearch(order="layer")),
-            ("all layers, fused", asked, model.config.asking, LayersSearch()),
+            ("all layers", asked, model.config.query_layers, LayersSearch(order="layer")),
+            ("all layers, fused", asked, model.config.query_layers, LayersSearch()),
         ):
             for k in budgets:
                 found = search(view, queries[LAYERS], queries[FUSED], layers, k, options)

@@ -8,10 +8,11 @@ from typing import Any
 
 import faiss
 import numpy as np
+from fetchhr.bench import search
 
 from palmette import Index, LayersModel, load_encoder
 from palmette.methods.layers.config import LayersSearch
-from palmette.methods.layers.searching import VECTOR, search
+from palmette.methods.layers.search import VECTOR
 from palmette.search.faiss_engine import engine_named
 from palmette.types import Document
 
@@ -120,12 +121,12 @@ def speed(encoder_name: str, documents: int) -> None:
     alone = fastest(lambda: encoder.encode_queries([QUESTION]), 30)
     print(f"\nQuery encoding, one question, ms: the encoder alone {alone:.1f}")
     table("layers", "all of them", "the last alone")
-    for last in model.config.asking:
+    for last in model.config.query_layers:
         every, single = (
             fastest(lambda o=o: model.encode_queries([QUESTION], o), 30)
             for o in (
-                model.options({"layers": tuple(range(1, last + 1))}),
-                model.options({"layers": (last,)}),
+                model.search_options({"layers": tuple(range(1, last + 1))}),
+                model.search_options({"layers": (last,)}),
             )
         )
         print(f"| 1 … {last} | {every:.1f} | {single:.1f} |", flush=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from palmette.methods.taxonomy.matches import Matches
+from palmette.methods.taxonomy.hierarchy import Matches
 
 __all__ = ["distance", "learned"]
 

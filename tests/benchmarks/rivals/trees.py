@@ -15,6 +15,7 @@ from palmette import Index, TreeModel, load_data
 from palmette.arrays import as_floats
 from palmette.errors import ConfigError
 from palmette.methods.tree.search import LEAVES
+from palmette.training import TrainingConfig
 
 from .bench import COLUMNS, Bench, Floats, Measured, Meter, Row, fold, overlaps
 
@@ -28,17 +29,11 @@ TREES: dict[str, dict[str, Any]] = {
     "tree, in the encoder's space": {"space": "encoder"},
     "tree, without labels": {"labels": False},
     "tree, from the labels given": {"learn_from": "labels"},
-    "tree, no upper splits ahead": {"upper": 0},
     "tree, constant schedule": {"schedule": "constant"},
     "tree, linear schedule": {"schedule": "linear"},
     "tree, exponential schedule": {"schedule": "exponential"},
     "tree, matryoshka schedule": {"schedule": "matryoshka"},
-    "tree, levels drawn alike": {"schedule": "uniform"},
-    "tree, levels drawn ∝ h": {"schedule": "stochastic_linear"},
     "tree, node dropout .1": {"dropout": 0.1},
-    "tree, L1 of .01": {"l1": 0.01},
-    "tree, L1 of .1": {"l1": 0.1},
-    "tree, cosines at .02": {"temperature": 0.02},
     "tree, labels alone": {"distill": 0.0},
     "tree, distillation alone": {"distill": 1.0},
     "tree, sharpness .1": {"sharpness": 0.1},
@@ -57,7 +52,6 @@ TREES: dict[str, dict[str, Any]] = {
     "tree, depth 6, cross-attention": SHALLOW,
     "tree, depth 6, cross-attention, linear then mean": SHALLOW | {"aggregation": "linear_then_mean"},
     "tree, depth 6, cross-attention, mean then linear": SHALLOW | {"aggregation": "mean_then_linear"},
-    "tree, depth 6, cross-attention, 4 embeddings a node": SHALLOW | {"node_embeddings": 4},
     "tree, learned propagation": {"propagation": "learned"},
     "no tree": {"propagation": "none", "schedule": "constant"},
 }
@@ -68,13 +62,13 @@ CHECKED, CLOSE = 200, 1e-4
 
 def missing(options: Mapping[str, Any], depth: int) -> str | None:
     """Why this version cannot train such a tree; ``None`` when it can."""
-    config, training = TreeModel.config_class, TreeModel.training_class
+    config, training = TreeModel.config_class, TrainingConfig
     own = {key: value for key, value in options.items() if key != "labels"}
     if unknown := sorted(set(own) - {*config.choices(), *training.choices()}):
         return f"there is no option {', '.join(unknown)}"
     try:
-        config.of(**{"depth": depth} | {key: own[key] for key in own if key in config.choices()})
-        training.of(**{key: own[key] for key in own if key in training.choices()})
+        config(**{"depth": depth} | {key: own[key] for key in own if key in config.choices()})
+        training(**{key: own[key] for key in own if key in training.choices()})
     except ConfigError as error:
         return str(error)
     return None
@@ -96,13 +90,13 @@ def tree(bench: Bench, seed: int, *, name: str, options: Mapping[str, Any]) -> M
             progress=False,
             **chosen,
         )
-    documents = model.vectors([document.content for document in bench.data.corpus])  # [N, 2^D]
-    queries = {split: model.vectors(bench.texts(split), kind="query") for split in bench.queries}
+    documents = model.embed([document.content for document in bench.data.corpus])  # [N, 2^D]
+    queries = {split: model.embed(bench.texts(split), kind="query") for split in bench.queries}
     levels = _levels(model)
     few = bench.texts("test")[:8]  # read together: in other batches an encoder's last digits are others
-    leaves = model.vectors(few, kind="query")
+    leaves = model.embed(few, kind="query")
     for level in levels:  # a level is the sum of the next
-        np.testing.assert_array_equal(model.vectors(few, kind="query", level=level), fold(leaves, 2**level))
+        np.testing.assert_array_equal(model.embed(few, kind="query", level=level), fold(leaves, 2**level))
     sizes = [2**level for level in levels]
     scores = bench.judge(queries, documents, sizes, fold, overlaps)
     if seed == 0:
@@ -111,7 +105,7 @@ def tree(bench: Bench, seed: int, *, name: str, options: Mapping[str, Any]) -> M
             index.add(bench.data.corpus, progress=False)
         held = _held(index, bench)
         np.testing.assert_array_less(0.99, np.minimum(held, documents).sum(1))
-        asked = model.vectors(bench.texts("test")[:CHECKED], kind="query")
+        asked = model.embed(bench.texts("test")[:CHECKED], kind="query")
         for level in {levels[-1], levels[len(levels) // 2]}:
             _check(index, level, bench, asked, held)
     notes = {
@@ -127,7 +121,7 @@ def _levels(model: TreeModel) -> list[int]:
     found = []
     for level in range(1, model.config.depth + 1):
         try:
-            model.options({"level": level})
+            model.search_options({"level": level})
         except ConfigError:
             continue
         found.append(level)
@@ -139,7 +133,7 @@ def _held(index: Index, bench: Bench) -> Floats:
     with index.backend.read() as view:
         keys = view.keys()
         rows = [bench.data.rows[id] for id in view.ids(keys)]
-        return as_floats(view.array(LEAVES, keys))[np.argsort(rows)]
+        return as_floats(view.rows(LEAVES, keys))[np.argsort(rows)]
 
 
 def _check(index: Index, level: int, bench: Bench, queries: Floats, documents: Floats) -> None:

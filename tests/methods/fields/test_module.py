@@ -1,7 +1,8 @@
-"""The encoder of fields: it begins as the encoder, and later fields do not leak into earlier ones."""
+"""Where tokens stand and who attends to whom; the encoder it begins as; later fields do not leak into earlier ones."""
 
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,74 @@ from palmette import load_encoder
 from palmette.encoder import Backbone
 from palmette.encoder.backbone import FAMILIES
 from palmette.methods.fields.config import FieldsConfig
-from palmette.methods.fields.module import FieldEncoder
+from palmette.methods.fields.module import FieldEncoder, Layout
 from support.tiny_encoder import save_tiny_encoder
 
 FIELDS = ("brand", "title", "text")
+ENDS: Any = SimpleNamespace(cls=2, sep=3, pad=0, vocabulary=100)
+
+
+def layout(attention: Any = "triangular") -> Layout:
+    return Layout(torch.from_numpy(FieldsConfig(fields=FIELDS, attention=attention).attended))
+
+
+def test_a_document_is_laid_out_field_by_field() -> None:
+    made = layout()
+    batch = made.documents([[[11], [12, 13], []], [[], [], [14]]], ENDS)
+    assert batch.ids.tolist() == [
+        [2, 100, 101, 102, 11, 3, 12, 13, 3],
+        [2, 100, 101, 102, 14, 3, 0, 0, 0],
+    ]
+    assert batch.codes.tolist() == [[9, 3, 4, 5, 0, 6, 1, 1, 7], [9, 3, 4, 5, 2, 8, 11, 11, 11]]
+    assert batch.positions.tolist()[0] == [0, 0, 0, 0, 1, 2, 2, 3, 4], (
+        "words stand where the encoder expects them"
+    )
+
+
+def test_the_mask_is_a_table_over_what_tokens_are() -> None:
+    made = layout()
+    batch = made.documents([[[11], [12], [13]]], ENDS)
+    looks = {
+        (i, j): bool(made.mask(batch.codes)[0, 0, i, j]) for i in range(10) for j in range(10)
+    }  # CLS f0 f1 f2 a SEP b SEP c SEP
+    assert [looks[0, j] for j in range(10)] == [1, 0, 0, 0, 1, 0, 1, 0, 1, 0], "CLS sees all words"
+    assert not any(looks[i, 0] for i in range(1, 10)), "no other token looks at CLS"
+    assert [looks[2, j] for j in range(10)] == [0, 0, 1, 0, 1, 0, 1, 1, 0, 0], "the token of the second field"
+    assert [looks[6, j] for j in range(10)] == [0, 0, 1, 0, 1, 0, 1, 1, 0, 0], "a word of it"
+    assert [looks[4, j] for j in range(10)] == [0, 1, 0, 0, 1, 1, 0, 0, 0, 0], "a word of the first"
+
+
+def test_a_field_stands_after_what_it_sees() -> None:
+    for attention, expected in (
+        ("triangular", [1, 2, 2, 3, 4, 4, 5]),
+        ("full", [1, 2, 2, 3, 4, 4, 5]),
+        ("diagonal", [1, 2, 1, 2, 3, 1, 2]),
+    ):
+        made = layout(attention)
+        batch = made.documents([[[11], [12, 12], [13]]], ENDS)
+        assert batch.positions[0, 4:].tolist() == expected
+
+
+def test_what_a_field_averages() -> None:
+    for attention, expected in (
+        ("triangular", [[0, 1, 0, 0, 1, 1, 0, 0, 0, 0], [0, 0, 1, 0, 1, 0, 1, 1, 0, 0]]),
+        ("diagonal", [[0, 1, 0, 0, 1, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0, 1, 1, 0, 0]]),
+        ("full", [[0, 1, 0, 0, 1, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0, 1, 1, 0, 0]]),
+    ):
+        made = layout(attention)
+        batch = made.documents([[[11], [12], [13]]], ENDS)
+        assert made.members(batch.codes)[0, :2].int().tolist() == expected
+
+
+def test_a_query_has_the_same_tokens_and_hides_nothing() -> None:
+    made = layout()
+    batch = made.queries([[11, 12], [13]], ENDS)
+    assert batch.ids.tolist() == [[2, 100, 101, 102, 11, 12, 3], [2, 100, 101, 102, 13, 3, 0]]
+    mask = made.mask(batch.codes)[:, 0]
+    assert mask[0, 1:4, 4:].all()
+    assert mask[0, 4:, 4:].all()
+    assert not mask[1, :6, 6].any(), "nothing looks at what is not there"
+    assert mask.any(-1).all(), "and everything looks at something"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +92,7 @@ def module(folder: Path, fields: tuple[str, ...] = FIELDS, **options) -> FieldEn
     made = FieldEncoder(FieldsConfig(fields=fields, **options), Backbone.of(encoder, new_tokens=len(fields)))
     with torch.no_grad():  # as after some training: nothing is zero or alike
         torch.manual_seed(1)
-        made.weigh.weight.normal_()
+        made.field_weights.weight.normal_()
     return made.eval().requires_grad_(False)
 
 
@@ -39,7 +104,7 @@ DOCUMENT = [[6, 7], [8, 9, 10], [11, 12, 13, 14]]
 def test_later_fields_do_not_leak_into_earlier_vectors(folder: Path, pooling: str, similarity: str) -> None:
     made = module(folder, pooling=pooling, similarity=similarity)
     changed = [[6, 7], [8, 9, 10], [20, 21, 22]]
-    before, after = made.documents([DOCUMENT]), made.documents([changed])
+    before, after = made("document", [DOCUMENT]), made("document", [changed])
     torch.testing.assert_close(before.fields[:, :2], after.fields[:, :2], atol=1e-6, rtol=0)
     assert (before.fields[:, 2] - after.fields[:, 2]).abs().max() > 1e-3
     assert (before.weights - after.weights).abs().max() > 1e-4, "CLS sees everything"
@@ -51,11 +116,11 @@ def test_later_fields_do_not_leak_into_earlier_vectors(folder: Path, pooling: st
 def test_no_family_lets_a_field_be_known_that_is_not_seen(tmp_path, family: str, attention: str) -> None:
     made = module(save_tiny_encoder(tmp_path / "m", family=family), attention=attention)
     longer = [[6, 7], [8, 9, 10], [20, 21, 22, 23, 24, 25]]
-    before, after = made.documents([DOCUMENT]), made.documents([longer])
+    before, after = made("document", [DOCUMENT]), made("document", [longer])
     torch.testing.assert_close(before.fields[:, :2], after.fields[:, :2], atol=1e-5, rtol=0)
     assert (before.fields[:, 2] - after.fields[:, 2]).abs().max() > 1e-3
     wide = [[6, 7, 8, 9, 15, 16], *DOCUMENT[1:]]
-    moved = (made.documents([wide]).fields - before.fields).abs().amax(-1)[0]
+    moved = (made("document", [wide]).fields - before.fields).abs().amax(-1)[0]
     assert moved[0] > 1e-3
     assert (moved[1:] < 1e-5).all() == (attention == "diagonal")
 
@@ -63,12 +128,12 @@ def test_no_family_lets_a_field_be_known_that_is_not_seen(tmp_path, family: str,
 @pytest.mark.parametrize("way", ["eager", "sdpa"])
 def test_both_ways_of_attention_hide_the_same(folder: Path, way: str) -> None:
     made = module(folder)
-    expected = made.documents([DOCUMENT])
+    expected = made("document", [DOCUMENT])
     made.backbone.network.set_attn_implementation(way)
     assert made.backbone.network.config._attn_implementation == way
-    found = made.documents([DOCUMENT])
+    found = made("document", [DOCUMENT])
     torch.testing.assert_close(found.fields, expected.fields, atol=1e-5, rtol=0)
-    changed = made.documents([[[6, 7], [8, 9, 10], [20, 21, 22]]])
+    changed = made("document", [[[6, 7], [8, 9, 10], [20, 21, 22]]])
     torch.testing.assert_close(found.fields[:, :2], changed.fields[:, :2], atol=1e-6, rtol=0)
 
 
@@ -78,14 +143,12 @@ def test_both_ways_of_attention_hide_the_same(folder: Path, way: str) -> None:
         ({}, [False, True, True]),
         ({"attention": "diagonal"}, [False, True, False]),
         ({"attention": "full"}, [True, True, True]),
-        ({"sees": ("brand=title", "text=brand")}, [True, True, True]),
-        ({"sees": ("text=brand",)}, [False, True, False]),
     ],
     ids=str,
 )
 def test_a_changed_title_moves_what_sees_it(folder: Path, options: dict, moved: list[bool]) -> None:
     made = module(folder, **options)
-    before, after = made.documents([DOCUMENT]), made.documents([[DOCUMENT[0], [25, 26], DOCUMENT[2]]])
+    before, after = made("document", [DOCUMENT]), made("document", [[DOCUMENT[0], [25, 26], DOCUMENT[2]]])
     distance = (before.fields - after.fields).abs().amax(-1)[0]
     assert (distance > 1e-4).tolist() == moved
     assert (distance[[not m for m in moved]] < 1e-6).all()
@@ -96,7 +159,7 @@ def test_with_one_field_it_is_the_encoder(folder: Path) -> None:
     texts = ["the cat sat on the mat", "a dog"]
     vectors = encoder.encode(texts)
     ids = made.backbone.tokenise(texts)
-    for found in (made.documents([[row] for row in ids]), made.queries(ids)):
+    for found in (made("document", [[row] for row in ids]), made("query", ids)):
         np.testing.assert_allclose(found.aggregate.numpy(), vectors, atol=1e-6)
         np.testing.assert_allclose(found.fields[:, 0].numpy(), vectors, atol=1e-6)
 
@@ -105,46 +168,86 @@ def test_a_query_begins_as_the_encoders_own_whatever_the_fields(folder: Path) ->
     encoder = load_encoder(folder, device="cpu", dtype="float32")
     for queries in ("fields", "plain"):
         made = module(folder, queries=queries)
-        found = made.queries(made.backbone.tokenise(["the cat sat"])).aggregate
+        found = made("query", made.backbone.tokenise(["the cat sat"])).aggregate
         np.testing.assert_allclose(found.numpy(), encoder.encode_queries(["the cat sat"]), atol=1e-6)
 
 
 def test_a_batch_is_its_documents_one_by_one(folder: Path) -> None:
     made = module(folder)
     documents = [DOCUMENT, [[6], [], []], [[], [], [11]], [[], [8] * 30, []]]
-    together = made.documents(documents)
+    together = made("document", documents)
     for row, document in enumerate(documents):
-        alone = made.documents([document])
+        alone = made("document", [document])
         for one, all_of_them in zip(alone, together, strict=True):
             torch.testing.assert_close(one[0], all_of_them[row], atol=1e-5, rtol=0)
 
 
 def test_empty_fields(folder: Path) -> None:
     made = module(folder)
-    found = made.documents([[[], [8, 9], []]])
+    found = made("document", [[[], [8, 9], []]])
     assert found.fields[0, 0].abs().sum() == 0, "nothing to see yet: no vector"
     assert found.weights[0, 0] == 0
     torch.testing.assert_close(found.weights.sum(), torch.tensor(1.0))
     assert found.fields[0, 2].norm() == pytest.approx(1, abs=1e-5), (
         "made of the field before and its own token"
     )
-    nothing = made.documents([[[], [], []]])
+    nothing = made("document", [[[], [], []]])
     assert torch.isfinite(nothing.aggregate).all()
 
 
 def test_the_aggregate_is_the_weighted_sum(folder: Path) -> None:
     made = module(folder, similarity="inner_product")
-    found = made.documents([DOCUMENT])
+    found = made("document", [DOCUMENT])
     expected = sum(w * h for w, h in zip(found.weights[0], found.fields[0], strict=True))
     torch.testing.assert_close(found.aggregate[0], expected)
     assert found.weights[0].std() > 0.01
-    unit = module(folder).documents([DOCUMENT]).aggregate
+    unit = module(folder)("document", [DOCUMENT]).aggregate
     assert unit.norm() == pytest.approx(1, abs=1e-6)
 
 
 def test_a_token_can_be_a_fields_vector(folder: Path) -> None:
-    mean, token = module(folder, pooling="mean"), module(folder, pooling="token")
-    assert (mean.documents([DOCUMENT]).fields - token.documents([DOCUMENT]).fields).abs().max() > 1e-2
-    assert FieldsConfig().token_pooling("cls")
-    assert not FieldsConfig().token_pooling("mean")
-    assert replace(FieldsConfig(), pooling="mean").token_pooling("cls") is False
+    mean, token, auto = (
+        module(folder, pooling=way)("document", [DOCUMENT]).fields for way in ("mean", "token", "auto")
+    )
+    assert (mean - token).abs().max() > 1e-2
+    torch.testing.assert_close(auto, mean)  # as this encoder pools
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+def test_the_whole_document_is_what_the_encoder_makes_of_it(tmp_path: Path, family: str) -> None:
+    prompts = {"document": "cat dog: ", "query": "owl: "}
+    encoder = load_encoder(save_tiny_encoder(tmp_path / "m", family=family, prompts=prompts), device="cpu")
+    made = module(tmp_path / "m", (*FIELDS, "all"))
+    made.field_weights.weight.zero_()
+    text = made.backbone.tokenise(["cat dog: the cat sat"])[0]
+    found = made("document", [[*DOCUMENT, text]])
+    np.testing.assert_allclose(found.fields[0, -1], encoder.encode(["the cat sat"])[0], atol=1e-5)
+    assert found.weights[0, -1] > 0.8, "it counts most before anything is learned"
+    query = made("query", made.backbone.tokenise(["owl: a dog"])).aggregate
+    np.testing.assert_allclose(query.numpy(), encoder.encode_queries(["a dog"]), atol=1e-5)
+
+
+def test_many_texts_are_encoded_as_each_alone(folder: Path) -> None:
+    made = module(folder)
+    documents = [DOCUMENT, [[6], [], []], [[], [8] * 40, []]] * 20
+    fields, weights, aggregate = made.encode("document", documents)
+    alone = made("document", documents[1:2])
+    for found, expected in zip((fields, weights, aggregate), alone, strict=True):
+        np.testing.assert_allclose(found[1], expected[0].numpy(), atol=1e-5)
+        np.testing.assert_allclose(found[4], expected[0].numpy(), atol=1e-5)
+    assert [len(part) for part in made.encode("query", [])] == [0, 0, 0]
+
+
+def test_weights_of_earlier_checkpoints_have_other_names(folder: Path) -> None:
+    made = module(folder, trained_layers=0)
+    with torch.no_grad():
+        made.field_maps.normal_()
+    names = {
+        "field_maps": "turns",
+        "field_weights.weight": "weigh.weight",
+        "field_weights.bias": "weigh.bias",
+    }
+    former = {names.get(name, name): value for name, value in made.state_dict().items()}
+    other = module(folder, trained_layers=0)
+    other.load_state_dict(former)
+    torch.testing.assert_close(other.state_dict(), made.state_dict())

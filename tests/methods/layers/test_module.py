@@ -1,4 +1,4 @@
-"""The networks as the paper prints them, and their start at the encoder's own query."""
+"""The networks as the paper prints them, their start at the encoder's own query, and their training."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from palmette import Document, FakeEncoder, LayersModel, RetrievalData, load_dat
 from palmette.cache import EncodingCache
 from palmette.encoder import Encoder, States
 from palmette.errors import ConfigError
-from palmette.methods.layers.config import LayersConfig
+from palmette.methods.layers.config import LayersConfig, LayersSearch
+from palmette.methods.layers.init import ridge
 from palmette.methods.layers.losses import layers_loss
-from palmette.methods.layers.module import EPSILON, LayerQueries, RNetLayer, summary
-from palmette.methods.layers.start import ridge
+from palmette.methods.layers.module import EPSILON, LayerNetworks, RNetLayer, summary
 from support.tiny import pairs
 from support.tiny_encoder import save_tiny_encoder
 
@@ -69,55 +69,62 @@ def test_the_loss_is_the_mean_of_the_layers_softmaxes() -> None:
 def test_padding_changes_no_query() -> None:
     torch.manual_seed(1)
     config = LayersConfig(start="random", trains="all", states=8, vector=8, last=2, heads=2)
-    module = LayerQueries(config).eval()
+    module = LayerNetworks(config).eval()
     x, mask = torch.randn(1, 3, 8), torch.ones(1, 3, dtype=torch.bool)
     padded, wide = F.pad(x, (0, 0, 0, 2), value=9.0), F.pad(mask, (0, 2))
     short = module([x, x], mask, None)
     torch.testing.assert_close(module([padded, padded], wide, None), short)
     assert short.shape == (1, 2, 8)
+    tokens, there = torch.tensor([[[1.0], [3.0], [100.0]]]), torch.tensor([[True, True, False]])
+    assert summary(tokens, there).tolist() == [[2.0, 1.0]]
+    assert summary(tokens, there, "cls").tolist() == [[1.0]]
     torch.testing.assert_close(short.norm(dim=2), torch.ones(1, 2))
 
 
-@pytest.mark.parametrize("trains", ["heads", "all"])
-@pytest.mark.parametrize(("family", "pooling"), [("bert", "mean"), ("bert", "cls"), ("roberta", "mean")])
+@pytest.mark.parametrize(
+    ("trains", "family", "pooling"),
+    [
+        ("heads", "bert", "mean"),
+        ("all", "bert", "mean"),
+        ("all", "bert", "cls"),
+        ("heads", "roberta", "mean"),
+    ],
+)
 def test_copies_begin_as_the_encoder_with_layers_left_out(
     tmp_path: Path, trains: Any, family: str, pooling: str
 ) -> None:
     encoder = tiny(tmp_path, family=family, pooling=pooling)
     model = LayersModel.fit(pairs(), encoder=encoder, trains=trains, **QUICK)
-    assert model.config.copied
-    assert [model.config.layers_of(layer) for layer in model.config.asking] == [2, 1, 0, 0]
+    assert model.config.from_encoder
+    assert [model.config.depth_of(layer) for layer in model.config.query_layers] == [2, 1, 0, 0]
     texts = ["the cat sat on the mat", "how do i open a file ?", "bird"]
-    asked = model.encode_queries(texts, model.options({}))["layers"]  # [3, 4, d]
+    asked = model.encode_queries(texts, LayersSearch())["layers"]  # [3, 4, d]
     own = encoder.encode_queries(texts)
     states = encoder.states(texts, kind="query", outputs=("layers",))
-    stack = encoder._model[0].auto_model.encoder.layer  # type: ignore[attr-defined]
+    stack = encoder.model[0].auto_model.encoder.layer  # type: ignore[attr-defined]
     hidden = torch.where(states.mask, 0.0, -1e9)[:, None, None]
     for layer, rest in ((1, stack[2:]), (2, stack[3:])):
         x = states.layers[:, layer]
         for part in rest:
             out = part(x, hidden)
             x = out[0] if isinstance(out, tuple) else out
-        expected = F.normalize(summary(x, states.mask, pooling), dim=1)
+        mean, first = summary(x, states.mask).chunk(2, dim=1)
+        expected = F.normalize(mean if pooling == "mean" else first, dim=1)
         np.testing.assert_allclose(asked[:, layer - 1], expected.detach(), atol=2e-4)
     np.testing.assert_allclose(asked[:, 3], own, atol=1e-5)  # the last: the encoder's own
     assert (asked[:, 2] * own).sum(1).mean() > 0.7  # before it: a linear map
-    assert LayerQueries(model.config).weights().tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
+    assert LayerNetworks(model.config).weights().tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
 
 
-def test_an_encoder_of_another_kind_is_not_copied(tmp_path: Path) -> None:
-    model = LayersModel.fit(pairs(), encoder=tiny(tmp_path, family="mpnet"), **QUICK)
-    assert {model.config.kind(layer) for layer in model.config.asking} == {"map", "own"}
-
-
-@pytest.mark.parametrize("family", ["modernbert", "t5"])
-def test_an_early_exit_asks_as_the_whole_encoder_does(tmp_path: Path, family: str) -> None:
-    """These put a norm on whatever comes last; training saw the layers without it."""
+@pytest.mark.parametrize("family", ["mpnet", "modernbert", "t5"])
+def test_an_early_exit_gives_the_queries_of_the_whole_encoder(tmp_path: Path, family: str) -> None:
+    """Encoders of another kind than BERT's: not copied, and some put a norm on whatever comes last."""
     model = LayersModel.fit(pairs(), encoder=tiny(tmp_path, family=family), **QUICK)
+    assert {model.config.kind(layer) for layer in model.config.query_layers} == {"map", "own"}
     texts = ["the cat sat on the mat", "how do i open a file ?", "bird"]
-    every = model.encode_queries(texts, model.options({}))["layers"]
+    every = model.encode_queries(texts, LayersSearch())["layers"]
     for last in (1, 2, 3, 2):
-        early = model.encode_queries(texts, model.options({"layers": tuple(range(1, last + 1))}))["layers"]
+        early = model.encode_queries(texts, LayersSearch(layers=range(1, last + 1)))["layers"]
         np.testing.assert_allclose(early, every[:, :last], atol=1e-5)
 
 
@@ -131,13 +138,13 @@ def test_an_early_exit_asks_as_the_whole_encoder_does(tmp_path: Path, family: st
 )
 def test_other_shapes_begin_without_copies(real: Encoder, options: dict[str, Any]) -> None:
     model = LayersModel.fit(pairs(), encoder=real, **QUICK, **options)
-    assert not model.config.copied
-    asked = model.encode_queries(["the cat ran"], model.options({}))["layers"][0]  # [4, d]
+    assert not model.config.from_encoder
+    asked = model.encode_queries(["the cat ran"], LayersSearch())["layers"][0]  # [4, d]
     own = real.encode_queries(["the cat ran"])[0]
     if options.get("start") == "random":
-        assert (
-            model.module.networks_of(None)[0].head.__class__ is torch.nn.Identity
-        )  # the paper's: what stands at CLS
+        assert isinstance(
+            model.module.networks_of()[0].head, torch.nn.Identity
+        )  # the paper's: the state at CLS
         assert abs(float(asked[3] @ own)) < 0.9
     else:
         assert float(asked[3] @ own) == pytest.approx(1.0, abs=1e-5)  # the last layer: the encoder's own
@@ -152,41 +159,25 @@ def test_the_map_is_a_ridge_regression() -> None:
     torch.testing.assert_close(bias, torch.full((3,), 5.0), atol=1e-2, rtol=1e-2)
 
 
-def test_summaries() -> None:
-    x, mask = torch.tensor([[[1.0], [3.0], [100.0]]]), torch.tensor([[True, True, False]])
-    assert summary(x, mask).tolist() == [[2.0, 1.0]]
-    assert summary(x, mask, "mean").tolist() == [[2.0]]
-    assert summary(x, mask, "cls").tolist() == [[1.0]]
-
-
 @pytest.mark.parametrize("trains", ["heads", "all"])
-def test_training_reaches_what_it_should(real: Encoder, trains: str, tmp_path: Path) -> None:
-    """Every head learns, the layers under it only if asked to; one by one, only the layer whose turn it is."""
-    for schedule, turns in (("together", {"0", "1", "2", "3"}), ("one by one", {"0"})):
-        config = LayersConfig(trains=trains, schedule=schedule, negatives=4)  # type: ignore[arg-type]
-        data, cache = load_data(pairs()), EncodingCache(tmp_path)
-        _, task = LayersModel.task(config, data, real, cache, seed=0, progress=False)
-        loss = task.loss(task.module, np.arange(8), torch.Generator().manual_seed(0), 0.0)
-        loss.backward()  # type: ignore[no-untyped-call]
-        moved = {
-            n for n, p in task.module.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0
-        }
-        assert {name.split(".")[1] for name in moved} == turns
-        assert any(".layers." in name for name in moved) == (trains == "all")
-        assert not any("stack" in name for name in moved)
-        assert float(loss.detach()) == pytest.approx(math.log(12), abs=1.5)  # chance among twelve
+def test_training_reaches_what_it_should(real: Encoder, trains: Any, tmp_path: Path) -> None:
+    """Every head learns, the layers under it only if asked to."""
+    config = LayersConfig(trains=trains)
+    data, cache = load_data(pairs()), EncodingCache(tmp_path)
+    _, task = LayersModel.task(config, data, real, cache, seed=0, progress=False)
+    loss = task.loss(task.module, np.arange(8), torch.Generator().manual_seed(0), 0.0)
+    loss.backward()  # type: ignore[no-untyped-call]
+    moved = {n for n, p in task.module.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+    assert {name.split(".")[1] for name in moved} == {"0", "1", "2", "3"}
+    assert any(".layers." in name for name in moved) == (trains == "all")
+    assert not any("stack" in name for name in moved)
+    assert float(loss.detach()) == pytest.approx(math.log(8), abs=1.5)  # chance among eight
 
 
 def test_training_finds_what_the_start_did_not() -> None:
     """A random start, on questions that share no word with what they ask for."""
     asked = [(f"{one} question", f"{other} text") for one, other in zip("abcdefgh", "ijklmnop", strict=True)]
-    options: dict[str, Any] = {
-        "start": "random",
-        "trains": "all",
-        "batch_size": 8,
-        "progress": False,
-        "negatives": 0,
-    }
+    options: dict[str, Any] = {"start": "random", "trains": "all", "batch_size": 8, "progress": False}
     data = RetrievalData(
         "toy",
         [Document(id=text, text=text) for _, text in asked],
@@ -213,7 +204,7 @@ def test_a_cosine_is_validated_and_weighted_as_a_cosine(tmp_path: Path) -> None:
     made = {}
     for encoder in (FakeEncoder(48), Long(48)):
         encoder.fingerprint = type(encoder).__name__
-        model = LayersModel.fit(pairs(), encoder=encoder, cache=tmp_path, negatives=8, **QUICK)
+        model = LayersModel.fit(pairs(), encoder=encoder, cache=tmp_path, **QUICK)
         made[type(encoder)] = model.record.metrics, model.module.weights().tolist()
         inner = LayersModel.fit(pairs(), encoder=encoder, cache=tmp_path, similarity="inner_product", **QUICK)
         assert (inner.record.metrics["ndcg@10"] > 0.5) == (type(encoder) is FakeEncoder)
@@ -232,3 +223,18 @@ def test_wrong_options_name_the_fix() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             LayersModel.fit(pairs(), encoder=fake, **QUICK, **options)  # type: ignore[arg-type]
+
+
+def test_options_of_earlier_versions() -> None:
+    old = {"copied": True, "states": 8, "vector": 8, "last": 3, "schedule": "together", "negatives": 0}
+    assert LayersConfig.from_dict(old) == LayersConfig(from_encoder=True, states=8, vector=8, last=3)
+    with pytest.raises(ConfigError, match="schedule='one by one' is no longer supported"):
+        LayersConfig.from_dict({**old, "schedule": "one by one"})
+    with pytest.raises(ConfigError, match="pooling must be 'both' or 'cls', got 'mean'"):
+        LayersConfig.from_dict({**old, "pooling": "mean"})
+    model = LayersModel.fit(pairs(), preset="paper", encoder=FakeEncoder(16), steps=1, progress=False)
+    assert (model.config.start, model.config.skip, model.record.training["batch_size"]) == (
+        "random",
+        "outside",
+        256,
+    )

@@ -1,4 +1,4 @@
-"""The indexer against the paper's equations, its beam against all leaves, its start against k-means."""
+"""The indexer against the paper's equations, its beam against all leaves, the leaves that searches visit."""
 
 from itertools import product
 
@@ -6,17 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from palmette.data import load_data
-from palmette.held_out import HeldOut
-from palmette.methods.paths import routing
-from palmette.methods.paths.capacity import crowding
-from palmette.methods.paths.config import PathsConfig
-from palmette.methods.paths.inputs import Embedded
+from palmette.methods.paths import module as paths_module
+from palmette.methods.paths.config import SHARPNESS, PathsConfig, PathsSearch
 from palmette.methods.paths.module import Indexer, Paths
-from palmette.methods.paths.routing import Router
-from palmette.methods.paths.start import assigned, begin, kmeans
-from palmette.methods.paths.task import PathsTask
-from palmette.pairs import EncodedPairs
+from palmette.methods.paths.search import LEAVES, auto_share, leaves_to_visit
+from palmette.search.arrays import ArrayView
+
+SHAPES = pytest.mark.parametrize(("branches", "height"), [(4, 1), (3, 2), (2, 3)])
 
 
 def indexer(branches: int, height: int, width: int = 6) -> Indexer:
@@ -27,10 +23,12 @@ def indexer(branches: int, height: int, width: int = 6) -> Indexer:
     return made.requires_grad_(False)
 
 
-def module(branches: int, height: int) -> Paths:
-    made = Paths(PathsConfig(branches=branches, height=height, nearness=0.5).replace(width=6))
+def module(branches: int, height: int, centroid_weight: float = 0.5) -> Paths:
+    config = PathsConfig(branches=branches, height=height, centroid_weight=centroid_weight)
+    made = Paths(config.replace(width=6))
     made.indexer = indexer(branches, height)
     torch.nn.init.normal_(made.adapter, std=0.3)
+    made.centres.copy_(texts(5 + branches**height)[5:])
     return made.requires_grad_(False)
 
 
@@ -58,7 +56,7 @@ def leaf_probabilities(made: Indexer, x: torch.Tensor) -> torch.Tensor:
     return torch.stack(found)
 
 
-@pytest.mark.parametrize(("branches", "height"), [(4, 1), (3, 2), (2, 3)])
+@SHAPES
 def test_a_path_embedding_follows_the_likeliest_child(branches: int, height: int) -> None:
     made, x = indexer(branches, height), texts(5)
     routed = made(x)
@@ -73,144 +71,99 @@ def test_a_path_embedding_follows_the_likeliest_child(branches: int, height: int
         torch.testing.assert_close(embedding, torch.cat(parts))
 
 
-@pytest.mark.parametrize(("branches", "height"), [(4, 1), (3, 2), (2, 3)])
+@SHAPES
 def test_a_wide_beam_ranks_all_leaves(branches: int, height: int) -> None:
     made, x = indexer(branches, height), texts(5)
     beam = made.beam(x, branches**height)
-    for text, leaves, chances in zip(x, beam.leaves, beam.probabilities, strict=True):
+    for text, leaves, logs in zip(x, beam.leaves, beam.logs, strict=True):
         every = leaf_probabilities(made, text)
         assert every.sum() == pytest.approx(1, abs=1e-5)
-        torch.testing.assert_close(chances, every.sort(descending=True).values)
-        torch.testing.assert_close(every[leaves], chances)
-    narrow = made.beam(x, 2)
-    assert narrow.leaves.shape == (5, 2)
+        torch.testing.assert_close(logs.exp(), every.sort(descending=True).values)
+        torch.testing.assert_close(every[leaves], logs.exp())
+    assert made.beam(x, 2).leaves.shape == (5, 2)
     torch.testing.assert_close(made.beam(x, 1).leaves[:, 0], made.numbers(made(x).path))
 
 
 def test_leaves_are_numbered_by_their_paths() -> None:
     made = indexer(3, 2)
-    paths = torch.tensor(list(product(range(3), repeat=2)))
-    assert made.numbers(paths).tolist() == list(range(9))
-    router = Router(module(3, 2))
-    assert [router.path_of(leaf) for leaf in range(9)] == [tuple(path) for path in paths.tolist()]
+    paths = list(product(range(3), repeat=2))
+    assert made.numbers(torch.tensor(paths)).tolist() == list(range(9))
+    assert [tuple(made.path_of(leaf)) for leaf in range(9)] == paths
 
 
-@pytest.mark.parametrize(("branches", "height"), [(9, 1), (4, 2), (2, 4)])
-def test_plain_arrays_route_alike(branches: int, height: int) -> None:
+@SHAPES
+def test_the_router_is_the_module_in_double_precision(branches: int, height: int) -> None:
     made, x = module(branches, height), 3 * texts(7)
-    router = Router(made)
+    state = torch.random.get_rng_state()
+    router = made.router()
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert {p.dtype for p in [*router.parameters(), *router.buffers()]} == {torch.float64}
     vectors = made.embed(x)
-    np.testing.assert_allclose(router.embed(x.numpy()), vectors.numpy(), atol=1e-6)
-    for beam in (1, 2, 5, branches**height):
-        ours, theirs = router.beam(vectors.numpy(), beam), made.indexer.beam(vectors, beam)
-        np.testing.assert_allclose(ours.probabilities, theirs.probabilities.numpy(), atol=1e-6)
-        assert ours.leaves.tolist() == theirs.leaves.tolist()
-        if height == 1:
-            assert router.ordered(vectors.numpy(), beam).leaves.tolist() == ours.leaves.tolist(), (
-                "no centres yet"
-            )
+    torch.testing.assert_close(router.embed(x.double()).float(), vectors)
+    for beam in (1, 2, branches**height):
+        ours, theirs = router.leaves_in_order(vectors.double(), beam), made.leaves_in_order(vectors, beam)
+        assert torch.equal(ours.leaves, theirs.leaves)
+        torch.testing.assert_close(ours.logs.float(), theirs.logs)
 
 
-def test_leaves_are_visited_by_probability_and_nearness() -> None:
-    made, x = module(9, 1), texts(5)
-    made.centres.copy_(texts(14)[5:])
-    router = Router(made)
-    vectors = router.embed(x.numpy())
-    every = made.indexer.beam(torch.from_numpy(vectors), 9)
-    logs = torch.zeros(5, 9).scatter_(1, every.leaves, every.probabilities.log())
-    score = logs + 0.5 * 40 * torch.from_numpy(vectors) @ made.centres.T
-    found = router.ordered(vectors, 3)
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_leaves_are_visited_by_probability_and_centroid(weight: float) -> None:
+    made, vectors = module(9, 1, weight), texts(5)
+    every = made.indexer.beam(vectors, 9)
+    logs = torch.zeros(5, 9).scatter_(1, every.leaves, every.logs)
+    score = logs + weight * SHARPNESS * vectors @ made.centres.T
+    found = made.leaves_in_order(vectors, 3)
     assert found.leaves.tolist() == score.topk(3, dim=1).indices.tolist()
-    torch.testing.assert_close(
-        torch.from_numpy(found.probabilities).log(), logs.gather(1, score.topk(3).indices)
-    )
-
-
-@pytest.mark.parametrize("nearness", [0.0, 0.5])
-def test_one_query_visits_what_many_do(nearness: float) -> None:
-    made = module(9, 1)
-    made.config = made.config.replace(nearness=nearness)
-    made.centres.copy_(texts(14)[5:])
-    router, sizes = Router(made), np.array([3, 0, 5, 1, 9, 2, 0, 4, 6])
-    vectors = router.embed(texts(5).numpy())
-    order = router.ordered(vectors, 9).leaves
-    held = np.cumsum(sizes[order], axis=1)
-    for row, vector in enumerate(vectors):
-
-        def visits(budget: float, needed: int, beam: int, vector: np.ndarray = vector) -> list[int]:
-            return router.visits(vector, sizes, budget, needed, beam).tolist()
-
-        for beam in (1, 4, 9):
-            assert visits(0, 1, beam) == order[row, : max(beam, np.sum(held[row] < 1) + 1)].tolist()
-        for budget in (0.0, 7.5, 20.0, 30.0):
-            within = max(1, np.sum(held[row] <= budget))
-            assert visits(budget, 0, 0) == order[row, :within].tolist()
-            assert visits(budget, 12, 0) == order[row, : max(within, np.sum(held[row] < 12) + 1)].tolist()
-        assert visits(0, 30, 0) == order[row, : np.sum(held[row] < 30) + 1].tolist()
+    torch.testing.assert_close(found.logs, logs.gather(1, found.leaves))
 
 
 def test_many_texts_are_routed_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    router, vectors = Router(module(3, 2)), texts(10).numpy()
-    whole, held, inner = router.ordered(vectors, 4), [], Router._children
-    monkeypatch.setattr(routing, "PART", 4)
+    made, vectors = module(3, 2).router(), texts(10).double()
+    whole, held, inner = made.leaves_in_order(vectors, 4), [], Indexer.beam
+    monkeypatch.setattr(paths_module, "PART", 4)
     monkeypatch.setattr(
-        Router, "_children", lambda self, x, path: (held.append(len(x)), inner(self, x, path))[1]
+        Indexer, "beam", lambda self, x, width: (held.append(len(x)), inner(self, x, width))[1]
     )
-    parts = router.ordered(vectors, 4)
-    assert max(held) == 4, "memory does not grow with the questions"
-    assert parts.leaves.tolist() == whole.leaves.tolist()
-    np.testing.assert_allclose(parts.probabilities, whole.probabilities, atol=1e-6)
+    parts = made.leaves_in_order(vectors, 4)
+    assert max(held) == 4, "memory does not grow with the queries"
+    assert torch.equal(parts.leaves, whole.leaves)
 
 
-def test_kmeans_finds_clusters_and_leaves_no_centre_empty() -> None:
-    generator = torch.Generator().manual_seed(0)
-    spots = torch.tensor([[3.0, 0], [0, 3], [-3, 0], [0, -3]])
-    x = spots.repeat(50, 1) + 0.1 * torch.randn(200, 2, generator=generator)
-    centres, prices = kmeans(x, 4, generator)
-    assert torch.cdist(spots, centres).min(dim=1).values.max() < 0.2
-    assert torch.bincount(assigned(x, centres), minlength=4).tolist() == [50] * 4
-    assert not prices.any()
-    twins, _ = kmeans(torch.ones(10, 2), 3, generator)
-    assert torch.equal(twins, torch.ones(3, 2))
+@pytest.mark.parametrize(("branches", "height"), [(27, 1), (3, 3)])
+def test_visits_hold_the_budget_and_ignore_other_queries(branches: int, height: int) -> None:
+    made = module(branches, height).router()
+    sizes = np.random.default_rng(0).integers(0, 9, 27) * (np.arange(27) % 4 > 0)
+    view = ArrayView({LEAVES: np.repeat(np.arange(27), sizes)[:, None].astype(np.int32)})
+    vectors, count = texts(8).numpy(), int(sizes.sum())
+    for options, k in (
+        (PathsSearch(visit=0.2), 1),
+        (PathsSearch(visit=30), 40),
+        (PathsSearch(visit=1), 1),
+        (PathsSearch(beam=3), 1),
+        (PathsSearch(beam=1), 25),
+    ):
+        together = leaves_to_visit(made, {}, view, vectors, k, options)
+        for row, vector in enumerate(vectors):
+            own = together[row][together[row] >= 0]
+            alone = leaves_to_visit(made, {}, view, vector[None], k, options)[0]
+            assert alone.tolist() == own.tolist(), "neighbours in a batch change nothing"
+            held = sizes[own]
+            if options.beam is None:
+                budget = options.visit * count if isinstance(options.visit, float) else options.visit
+                fits = len(own) == 1 or held.sum() <= budget
+            else:
+                fits = len(own) == options.beam
+            assert held.sum() >= k
+            assert fits or held[:-1].sum() < k, "no more than the budget holds, or k documents need"
+            if height == 1:
+                order = made.leaves_in_order(torch.from_numpy(vector[None]).double(), 27).leaves[0]
+                assert own.tolist() == order[: len(own)].tolist()
 
 
-def test_prices_even_clusters_out() -> None:
-    generator = torch.Generator().manual_seed(0)
-    spots = torch.randn(30, 8, generator=generator)
-    x = spots[torch.randint(30, (3000,), generator=generator) ** 2 // 30]  # some spots are much fuller
-    x = x + 0.5 * torch.randn(3000, 8, generator=generator)
-    crowded = []
-    for limit in (0.0, 1.05):
-        centres, prices = kmeans(x, 12, torch.Generator().manual_seed(1), limit=limit)
-        crowded.append(crowding(torch.bincount(assigned(x, centres, prices), minlength=12)))
-    assert crowded[1] <= 1.05 < 1.1 < crowded[0]
-
-
-@pytest.mark.parametrize("height", [1, 2, 3])
-def test_the_start_is_a_kmeans_of_what_is_left(height: int) -> None:
-    """At every height the children are ranked as the distances of the residual to that height's centres."""
-    x, made = texts(300), Indexer(4, height, 6).requires_grad_(False)
-    for u in made.inner:
-        u.zero_()  # alone: U begins small, not at nothing
-    begin(made, x, 20.0, torch.Generator().manual_seed(5))
-    path, left = made(x).path, x
-    for h in range(height):
-        centres = made.outer[h][4 * h :].T / 20.0  # [B, m]
-        assert torch.equal(path[:, h], torch.cdist(left, centres).argmin(1))
-        left = left - centres[path[:, h]]
-
-
-def test_the_loss_is_told_in_every_digit_while_a_transformer_learns_in_half_precision() -> None:
-    data = load_data([(f"question {row}", f"answer {row}") for row in range(8)])
-    asked, right = data.pairs("train")
-    made = Paths(PathsConfig(branches=3, height=2, balance=0.5, intra_leaf=1.0).replace(width=6))
-    pairs = EncodedPairs(data, texts(8), texts(16)[8:], asked, right, HeldOut.of(data, 0))
-    task = PathsTask(made, pairs, Embedded(pairs), None)
-    read = made(texts(7), texts(15)[8:])  # what a transformer would have come to
-    losses = []
-    for half in (False, True):
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
-            losses.append(task.loss(lambda *_: read, np.arange(7), torch.Generator().manual_seed(0), 0.0))
-    assert losses[0] > 0
-    assert losses[0].dtype == losses[1].dtype == torch.float32
-    assert torch.equal(*losses)
+def test_auto_takes_the_least_share_that_loses_little() -> None:
+    curve = {0.1: {"recall@100": 0.8}, 0.2: {"recall@100": 0.95}, 1.0: {"recall@100": 0.96}}
+    assert auto_share(curve, 0.02, 10**6) == 0.2
+    assert auto_share(curve, 0.0, 10**6) == 1.0
+    assert auto_share(curve, 0.5, 10**6) == 0.1
+    assert auto_share(curve, 0.5, 500) == 1.0
+    assert auto_share({}, 0.5, 10**6) < 1

@@ -6,9 +6,9 @@ import torch
 from torch.nn import functional as F
 
 from palmette.errors import InputError
+from palmette.methods.taxonomy.data import Sampler
+from palmette.methods.taxonomy.hierarchy import Matches
 from palmette.methods.taxonomy.losses import column_weights, matches_softmax
-from palmette.methods.taxonomy.matches import Matches
-from palmette.methods.taxonomy.sampling import Sampler, Stream
 
 
 def matches() -> Matches:
@@ -62,44 +62,32 @@ def test_every_match_in_the_batch_is_a_target_and_none_a_negative() -> None:
     assert one > 49, "here the other match is a negative"
 
 
-@pytest.mark.parametrize(("cells", "hard"), [(1, 0), (30, 3), (1 << 20, 0), (1 << 20, 1)])
-def test_the_gradient_of_the_loss_in_parts_is_that_of_the_whole(
-    cells: int, hard: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("palmette.methods.taxonomy.losses.CELLS", cells)
+@pytest.mark.parametrize("hard", [0, 3])
+def test_weighted_matches_and_hard_negatives_of_each_query(hard: int) -> None:
     generator = torch.Generator().manual_seed(0)
     known = torch.rand(7, 12, generator=generator) < 0.3
-    known[torch.arange(7), torch.arange(7)], known[3] = True, True  # of query 3 everything matches
-    weights = torch.randn(12, generator=generator)
+    known[torch.arange(7), torch.arange(7)], known[3] = True, True  # query 3 matches everything
+    weights, match_weights = torch.randn(12, generator=generator), torch.rand(12, generator=generator)
     sizes = (7, 4), (12, 4), (7, hard, 4)
     q, d, near = (torch.randn(size, generator=generator, requires_grad=True) for size in sizes)
-    scores = q @ d.T
-    others = torch.cat(
-        [(scores + weights).masked_fill(known, -torch.inf), (near @ q[:, :, None])[:, :, 0]], 1
-    )
-    others = others.logsumexp(1, keepdim=True)  # [7, 1]
-    worth = torch.rand(12, generator=generator)
-    counted = known * worth
-    each = (counted * F.softplus(others - scores)).sum(1) / counted.sum(1)
+    expected = torch.zeros(())
+    for query in range(7):
+        scores = d @ q[query]
+        others = (scores + weights)[~known[query]].exp().sum() + (near[query] @ q[query]).exp().sum()
+        each = (1 + others / scores.exp()).log()
+        counted = match_weights * known[query]
+        expected = expected + (counted * each).sum() / counted.sum() / 7
     rows, columns = known.nonzero(as_tuple=True)
-    found = matches_softmax(q, d, weights, rows, columns, worth, near if hard else None)
-    torch.testing.assert_close(found, each.mean())
+    found = matches_softmax(q, d, weights, rows, columns, match_weights, near if hard else None)
+    torch.testing.assert_close(found, expected)
     learned = (q, d, near) if hard else (q, d)
-    expected = torch.autograd.grad(each.mean(), learned)
-    torch.testing.assert_close(torch.autograd.grad(2 * found, learned), tuple(2 * x for x in expected))
-
-
-RARE = np.array([1, (1 / 6 / (5 / 18)) ** 0.5])
-RARE = RARE / RARE.sum()
-OTHERS = np.array([(5 / 18) ** -0.5, (1 / 9) ** -0.5, (1 / 9) ** -0.5])
-OTHERS = OTHERS / OTHERS.sum()
+    torch.testing.assert_close(torch.autograd.grad(found, learned), torch.autograd.grad(expected, learned))
 
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
         ("regular", [1 / 6, 1 / 6 + 1 / 9, 1 / 9, 1 / 9, 1 / 3]),
-        ("rare", [RARE[0] / 3, RARE[1] / 3 + OTHERS[0] / 3, OTHERS[1] / 3, OTHERS[2] / 3, 1 / 3]),
         ("heavy-tail", [0, 1 / 2, 1 / 8, 3 / 8, 0]),
         ("rebalanced", [1 / 24, 7 / 24 + 1 / 36, 1 / 36 + 1 / 16, 1 / 36 + 3 / 16, 1 / 3]),
     ],
@@ -114,8 +102,8 @@ def test_draws_follow_their_frequencies(kind: str, expected: list[float]) -> Non
     )
     found = np.exp(sampler.log_frequencies.numpy())
     np.testing.assert_allclose(found, np.where(np.array(expected) > 0, expected, 1 / 6), atol=1e-6)
-    lists = matches().lists
-    assert all(d in lists[q] for q, d in zip(queries[kept].tolist(), drawn.tolist(), strict=True))
+    of = [{0, 1}, {1, 2, 3}, {4}]
+    assert all(d in of[q] for q, d in zip(queries[kept].tolist(), drawn.tolist(), strict=True))
 
 
 def test_every_match_is_drawn_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,22 +112,12 @@ def test_every_match_is_drawn_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
     assert (owner.tolist(), drawn.tolist()) == ([0, 0, 0, 1, 2, 2, 2], [1, 2, 3, 4, 1, 2, 3])
     asked = np.array([1, 2, 1, 1, 1]) / 3  # of three queries so many have the document
     np.testing.assert_allclose(Sampler(matches()).log_frequencies.exp().numpy(), asked, atol=1e-6)
-    monkeypatch.setattr("palmette.methods.taxonomy.sampling.MOST", 2)
+    monkeypatch.setattr("palmette.methods.taxonomy.data.MOST", 2)
     sampler = Sampler(matches())
     owner, drawn = sampler.draw(np.ones(3000, np.int64), generator)
     assert np.bincount(owner).tolist() == [2] * 3000
     np.testing.assert_allclose(np.bincount(drawn, minlength=5) / 3000, [0, 2 / 3, 2 / 3, 2 / 3, 0], atol=0.03)
     np.testing.assert_allclose(sampler.log_frequencies.exp()[1], (1 + 2 / 3) / 3, atol=1e-6)
-
-
-def test_a_stream_counts_what_is_known_otherwise() -> None:
-    sampler, stream, generator = Sampler(matches()), Stream(5), torch.Generator().manual_seed(0)
-    for queries in (np.array([0, 1]), np.array([2])):
-        documents, counts = np.unique(sampler.draw(queries, generator)[1], return_counts=True)
-        found = stream.log_frequencies(documents, counts, len(queries))
-    torch.testing.assert_close(found, sampler.log_frequencies[4:])
-    documents, counts = np.unique(sampler.draw(np.arange(3), generator)[1], return_counts=True)
-    torch.testing.assert_close(stream.log_frequencies(documents, counts, 3), sampler.log_frequencies)
 
 
 def test_heavy_tails_need_distances() -> None:

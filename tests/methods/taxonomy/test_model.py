@@ -13,8 +13,8 @@ from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
-from palmette.methods.taxonomy.metrics import nearest_wrong
-from palmette.methods.taxonomy.task import TaxonomyTask
+from palmette.methods.taxonomy.hierarchy import Matches
+from palmette.methods.taxonomy.training import TaxonomyTask, found_matches, nearest_wrong, summary
 from support.taxonomies import KINDS, chain, zoo
 from support.tiny import documents, pairs
 
@@ -113,7 +113,7 @@ def test_documents_that_are_no_nodes() -> None:
     with pytest.raises(NotFoundError, match="no node is called 'wolf'"):
         tables().encode_queries(["wolf"], None)
     with pytest.raises(ConfigError, match="knows no embeddings"):
-        tables().encode_embeddings(np.zeros((1, 1), np.float32))
+        tables().encode_queries(np.zeros((1, 1), np.float32), None)
 
 
 def test_a_changed_text_is_no_longer_the_known_one() -> None:
@@ -236,24 +236,24 @@ def test_hard_negatives_join_for_the_last_steps(monkeypatch: pytest.MonkeyPatch)
         task.loss(task.module, rows, torch.Generator().manual_seed(0), progress) for progress in (0.7, 0.75)
     )
     assert late > early
-    assert task.wrong is not None
-    monkeypatch.setattr("palmette.methods.taxonomy.metrics.CELLS", 100)  # two queries at a time
-    matches = task.lessons.train.matches
-    scores = (task.module.queries(torch.arange(45)) @ task.nodes().T).detach()
-    again = nearest_wrong(task.module.queries(torch.arange(45)), task.nodes(), matches, 3)
-    for query, found in enumerate(task.wrong.tolist()):
+    assert task.mined is not None
+    monkeypatch.setattr("palmette.methods.taxonomy.training.CELLS", 100)  # two queries at a time
+    matches = task.train.matches
+    scores = (task.module.queries(torch.arange(45)) @ task.documents().T).detach()
+    again = nearest_wrong(task.module.queries(torch.arange(45)), task.documents(), matches, 3)
+    for query, found in enumerate(task.mined.tolist()):
         right = matches.documents[matches.starts[query] : matches.starts[query + 1]].tolist()
         order = [
             document for document in scores[query].argsort(descending=True).tolist() if document not in right
         ]
         assert found == again[query].tolist() == order[:3]
     torch.autograd.backward(late)
-    assert set(task.wrong[rows].ravel()) <= set(
+    assert set(task.mined[rows].ravel()) <= set(
         task.module.document_rows.rows.grad.coalesce().indices()[0].tolist()
     )
     for plain in (task_with(hard=0), task_with(negatives="all", sampling="regular")):
         plain.loss(plain.module, rows, torch.Generator().manual_seed(0), 0.9)
-        assert plain.wrong is None
+        assert plain.mined is None
 
 
 def test_hard_negatives_find_more() -> None:
@@ -265,11 +265,15 @@ def test_hard_negatives_find_more() -> None:
     assert hard > max(plain, 0.999)
 
 
-def test_a_stream_of_frequencies_teaches_as_much() -> None:
-    index = Index.build(
-        zoo(), train_zoo(frequencies="stream", queries="lookup", documents="lookup", learning_rate=2e-3)
-    )
-    assert {hit.id for hit in index.search("owl 3", k=3)} == set(chain("owl 3"))
+def test_recall_counts_the_matches_among_as_many_best() -> None:
+    matches = Matches.of(np.array([0, 0, 1]), np.array([0, 2, 1]), np.array([0, 3, 0]), 2, 4)
+    documents = torch.eye(4)
+    queries = torch.tensor([[3.0, 2.0, 1.0, 0.0], [1.0, 9.0, 0.0, 0.0]])
+    assert found_matches(queries, documents, matches).tolist() == [True, False, True]
+    scores = summary(found_matches(queries, documents, matches), matches)
+    assert scores["recall"] == 0.75, "half of the first query's, all of the second's"
+    assert (scores["recall at distance 0"], scores["recall at distance 3"]) == (1.0, 0.0)
+    assert scores["worst recall"] == 0.0
 
 
 def test_the_recipe_finetunes_on_far_matches_only(tmp_path) -> None:
@@ -287,10 +291,10 @@ def test_the_recipe_finetunes_on_far_matches_only(tmp_path) -> None:
         ({"queries": "lookup"}, "goes with documents='lookup'"),
         ({"documents": "lookup", "heads": "shared"}, "heads='shared' needs"),
         ({"multiplier": 0.0}, "multiplier must be above 0"),
-        ({"correction": 3.0}, "correction must be between 0 and 2"),
+        ({"correction": 3.0}, "correction must be at most 2"),
         ({"max_distance": -1}, "max_distance must be"),
-        ({"rarity": -0.1}, "rarity must be between 0 and 2"),
-        ({"hard_share": 1.5}, "hard_share must be between 0 and 1"),
+        ({"rarity": 0.05}, "no option 'rarity'"),
+        ({"hard_share": 1.5}, "hard_share must be at most 1"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict, words: str) -> None:
@@ -302,10 +306,10 @@ def test_options_that_do_not_fit_are_refused(options: dict, words: str) -> None:
     "options",
     [
         {"heads": "shared"},
-        {"documents": "text", "hidden": 8},
+        {"documents": "text"},
         {"documents": "lookup"},
         {"similarity": "cosine"},
-        {"sampling": "rebalanced", "negatives": "all", "correction": 0.0},
+        {"sampling": "rebalanced", "negatives": "all", "correction": 0.0, "preset": "paper"},
     ],
     ids=str,
 )

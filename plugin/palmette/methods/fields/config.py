@@ -1,223 +1,201 @@
-"""Options of the encoder of fields."""
+"""Options of training and of searching."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
 
-from palmette.config import FILLED_IN, Config, check_range
+from palmette.config import FILLED_IN, Config
 from palmette.errors import ConfigError
-from palmette.methods.fields.layout import Attention, ancestors_of
-from palmette.methods.fields.reading import WHOLE
-from palmette.training import TrainingConfig
 
-__all__ = ["WHOLE", "By", "FieldsConfig", "FieldsSearch", "FieldsTraining"]
+WHOLE = "all"
+"""Name of the field that joins all others."""
 
 BLEND = 0.5
-"""Of a score in two stages, the share of all fields together."""
+"""Default share of the aggregate's similarity in a two-stage score."""
 
-By = Literal["two_stage", "aggregate", "best"]
-Negatives = Literal["given", "mined", "words", "none"]
+TRAINING = {"steps": 400, "batch_size": 64, "learning_rate": 5e-5, "warmup": 0.1, "decay": "linear"}
+"""Defaults of the training loop: the whole encoder learns, so in few and small steps."""
+
+
+def parse_mapping(given: Mapping[Any, Any] | Iterable[Any] | None) -> tuple[str, ...]:
+    """Items ``name`` or ``name=value`` of a mapping, a list or a comma-separated str, for JSON and shells."""
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return tuple(item.strip() for item in given.split(",") if item.strip())
+    if isinstance(given, set | frozenset):
+        raise ConfigError(f"give a list, not a set, which has no order: {sorted(map(str, given))}")
+    if not isinstance(given, Mapping):
+        items = tuple(given) if isinstance(given, Iterable) else (given,)
+        if strange := [item for item in items if not isinstance(item, str)]:
+            raise ConfigError(f"names must be str, got {strange[0]!r}")
+        return items
+    if strange := [key for key in given if not isinstance(key, str) or "=" in key]:
+        raise ConfigError(f"{strange[0]!r} cannot be a name here: give a str without '='")
+    if empty := [key for key, value in given.items() if value is None]:
+        raise ConfigError(f"{empty[0]!r} is given None: name its source, or leave it out")
+    values = {k: "+".join(v) if isinstance(v, list | tuple) else str(v) for k, v in given.items()}
+    return tuple(key if key == value else f"{key}={value}" for key, value in values.items())
+
+
+Items = Annotated[tuple[str, ...], BeforeValidator(parse_mapping)]
+Weight = Annotated[float, Field(ge=0)]
 
 
 class FieldsConfig(Config):
-    """What to train, and how."""
+    """Options of the field encoder and of its training."""
 
-    fields: tuple[str, ...] = ()
-    """The fields in their order, short to long: ``name`` or ``name=source``, where a source is a key of the
-    document's fields or metadata (``metadata.brand``, ``specs.size``) or ``text``. Empty to find them.
-    """
-    attention: Attention = "triangular"
-    """Which field sees which: all earlier ones (``triangular``), none (``diagonal``), all (``full``)."""
+    fields: Items = ()
+    """Fields in their order, short to long: ``name`` or ``name=source``, or a mapping of them. A source is a key of
+    the document's fields or metadata (``metadata.brand``, ``specs.size``) or ``text``. Empty to detect them."""
+    attention: Literal["triangular", "diagonal", "full"] = "triangular"
+    """Fields that a field attends to besides itself: all earlier ones, none, or all."""
     whole: bool = True
-    """One more field, ``all``, that holds every field's text on end and sees itself alone: what the encoder
-    would make of the document. Without it a model starts far below its encoder, since words of early
-    fields never know the later ones; with it a document costs twice the tokens.
-    """
-    sees: tuple[str, ...] = ()
-    """Another graph without cycles: ``field=seen+seen`` for each field that sees others."""
+    """Add a field ``all``: all fields concatenated, attending only to itself, which is the encoder's own vector of the
+    document. Without it a model starts far below its encoder; with it a document costs twice the tokens."""
     pooling: Literal["auto", "token", "mean"] = "auto"
-    """A field's vector: the state of its ``token``, or the ``mean`` of the words it stands for; ``auto`` is
-    as the encoder was trained.
-    """
+    """A field's vector: the state of its ``token``, or the ``mean`` state of its words; ``auto`` pools as the encoder
+    was trained to."""
     queries: Literal["fields", "plain"] = "fields"
-    """With the ``fields``' tokens and aggregated as documents are, or ``plain``, as the encoder reads them.
-    """
+    """Encode queries with ``fields`` tokens and aggregate them like documents, or ``plain``, as the encoder does."""
     similarity: Literal["cosine", "inner_product"] = "cosine"
-    """``cosine``, or the ``inner_product`` of vectors of any length."""
-    budgets: tuple[str, ...] = ()
-    """``field=tokens``, where a field is to be cut at another length than is chosen for it."""
+    """Cosine, or the inner product of vectors of any length."""
+    budgets: Items = ()
+    """Tokens of single fields, ``field=tokens``, in place of the chosen ones."""
     document_tokens: Annotated[int, Field(ge=8)] | None = None
-    """Tokens of a document at most; by default what the encoder takes."""
+    """Maximum tokens of a document; by default the encoder's maximum."""
     query_tokens: Annotated[int, Field(ge=1)] = 64
-    """Tokens of a query at most."""
+    """Maximum tokens of a query."""
     trained_layers: Annotated[int, Field(ge=0)] | None = None
-    """Only so many of the encoder's last layers learn; by default everything does. With 0 the encoder stays
-    as it is and reads each text once; what learns is how its vectors are turned and weighed, which takes
-    minutes on a CPU.
-    """
+    """Number of last encoder layers to train; by default the whole encoder. With 0 the encoder is frozen and encodes
+    each text once; only a linear map and a weight per field learn, in minutes on a CPU."""
     dropout: Annotated[float, Field(ge=0, le=0.9)] = 0.1
-    """Share of hidden values left out while the encoder learns."""
-    query_words: Literal["auto", "always", "never"] = "auto"
-    """Where the encoder stays as it is, each token of the queries that train may learn a vector that is added
-    to a query's: ``always``, ``never``, or where nobody judged (``auto``).
-    """
-    word_steps: Annotated[int, Field(ge=0)] = 2000
-    """Steps more for these vectors alone, where nobody judged; each costs a hundredth of a second or two."""
+    """Dropout while the encoder trains."""
     temperature: Annotated[float, Field(gt=0)] = 0.05
-    """What similarities are divided by (τ)."""
-    aggregate_weight: Annotated[float, Field(ge=0)] = 1.0
-    """λ_agg, of the loss of the aggregated vectors."""
-    fields_weight: Annotated[float, Field(ge=0)] = 1.0
-    """λ_fields, of the mean of the fields' own losses."""
-    best_weight: Annotated[float, Field(ge=0)] = 1.0
-    """λ_max, of the loss of the best field."""
-    diversity_weight: Annotated[float, Field(ge=0)] = 0.0
-    """Of the loss of multi-view representations that pushes fields apart; 0 for none."""
-    negatives: Negatives = "given"
-    """One hard negative a query: among those ``given`` (graded 0), or ``mined`` from what the model itself
-    finds, or from what shares ``words`` (BM25); ``none`` for those of the batch alone.
-    """
-    mining_rounds: Annotated[int, Field(ge=1)] = 3
-    """How often ``mined`` negatives are looked for in a run."""
-    mining_depth: Annotated[int, Field(ge=1)] = 30
-    """Results among which they are drawn."""
+    """Divisor τ of similarities in the loss."""
+    aggregate_weight: Weight = 1.0
+    """λ_agg, weight of the aggregate's loss."""
+    fields_weight: Weight = 1.0
+    """λ_fields, weight of the mean loss of the fields."""
+    best_weight: Weight = 1.0
+    """λ_max, weight of the best field's loss."""
     chunk: Annotated[int, Field(ge=0)] = 32
-    """Texts that go through the encoder at once, each chunk twice: less memory, the very same gradients. 0
-    for all at once.
-    """
-    pretrain_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps of masked language modelling on the documents before the training."""
-    pretrain_rate: Annotated[float, Field(gt=0)] = 1e-4
-    """Peak learning rate of that."""
-    targets: Literal["auto", "answers", "words"] = "auto"
-    """What a query's documents are learned from: the known ``answers``, or what the encoder as it begins and
-    shared ``words`` (BM25) rank first together; ``auto`` is the latter where nobody judged.
-    """
-    stored: Literal["int8", "float16", "float32"] = "int8"
-    """How an index keeps the vectors of fields: a byte a number, two, or four."""
+    """Gradient-cache chunk size: texts encoded at once, with the gradients of the whole batch; 0 for no chunks."""
+    stored: Literal["int8", "float32"] = "int8"
+    """Number type of field vectors in an index."""
     limits: Annotated[tuple[int, ...], FILLED_IN] = ()
     """Tokens of each field."""
     dimension: Annotated[int, FILLED_IN] = 0
     """Width of the vectors."""
-    words: Annotated[int, FILLED_IN] = 0
-    """Tokens of queries that have a vector."""
+    labelled: Annotated[bool, FILLED_IN] = True
+    """Whether labelled pairs trained the model. Without them it keeps the encoder's own vectors."""
+
+    retired: ClassVar[Mapping[str, object]] = {
+        "sees": (),
+        "query_words": "auto",
+        "word_steps": 2000,
+        "diversity_weight": 0.0,
+        "negatives": "given",
+        "mining_rounds": 3,
+        "mining_depth": 30,
+        "pretrain_steps": 0,
+        "pretrain_rate": 1e-4,
+        "targets": "auto",
+        "words": 0,
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {  # section 4.1 and table 6 (US); its 200 epochs are 200 · pairs / 1,024 steps
+            "whole": False,
+            "pooling": "token",
+            "similarity": "inner_product",
+            "document_tokens": 400,
+            "query_tokens": 64,
+            "temperature": 0.1,
+            "stored": "float32",
+            "learning_rate": 5e-6,
+            "batch_size": 1024,
+            "warmup": 0.1,
+            "decay": "linear",
+            "clip": 1.0,
+        }
+    }
 
     def check(self) -> None:
-        """Ranges, and options that go together."""
+        """Conditions between options."""
         if not any((self.aggregate_weight, self.fields_weight, self.best_weight)):
-            raise ConfigError(
-                "fields: give aggregate_weight, fields_weight or best_weight, or nothing is learned"
-            )
-        if self.sees and self.attention != "triangular":
-            raise ConfigError(
-                f"fields: sees says what attention={self.attention!r} says otherwise; give one of them"
-            )
+            raise ConfigError("fields: aggregate_weight, fields_weight and best_weight are all 0; raise one")
         for item in self.budgets:
             name, _, tokens = item.partition("=")
             if not tokens.isdecimal() or not int(tokens):
                 raise ConfigError(f"fields: a budget is field=tokens, such as 'text=128'; got {item!r}")
-            if self.fields and name not in self.order:
-                raise ConfigError(f"fields: budgets name {name!r}; the fields are {', '.join(self.order)}")
+            if self.fields and name not in (known := [*self.order, *([WHOLE] if self.whole else [])]):
+                raise ConfigError(f"fields: budgets name {name!r}; the fields are {', '.join(known)}")
 
     @property
     def order(self) -> list[str]:
-        """The fields in their order."""
+        """Field names in their order."""
         return [item.partition("=")[0] for item in self.fields]
 
     @property
     def reads_whole(self) -> bool:
-        """Whether the last field is the whole document."""
+        """True if the last field joins all others."""
         return self.whole and len(self.fields) > 1 and self.order[-1] == WHOLE
 
     @property
-    def ancestors(self) -> Tensor:
-        """Which field sees which [F, F]."""
-        return ancestors_of(self.order, self.attention, self.seen, alone=self.reads_whole)
-
-    @property
-    def seen(self) -> dict[str, list[str]]:
-        """What each field sees, as given in ``sees``."""
-        pairs = (item.partition("=") for item in self.sees)
-        return {name: [other for other in others.split("+") if other] for name, _, others in pairs}
-
-    @property
-    def given_budgets(self) -> dict[str, int]:
-        """Tokens by field, as given in ``budgets``."""
-        return {name: int(tokens) for name, _, tokens in (item.partition("=") for item in self.budgets)}
-
-    def token_pooling(self, encoder: str) -> bool:
-        """Whether a field's vector is its token's state, on an encoder that pools by ``mean`` or ``cls``."""
-        return self.pooling == "token" or (self.pooling == "auto" and encoder == "cls")
-
-
-class FieldsTraining(TrainingConfig):
-    """How to train the encoder of fields.
-
-    As in :class:`TrainingConfig`, with other defaults: the whole encoder learns, so in small steps, and few.
-    """
-
-    steps: int = 400
-    batch_size: int = 64
-    learning_rate: float = 5e-5
-    warmup: float = 0.1
-    decay: Literal["cosine", "linear", "constant"] = "linear"
+    def attended(self) -> NDArray[np.bool_]:
+        """[F, F] fields (columns) that each field (row) attends to, itself included."""
+        table = np.ones((len(self.fields), len(self.fields)), bool)
+        table = {"triangular": np.tril(table), "diagonal": np.eye(len(table)) > 0, "full": table}[
+            self.attention
+        ]
+        if self.reads_whole:
+            table[-1, :-1] = table[:-1, -1] = False
+        return table
 
 
 class FieldsSearch(Config):
-    """How to search."""
+    """Options of a search."""
 
-    by: By = "two_stage"
-    """Documents near by their ``aggregate``, by their ``best`` field (all documents are looked at), or
-    ``two_stage``: a shortlist by the first, ranked by the second.
-    """
+    by: Literal["two_stage", "aggregate", "best"] = "two_stage"
+    """Rank by the ``aggregate``, by the ``best`` field of every document, or ``two_stage``: a shortlist by the first,
+    ranked by the second."""
     shortlist: Annotated[int, Field(ge=1)] = 100
-    """How many documents the second stage ranks; never fewer than are asked for."""
-    blend: float | None = None
-    """How much of the aggregate's similarity there is in the second stage's, 0 … 1, beside that of the best
-    field; half by default, where the paper has 0: the best field alone. 0 where ``fields`` are chosen.
-    """
-    fields: tuple[str, ...] = ()
-    """Only these count, and words (``lexical="auto"``), which may lie in any field, do not; empty for all."""
-    weights: tuple[str, ...] = ()
-    """``field=weight``: similarities of a field times this, where the best is chosen."""
+    """Candidates of the second stage; never fewer than ``k``."""
+    blend: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of the aggregate's similarity in a two-stage score, 0 … 1, beside the best field's. By default half
+    (the paper: 0); 0 where ``fields`` are chosen; 1 for a model that had no labelled pairs."""
+    fields: Items = ()
+    """Only these fields count; words (``lexical="auto"``), which match any field, do not. Empty for all."""
+    weights: Items = ()
+    """Factors of fields' similarities, ``field=weight``, before the best one is chosen."""
 
     def check(self) -> None:
-        """Ranges, and options that go together."""
+        """Conditions between options."""
         if mapped := [item for item in self.fields if "=" in item]:
             raise ConfigError(
                 f"fields search: fields names those that count, and {mapped[0]!r} says where one is read from, which a "
                 "model is told when it is trained (FieldsModel.fit(…, fields=…)): give "
                 f"fields={[item.partition('=')[0] for item in self.fields]!r}"
             )
-        if self.blend is not None:
-            check_range("fields search", "blend", self.blend, 0, 1)
         if self.by == "aggregate" and (self.fields or self.weights):
             raise ConfigError(
                 "by='aggregate' compares all fields in one vector: leave fields and weights out, or search by "
                 "'two_stage' or 'best'"
             )
         for item in self.weights:
-            name, _, weight = item.partition("=")
             try:
-                good = 0 < float(weight) < float("inf")
+                good = 0 < float(item.partition("=")[2]) < float("inf")
             except ValueError:
                 good = False
             if not good:
-                raise ConfigError(
-                    f"a weight is field=number above 0, such as 'title=1.5'; got {item!r} ({name})"
-                )
+                raise ConfigError(f"a weight is field=number above 0, such as 'title=1.5'; got {item!r}")
 
     @property
-    def share(self) -> float:
-        """How much of the aggregate's similarity there is in a score of the best field."""
-        if self.by != "two_stage":
-            return 0.0
-        return (0.0 if self.fields else BLEND) if self.blend is None else self.blend
-
-    @property
-    def field_weights(self) -> dict[str, float]:
-        """Weights by field."""
+    def factors(self) -> dict[str, float]:
+        """Given weights by field."""
         return {name: float(weight) for name, _, weight in (item.partition("=") for item in self.weights)}

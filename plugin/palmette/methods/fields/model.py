@@ -1,66 +1,53 @@
-"""FieldsModel: an encoder of fields to train, documents of many vectors to search and to explain."""
+"""FieldsModel: the hooks of the field encoder."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.data import load_data
+from palmette.cache import EncodingCache
+from palmette.config import check_keys
+from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError, EncodingError
-from palmette.lexical.mix import Lexical, Mix
-from palmette.methods.fields.config import WHOLE, FieldsConfig, FieldsSearch, FieldsTraining
-from palmette.methods.fields.explanation import explanation, passage
-from palmette.methods.fields.memory import Memory
+from palmette.lexical.mix import Lexical, Mix, options_key
+from palmette.methods.fields.config import TRAINING, FieldsConfig, FieldsSearch
+from palmette.methods.fields.documents import (
+    TEXT,
+    FieldExtractor,
+    FieldsWarning,
+    field_tokens,
+    query_tokens,
+    token_budgets,
+)
+from palmette.methods.fields.explain import explain
 from palmette.methods.fields.module import FieldEncoder
-from palmette.methods.fields.passes import encoded_documents, encoded_queries
-from palmette.methods.fields.pretraining import LanguageModel, LanguageTask
-from palmette.methods.fields.queries import WORDS, with_field_queries
-from palmette.methods.fields.reading import TEXT, Reader, as_items
-from palmette.methods.fields.searching import AGGREGATE, FIELDS, SCALES, WEIGHTS, search
-from palmette.methods.fields.start import begin
-from palmette.methods.fields.task import FieldsTask
-from palmette.methods.fields.tokens import field_tokens, limits_of, query_limit
-from palmette.methods.fields.wording import WordsTask
+from palmette.methods.fields.search import AGGREGATE, FIELDS, SCALES, WEIGHTS, plan
+from palmette.methods.fields.training import FieldsTask
 from palmette.model import Model, Queries
 from palmette.search.parts import quantised
-from palmette.search.probe import ArraySpec, Floats, Found
+from palmette.search.plan import ArraySpec, Floats, SearchPlan, View
 from palmette.training import Trained, TrainingConfig, train
 from palmette.types import Document, Explanation
 
-if TYPE_CHECKING:
-    from palmette.cache import EncodingCache
-    from palmette.data import RetrievalData
-    from palmette.store.backend import View
-
-__all__ = ["FieldsModel"]
-
-_ITEMS = ("fields", "sees", "budgets")
-"""Options that may be mappings."""
-
-
-def _stage(how: dict[str, Any], name: str, label: str) -> dict[str, Any]:
-    """How a stage before or after the training proper runs."""
-    folder = how.get("output_dir")
-    return {**how, "output_dir": None if folder is None else Path(folder) / name, "label": label}
-
 
 class FieldsModel(Model):
-    """An encoder of documents with fields (title, brand, …): a vector per field, and one of them all.
+    """Encoder of documents with fields (title, brand, …): one vector per field, and one of all fields.
 
-    Scores are cosines (or inner products): of the field that matches best, or of the aggregate.
-
-    A checkpoint holds the whole encoder: four bytes a parameter (see :mod:`palmette.encoder.backbone`).
+    Scores are cosines (or inner products) of the field that matches best, of the aggregate, or of both in parts.
+    The encoder itself is trained, a sentence-transformers model of the BERT family, and the checkpoint holds a copy of
+    it: four bytes a parameter. Without labelled pairs nothing is trained: the model keeps the encoder's own vectors
+    of whole documents, and says so in a warning.
 
     Examples:
         .. code-block:: python
 
-            model = FieldsModel.fit(products, fields={"brand": "metadata.brand", "title": "title", "text": "text"})
+            model = FieldsModel.fit(pairs, fields={"brand": "metadata.brand", "title": "title", "text": "text"})
             index = Index.build(products, model)
             hit = index.search("warm socks", k=1, filter={"price": {"$lt": 20}}, fields=["title", "text"])[0]
             hit.explain().detail["field"]  # 'title'
@@ -69,35 +56,17 @@ class FieldsModel(Model):
     method: ClassVar[str] = "fields"
     retriever: ClassVar[str] = "MultiFieldRetriever"
     config_class = FieldsConfig
-    training_class = FieldsTraining
     search_class = FieldsSearch
-    makes_queries = True
-    reads_metadata = True
+    training_defaults: ClassVar[Mapping[str, Any]] = TRAINING
+    needs_queries: ClassVar[bool] = False
     config: FieldsConfig
     module: FieldEncoder
 
     def __init__(self, config: FieldsConfig, encoder: Encoder, module: FieldEncoder, **more: Any) -> None:
         super().__init__(config, encoder, module, **more)
-        self.reader = Reader.of(config.fields)
+        self.extractor = FieldExtractor.of(config.fields)
+        self.reads_metadata = self.extractor.reads_metadata
         self._coalesce = Coalescer(32)
-
-    @classmethod
-    def fit(cls, data: Any, config: Any = None, **options: Any) -> Self:
-        """Train the encoder itself on documents with fields; see :meth:`palmette.Model.fit`."""
-        given = {name: as_items(value) if name in _ITEMS else value for name, value in options.items()}
-        loaded = load_data(data, seed=options.get("seed", 0), kinds=())
-        reader = Reader.of(given["fields"]) if given.get("fields") else Reader.found(loaded.corpus)
-        reader.check(loaded.corpus)
-        if WHOLE in reader.names and len(reader.names) > 1:
-            raise ConfigError(
-                f"fields: {WHOLE!r} is the field that is made of all others; name yours otherwise, such as "
-                f"fields={{'every': {reader.sources[WHOLE]!r}, …}}"
-            )
-        if WORDS not in loaded.qrels and (not loaded.labelled or given.get("targets") == "words"):
-            loaded = with_field_queries(loaded, reader, options.get("seed", 0))
-        if given.get("whole", True) and given.get("attention") != "full":
-            reader = reader.with_whole(WHOLE)
-        return super().fit(loaded, config, **{**given, "fields": reader.items})
 
     @classmethod
     def task(
@@ -110,61 +79,42 @@ class FieldsModel(Model):
         seed: int,
         progress: bool | None,
     ) -> tuple[FieldsConfig, FieldsTask]:
-        """Copy the encoder, choose how much of each field it reads, and tokenise everything."""
-        reader = Reader.of(config.fields) if config.fields else Reader.found(data.corpus)
-        backbone = Backbone.of(encoder, new_tokens=len(reader.names))
-        room = min(config.document_tokens or backbone.max_length, backbone.max_length)
-        config = config.replace(fields=reader.items, dimension=backbone.dimension)
-        given, whole = config.given_budgets, config.reads_whole
-        limits = limits_of(backbone, reader, data.corpus, given, room, config.ancestors, whole=whole)
-        config = config.replace(limits=limits)
+        """Copy the encoder, choose how much of each field it reads, and tokenise everything.
+
+        The cache is not used: what a trained encoder gives today is wrong tomorrow.
+        """
+        if not data.labelled:
+            warnings.warn(
+                f"{data.name} has no labelled pairs, so nothing is trained: the model keeps the encoder's own vectors "
+                "of whole documents. Give pairs of a query and its document to train it",
+                FieldsWarning,
+                stacklevel=3,
+            )
+        extractor = FieldExtractor.for_training(config, data.corpus)
+        backbone = Backbone.of(encoder, new_tokens=len(extractor.sources))
+        config = config.replace(fields=extractor.items, dimension=backbone.dimension, labelled=data.labelled)
+        config = config.replace(limits=token_budgets(backbone, extractor, data.corpus, config))
         module = FieldEncoder(config, backbone, encoder.precision).to(backbone.device)
         backbone.freeze(config.trained_layers)
         if module.frozen:
             backbone.requires_grad_(False)
-            module.memory = cls.memory()
-        task = FieldsTask.of(module, data, reader, seed=seed, progress=progress)
-        begin(task, seed)
-        taught = config.query_words == "auto" and task.teacher is not None
-        if module.frozen and (taught or config.query_words == "always"):
-            module.learn_words(np.unique(np.concatenate([task.queries[row] for row in task.heard.tolist()])))
-        return module.config, task
+        return config, FieldsTask.of(module, data, extractor, seed=seed, progress=progress)
 
     @classmethod
-    def memory(cls) -> Memory:
-        """Where a frozen encoder keeps what it has read, for one training."""
-        return Memory()
-
-    @classmethod
-    def run(cls, task: Any, training: TrainingConfig, **how: Any) -> Trained:
-        """Language modelling first where it is asked for, then retrieval, then what words of queries add."""
-        config: FieldsConfig = task.module.config
-        if config.pretrain_steps:
-            train(
-                LanguageTask(LanguageModel(task.module), task),
-                training.replace(steps=config.pretrain_steps, learning_rate=config.pretrain_rate),
-                **_stage(how, "pretraining", "Learning the catalogue's language"),
-            )
-        try:
-            trained = train(task, training, **how)
-            if training.steps and config.word_steps and task.teacher and task.module.words:
-                train(
-                    WordsTask.of(task, task.teacher, task.module.words),
-                    training.replace(steps=config.word_steps),
-                    **_stage(how, "words", "Learning words of queries"),
-                )
-            return trained
-        finally:
-            task.module.memory = None
+    def run(cls, task: FieldsTask, training: TrainingConfig, **how: Any) -> Trained:
+        """Train on labelled pairs; do nothing without any."""
+        if task.size():
+            return train(task, training, **how)
+        return Trained(steps=0, best_step=0, metrics={}, seconds=0.0, stopped_early=False)
 
     @classmethod
     def module_for(cls, config: FieldsConfig, encoder: Encoder) -> FieldEncoder:
-        """An encoder of the config's shape; all of its weights are in the checkpoint."""
+        """Encoder of the config's shape; all of its weights are in the checkpoint."""
         backbone = Backbone.of(encoder, new_tokens=len(config.order), pretrained=False)
         return FieldEncoder(config, backbone, encoder.precision)
 
     def arrays(self) -> tuple[ArraySpec, ...]:
-        """The aggregated vector, the fields' vectors, and how much each field counts in the aggregate."""
+        """Aggregate, fields' vectors with their scales, and fields' weights in the aggregate."""
         count, width, stored = len(self.config.order), self.config.dimension, self.config.stored
         scales = (ArraySpec(SCALES, (count,)),) if stored == "int8" else ()
         return (
@@ -174,83 +124,43 @@ class FieldsModel(Model):
             ArraySpec(WEIGHTS, (count,)),
         )
 
-    def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
-        """Those arrays, from one pass."""
-        module, limits = self.module, self.config.limits
-        tokens = field_tokens(module.backbone, self.reader, documents, limits, module.ancestors)
+    def encode_documents(
+        self, documents: Sequence[Document], vectors: Floats | None = None
+    ) -> dict[str, NDArray[np.generic]]:
+        """Stored arrays, from one pass."""
+        if vectors is not None:
+            self.require_embeddings()
+        backbone, limits = self.module.backbone, self.config.limits
+        tokens = field_tokens(backbone, self.extractor, documents, limits, self.config.attended)
         ids = [[field[row] for field in tokens] for row in range(len(documents))]
-        made = encoded_documents(self.module, ids)
-        bad = np.flatnonzero(~np.isfinite(made.fields).all(axis=(1, 2)))
+        fields, weights, aggregate = self.module.encode("document", ids)
+        bad = np.flatnonzero(~np.isfinite(fields).all(axis=(1, 2)))
         if len(bad):
             raise EncodingError(
                 f"document {documents[bad[0]].key!r} became NaN or infinity; train with a lower rate"
             )
-        kept: dict[str, NDArray[np.generic]] = {AGGREGATE: made.aggregate, WEIGHTS: made.weights}
-        if self.config.stored == "int8":
-            kept[FIELDS], kept[SCALES] = quantised(made.fields)
-        else:
-            kept[FIELDS] = made.fields.astype(self.config.stored)
-        return kept
+        if self.config.stored == "float32":
+            return {AGGREGATE: aggregate, WEIGHTS: weights, FIELDS: fields}
+        codes, scales = quantised(fields)
+        return {AGGREGATE: aggregate, WEIGHTS: weights, FIELDS: codes, SCALES: scales}
 
-    def encode_queries(self, texts: Sequence[str], options: FieldsSearch) -> Queries:
-        """Aggregated vectors [Q, d]; callers in other threads that come together share a pass."""
-        checked = self.encoder.check(texts, "query")
-        few = 0 < len(checked) <= 32
-        return {AGGREGATE: self._coalesce(checked, self._asked) if few else self._asked(checked)}
-
-    def _asked(self, texts: Sequence[str]) -> Floats:
-        backbone = self.module.backbone
-        prompt = backbone.prompts.get("query", "")
-        ids = backbone.tokenise([prompt + text for text in texts], query_limit(backbone, self.config))
-        return encoded_queries(self.module, ids)
-
-    def reads(self, document: Document) -> str:
-        """Its fields, which may lie in metadata."""
-        return repr(self.reader.read(document))
-
-    def vectors(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
-        """Aggregated vectors of texts without fields, or of queries."""
-        super().vectors([], **options)
-        if kind == "query":
-            return self._asked(self.encoder.check(texts, "query"))
-        documents = [Document(str(row), fields={TEXT: text}) for row, text in enumerate(texts)]
-        return np.asarray(self.encode_documents(documents)[AGGREGATE], np.float32)
-
-    def options(self, given: Mapping[str, Any]) -> FieldsSearch:
-        """Search options; ``weights`` as a mapping too, and both lists as a shell has them: ``title,text``."""
-        lists = {
-            name: as_items(value)
-            for name, value in given.items()
-            if name in ("fields", "weights") and isinstance(value, str | Mapping)
+    def encode_queries(self, queries: Sequence[str] | Floats, options: FieldsSearch | None) -> Queries:
+        """Aggregates of queries [Q, d]; concurrent callers share a pass."""
+        if isinstance(queries, np.ndarray):
+            self.require_embeddings()
+        texts = self.encoder.check(list(queries), "query")
+        few = 0 < len(texts) <= 32
+        return {
+            AGGREGATE: self._coalesce(texts, self._encode_queries) if few else self._encode_queries(texts)
         }
-        options: FieldsSearch = super().options({**given, **lists})
-        return options
 
-    def check_options(self, options: FieldsSearch) -> None:
-        """Fields that are asked for are there."""
-        for name in (*options.fields, *options.field_weights):
-            if name not in self.config.order:
-                raise ConfigError(f"this model has no field {name!r}; fields: {', '.join(self.config.order)}")
+    def _encode_queries(self, texts: Sequence[str]) -> Floats:
+        tokens = query_tokens(self.module.backbone, texts, self.config)
+        return self.module.encode("query", [tokens[row] for row in range(len(tokens))])[2]
 
-    def scored_alike(self, options: FieldsSearch) -> FieldsSearch:
-        """By the best field, or by the aggregate."""
-        return FieldsSearch(by="aggregate" if options.by == "aggregate" else "two_stage")
-
-    def shortlist(self, options: FieldsSearch) -> int | None:
-        """That of two stages."""
-        return options.shortlist if options.by == "two_stage" else None
-
-    def mix(self, options: FieldsSearch, lexical: Lexical) -> Mix | None:
-        """As everywhere; but words lie in any field, so unless asked for they do not count where fields are chosen."""
-        return None if options.fields and lexical == "auto" else super().mix(options, lexical)
-
-    def calibrated(self) -> list[FieldsSearch]:
-        """Both."""
-        return [FieldsSearch(), FieldsSearch(by="aggregate")]
-
-    def search(self, view: View, queries: Queries, k: int, options: FieldsSearch) -> Found:
+    def plan(self, queries: Queries, k: int, options: FieldsSearch, view: View) -> SearchPlan:
         """A shortlist by the aggregate, ranked by the best field; or either alone."""
-        return search(view, queries[AGGREGATE], k, options, self.config)
+        return plan(self.config, queries[AGGREGATE], k, options)
 
     def explain(
         self,
@@ -259,43 +169,65 @@ class FieldsModel(Model):
         options: FieldsSearch,
         evidence: Mapping[str, Any],
     ) -> Explanation:
-        """The field that matched, the similarity and weight of each, and the words that are nearest."""
-        count, asked = len(self.config.order), query[AGGREGATE][0]
-        fields = np.asarray(arrays[FIELDS], np.float32).reshape(count, -1)
-        if SCALES in arrays:
-            fields = fields * np.asarray(arrays[SCALES], np.float32).reshape(-1, 1)
+        """The field that matched, similarity and weight of each field, and the words that are nearest."""
+        vector = query[AGGREGATE][0]
+        stored = {name: np.asarray(array, np.float32) for name, array in arrays.items()}
+        fields = stored[FIELDS].reshape(len(self.config.order), -1)
+        if SCALES in stored:
+            fields = fields * stored[SCALES].reshape(-1, 1)
         document = evidence.get("document")
-        texts = (
-            {} if document is None else dict(zip(self.config.order, self.reader.read(document), strict=True))
-        )
-
-        def nearest(pieces: Sequence[str]) -> int:
-            return int((self.vectors(pieces) @ asked).argmax())
-
-        weights, aggregate = (
-            np.asarray(arrays[name], np.float32).reshape(-1) for name in (WEIGHTS, AGGREGATE)
-        )
-        return explanation(
+        texts = self.extractor.read(document) if document is not None else []
+        return explain(
             self.config,
             options,
-            asked,
+            vector,
             fields,
-            weights,
-            aggregate,
-            texts,
-            lambda text: passage(text, nearest),
+            stored[WEIGHTS].reshape(-1),
+            stored[AGGREGATE].reshape(-1),
+            dict(zip(self.config.order, texts, strict=False)),
+            lambda pieces: int((self.embed(pieces) @ vector).argmax()),
         )
 
-    def describe(self) -> dict[str, Any]:
-        """The fields, what each may see and how much of it is read."""
-        sees = {
-            name: [other for other, there in zip(self.config.order, row, strict=True) if there]
-            for name, row in zip(self.config.order, self.module.ancestors.tolist(), strict=True)
-        }
+    def check_search(self, options: FieldsSearch) -> None:
+        """Refuse fields that the model does not have."""
+        for name in (*options.fields, *options.factors):
+            if name not in self.config.order:
+                raise ConfigError(f"this model has no field {name!r}; fields: {', '.join(self.config.order)}")
+
+    def lexical_variants(self) -> dict[str, FieldsSearch]:
+        """Two stages, and the aggregate alone."""
+        searches = (FieldsSearch(), FieldsSearch(by="aggregate"))
+        return {options_key(options): options for options in searches}
+
+    def lexical_key(self, options: FieldsSearch) -> str:
+        """Key of the variant by the aggregate or by the best field."""
+        return options_key(FieldsSearch(by="aggregate" if options.by == "aggregate" else "two_stage"))
+
+    def lexical_weight(self, options: FieldsSearch, lexical: Lexical) -> Mix | None:
+        """Weight of words; none by default where fields are chosen, since words may lie in any field."""
+        return None if options.fields and lexical == "auto" else super().lexical_weight(options, lexical)
+
+    def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
+        """Aggregates of texts without fields, or of queries."""
+        check_keys(f"{self.method} embed", options, ())
+        if kind == "query":
+            return self._encode_queries(self.encoder.check(texts, "query"))
+        documents = [Document(str(row), fields={TEXT: text}) for row, text in enumerate(texts)]
+        return np.asarray(self.encode_documents(documents)[AGGREGATE], np.float32)
+
+    def describe(self, view: View | None = None) -> dict[str, Any]:
+        """The fields, which fields each attends to, and how much of each is read."""
+        if view is not None:
+            return {}
+        order = self.config.order
         return {
-            "fields": dict(self.reader.sources),
-            "tokens": dict(zip(self.config.order, self.config.limits, strict=True)),
-            "sees": sees,
+            "fields": dict(self.extractor.sources),
+            "tokens": dict(zip(order, self.config.limits, strict=True)),
+            "sees": {
+                name: [other for other, seen in zip(order, row, strict=True) if seen]
+                for name, row in zip(order, self.config.attended.tolist(), strict=True)
+            },
             "parameters": sum(value.numel() for value in self.module.parameters()),
             "dimension": self.config.dimension,
+            "labelled": self.config.labelled,
         }

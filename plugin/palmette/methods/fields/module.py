@@ -1,9 +1,9 @@
-"""The encoder of fields: one pass, a vector per field and one of them all."""
+"""The encoder of fields: one pass, a vector per field (equation 4) and their aggregate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -11,187 +11,305 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from palmette.encoder import Backbone
 from palmette.encoder.attention import set_dropout
 from palmette.methods.fields.config import FieldsConfig
-from palmette.methods.fields.layout import Batch, Fields, Layout
-from palmette.methods.fields.memory import Memory, Read
-from palmette.methods.fields.words import QueryWords
 
-__all__ = ["Encoded", "FieldEncoder", "aggregated"]
+Floats = NDArray[np.float32]
+Rows = NDArray[np.int64]
+Kind = Literal["document", "query", "pooled"]
 
-FIRST = 3.0
-"""With a field that holds the whole document, how much more than others it counts before anything is learned."""
+WHOLE_FIRST = 3.0
+"""Initial lead of the whole document's logit in the aggregate."""
+_TOKENS = {"cpu": 2048}  # tokens of one pass: what a CPU's cache holds
+_TOKENS_ELSEWHERE = 16_384
+
+
+class Batch(NamedTuple):
+    """Token ids, codes and positions of sequences [B, T]."""
+
+    ids: Tensor
+    codes: Tensor
+    positions: Tensor
+
+
+class Layout:
+    """Positions of tokens and who attends to whom: block-triangular attention (equation 3).
+
+    A document is the sequence ``CLS f₀ … f_{F−1}  text₀ SEP  text₁ SEP …``: one token per field right after CLS, so
+    that it always has the same position. Every token has a code, and attention and pooling are tables over codes:
+
+    * ``0 … F−1``    a word of that field
+    * ``F … 2F−1``   the token of a field
+    * ``2F … 3F−1``  the SEP after a field
+    * ``3F``         CLS
+    * ``3F + 1``     a word of a query (or the SEP after it)
+    * ``3F + 2``     padding
+
+    Attributes:
+        attended: [F, F] fields (columns) that each field (row) attends to.
+        attention_table: [C, C] whether a token of one code attends to one of another, C = 3F + 3.
+        pooling_table: [F, C] whether tokens of a code are averaged into the vector of a field.
+        before: [F, F] fields whose words are counted before those of a field, for its positions.
+    """
+
+    def __init__(self, attended: Tensor) -> None:
+        self.attended, self.fields = attended, len(attended)
+        count, own = self.fields, torch.eye(self.fields, dtype=torch.bool)
+        full = bool(attended.all()) and count > 1
+        words, tokens, ends = (slice(part * count, (part + 1) * count) for part in range(3))
+        cls, query, padding = 3 * count, 3 * count + 1, 3 * count + 2
+        self.attention_table = torch.zeros(padding + 1, padding + 1, dtype=torch.bool)
+        for part in (words, tokens, ends):
+            self.attention_table[part, words] = attended
+            # Of tokens and SEPs only those of the own field: the encoder knows one CLS and one SEP.
+            self.attention_table[part, tokens] = self.attention_table[part, ends] = own
+        # CLS attends to every word; no word of a document attends to CLS, or later fields would leak through it.
+        self.attention_table[cls, words] = self.attention_table[cls, [cls, query]] = True
+        self.attention_table[query, [cls, query]] = True
+        self.attention_table[tokens, query] = True
+        self.attention_table[padding, padding] = True
+        # With full attention each field averages its own words, or all vectors would be alike.
+        self.pooling_table = torch.zeros(count, padding + 1, dtype=torch.bool)
+        self.pooling_table[:, words] = own if full else attended
+        self.pooling_table[:, tokens] = self.pooling_table[:, ends] = own
+        self.pooling_table[:, query] = True
+        self.before = (attended.tril(-1) if full else attended & ~own).long()
+
+    def mask(self, codes: Tensor) -> Tensor:
+        """Attention mask [B, 1, T, T] of codes [B, T]."""
+        return self.attention_table.to(codes.device)[codes[:, :, None], codes[:, None, :]][:, None]
+
+    def members(self, codes: Tensor) -> Tensor:
+        """Tokens averaged into the vector of each field [B, F, T], of codes [B, T]."""
+        return self.pooling_table.to(codes.device)[:, codes].transpose(0, 1)
+
+    def filled_fields(self, codes: Tensor) -> Tensor:
+        """Fields that attend to at least one word [B, F]; others, before the first filled one, get no vector."""
+        filled = torch.stack([(codes == field).any(1) for field in range(self.fields)], dim=1)  # [B, F]
+        seen = filled.float() @ self.attended.T.to(codes.device).float() > 0
+        return seen | (codes == 3 * self.fields + 1).any(1)[:, None]
+
+    def documents(self, documents: Sequence[Sequence[Sequence[int]]], backbone: Backbone) -> Batch:
+        """Sequences of documents, given as token ids by field."""
+        rows = []
+        for fields in documents:
+            ids, codes, positions = self._head(backbone)
+            sizes = torch.tensor([len(words) for words in fields])
+            starts = (
+                1 + self.before @ sizes
+            ).tolist()  # a position tells only of fields that are attended to
+            for field, (words, start) in enumerate(zip(fields, starts, strict=True)):
+                if len(words):
+                    ids += [*words, backbone.sep]
+                    codes += [*[field] * len(words), 2 * self.fields + field]
+                    positions += range(start, start + len(words) + 1)
+            rows.append((ids, codes, positions))
+        return self._batch(rows, backbone.pad)
+
+    def queries(self, queries: Sequence[Sequence[int]], backbone: Backbone) -> Batch:
+        """Sequences of queries: the tokens of all fields, then words that all of them attend to."""
+        rows = []
+        for words in queries:
+            ids, codes, positions = self._head(backbone)
+            count = len(words) + 1
+            ids, codes = [*ids, *words, backbone.sep], [*codes, *[3 * self.fields + 1] * count]
+            rows.append((ids, codes, [*positions, *range(1, count + 1)]))
+        return self._batch(rows, backbone.pad)
+
+    def _head(self, backbone: Backbone) -> tuple[list[int], list[int], list[int]]:
+        """CLS and the fields' tokens, all at position 0, so that words keep the positions the encoder expects."""
+        ids = [backbone.cls, *range(backbone.vocabulary, backbone.vocabulary + self.fields)]
+        return ids, [3 * self.fields, *range(self.fields, 2 * self.fields)], [0] * len(ids)
+
+    def _batch(self, rows: Sequence[tuple[list[int], ...]], pad: int) -> Batch:
+        columns = zip(*([torch.tensor(part) for part in row] for row in rows), strict=True)
+        fillers = (pad, 3 * self.fields + 2, 0)
+        return Batch(
+            *(
+                nn.utils.rnn.pad_sequence(list(column), batch_first=True, padding_value=filler)
+                for column, filler in zip(columns, fillers, strict=True)
+            )
+        )
+
+
+class Pooled(NamedTuple):
+    """States of texts: one per field [B, F, w], that of CLS [B, w], and which fields are filled [B, F]."""
+
+    fields: Tensor
+    first: Tensor
+    filled: Tensor
 
 
 class Encoded(NamedTuple):
-    """What a pass gives for B documents or queries.
-
-    Attributes:
-        fields: [B, F, d] h_f, one vector per field.
-        weights: [B, F] w, how much each counts in the aggregate.
-        aggregate: [B, d] h = Σ_f w_f h_f.
-    """
+    """Vectors of texts: h_f [B, F, d], weights w_f [B, F] and the aggregate h [B, d]."""
 
     fields: Tensor
     weights: Tensor
     aggregate: Tensor
 
 
-def aggregated(fields: Tensor, weights: Tensor, *, unit: bool) -> Tensor:
-    """The sum h = Σ_f w_f h_f: [B, F, d], [B, F] → [B, d], of unit length where similarities are cosines."""
-    sums = torch.einsum("bfd,bf->bd", fields, weights)
-    return F.normalize(sums, dim=-1) if unit else sums
-
-
 class FieldEncoder(nn.Module):
-    """CHARM: a BERT with a token per field and an attention that lets no field see a later one.
-
-    It starts as the encoder it is made from: with one field, its vectors are the encoder's own.
-    """
+    """A BERT with one token per field and block-triangular attention; with one field it is the encoder it copies."""
 
     def __init__(self, config: FieldsConfig, backbone: Backbone, precision: str = "float32") -> None:
         super().__init__()
-        self.config, self.backbone = config, backbone
-        self.precision = precision
+        self.config, self.backbone, self.precision = config, backbone, precision
         set_dropout(backbone.network, config.dropout)
-        self.ancestors = config.ancestors
-        self.layout = Layout.of(self.ancestors)
-        count, width = len(config.order), backbone.width
-        self.turns = nn.Parameter(torch.zeros(count, width, width)) if self.frozen else None
-        """A map for each field, which is what there is to learn where the encoder stays as it is."""
-        self.words = (
-            QueryWords(backbone.vocabulary, config.words, backbone.dimension) if config.words else None
-        )
-        # K begins at zero and its bias where the fields as they are rank best: see ``start.py``.
-        self.weigh = nn.Linear(width, count)
-        nn.init.zeros_(self.weigh.weight)
-        nn.init.zeros_(self.weigh.bias)
+        self.layout = Layout(torch.from_numpy(config.attended))
+        count, width = self.layout.fields, backbone.width
+        self.frozen = config.trained_layers == 0
+        self.transformer_learns = not self.frozen
+        # Multiples of the learning rate: parts that start at zero may learn faster than pretrained ones.
+        self.paces = {"field_maps": 6.0, "field_weights": 20.0} if self.frozen else {}
+        # A linear map per field is what learns where the encoder is frozen.
+        self.field_maps = nn.Parameter(torch.zeros(count, width, width)) if self.frozen else None
+        # K starts at zero and its bias where the untrained fields rank best: see ``init.py``.
+        self.field_weights = nn.Linear(width, count)
+        nn.init.zeros_(self.field_weights.weight)
+        nn.init.zeros_(self.field_weights.bias)
         if config.reads_whole:
-            nn.init.constant_(self.weigh.bias[-1:], FIRST)
-        self.memory: Memory | None = None
-        """What a frozen encoder has read, while it trains."""
-
-    @property
-    def paces(self) -> dict[str, float]:
-        """What begins at zero may go faster than what was pretrained would."""
-        return {"turns": 6.0, "weigh": 20.0, "words": QueryWords.paces["table"]} if self.frozen else {}
-
-    @property
-    def frozen(self) -> bool:
-        """Whether the encoder itself stays as it is."""
-        return self.config.trained_layers == 0
-
-    @property
-    def transformer_learns(self) -> bool:
-        """Whether training gains from bfloat16 on CPUs that have it."""
-        return not self.frozen
+            nn.init.constant_(self.field_weights.bias[-1:], WHOLE_FIRST)
 
     def train(self, mode: bool = True) -> Self:
-        """As everywhere, but nothing is dropped of what does not learn."""
+        """Set the training mode; a frozen encoder stays without dropout."""
         super().train(mode)
         if self.frozen:
             self.backbone.eval()
         return self
 
-    def learn_words(self, tokens: NDArray[np.integer[Any]]) -> None:
-        """Give tokens of queries, distinct ids, vectors of their own."""
-        self.config = self.config.replace(words=len(tokens))
-        self.words = QueryWords(self.backbone.vocabulary, len(tokens), self.backbone.dimension)
-        self.words.to(self.backbone.device).hold(tokens)
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *more: Any) -> None:
+        """Load weights, those of earlier checkpoints under their former names."""
+        names = {"turns": "field_maps"} | {
+            f"weigh.{part}": f"field_weights.{part}" for part in ("weight", "bias")
+        }
+        for old, new in names.items():
+            if prefix + old in state:
+                state[prefix + new] = state.pop(prefix + old)
+        super()._load_from_state_dict(state, prefix, *more)
 
-    @property
-    def ends(self) -> tuple[int, int, int]:
-        """The ids of CLS, SEP and padding."""
-        return self.backbone.cls, self.backbone.sep, self.backbone.pad
+    def forward(self, kind: Kind, texts: Any) -> Encoded:
+        """Vectors of documents (token ids by field), queries (token ids) or :class:`Pooled` states."""
+        if kind == "pooled":
+            return self._finish(texts)
+        if kind == "query" and self.config.queries == "plain":
+            return self._plain(texts)
+        return self._finish(self.pool(kind, texts))
 
-    def documents(self, documents: Sequence[Fields]) -> Encoded:
-        """Token ids by field → vectors."""
-        return self._finished(self._read("document", documents))
-
-    def queries(self, queries: Sequence[Sequence[int]]) -> Encoded:
-        """Token ids of queries → vectors, made with the same tokens and weights as those of documents."""
-        made = self.plain_queries(queries)
-        if self.words is None:
-            return made
-        return made._replace(aggregate=self.scaled(made.aggregate + self.words(queries)))
-
-    def plain_queries(self, queries: Sequence[Sequence[int]]) -> Encoded:
-        """The same before anything is added for their words."""
-        plain = self.config.queries == "plain"
-        return self._plain(queries) if plain else self._finished(self._read("query", queries))
-
-    def forward(self, kind: Literal["document", "query"], texts: Sequence[Any]) -> Encoded:
-        """Either, as a training across processes needs it."""
-        return self.documents(texts) if kind == "document" else self.queries(texts)
-
-    def states(self, batch: Batch) -> Tensor:
-        """Hidden states of sequences [B, T, w]."""
+    def pool(self, kind: Kind, texts: Sequence[Any]) -> Pooled:
+        """States of documents or queries, from one pass of the encoder."""
+        sequences = self.layout.documents if kind == "document" else self.layout.queries
+        batch = sequences(texts, self.backbone)
         ids, codes, positions = (part.to(self.backbone.device) for part in batch)
-        return torch.as_tensor(self.backbone(ids, self.layout.mask(codes), positions))
-
-    def _read(self, kind: Literal["document", "query"], texts: Sequence[Any]) -> Read:
-        """What the encoder makes of texts, if it has not read them before."""
-        made = self.layout.documents if kind == "document" else self.layout.queries
-
-        def read(some: Sequence[Any]) -> Read:
-            return self._pooled(made(some, self.ends, self.backbone.vocabulary))
-
-        if self.memory is None:
-            return read(texts)
-        with torch.no_grad(), self.computing():
-            return self.memory.recall(kind, texts, read, self.backbone.device)
-
-    def _pooled(self, batch: Batch) -> Read:
-        """One pass: a state per field, and CLS."""
-        count, states = self.layout.fields, self.states(batch)  # [B, T, w]
-        if self.config.token_pooling(self.backbone.pooling):
-            pooled = states[:, 1 : count + 1]  # [B, F, w]
+        states = torch.as_tensor(self.backbone(ids, self.layout.mask(codes), positions))  # [B, T, w]
+        pooling = self.config.pooling
+        if pooling == "token" or (pooling == "auto" and self.backbone.pooling == "cls"):
+            fields = states[:, 1 : self.layout.fields + 1]  # [B, F, w]
         else:
-            members = self.layout.members(batch.codes.to(states.device)).to(states.dtype)  # [B, F, T]
-            pooled = members @ states / members.sum(-1, keepdim=True)
-        return Read(pooled, states[:, 0], self._told(batch.codes.to(states.device)))
+            members = self.layout.members(codes).to(states.dtype)  # [B, F, T]
+            fields = members @ states / members.sum(-1, keepdim=True)
+        return Pooled(fields, states[:, 0], self.layout.filled_fields(codes))
 
-    def _finished(self, read: Read) -> Encoded:
-        """States → vectors, each turned by its field's map, and their sum."""
-        pooled, first, there = read[0].float(), read[1].float(), read[2]
-        with torch.autocast(pooled.device.type, enabled=False):  # half precision is for the transformer alone
-            if self.turns is not None:
-                pooled = pooled + torch.einsum("bfw,fwv->bfv", pooled, self.turns)  # [B, F, w]
-            flat = self.scaled(self.backbone.finish(pooled.flatten(0, 1)))  # [B·F, d]
-            fields = flat.view(*there.shape, flat.shape[-1]) * there[..., None]
+    def _finish(self, pooled: Pooled) -> Encoded:
+        """Vectors of states: each mapped by its field's map, and their weighted sum."""
+        states, first, filled = pooled.fields.float(), pooled.first.float(), pooled.filled
+        with torch.autocast(states.device.type, enabled=False):  # half precision is for the transformer alone
+            if self.field_maps is not None:
+                states = states + torch.einsum("bfw,fwv->bfv", states, self.field_maps)  # [B, F, w]
+            flat = self._scale(self.backbone.finish(states.flatten(0, 1)))  # [B·F, d]
+            fields = flat.view(*filled.shape, flat.shape[-1]) * filled[..., None]
             lowest = torch.finfo(torch.float32).min
-            weights = self.weigh(first).masked_fill(~there, lowest).softmax(-1)  # [B, F] softmax(K h_CLS)
-            return Encoded(fields, weights, aggregated(fields, weights, unit=self.unit))
-
-    def _told(self, codes: Tensor) -> Tensor:
-        """Which fields have a word to see [B, F]; the vectors of others, before the first that is filled, are zero."""
-        count = self.layout.fields
-        asked = (codes == 3 * count + 1).any(1)  # [B]
-        filled = torch.stack([(codes == field).any(1) for field in range(count)], dim=1)  # [B, F]
-        seen = filled.float() @ self.ancestors.T.to(codes.device).float() > 0
-        return seen | asked[:, None]
+            weights = self.field_weights(first).masked_fill(~filled, lowest).softmax(-1)  # softmax(K h_CLS)
+            return Encoded(fields, weights, self.aggregate(fields, weights))
 
     def _plain(self, queries: Sequence[Sequence[int]]) -> Encoded:
-        """As the encoder reads texts: asymmetric, one vector, no tokens of fields."""
-        ids, there = self.backbone.padded(
-            [[self.backbone.cls, *words, self.backbone.sep] for words in queries]
-        )
-        vectors = self.scaled(self.backbone.pool(self.backbone(ids, there), there).float())  # [B, d]
+        """Queries as the encoder reads texts: one vector, no tokens of fields (the asymmetric variant)."""
+        backbone = self.backbone
+        ids, present = backbone.padded([[backbone.cls, *words, backbone.sep] for words in queries])
+        vectors = self._scale(backbone.pool(backbone(ids, present), present).float())  # [B, d]
         return Encoded(vectors[:, None], vectors.new_ones(len(vectors), 1), vectors)
 
-    def computing(self) -> AbstractContextManager[Any]:
-        """The precision that the encoder computes in, where nothing is trained."""
+    def aggregate(self, fields: Tensor, weights: Tensor) -> Tensor:
+        """Weighted sum h = Σ_f w_f h_f: [B, F, d], [B, F] → [B, d]."""
+        return self._scale(torch.einsum("bfd,bf->bd", fields, weights))
+
+    def _scale(self, vectors: Tensor) -> Tensor:
+        return F.normalize(vectors, dim=-1) if self.config.similarity == "cosine" else vectors
+
+    def autocast(self) -> Any:
+        """Precision of encoding where nothing is trained."""
         if self.precision == "float32":
             return nullcontext()
         return torch.autocast(self.backbone.device.type, dtype=getattr(torch, self.precision))
 
-    @property
-    def unit(self) -> bool:
-        """Whether vectors have unit length."""
-        return self.config.similarity == "cosine"
+    def batches(self, texts: Sequence[Any]) -> Iterator[Rows]:
+        """Rows of texts of similar length, the longest first."""
+        lengths = np.array([_length(text) + 2 * self.layout.fields + 1 for text in texts])
+        order, start = np.argsort(-lengths, kind="stable"), 0
+        room = _TOKENS.get(self.backbone.device.type, _TOKENS_ELSEWHERE)
+        while start < len(order):
+            stop = start + max(1, room // int(lengths[order[start]]))
+            yield order[start:stop]
+            start = stop
 
-    def scaled(self, vectors: Tensor) -> Tensor:
-        """Of unit length where similarities are cosines."""
-        return F.normalize(vectors, dim=-1) if self.unit else vectors
+    def encode(self, kind: Kind, texts: Sequence[Any]) -> tuple[Floats, Floats, Floats]:
+        """Fields' vectors [N, F, d], weights [N, F] and aggregates [N, d], without gradients, in the order given."""
+        count = 1 if kind == "query" and self.config.queries == "plain" else self.layout.fields
+        shapes = ((count, self.backbone.dimension), (count,), (self.backbone.dimension,))
+        fields, weights, aggregate = (np.empty((len(texts), *shape), np.float32) for shape in shapes)
+        with torch.inference_mode(), self.autocast():
+            for rows in self.batches(texts):
+                made = self(kind, [texts[row] for row in rows])
+                for array, tensor in zip((fields, weights, aggregate), made, strict=True):
+                    array[rows] = tensor.float().cpu().numpy()
+        return fields, weights, aggregate
+
+
+def _length(text: Any) -> int:
+    return sum(map(len, text)) if text and not isinstance(text[0], int) else len(text)
+
+
+def gradient_cached(module: nn.Module, kind: Kind, texts: Sequence[Any], chunk: int) -> Encoded:
+    """Vectors of a batch, with gradients, at the memory of one chunk (gradient caching).
+
+    A chunk's activations are dropped and computed again, with the same dropout, when its gradient is due: the loss
+    sees the whole batch, and the gradients are those of the whole batch.
+    """
+    if not chunk or len(texts) <= chunk:
+        return Encoded(*module(kind, texts))
+    order = np.argsort([-_length(text) for text in texts], kind="stable")
+    parts = [
+        checkpoint(module, kind, [texts[row] for row in order[start : start + chunk]], use_reentrant=False)
+        for start in range(0, len(texts), chunk)
+    ]
+    back = torch.from_numpy(np.argsort(order))
+    return Encoded(*(torch.cat(column)[back.to(column[0].device)] for column in zip(*parts, strict=True)))
+
+
+class FrozenStates:
+    """Pooled states of texts under a frozen encoder, in half precision: each row is encoded once, on first use."""
+
+    def __init__(self, module: FieldEncoder, kind: Kind, count: int, read: Callable[[int], Any]) -> None:
+        self.module, self.kind, self.read = module, kind, read
+        fields = module.layout.fields
+        self.states = np.empty((count, fields + 1, module.backbone.width), np.float16)
+        self.filled = np.empty((count, fields), bool)
+        self.known = np.zeros(count, bool)
+
+    def __getitem__(self, rows: Rows) -> Pooled:
+        missing = np.unique(rows[~self.known[rows]])
+        texts = [self.read(row) for row in missing.tolist()]
+        with torch.no_grad(), self.module.autocast():
+            for part in self.module.batches(texts):
+                fields, first, filled = self.module.pool(self.kind, [texts[at] for at in part])
+                chosen = missing[part]
+                self.states[chosen] = (
+                    torch.cat([fields, first[:, None]], 1).half().cpu().numpy()
+                )  # [b, F + 1, w]
+                self.filled[chosen] = filled.cpu().numpy()
+                self.known[chosen] = True
+        device = self.module.backbone.device
+        states = torch.from_numpy(self.states[rows]).to(device).float()
+        return Pooled(states[:, :-1], states[:, -1], torch.from_numpy(self.filled[rows]).to(device))

@@ -1,12 +1,13 @@
-"""Per-layer retrieval (FetchHR): every layer of a frozen encoder asks with a query of its own.
+"""Per-layer retrieval (FetchHR): every layer of a frozen encoder searches with a query vector of its own.
 
-Early layers see words, late ones meaning; what one misses another finds. Documents are the encoder's ordinary vectors,
-one for all layers, so an existing vector index can be searched as it is. Only small networks on the question's layers
-are trained. Each begins as a copy of the encoder's last layers: nearly as good as the encoder before its first step.
+Early layers represent words, late ones meaning; what one misses another finds. Documents keep the encoder's ordinary
+vectors, one for all layers, so an existing vector index serves as it is. Only small networks on the layers of the
+query encoder are trained. Each starts as a copy of the encoder's last layers: nearly as good as the encoder at once.
 
-``module.py`` the retrieval networks · ``start.py`` what they begin as · ``losses.py``, ``task.py`` training ·
-``searching.py`` one search for all layers, and one list of it · ``explanation.py``, ``model.py`` search ·
-``metrics.py`` what each layer adds, and whether a question's rarest word is found
+Letters: Q queries, B batch, T tokens, L layers, h width of states, w width of a network, d width of vectors, k places.
+
+``config.py`` options · ``module.py`` retrieval networks · ``init.py`` their initial weights · ``losses.py``,
+``training.py`` training · ``search.py`` one list from all layers · ``explain.py`` · ``model.py`` the hooks
 """
 
 from palmette.methods.layers.config import LayersConfig, LayersSearch

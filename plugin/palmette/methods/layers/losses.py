@@ -1,4 +1,4 @@
-"""The contrastive loss of every layer (B batch, L layers, C documents)."""
+"""Contrastive loss of every layer (B batch, L layers, C documents)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["layers_loss"]
-
 
 def layers_loss(scores: Tensor, target: Tensor, known: Tensor) -> Tensor:
-    """The mean over layers of −log(e^{s⁺} / (e^{s⁺} + Σ e^{s⁻})), each document a negative of the others' questions.
+    """Mean over layers of −log(e^{s⁺} / (e^{s⁺} + Σ e^{s⁻})) with in-batch negatives (section 3.2 of the paper).
 
     Args:
-        scores: [L, B, C] similarity of each layer's queries and the documents, already scaled.
-        target: [B] column of each question's document.
-        known: [B, C] True where a document is known to answer: no negative.
+        scores: [L, B, C] scaled similarity of each layer's queries and the documents (equation 1).
+        target: [B] column of each query's document.
+        known: [B, C] True where a document is known to be relevant: no negative.
     """
     layers, batch, columns = scores.shape
     others = known & ~F.one_hot(target, columns).bool()  # [B, C]

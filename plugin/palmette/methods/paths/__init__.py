@@ -1,13 +1,13 @@
-"""The learned index (EHI): a space and a tree over it, trained together, so that a search visits few documents.
+"""The learned index (EHI): a vector space and a tree over it, trained together, so that searches visit few documents.
 
-Every document goes to the leaf that the indexer finds likeliest; a query visits its likeliest leaves and compares
-itself with the documents there. Three losses train both at once: questions near their answers, questions on the
-paths of their answers, unlike documents in different leaves.
+Every document goes to the leaf that the indexer finds likeliest; a query visits its likeliest leaves and is compared
+with the documents there. Three losses train both at once: queries near their documents, queries on the paths of their
+documents, unlike documents in different leaves.
 
-``module.py`` the indexer and the space · ``losses.py`` the losses · ``start.py`` where the indexer begins ·
-``negatives.py`` wrong answers from its own leaves · ``task.py``, ``stages.py`` training · ``curve.py`` recall
-against documents visited · ``health.py`` how full the leaves are · ``keywords.py`` what they are about ·
-``search.py``, ``explanation.py``, ``model.py`` search
+Letters: n texts, m width, B branches, H heights, L leaves, l leaves per document, β leaves visited.
+
+``config.py`` options · ``module.py`` space and indexer · ``init.py`` k-means start · ``losses.py``, ``training.py``
+training · ``search.py`` leaves to visit, recall by documents visited · ``explain.py`` · ``model.py`` the hooks
 """
 
 from palmette.methods.paths.config import PathsConfig, PathsSearch

@@ -1,55 +1,48 @@
-"""The indexer I_φ, and the space it reads (n texts, m width, B branches, H heights, β beam)."""
+"""The vector space, and the indexer on it (n texts, m width, B branches, H heights, b beam)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from copy import deepcopy
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from palmette.methods.paths.config import PathsConfig
-
-if TYPE_CHECKING:
-    from palmette.encoder import Backbone
-
-__all__ = ["Beam", "Indexer", "Part", "Paths", "Routed"]
+from palmette.encoder import Backbone
+from palmette.methods.paths.config import ENCODER_RATE, SHARPNESS, PathsConfig
 
 Part = Tensor | tuple[Tensor, Tensor]
-"""Texts: embeddings [n, m], or padded token ids [n, T] and where there is a token."""
+"""Texts: embeddings [n, m], or padded token ids and token mask [n, T] each."""
 
 SMALL = 0.02
-"""Standard deviation at which U begins."""
+"""Initial standard deviation of U."""
+WIDER = 2
+"""Width of the beam below the root, as a multiple of the leaves that are then ordered."""
+LEAST = -69.08
+"""Log probability below which leaves are ordered by their centroids alone."""
+PART = 64
+"""Texts whose beams are in memory together."""
 
 
 class Routed(NamedTuple):
-    """Where texts go when they always take the likeliest child.
-
-    Attributes:
-        embedding: [n, B·H] path embedding T(x): the probabilities of the children at every height, root first.
-        path: [n, H] the children taken.
-    """
+    """Likeliest path: its embedding T(x) [n, B·H] (probabilities of the children, root first), and its turns [n, H]."""
 
     embedding: Tensor
     path: Tensor
 
 
 class Beam(NamedTuple):
-    """The likeliest leaves of texts, best first.
-
-    Attributes:
-        leaves: [n, β] leaf numbers.
-        probabilities: [n, β] of reaching them.
-    """
+    """Likeliest leaves, best first: numbers [n, b] and log probabilities [n, b]."""
 
     leaves: Tensor
-    probabilities: Tensor
+    logs: Tensor
 
 
 class Indexer(nn.Module):
     """One network per height: p = softmax(Wᵀ F(x; U) + b), F(x; U) = x + ReLU(Uᵀx), x = [one-hots of the path; text].
 
-    The bias is not the paper's: it lets the start be any k-means, and full leaves be less attractive.
+    The bias is not the paper's: it makes any k-means a possible start, and full leaves less attractive.
     """
 
     def __init__(self, branches: int, height: int, width: int) -> None:
@@ -61,40 +54,41 @@ class Indexer(nn.Module):
         self.bias = nn.ParameterList(nn.Parameter(torch.zeros(branches)) for _ in sizes)
 
     def transformed(self, x: Tensor, path: Tensor) -> Tensor:
-        """F([one-hots; text]) of texts [n, m] that have come along paths [n, h]: [n, h·B + m], the last turn first."""
-        h = path.shape[1]
-        ways = F.one_hot(path.flip(1), self.branches).flatten(1).to(x.dtype)  # [n, h·B]
-        k = torch.cat([ways, x], dim=1)
-        return k + torch.relu(k @ self.inner[h])
+        """F([one-hots; text]) of texts [n, m] after paths [n, b, h]: [n, b, h·B + m], the last turn first."""
+        h, turns = path.shape[2], path.flip(2)
+        inner, shift = self.inner[h], h * self.branches
+        if not h:
+            return (x + torch.relu(x @ inner))[:, None]
+        rows = turns + self.branches * torch.arange(h, device=x.device)  # rows of U that the one-hots select
+        hidden = (x @ inner[shift:])[:, None] + inner[rows].sum(2)  # [n, b, h·B + m]
+        hot = F.one_hot(turns, self.branches).flatten(2).to(x.dtype)  # [n, b, h·B]
+        return torch.cat([hot, x[:, None].expand(-1, path.shape[1], -1)], dim=2) + torch.relu(hidden)
 
-    def logits(self, x: Tensor, path: Tensor) -> Tensor:
-        """For the children there: [n, B]."""
-        h = path.shape[1]
+    def log_probabilities(self, x: Tensor, path: Tensor) -> Tensor:
+        """Children of paths [n, b, h]: [n, b, B] (equation 1)."""
+        h = path.shape[2]
         logits: Tensor = self.transformed(x, path) @ self.outer[h] + self.bias[h]
-        return logits.float()
+        return logits.log_softmax(2)
 
     def forward(self, x: Tensor) -> Routed:
-        """The path embedding along the likeliest path: [n, m] → [n, B·H]."""
-        reached = x.new_ones(len(x), 1, dtype=torch.float32)
+        """Likeliest path of texts [n, m]."""
+        reached = x.new_ones(len(x), 1)
         path = torch.zeros(len(x), 0, dtype=torch.int64, device=x.device)
         parts = []
         for _ in range(self.height):
-            p = self.logits(x, path).softmax(1) * reached  # [n, B]
+            p = self.log_probabilities(x, path[:, None])[:, 0].exp() * reached  # [n, B]
             parts.append(p)
             best = p.argmax(1, keepdim=True)
             reached, path = p.gather(1, best), torch.cat([path, best], dim=1)
         return Routed(torch.cat(parts, dim=1), path)
 
-    def beam(self, x: Tensor, beam: int) -> Beam:
-        """The β likeliest leaves by beam search, over all texts and beams at once (exact from β ≥ B^(H−1) on)."""
-        n = len(x)
-        reached = x.new_ones(n, 1, dtype=torch.float32)  # [n, b]
-        path = torch.zeros(n, 1, 0, dtype=torch.int64, device=x.device)  # [n, b, h]
+    def beam(self, x: Tensor, width: int) -> Beam:
+        """Likeliest leaves of texts [n, m] by beam search; exact for a width of at least B^(H−1)."""
+        reached = x.new_zeros(len(x), 1)  # [n, b]
+        path = torch.zeros(len(x), 1, 0, dtype=torch.int64, device=x.device)  # [n, b, h]
         for _ in range(self.height):
-            b = path.shape[1]
-            each = x[:, None].expand(-1, b, -1).reshape(n * b, -1) if b > 1 else x
-            p = self.logits(each, path.flatten(0, 1)).softmax(1).view(n, b, -1) * reached[..., None]
-            reached, at = p.flatten(1).topk(min(beam, b * self.branches), dim=1)  # [n, b']
+            logs = (self.log_probabilities(x, path) + reached[..., None]).flatten(1)  # [n, b·B]
+            reached, at = logs.topk(min(width, logs.shape[1]), dim=1)  # [n, b']
             before = path.gather(1, (at // self.branches)[..., None].expand(-1, -1, path.shape[2]))
             path = torch.cat([before, (at % self.branches)[..., None]], dim=2)
         return Beam(self.numbers(path), reached)
@@ -105,13 +99,17 @@ class Indexer(nn.Module):
         numbers: Tensor = (paths * torch.tensor(powers, device=paths.device)).sum(-1)
         return numbers
 
+    def path_of(self, leaf: int) -> list[int]:
+        """Turns that lead to a leaf."""
+        return [leaf // self.branches**h % self.branches for h in range(self.height - 1, -1, -1)]
+
 
 class Paths(nn.Module):
     """A residual linear map of the encoder's embeddings, and the indexer on it; both learn together.
 
     Attributes:
         backbone: The encoder itself, where it learns too.
-        centres: [L, m] mean vector of the training's documents in each leaf, for explanations.
+        centres: [L, m] mean vector of the training documents in each leaf; zero before training ends.
     """
 
     centres: Tensor
@@ -122,7 +120,7 @@ class Paths(nn.Module):
         self.config = config
         self.backbone = backbone
         if backbone is not None:
-            backbone.freeze(1 if config.encoder_learns == "last" else None)
+            backbone.freeze(None)
         self.adapter = nn.Parameter(torch.zeros(config.width, config.width))
         self.indexer = Indexer(config.branches, config.height, config.width)
         self.register_buffer("centres", torch.zeros(config.leaves, config.width))
@@ -135,18 +133,22 @@ class Paths(nn.Module):
     @property
     def paces(self) -> dict[str, float]:
         """Learning rates of parts, as multiples of the run's."""
-        return {"indexer.": self.config.indexer_rate, "backbone.": self.config.encoder_rate}
+        return {"backbone.": ENCODER_RATE}
+
+    def router(self) -> Paths:
+        """Copy in double precision on the CPU, without backbone: equal results in any batch."""
+        with torch.device("meta"):  # takes no random numbers
+            router = Paths(self.config)
+        router.adapter, router.indexer, router.centres = deepcopy((self.adapter, self.indexer, self.centres))
+        return router.to("cpu", torch.float64).requires_grad_(False)
 
     def embed(self, x: Tensor) -> Tensor:
-        """Embeddings [n, m] → [n, m], rows of length 1."""
-        return F.normalize((x + F.linear(x, self.adapter)).float(), dim=1)
+        """Embeddings [n, m] → unit vectors [n, m]."""
+        return F.normalize(x + F.linear(x, self.adapter), dim=1)
 
     def forward(self, *parts: Part) -> tuple[Tensor, Routed]:
-        """Embeddings [n, m], or texts by their tokens → our vectors of all of them, and where they go."""
+        """Unit vectors of texts [n, m], and their paths."""
         read = torch.cat([self._read(part) for part in parts])
-        if self.backbone is None:
-            vectors = self.embed(read)
-            return vectors, self.indexer(vectors)
         with torch.autocast(read.device.type, enabled=False):  # half precision is for the transformer alone
             vectors = self.embed(read.float())
             return vectors, self.indexer(vectors)
@@ -155,5 +157,22 @@ class Paths(nn.Module):
         if isinstance(part, Tensor):
             return part
         assert self.backbone is not None
-        ids, there = part
-        return self.backbone.pool(self.backbone(ids, there), there)
+        return self.backbone.pool(self.backbone(*part), part[1])
+
+    def leaves_in_order(self, x: Tensor, count: int) -> Beam:
+        """Leaves to visit first: those of a beam by log probability plus weighted cosine with the leaf's centroid.
+
+        Args:
+            x: [n, m] unit vectors.
+            count: Leaves wanted of each.
+        """
+        weight, every = self.config.centroid_weight * SHARPNESS, self.config.leaves
+        wide = every if self.indexer.height == 1 else min(every, WIDER * count)
+        parts = []
+        for part in torch.split(x, PART):
+            leaves, logs = self.indexer.beam(part, wide)
+            near = (part @ self.centres.T).gather(1, leaves)
+            score = logs.clamp(min=LEAST) + weight * near if weight else logs
+            at = score.topk(min(count, wide), dim=1).indices
+            parts.append((leaves.gather(1, at), logs.gather(1, at)))
+        return Beam(*map(torch.cat, zip(*parts, strict=True)))

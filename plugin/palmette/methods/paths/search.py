@@ -1,41 +1,35 @@
-"""Which leaves a search visits, and the search (Q queries, L leaves, l per document, β visited)."""
+"""Leaves that a search visits, and recall against documents visited (Q queries, L leaves, l per document)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
-from palmette.methods.paths.curve import prefixes
-from palmette.search.probe import Found, Lists, Probe
-
-if TYPE_CHECKING:
-    from palmette.methods.paths.config import PathsConfig, PathsSearch
-    from palmette.methods.paths.routing import Router
-    from palmette.store.backend import View
-
-__all__ = ["LEAVES", "VECTOR", "VISIT", "VISITED", "auto_share", "plan", "search"]
+from palmette.methods.paths.config import PathsSearch
+from palmette.methods.paths.module import Paths
+from palmette.metrics import Judgements, score_ranks
+from palmette.search.plan import Floats, Keys, View
 
 VECTOR, LEAVES = "vector", "leaves"
-"""The stored arrays: unit vectors, and the leaves of each document."""
-VISIT = "visit"
-"""Query array, once planned: [Q, β] leaves to visit, likeliest first, −1 padded; β = 0 stands for everywhere."""
+"""Stored arrays: unit vectors, and the leaves of each document."""
 VISITED = "visited"
-"""Evidence: how many leaves the query visited; 0 where it looked everywhere."""
+"""Evidence: leaves that the query visited; 0 if it looked everywhere."""
 SMALL = 10_000
-"""Documents up to which ``visit="auto"`` looks at all: faster than encoding the question."""
+"""Documents up to which ``visit="auto"`` looks at all: faster than encoding the query."""
 BLIND = 0.2
-"""What it visits where training held nothing out to learn the share from."""
+"""Share that it visits if training held nothing out to learn it from."""
+SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
+"""Shares of the documents at which recall is measured."""
+DEPTH, PART = 100, 64
 
-Ints = NDArray[np.int64]
 Curve = Mapping[float, Mapping[str, float]]
 
 
 def auto_share(curve: Curve, tolerance: float, documents: int) -> float:
-    """The least share of documents at which held-out recall was within ``tolerance`` of that of all."""
+    """Least share of documents at which held-out recall was within ``tolerance`` of the full recall."""
     if documents <= SMALL:
         return 1.0
     if not curve:
@@ -44,63 +38,82 @@ def auto_share(curve: Curve, tolerance: float, documents: int) -> float:
     return min(share for share, row in curve.items() if row["recall@100"] >= good)
 
 
-def plan(
-    router: Router,
-    config: PathsConfig,
-    curve: Curve,
-    view: View,
-    vectors: NDArray[np.float32],
-    k: int,
-    options: PathsSearch,
-) -> Ints:
-    """The leaves that each query visits: [Q, β].
+def leaves_to_visit(
+    router: Paths, curve: Curve, view: View, vectors: Floats, k: int, options: PathsSearch
+) -> Keys:
+    """Leaves of each query, likeliest first, padded with −1: [Q, β]; β = 0 to look everywhere.
 
-    As many as the budget allows or the beam says; more where they hold fewer than ``k`` documents of the view, as a
-    filter may leave it.
+    As many as the budget allows or the beam says; more where they hold fewer than ``k`` documents of the view. The
+    leaves of a query do not depend on other queries.
     """
-    count = len(view)
-    visit = options.visit
+    config, count, visit = router.config, len(view), options.visit
     if visit == "auto":
         visit = auto_share(curve, options.tolerance, count)
     budget = visit * count if isinstance(visit, float) else visit
-    everywhere = np.zeros((len(vectors), 0), np.int64)
     if (options.beam is None and budget >= count) or not count:
-        return everywhere
-    sizes = np.zeros(config.leaves, np.int64)
-    held = view.sizes(LEAVES)
+        return np.zeros((len(vectors), 0), np.int64)
+    held = view.list_sizes(LEAVES)
+    sizes = np.zeros(config.leaves, np.int64)  # [L]
     sizes[: len(held)] = held
-    needed = min(k * config.per_document, int(sizes.sum()))  # so many entries are at least k documents
-    if len(vectors) == config.height == 1:
-        return router.visits(vectors[0], sizes, budget, needed, options.beam or 0)[None]
-    beam = options.beam or _guess(max(budget, needed), sizes)
-    while True:
-        leaves = router.ordered(vectors, beam).leaves  # [Q, β]
+    entries = int(held.sum())
+    needed = min(k * config.per_document, entries)  # so many entries are at least k documents
+    share = max(budget, needed) / max(1, entries)
+    width = min(config.leaves, options.beam or int(1.5 * share * config.leaves) + 8)  # most likely enough
+    chosen: dict[int, Keys] = {}
+    rows, x = np.arange(len(vectors)), torch.from_numpy(vectors).double()
+    while len(rows):
+        leaves = router.leaves_in_order(x[rows], width).leaves.numpy()  # [R, β]
         reached = np.cumsum(sizes[leaves], axis=1)
-        enough = (reached < needed).sum(axis=1) + 1  # [Q]
-        wanted = np.full(len(leaves), options.beam) if options.beam else prefixes(leaves, sizes, budget)
-        looked = np.maximum(wanted, enough)
-        whole = leaves.shape[1]
-        if (
-            whole >= config.leaves
-            or ((looked <= whole) & ((reached[:, -1] > budget) | bool(options.beam))).all()
-        ):
-            break
-        beam = min(2 * beam, config.leaves)
-    looked = np.minimum(looked, whole)
-    leaves = leaves[:, : int(looked.max())]
-    return np.where(np.arange(leaves.shape[1]) < looked[:, None], leaves, -1)
+        wanted = options.beam or np.maximum((reached <= budget).sum(axis=1), 1)
+        looked = np.maximum(wanted, (reached < needed).sum(axis=1) + 1)  # [R]
+        done = (looked <= width) & ((reached[:, -1] > budget) | bool(options.beam)) | (width == config.leaves)
+        chosen |= {row: leaves[at, : looked[at]] for at, row in enumerate(rows.tolist()) if done[at]}
+        rows, width = rows[~done], min(2 * width, config.leaves)
+    out = np.full((len(vectors), max(map(len, chosen.values()), default=0)), -1, np.int64)
+    for row, leaves in chosen.items():
+        out[row, : len(leaves)] = leaves
+    return out
 
 
-def _guess(documents: float, sizes: Ints) -> int:
-    """A beam that most likely reaches so many documents."""
-    share = documents / max(1, int(sizes.sum()))
-    return min(len(sizes), int(1.5 * share * len(sizes)) + 8)
+def recall_curve(
+    queries: Tensor,
+    documents: Tensor,
+    order: Tensor,
+    leaves: Tensor,
+    judgements: Judgements,
+    shares: Sequence[float] = SHARES,
+) -> dict[float, Mapping[str, float]]:
+    """Recall, and share of documents really visited, by the share that may be visited.
 
-
-def search(view: View, queries: Mapping[str, NDArray[Any]], k: int) -> Found:
-    """The ``k`` best cosines among the documents of the planned leaves."""
-    vectors, visit = queries[VECTOR], queries[VISIT]
-    lists = Lists(LEAVES, visit) if visit.shape[1] else None
-    found = view.nearest(Probe(VECTOR, vectors, "inner_product", lists=lists), k)
-    visited = np.zeros(found.keys.shape, np.int64) + (visit >= 0).sum(axis=1)[:, None]
-    return replace(found, evidence={VISITED: visited})
+    Args:
+        queries: [Q, m] vectors.
+        documents: [N, m] vectors.
+        order: [Q, L] all leaves, each query's likeliest first.
+        leaves: [N, l] leaves of the documents.
+        judgements: Of these queries and documents.
+        shares: Shares of N.
+    """
+    sizes = torch.bincount(leaves.flatten(), minlength=order.shape[1])
+    held = sizes[order].cumsum(1)  # [Q, L]
+    rank = torch.argsort(order, dim=1)  # [Q, L] place of each leaf
+    looked = [
+        (held <= (torch.inf if share == 1.0 else share * len(documents))).sum(1).clamp(min=1)
+        for share in shares
+    ]  # [Q] each
+    ranks: list[list[Tensor]] = [[] for _ in shares]
+    visited = [0.0 for _ in shares]
+    for start in range(0, len(queries), PART):
+        part = slice(start, start + PART)
+        cosine = queries[part] @ documents.T  # [64, N]
+        places = torch.stack([rank[part][:, own] for own in leaves.T]).amin(0)  # [64, N] of the earliest leaf
+        for at in range(len(shares)):
+            inside = places < looked[at][part, None]
+            found = cosine.masked_fill(~inside, -torch.inf).topk(min(DEPTH, len(documents)), dim=1)
+            ranks[at].append(found.indices.masked_fill(found.values == -torch.inf, -1))
+            visited[at] += float(inside.sum())
+    curve: dict[float, Mapping[str, float]] = {}
+    for at, share in enumerate(shares):
+        scored = score_ranks(torch.cat(ranks[at]).cpu().numpy(), judgements, ks=(10, DEPTH))
+        found_at = {name: scored[name] for name in ("recall@10", "recall@100", "ndcg@10")}
+        curve[share] = {"visited": visited[at] / (len(queries) * len(documents)), **found_at}
+    return curve

@@ -1,44 +1,46 @@
-"""From what a user has to what training reads: queries, what each matches, and a share to validate by."""
+"""Users' data → training queries and their matches; how training draws from them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from palmette.data import RetrievalData, iter_documents, load_data
 from palmette.data.load import from_documents
 from palmette.errors import InputError
-from palmette.methods.taxonomy.hierarchy import Hierarchy, name_of
-from palmette.methods.taxonomy.matches import Matches
-
-__all__ = ["Asked", "Lessons", "TaxonomyData", "lessons"]
+from palmette.methods.taxonomy.hierarchy import Hierarchy, Matches, name_of
+from palmette.types import Document
 
 Rows = NDArray[np.int64]
 
 DEV = 500
-"""Queries to validate by, at most."""
+"""Validation queries, at most."""
 DEV_SHARE = 10
-"""Of one node in this many the name is kept from training, to validate by; its text remains."""
+"""One node in this many has its name held out for validation; its text remains in training."""
+MOST = 64
+"""Matches of one query per draw of ``every``, at most, so that a batch stays a batch."""
 
 
 @dataclass(frozen=True, repr=False)
 class TaxonomyData(RetrievalData):
-    """A collection whose documents are the nodes of a hierarchy; queries name their exact matches, if there are any.
+    """Collection whose documents are the nodes of a hierarchy; queries, if there are any, name their exact matches.
 
     Attributes:
-        hierarchy: Which document lies above which; ``None`` where only matches are known.
+        hierarchy: ``None`` where only matches are known.
     """
 
     hierarchy: Hierarchy | None = None
 
     @property
     def trainable(self) -> bool:
-        """A hierarchy is enough: every node is asked for by its own name."""
+        """A hierarchy is enough: every node is a query for itself by its own name."""
         return self.hierarchy is not None or bool(self.qrels.get("train"))
 
     @classmethod
@@ -49,52 +51,30 @@ class TaxonomyData(RetrievalData):
         parents: str | None = None,
         seed: int = 0,
     ) -> TaxonomyData:
-        """From a hierarchy, from documents that name their parents (or ``edges`` that do), or from pairs alone."""
+        """Load a hierarchy, documents that name their parents (or ``edges`` that do), or pairs alone."""
         if isinstance(data, TaxonomyData):
             return data
         if isinstance(data, Hierarchy):
             return cls("hierarchy", data.documents(), {}, {}, hierarchy=data)
         if isinstance(data, Iterable) and not isinstance(data, str | Path | RetrievalData | Mapping):
             data = list(data)
-        known = data if isinstance(data, RetrievalData) else None
-        if known is None and _plain(data):
-            documents = list(iter_documents(data))
-            hierarchy = _hierarchy(documents, edges, parents)
-            if hierarchy is not None:
-                name = Path(data).name if isinstance(data, str | Path) else "documents"
-                return cls(name, documents, {}, {}, hierarchy=hierarchy)
-        loaded = known or load_data(data, seed=seed, kinds=())
+            first = data[0] if data else ()
+            pair = isinstance(first, Mapping) and {"query", "question", "anchor"} & set(first)
+            if not isinstance(first, tuple) and not hasattr(first, "query") and not pair:
+                documents = list(iter_documents(data))
+                if hierarchy := _hierarchy(documents, edges, parents):
+                    return cls("documents", documents, {}, {}, hierarchy=hierarchy)
+        loaded = data if isinstance(data, RetrievalData) else load_data(data, seed=seed, kinds=())
         hierarchy = _hierarchy(list(loaded.corpus), edges, parents)
-        if hierarchy is not None and not loaded.labelled:  # names serve better than self-made queries
+        if hierarchy is not None and not loaded.labelled:  # names serve better than synthetic queries
             return cls(loaded.name, loaded.corpus, {}, {}, hierarchy=hierarchy)
         if not loaded.queries:
             loaded = from_documents(loaded.corpus, name=loaded.name, seed=seed).with_dev(0.1, seed)
-        return cls(
-            loaded.name,
-            loaded.corpus,
-            loaded.queries,
-            loaded.qrels,
-            loaded.labelled,
-            loaded.remainders,
-            hierarchy=hierarchy,
-        )
+        known = {field.name: getattr(loaded, field.name) for field in fields(RetrievalData)}
+        return cls(**known, hierarchy=hierarchy)
 
 
-def _plain(data: Any) -> bool:
-    """Whether it is documents, not pairs: those are looked at by ``load_data``."""
-    if isinstance(data, str | Path):
-        return False
-    first = next(iter(data), None)
-    return first is not None and not isinstance(first, tuple) and not _asks(first)
-
-
-def _asks(value: Any) -> bool:
-    return hasattr(value, "query") or (
-        isinstance(value, Mapping) and bool({"query", "question", "anchor"} & set(value))
-    )
-
-
-def _hierarchy(documents: Any, edges: Any, parents: str | None) -> Hierarchy | None:
+def _hierarchy(documents: Sequence[Document], edges: Any, parents: str | None) -> Hierarchy | None:
     if edges is None:
         return None if parents == "" else Hierarchy.from_documents(documents, parents)
     made = Hierarchy.from_edges(edges, [document.key for document in documents])
@@ -102,8 +82,8 @@ def _hierarchy(documents: Any, edges: Any, parents: str | None) -> Hierarchy | N
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Queries and what they match: texts, or (lookup) the rows of the nodes that ask."""
+class TrainingQueries:
+    """Queries and their matches: texts, or (lookup) rows of the nodes that are the queries."""
 
     texts: list[str]
     rows: Rows
@@ -112,31 +92,20 @@ class Asked:
     def __len__(self) -> int:
         return len(self.matches)
 
-    def take(self, queries: Rows) -> Asked:
-        """Some of them."""
+    def take(self, queries: Rows) -> TrainingQueries:
+        """Some of the queries."""
         texts = [self.texts[row] for row in queries] if self.texts else []
-        return Asked(texts, self.rows[queries], self.matches.take(queries))
+        return TrainingQueries(texts, self.rows[queries], self.matches.take(queries))
 
 
-@dataclass(frozen=True)
-class Lessons:
-    """What there is to learn, and to validate by.
+def training_queries(
+    data: TaxonomyData, *, lookup: bool, max_distance: int | None, seed: int
+) -> tuple[TrainingQueries, TrainingQueries]:
+    """Training and validation queries of a collection.
 
-    Attributes:
-        train: The training queries.
-        dev: Queries that training does not see; some that it does, where nodes have one text or none (tables).
-    """
-
-    train: Asked
-    dev: Asked
-
-
-def lessons(data: TaxonomyData, *, lookup: bool, max_distance: int | None, seed: int) -> Lessons:
-    """The training and validation queries of a collection.
-
-    With a hierarchy every node asks for itself and what lies above it, by its name and by its text; judged
-    queries ask for their documents and what lies above those. Without one they ask for what they are judged
-    to match, at the distance (best grade − grade).
+    With a hierarchy every node is a query, by its name and by its text, for itself and its ancestors; judged queries
+    match their documents and the ancestors of those. Without one they match what they are judged to, at the distance
+    (best grade − grade). Validation queries are not trained on, except where nodes have one text or none (tables).
     """
     nodes = len(data.corpus)
     closure = None if data.hierarchy is None else data.hierarchy.matches(max_distance)
@@ -146,32 +115,36 @@ def lessons(data: TaxonomyData, *, lookup: bool, max_distance: int | None, seed:
             raise InputError(
                 "queries='lookup' needs a hierarchy: give edges, parents in metadata, or a Hierarchy"
             )
-        every, some = np.arange(nodes), np.sort(draw.permutation(nodes)[:DEV])
-        return Lessons(Asked([], every, closure), Asked([], some, closure.take(some)))
+        train = TrainingQueries([], np.arange(nodes), closure)
+        return train, train.take(np.sort(draw.permutation(nodes)[:DEV]))
     train, dev = (_judged(data, closure, split) for split in ("train", "dev"))
     if closure is None:
-        return Lessons(train, dev)
+        return train, dev
     texts = [list(dict.fromkeys((name_of(node), node.content))) for node in data.corpus]
-    if len(dev):
-        return Lessons(_joined(train, _own(texts, closure)), dev)
-    two = draw.permutation(np.flatnonzero([len(some) == 2 for some in texts]))
+    two = (
+        draw.permutation(np.flatnonzero([len(some) == 2 for some in texts])) if not len(dev) else np.arange(0)
+    )
     held = {int(row): texts[row].pop(0) for row in np.sort(two[: min(DEV, len(two) // DEV_SHARE)])}
-    train = _joined(train, _own(texts, closure))
+    rows = np.repeat(np.arange(nodes), [len(some) for some in texts])
+    own = closure.take(rows)
+    matches = Matches(
+        np.concatenate([train.matches.starts, train.matches.starts[-1] + own.starts[1:]]),
+        np.concatenate([train.matches.documents, own.documents]),
+        np.concatenate([train.matches.distances, own.distances]),
+        nodes,
+    )
+    every = [*train.texts, *(text for some in texts for text in some)]
+    train = TrainingQueries(every, np.concatenate([train.rows, rows]), matches)
     if held:
         rows = np.array(list(held), np.int64)
-        return Lessons(train, Asked(list(held.values()), rows, closure.take(rows)))
-    some = np.sort(draw.permutation(len(train))[:DEV])
-    return Lessons(train, train.take(some))
+        dev = TrainingQueries(list(held.values()), rows, closure.take(rows))
+    elif not len(dev):
+        dev = train.take(np.sort(draw.permutation(len(train))[:DEV]))
+    return train, dev
 
 
-def _own(texts: list[list[str]], closure: Matches) -> Asked:
-    """Nodes asked for by their texts."""
-    asked = np.repeat(np.arange(len(texts)), [len(some) for some in texts])
-    return Asked([text for some in texts for text in some], asked, closure.take(asked))
-
-
-def _judged(data: TaxonomyData, closure: Matches | None, split: str) -> Asked:
-    """The queries of a split."""
+def _judged(data: TaxonomyData, closure: Matches | None, split: str) -> TrainingQueries:
+    """Queries of a split that have matches."""
     qrels = data.qrels.get(split, {})
     best = max((grade for judged in qrels.values() for grade in judged.values()), default=0)
     flat = [
@@ -182,20 +155,85 @@ def _judged(data: TaxonomyData, closure: Matches | None, split: str) -> Asked:
     ]
     query, document, distance = np.array(flat, np.int64).reshape(-1, 3).T
     if closure is not None:
-        owner, above = closure.lists.flat(document)
-        distance = closure.distances[closure.places(document)].astype(np.int64)
-        query, document = query[owner], above
+        owner, places = closure.flat(document)
+        query, document = query[owner], closure.documents[places].astype(np.int64)
+        distance = closure.distances[places].astype(np.int64)
     matches = Matches.of(query, document, distance, len(qrels), len(data.corpus))
-    asking = np.flatnonzero(matches.counts)  # without an answer there is nothing to learn
+    kept = np.flatnonzero(matches.counts)
     texts = [data.queries[id] for id in qrels]
-    return Asked([texts[row] for row in asking], np.full(len(asking), -1), matches.take(asking))
+    return TrainingQueries([texts[row] for row in kept], np.full(len(kept), -1), matches.take(kept))
 
 
-def _joined(a: Asked, b: Asked) -> Asked:
-    matches = Matches(
-        np.concatenate([a.matches.starts, a.matches.starts[-1] + b.matches.starts[1:]]),
-        np.concatenate([a.matches.documents, b.matches.documents]),
-        np.concatenate([a.matches.distances, b.matches.distances]),
-        a.matches.size,
-    )
-    return Asked(a.texts + b.texts, np.concatenate([a.rows, b.rows]), matches)
+@dataclass(frozen=True)
+class Sampler:
+    """Draws matches of each query.
+
+    Attributes:
+        matches: Matches to draw from.
+        kind: ``every`` takes all matches of a query, the others one: ``regular`` any of them, ``heavy-tail`` in
+            proportion to its distance (the exact match never), ``rebalanced`` mixes the two.
+        share: Chance of a ``regular`` draw in the mix.
+    """
+
+    matches: Matches
+    kind: Literal["every", "regular", "heavy-tail", "rebalanced"] = "every"
+    share: float = 0.03
+
+    def __post_init__(self) -> None:
+        if self.kind == "heavy-tail" and not (self.matches.distances > 0).any():
+            raise InputError(
+                "no match lies at a distance above 0: heavy-tail sampling has nothing to draw; give a hierarchy, "
+                "or grades, or use another sampling"
+            )
+
+    def draw(self, queries: Rows, generator: torch.Generator) -> tuple[Rows, Rows]:
+        """Drawn matches of some queries: the place among ``queries`` (ascending) and the document of each."""
+        random = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+        if self.kind == "every":
+            owner, places = self.matches.flat(queries)
+            sizes = self.matches.counts[queries]
+            if len(queries) and sizes.max() > MOST:
+                order = np.lexsort((random.random(len(owner)), owner))  # shuffled within each query
+                rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+                kept = np.sort(order[rank < MOST])
+                owner, places = owner[kept], places[kept]
+        else:
+            starts, ends = self.matches.starts[queries], self.matches.starts[queries + 1]
+            low, high = self._sums[starts], self._sums[ends]
+            owner = np.flatnonzero(high > low)
+            wanted = (low + random.random(len(queries)) * (high - low))[owner]
+            places = np.searchsorted(self._sums, wanted, side="right") - 1
+            places = np.clip(places, starts[owner], ends[owner] - 1)
+        return owner, self.matches.documents[places].astype(np.int64)
+
+    @cached_property
+    def _probability(self) -> NDArray[np.float64]:
+        """[P] P(document | query) of one draw."""
+
+        def normalised(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+            total = np.bincount(owners, weights=weights, minlength=len(self.matches))[owners]
+            return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+
+        owners, distances = self.matches.owners, self.matches.distances.astype(np.float64)
+        regular, far = normalised(np.ones(len(owners))), normalised(distances)
+        if self.kind != "rebalanced":
+            return far if self.kind == "heavy-tail" else regular
+        none_far = np.bincount(owners, weights=far, minlength=len(self.matches)) == 0
+        share = np.where(none_far, 1.0, self.share)[owners]
+        mixed: NDArray[np.float64] = share * regular + (1 - share) * far
+        return mixed
+
+    @cached_property
+    def _sums(self) -> NDArray[np.float64]:
+        return np.concatenate([[0.0], np.cumsum(self._probability)])  # [P + 1]
+
+    @cached_property
+    def log_frequencies(self) -> torch.Tensor:
+        """[documents] log P(a query draws this document); floor 1/P for documents never drawn."""
+        matches, weights = self.matches, self._probability
+        if self.kind == "every":
+            weights = np.minimum(1.0, MOST / np.maximum(1, matches.counts))[matches.owners]  # [P]
+        drawn = np.bincount(matches.documents, weights=weights, minlength=matches.size)
+        total = len(matches) if self.kind == "every" else float(weights.sum())
+        frequency, least = drawn / max(1.0, total), 1 / max(1, len(matches.documents))
+        return torch.from_numpy(np.log(np.where(frequency > 0, frequency, least)).astype(np.float32))

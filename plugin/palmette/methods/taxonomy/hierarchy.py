@@ -1,26 +1,25 @@
-"""Hierarchies: which node lies above which, as flat arrays that hold a million nodes.
+"""Hierarchies and what they imply, as flat arrays that hold a million nodes.
 
-Edges point from a node to the more general ones (its parents). Nothing here is quadratic in the nodes: what is
-reachable is written as one list of ancestors per node, and refused where those lists would not fit in memory.
+Edges point from a node to the more general ones, its parents. Nothing here is quadratic in the nodes: reachable
+ancestors are one list per node, and refused where those lists would not fit in memory.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from palmette.data.rows import RowLists
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
-from palmette.methods.taxonomy.matches import Matches
 from palmette.types import Document
-
-__all__ = ["PARENT_KEYS", "Hierarchy"]
 
 Rows = NDArray[np.int64]
 
@@ -31,12 +30,78 @@ MAX_PAIRS = 300_000_000
 
 
 @dataclass(frozen=True)
-class Hierarchy:
-    """A directed acyclic graph of nodes and their parents; several parents are welcome.
+class Matches:
+    """Matching documents S(q) of every query: query i has ``documents[starts[i]:starts[i + 1]]``, ascending.
 
     Attributes:
-        ids: The nodes, by row.
-        names: What to call them.
+        starts: [Q + 1].
+        documents: [P] rows of documents.
+        distances: [P] distance from the query's exact match: steps in a hierarchy, or a proxy.
+        size: Number of documents.
+    """
+
+    starts: Rows
+    documents: NDArray[np.int32]
+    distances: NDArray[np.int16]
+    size: int
+
+    @classmethod
+    def of(cls, queries: Rows, documents: Rows, distances: Rows, count: int, size: int) -> Matches:
+        """Sort parallel rows [P] into the matches of ``count`` queries among ``size`` documents.
+
+        Of a match given twice the shorter distance counts.
+        """
+        if len(distances) and int(distances.min()) < 0:
+            raise InputError(f"a distance must be 0 or more, got {int(distances.min())}")
+        order = np.lexsort((distances, documents, queries))
+        query, document, distance = queries[order], documents[order], distances[order]
+        first = np.ones(len(query), bool)
+        first[1:] = (query[1:] != query[:-1]) | (document[1:] != document[:-1])
+        starts = np.concatenate([[0], np.cumsum(np.bincount(query[first], minlength=count))])
+        return cls(starts, document[first].astype(np.int32), distance[first].astype(np.int16), size)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @cached_property
+    def counts(self) -> Rows:
+        """[Q] |S(q)|."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def owners(self) -> Rows:
+        """[P] query of each match."""
+        return np.repeat(np.arange(len(self)), self.counts)
+
+    def flat(self, queries: Rows) -> tuple[Rows, Rows]:
+        """Matches of some queries: the place in ``queries`` and the place in ``documents`` of each."""
+        sizes = self.counts[queries]
+        owner = np.repeat(np.arange(len(queries)), sizes)
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return owner, self.starts[queries][owner] + within
+
+    def take(self, queries: Rows) -> Matches:
+        """Matches of some queries, which become rows 0, 1 and so on."""
+        places = self.flat(queries)[1]
+        starts = np.concatenate([[0], np.cumsum(self.counts[queries])])
+        return Matches(starts, self.documents[places], self.distances[places], self.size)
+
+    def among(self, queries: Rows, documents: Rows) -> tuple[Rows, Rows]:
+        """Pairs of some queries and some documents (ascending, distinct) that match: places of both, by query."""
+        owner, places = self.flat(queries)
+        document = self.documents[places]
+        at = np.minimum(np.searchsorted(documents, document), len(documents) - 1)
+        hits = documents[at] == document
+        return owner[hits], at[hits]
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """A directed acyclic graph of nodes and their parents; a node may have several.
+
+    Attributes:
+        ids: Ids of the nodes, by row.
+        names: Display names, by row.
         parents: Rows of the parents of each row.
     """
 
@@ -50,13 +115,13 @@ class Hierarchy:
         if len(self.rows) != len(self.ids):
             twice = next(id for row, id in enumerate(self.ids) if self.rows[id] != row)
             raise DuplicateIdError(f"the hierarchy has node {twice!r} twice; ids must differ")
-        _ = self._order  # a cycle is refused at once, not in the middle of training
+        _ = self.depths  # refuses a cycle at once, not in the middle of training
 
     @classmethod
     def of(
         cls, ids: Sequence[str], children: Rows, parents: Rows, names: Sequence[str] | None = None
     ) -> Self:
-        """From parallel rows of children and parents; an edge given twice counts once."""
+        """Build from parallel rows of children and parents; an edge given twice counts once."""
         size = max(1, len(ids))
         edges = np.unique(np.asarray(children, np.int64) * size + np.asarray(parents, np.int64))
         lists = RowLists.of(edges // size, edges % size, len(ids))
@@ -64,16 +129,15 @@ class Hierarchy:
 
     @classmethod
     def from_edges(cls, edges: Iterable[tuple[str, str]], nodes: Iterable[str] | None = None) -> Self:
-        """From (child, parent) ids.
+        """Build from (child id, parent id).
 
         Args:
             edges: The edges.
-            nodes: All ids, where nodes without edges exist or unknown ids are to be refused; by default those
-                that the edges name.
+            nodes: All ids, if there are nodes without edges or unknown ids are to be refused; by default those of
+                the edges.
         """
         listed = [_edge(position, edge) for position, edge in enumerate(edges)]
-        named = [id for edge in listed for id in edge]
-        ids = list(dict.fromkeys(named) if nodes is None else nodes)
+        ids = list(dict.fromkeys(id for edge in listed for id in edge) if nodes is None else nodes)
         rows = {id: row for row, id in enumerate(ids)}
         if lost := [edge for edge in listed if edge[0] not in rows or edge[1] not in rows]:
             child, parent = lost[0]
@@ -87,7 +151,7 @@ class Hierarchy:
 
     @classmethod
     def from_paths(cls, paths: Iterable[str], separator: str = ">") -> Self:
-        """From paths, general first: ``"Animals > Dogs > Retrievers"``.
+        """Build from paths, general first: ``"Animals > Dogs > Retrievers"``.
 
         A node's id is its whole path, so that two "Others" stay two; its name is the last part.
         """
@@ -105,7 +169,7 @@ class Hierarchy:
 
     @classmethod
     def from_documents(cls, documents: Sequence[Document], key: str | None = None) -> Self | None:
-        """From the ids of parents in metadata (one id or a list), or ``None`` where no document has any.
+        """Build from the ids of parents in metadata (one id or a list); ``None`` if no document has any.
 
         Args:
             documents: The nodes.
@@ -135,7 +199,7 @@ class Hierarchy:
         return {id: row for row, id in enumerate(self.ids)}
 
     def row(self, id: str) -> int:
-        """The row of a node."""
+        """Row of a node."""
         if id not in self.rows:
             raise NotFoundError(
                 f"the hierarchy has no node {id!r}; it has {len(self)}, such as {self.ids[0]!r}"
@@ -143,8 +207,8 @@ class Hierarchy:
         return self.rows[id]
 
     @cached_property
-    def _order(self) -> tuple[Rows, Rows]:
-        """Rows with parents before children, and the depth of each: the longest way up."""
+    def depths(self) -> Rows:
+        """[N] longest way from a root: a node is deeper than all its ancestors."""
         starts, children = self.children.starts.tolist(), self.children.values.tolist()
         missing = np.diff(self.parents.starts).tolist()  # parents not yet placed
         depths = [0] * len(self)
@@ -155,26 +219,15 @@ class Hierarchy:
                 depths[child] = max(depths[child], depths[row] + 1)
                 if not missing[child]:
                     order.append(child)
-        if len(order) < len(self):
-            raise InputError(f"the hierarchy has a cycle: {self._cycle(missing)}; take one of its edges out")
-        return np.array(order, np.int64), np.array(depths, np.int64)
-
-    def _cycle(self, missing: Sequence[int]) -> str:
-        """A cycle in words: every node that was never placed has a parent that was not either."""
-        row = next(row for row, count in enumerate(missing) if count)
-        seen: dict[int, None] = {}
-        while row not in seen:
-            seen[row] = None
-            row = next(parent for parent in self.parents[row].tolist() if missing[parent])
-        walked = list(seen)
-        loop = [*walked[walked.index(row) :], row]
-        words = [repr(self.ids[step]) for step in loop]
-        return " → ".join(words if len(words) < 9 else [*words[:4], "…", *words[-4:]])
-
-    @cached_property
-    def depths(self) -> Rows:
-        """[N] the longest way from a root: a node is deeper than all its ancestors."""
-        return self._order[1]
+        if len(order) < len(self):  # every node that was never placed has a parent that was not either
+            row, seen = next(row for row, count in enumerate(missing) if count), dict[int, None]()
+            while row not in seen:
+                seen[row] = None
+                row = next(parent for parent in self.parents[row].tolist() if missing[parent])
+            words = [repr(self.ids[step]) for step in [*list(seen)[list(seen).index(row) :], row]]
+            cycle = " → ".join(words if len(words) < 9 else [*words[:4], "…", *words[-4:]])
+            raise InputError(f"the hierarchy has a cycle: {cycle}; take one of its edges out")
+        return np.array(depths, np.int64)
 
     @cached_property
     def children(self) -> RowLists:
@@ -195,7 +248,7 @@ class Hierarchy:
         return np.flatnonzero(np.diff(self.children.starts) == 0)
 
     def matches(self, max_distance: int | None = None) -> Matches:
-        """For every node: itself and its ancestors, with the length of the shortest way to each.
+        """Every node matches itself and its ancestors, at the length of the shortest way to each.
 
         Args:
             max_distance: Farther ancestors are left out; ``None`` for all.
@@ -228,7 +281,7 @@ class Hierarchy:
         return Matches(starts, (flat % size).astype(np.int32), lengths, size)
 
     def documents(self) -> list[Document]:
-        """The nodes as documents, where a hierarchy is all there is: text and name are the node's name."""
+        """The nodes as documents, if there is no more than a hierarchy: text and name are the node's name."""
         ids = self.ids
         return [
             Document(id, name, {"name": name, "parents": [ids[p] for p in self.parents[row]]})
@@ -236,13 +289,105 @@ class Hierarchy:
         ]
 
 
+@dataclass(frozen=True)
+class Nodes:
+    """Documents that a model was trained on, as its checkpoint keeps them.
+
+    Attributes:
+        ids: By row.
+        names: By row.
+        digests: Hashes of their contents: a document whose text has changed is no longer the node.
+        hierarchy: ``None`` if the model was trained on pairs alone.
+        generality: [N] log frequency as an answer; used without a hierarchy only.
+    """
+
+    ids: Sequence[str]
+    names: Sequence[str]
+    digests: Sequence[str]
+    hierarchy: Hierarchy | None
+    generality: NDArray[np.float32]
+
+    @classmethod
+    def of(
+        cls, documents: Sequence[Document], hierarchy: Hierarchy | None, generality: NDArray[np.float32]
+    ) -> Self:
+        """Nodes of a corpus."""
+        names = [name_of(document) for document in documents]
+        return cls([d.key for d in documents], names, [_digest(d) for d in documents], hierarchy, generality)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """Id → row."""
+        return {id: row for row, id in enumerate(self.ids)}
+
+    @cached_property
+    def _rows_by_digest(self) -> dict[str, int]:
+        return {
+            digest: row for row, digest in reversed(list(enumerate(self.digests)))
+        }  # the first one counts
+
+    @cached_property
+    def _rows_by_name(self) -> dict[str, int]:
+        return {name.casefold(): row for row, name in reversed(list(enumerate(self.names)))}
+
+    def by_id(self, documents: Sequence[Document]) -> Rows:
+        """[B] rows of documents by their ids; −1 for unknown ones."""
+        return np.array([self.rows.get(d.key, -1) for d in documents], np.int64)
+
+    def by_content(self, documents: Sequence[Document]) -> Rows:
+        """[B] rows of documents by their contents, whatever their ids; −1 for unknown ones."""
+        return np.array([self._rows_by_digest.get(_digest(d), -1) for d in documents], np.int64)
+
+    def named(self, text: str) -> int:
+        """Row of the node with this id or name, in any case."""
+        row = self.rows.get(text, self._rows_by_name.get(text.strip().casefold()))
+        if row is None:
+            raise NotFoundError(
+                f"no node is called {text!r:.80}: a model with queries='lookup' knows its {len(self)} nodes by id "
+                f"or name, such as {self.names[0]!r}; train one with queries='text' to ask anything"
+            )
+        return row
+
+    @cached_property
+    def specificity(self) -> NDArray[np.float32]:
+        """[N] higher is more specific: depth in the hierarchy, or rarity as an answer."""
+        return -self.generality if self.hierarchy is None else self.hierarchy.depths.astype(np.float32)
+
+    def to_json(self) -> bytes:
+        """Content of a checkpoint's ``nodes.json``."""
+        facts: dict[str, Any] = {"ids": self.ids, "names": self.names, "digests": self.digests}
+        if self.hierarchy is None:
+            facts["generality"] = [round(float(value), 4) for value in self.generality]
+        else:
+            facts["parents"] = self.hierarchy.parents.values.tolist()
+            facts["counts"] = np.diff(self.hierarchy.parents.starts).tolist()
+        return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        """Nodes from the output of :meth:`to_json`."""
+        facts, hierarchy = json.loads(data), None
+        ids, names = facts["ids"], facts["names"]
+        if "parents" in facts:
+            children = np.repeat(np.arange(len(ids)), facts["counts"])
+            hierarchy = Hierarchy.of(ids, children, np.array(facts["parents"], np.int64), names)
+        return cls(ids, names, facts["digests"], hierarchy, np.array(facts.get("generality", []), np.float32))
+
+
 def name_of(document: Document) -> str:
-    """What a node is called: ``name`` or ``title`` among metadata and fields, else its text."""
+    """Name of a node: ``name`` or ``title`` among metadata and fields, else its text."""
     for holder in (document.metadata, document.fields):
         for key in ("name", "title"):
             if isinstance(value := holder.get(key), str) and value.strip():
                 return value.strip()
     return document.content
+
+
+def _digest(document: Document) -> str:
+    return hashlib.sha256(document.content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _edge(position: int, edge: object) -> tuple[str, str]:
@@ -255,7 +400,6 @@ def _edge(position: int, edge: object) -> tuple[str, str]:
 
 
 def _parents(document: Document, key: str) -> list[str]:
-    """The parents that a document's metadata names: a str, a list of str, or nothing."""
     value = document.metadata.get(key)
     listed: object = [value] if isinstance(value, str) else value or []
     if isinstance(listed, Mapping) or not isinstance(listed, Iterable):
@@ -274,7 +418,6 @@ def _walk(lists: RowLists, row: int) -> Rows:
     """Everything reachable from a row, breadth first."""
     seen = frontier = np.array([row], np.int64)
     while len(frontier):
-        _, nearer = lists.flat(frontier)
-        frontier = np.setdiff1d(nearer, seen)
+        frontier = np.setdiff1d(lists.flat(frontier)[1], seen)
         seen = np.concatenate([seen, frontier])
     return seen

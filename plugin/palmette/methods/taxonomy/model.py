@@ -1,44 +1,35 @@
-"""TaxonomyModel: towers to train, a taxonomy to search and to explain along."""
+"""TaxonomyModel: a dual encoder over a taxonomy, searched and explained along its edges."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from palmette.cache import EncodingCache
+from palmette.data import RetrievalData
 from palmette.encoder import Encoder, FakeEncoder
-from palmette.errors import ConfigError, InputError
-from palmette.methods.taxonomy.calibration import CutOff
-from palmette.methods.taxonomy.config import (
-    TaxonomyConfig,
-    TaxonomySearch,
-    TaxonomyTraining,
-)
-from palmette.methods.taxonomy.construction import constructed, dimension_needed
+from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
-from palmette.methods.taxonomy.explanation import explanation
-from palmette.methods.taxonomy.module import Towers
-from palmette.methods.taxonomy.nodes import Nodes
-from palmette.methods.taxonomy.searching import NODE, VECTOR, search
-from palmette.methods.taxonomy.stages import finish, run
-from palmette.methods.taxonomy.task import TaxonomyTask
-from palmette.model import DEFAULT_ENCODER, Model, Queries
+from palmette.methods.taxonomy.explain import explain
+from palmette.methods.taxonomy.hierarchy import Nodes
+from palmette.methods.taxonomy.init import construct, dimension_needed
+from palmette.methods.taxonomy.module import DualEncoder
+from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, plan, rank
+from palmette.methods.taxonomy.training import TaxonomyTask, make_task, run
+from palmette.model import Model, Queries
+from palmette.model.model import Arrays
 from palmette.record import Record
-from palmette.search.probe import ArraySpec, Floats, Found
+from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
 from palmette.training import Trained, TrainingConfig
 from palmette.types import Document, Explanation
 
-if TYPE_CHECKING:
-    from palmette.data import RetrievalData
-    from palmette.hub import Checkpoint
-    from palmette.store.backend import View
-
-__all__ = ["TaxonomyModel"]
+FILE = "nodes.json"
 
 
 class TaxonomyModel(Model):
@@ -60,26 +51,40 @@ class TaxonomyModel(Model):
     method: ClassVar[str] = "taxonomy"
     retriever: ClassVar[str] = "TaxonomyRetriever"
     config_class = TaxonomyConfig
-    training_class = TaxonomyTraining
     search_class = TaxonomySearch
-    makes_queries = True
+    training_defaults = TRAINING
+    needs_queries = False
     config: TaxonomyConfig
-    module: Towers
+    module: DualEncoder
+
+    # -- training -----------------------------------------------------------------------------------------------
 
     @classmethod
     def fit(
-        cls, data: Any, config: Any = None, *, edges: Any = None, parents: str | None = None, **options: Any
+        cls,
+        data: Any,
+        config: Any = None,
+        *,
+        edges: Iterable[tuple[str, str]] | None = None,
+        parents: str | None = None,
+        **options: Any,
     ) -> Self:
         """Train the two towers; see :meth:`palmette.Model.fit`.
 
         Args:
             data: Documents that name their parents in metadata (or come with ``edges``), a
                 :class:`~palmette.methods.taxonomy.Hierarchy`, or anything that :func:`palmette.load_data` reads.
+                Judged queries match their documents and what lies above them; without a hierarchy they match
+                what they are judged to, and lower grades count as farther.
             config: The method's options.
             edges: (child id, parent id), where metadata does not say.
-            parents: Metadata key of a document's parents; "" for no hierarchy.
+            parents: Metadata key of a document's parents: an id or a list; by default "parents" or "parent", and
+                "" for no hierarchy.
             options: See :meth:`palmette.Model.fit`.
         """
+        known = config if isinstance(config, Mapping) else {} if config is None else config.to_dict()
+        if options.get("queries", known.get("queries")) == "lookup":  # tables read no text
+            options["encoder"] = FakeEncoder(1)
         loaded = TaxonomyData.load(data, edges, parents, options.get("seed", 0))
         return super().fit(loaded, config, **options)
 
@@ -103,7 +108,7 @@ class TaxonomyModel(Model):
             edges: As for :meth:`fit`.
             parents: As for :meth:`fit`.
             max_distance: Farther ancestors do not match.
-            seed: Of the directions.
+            seed: Seed of the directions.
         """
         loaded = TaxonomyData.load(data, edges, parents, seed)
         if loaded.hierarchy is None:
@@ -114,23 +119,16 @@ class TaxonomyModel(Model):
         config = TaxonomyConfig(
             dimension=width, queries="lookup", documents="lookup", max_distance=max_distance
         ).replace(width=1, nodes=len(loaded.corpus))
-        coder = FakeEncoder(1)
-        task = TaxonomyTask.of(config, loaded, coder, EncodingCache(), seed=seed, progress=False)
-        every = task.lessons.train.matches
-        task.module.fill(*constructed(every, width, torch.Generator().manual_seed(seed)))
-        metrics = finish(task)
+        encoder = FakeEncoder(1)
+        task = make_task(config, loaded, encoder, EncodingCache(), seed=seed, progress=False)
+        vectors = construct(task.train.matches, width, torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            for table, rows in zip((task.module.query_rows, task.module.document_rows), vectors, strict=True):
+                assert table is not None
+                table.rows.copy_(rows)
+        metrics = task.finish()
         record = Record(data=loaded.name, documents=len(loaded.corpus), pairs=task.size(), metrics=metrics)
-        return cls(config, coder, task.module, record=record)
-
-    @classmethod
-    def _fit(
-        cls, data: Any, options: Mapping[str, Any], *, encoder: str | Encoder = DEFAULT_ENCODER, **how: Any
-    ) -> Self:
-        """As everywhere; lookup tables read no text, and get the encoder that weighs nothing."""
-        if options.get("queries") == "lookup":
-            encoder = FakeEncoder(1)
-        loaded = TaxonomyData.load(data, seed=options.get("seed", 0))
-        return super()._fit(loaded, options, encoder=encoder, **how)
+        return cls(config, encoder, task.module, record=record)
 
     @classmethod
     def task(
@@ -144,48 +142,56 @@ class TaxonomyModel(Model):
         progress: bool | None,
     ) -> tuple[TaxonomyConfig, TaxonomyTask]:
         """Encode every text once, and start both towers alike."""
-        if not isinstance(data, TaxonomyData):
-            data = TaxonomyData.load(data, seed=seed)
-        usual = 64 if data.hierarchy is not None else encoder.dimension
-        config = config.replace(
-            dimension=config.dimension or usual, width=encoder.dimension, nodes=len(data.corpus)
-        )
-        return config, TaxonomyTask.of(config, data, encoder, cache, seed=seed, progress=progress)
+        loaded = TaxonomyData.load(data, seed=seed)
+        usual = 64 if loaded.hierarchy is not None else encoder.dimension
+        sizes = {"width": encoder.dimension, "nodes": len(loaded.corpus)}
+        config = config.replace(dimension=config.dimension or usual, **sizes)
+        return config, make_task(config, loaded, encoder, cache, seed=seed, progress=progress)
 
     @classmethod
     def run(cls, task: Any, training: TrainingConfig, **how: Any) -> Trained:
-        """One stage or two, then the nodes' embeddings and the calibration of the cut-off."""
+        """Train in one stage or two, then store the nodes' embeddings and the calibration of the cut-off."""
         return run(task, training, **how)
 
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
     @classmethod
-    def module_for(cls, config: TaxonomyConfig, encoder: Encoder) -> Towers:
-        """Towers of the config's shape."""
-        return Towers(config)
+    def module_for(cls, config: TaxonomyConfig, encoder: Encoder) -> DualEncoder:
+        """Untrained towers."""
+        return DualEncoder(config)
 
     @property
     def nodes(self) -> Nodes:
-        """The documents that the model was trained on."""
+        """Documents that the model was trained on."""
         assert self.module.nodes is not None
         return self.module.nodes
 
-    def files(self) -> dict[str, bytes]:
+    def extras(self) -> dict[str, bytes]:
         """The nodes and their edges."""
-        return self.nodes.to_files()
+        return {FILE: self.nodes.to_json()}
 
-    def restore(self, checkpoint: Checkpoint) -> None:
+    def load_extras(self, files: Mapping[str, bytes]) -> None:
         """Read the nodes back."""
-        self.module.nodes = Nodes.from_checkpoint(checkpoint)
+        try:
+            self.module.nodes = Nodes.from_json(files[FILE])
+        except KeyError as error:
+            raise CheckpointError(
+                f"{self.origin}: {FILE} lacks {error}; save the checkpoint again"
+            ) from error
+
+    # -- encoding -----------------------------------------------------------------------------------------------
 
     def arrays(self) -> tuple[ArraySpec, ...]:
-        """An embedding, and which node of the taxonomy a document is (−1 for none)."""
+        """An embedding, and the row of the node that a document is (−1 for none)."""
         return (ArraySpec(VECTOR, (self.config.dimension,)), ArraySpec(NODE, (), "int64"))
 
-    def encode_documents(self, documents: Sequence[Document]) -> dict[str, NDArray[np.generic]]:
+    def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Embeddings [N, d] and rows of nodes [N]."""
         places, rows = self.nodes.by_id(documents), self.nodes.by_content(documents)
         texts = None
         if self.module.document_head is not None:
-            texts = self._tensor(self.encoder.encode([document.content for document in documents]))
+            given = self.encoder.encode([d.content for d in documents]) if vectors is None else vectors
+            texts = self._tensor(given)
         else:
             rows = places
             if (lost := np.flatnonzero(rows < 0)).size:
@@ -194,48 +200,38 @@ class TaxonomyModel(Model):
                     "documents='lookup' knows no others: train with documents='both', or train again with it"
                 )
         with torch.inference_mode():
-            vectors = self.module.documents(texts, self._tensor(rows)).cpu().numpy()  # [N, d]
-        return {VECTOR: vectors, NODE: places}
-
-    def encode_queries(self, texts: Sequence[str], options: TaxonomySearch) -> Queries:
-        """Embeddings times T [Q, d]: of texts, or of the nodes that they name."""
-        if self.config.reads:
-            return self.encode_embeddings(self.encoder.encode_queries(texts))
-        return self._asked(np.array([self.nodes.named(text) for text in texts], np.int64))
+            embedded = self.module.documents(texts, self._tensor(rows)).cpu().numpy()  # [N, d]
+        return {VECTOR: embedded, NODE: places}
 
     @property
-    def takes_embeddings(self) -> bool:
-        """Where nodes are told by their texts."""
-        return self.config.reads
+    def accepts_embeddings(self) -> bool:
+        """Whether queries are texts, not nodes of a lookup table."""
+        return self.config.queries == "text"
 
-    def encode_embeddings(self, vectors: Floats) -> Queries:
-        """The encoder's query vectors through the query tower: [Q, w] → [Q, d]."""
-        if not self.takes_embeddings:
-            raise ConfigError("a taxonomy of lookup tables knows no embeddings: ask for a node by id or name")
-        return self._asked(vectors)
-
-    def _asked(self, inputs: NDArray[np.generic]) -> Queries:
+    def encode_queries(self, queries: Sequence[str] | Floats, options: TaxonomySearch) -> Queries:
+        """Embeddings times T [Q, d], of texts, of encoder vectors [Q, w], or of the nodes that the texts name."""
+        inputs: NDArray[Any]
+        if isinstance(queries, np.ndarray):
+            if not self.accepts_embeddings:
+                raise ConfigError(
+                    "a taxonomy of lookup tables knows no embeddings: ask for a node by id or name"
+                )
+            inputs = queries
+        elif self.accepts_embeddings:
+            inputs = self.encoder.encode_queries(queries)
+        else:
+            inputs = np.array([self.nodes.named(text) for text in queries], np.int64)
         with torch.inference_mode():
             vectors = self.module.queries(self._tensor(inputs)) * self.config.multiplier
         return {VECTOR: vectors.cpu().numpy()}
 
-    def _tensor(self, array: NDArray[np.generic]) -> torch.Tensor:
+    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array).to(self.encoder.device)
 
-    def additive(self, options: TaxonomySearch) -> bool:
-        """What is cut, closed or put in order is chosen by more than the score."""
-        return options.cut is None and options.order == "score" and not options.closed
+    # -- searching ----------------------------------------------------------------------------------------------
 
-    def scored_alike(self, options: TaxonomySearch) -> TaxonomySearch:
-        """All searches score alike."""
-        return TaxonomySearch()
-
-    def calibrated(self) -> list[TaxonomySearch]:
-        """Words speak for exact matches: they count where those are all there is, not where a chain is wanted."""
-        return [] if self.nodes.hierarchy is not None else [TaxonomySearch()]
-
-    def check_options(self, options: TaxonomySearch) -> None:
-        """A node to search within, and edges to close under, are there."""
+    def check_search(self, options: TaxonomySearch) -> None:
+        """Require a hierarchy for ``within`` and ``closed``."""
         hierarchy, within = self.nodes.hierarchy, options.within
         if hierarchy is None and (options.closed or within is not None):
             asked = "closed=True" if within is None else f"within={within!r}"
@@ -243,36 +239,42 @@ class TaxonomyModel(Model):
         if hierarchy is not None and within is not None:
             hierarchy.row(within)
 
-    def search(self, view: View, queries: Queries, k: int, options: TaxonomySearch) -> Found:
-        """Best inner products; then cut, closed and ordered as asked."""
-        return search(self.nodes, self.cutoff, view, queries[VECTOR], k, options)
+    def lexical_variants(self) -> dict[str, TaxonomySearch]:
+        """Learn the weight of words without a hierarchy only: words find exact matches, not ancestors."""
+        return {} if self.nodes.hierarchy is not None else {"": TaxonomySearch()}
+
+    def lexical_key(self, options: TaxonomySearch) -> str | None:
+        """One key for all searches that rank by score alone."""
+        return "" if options.cut is None and options.order == "score" and not options.closed else None
 
     @cached_property
-    def cutoff(self) -> CutOff:
-        """What turns scores into probabilities."""
-        return CutOff(self.module.node_vectors, self.module.cut)
+    def cutoff(self) -> RelevanceCutoff:
+        """Probabilities from scores."""
+        return RelevanceCutoff(self.module.node_vectors, self.module.cut)
+
+    def plan(self, queries: Queries, k: int, options: TaxonomySearch, view: View) -> SearchPlan:
+        """Inner products with all documents, or with those below a node."""
+        return plan(self.nodes, queries[VECTOR], options, view)
+
+    def rank(
+        self, view: View, plan: SearchPlan, found: Candidates, k: int, options: TaxonomySearch
+    ) -> Candidates:
+        """Cut, close and order the candidates."""
+        return rank(self.nodes, self.cutoff, view, plan, found, k, options)
 
     def explain(
-        self,
-        query: Queries,
-        arrays: Mapping[str, NDArray[np.generic]],
-        options: TaxonomySearch,
-        evidence: Mapping[str, Any],
+        self, query: Queries, arrays: Arrays, options: TaxonomySearch, evidence: Mapping[str, Any]
     ) -> Explanation:
-        """Down the chain of ancestors: what the most general one scores, and what each step adds."""
-        asked, vector = query[VECTOR][0], np.asarray(arrays[VECTOR], np.float32).reshape(-1)  # [d], [d]
-        return explanation(self.nodes, self.cutoff, asked, vector, int(np.ravel(arrays[NODE])[0]))
+        """Score of the most general ancestor, and the difference that each step down adds."""
+        vector = np.asarray(arrays[VECTOR], np.float32).reshape(-1)  # [d]
+        return explain(self.nodes, self.cutoff, query[VECTOR][0], vector, int(np.ravel(arrays[NODE])[0]))
 
-    def describe(self) -> dict[str, Any]:
-        """Size and shape of the taxonomy, and of the towers."""
-        hierarchy = self.nodes.hierarchy
-        shape = (
-            {}
-            if hierarchy is None
-            else {
-                "edges": len(hierarchy.parents.values),
-                "depth": int(hierarchy.depths.max()),
-                "leaves": len(hierarchy.leaves()),
-            }
-        )
-        return {"nodes": len(self.nodes), **shape, "dimension": self.config.dimension}
+    def describe(self, view: View | None = None) -> dict[str, Any]:
+        """Size and shape of the taxonomy, and width of the embeddings."""
+        if view is not None:
+            return {}
+        facts: dict[str, Any] = {"nodes": len(self.nodes)}
+        if (hierarchy := self.nodes.hierarchy) is not None:
+            facts |= {"edges": len(hierarchy.parents.values), "depth": int(hierarchy.depths.max())}
+            facts["leaves"] = len(hierarchy.leaves())
+        return facts | {"dimension": self.config.dimension}

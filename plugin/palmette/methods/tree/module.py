@@ -1,64 +1,257 @@
-"""The tree as a module: split scores, then propagation (B batch, d width, C leaves, D depth)."""
+"""The network: split scores s_t(x), their propagation, and the tree of both.
+
+Nodes are numbered as in a heap: the root is 0, node t has children 2t + 1 (left) and 2t + 2 (right), and level h holds
+the nodes 2^h − 1 … 2^(h+1) − 2. Leaf c is node 2^D − 1 + c. (B batch, T tokens, d width, N split nodes, C leaves,
+D depth, H heads, k head width.)
+"""
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from palmette.encoder import States
-from palmette.methods.tree.adapter import Adapter
 from palmette.methods.tree.config import TreeConfig
-from palmette.methods.tree.propagation import LearnedPropagation, coarsen, propagate
-from palmette.methods.tree.splits import CrossAttention, Linear, Mlp, Refine, pooled
 
-__all__ = ["Tree"]
-
+HIDDEN, SPLIT_DROPOUT = 128, 0.2
+"""Width and dropout of the ``mlp`` split's hidden layer."""
+HEADS, HEAD_WIDTH = 8, 64
+NODE_HIDDEN, NODE_DROPOUT = 8, 0.1
+"""Hidden width and dropout of the small networks that nodes and leaves have of their own."""
+PASS = 1 << 25
+"""Numbers that one pass of attention or routing may hold; larger inputs go in parts."""
 LOWEST, HIGHEST = 1e-4, 1e4
-"""Bounds of the similarities' learned multipliers."""
-ATTENDING = 0.03
-"""Pace of attention beside hyperplanes, which begins at zero: at full pace its first steps undo where those began."""
+"""Bounds of the learned multipliers of similarities."""
+ATTENTION_LR = 0.03
+"""Learning rate of attention beside hyperplanes, as a factor: at full rate its first steps undo their start."""
+
+
+def name_of(node: int) -> str:
+    """Turns from the root, one letter each: node 4 (left, then right) is ``LR``; the root is empty."""
+    return bin(node + 1)[3:].replace("0", "L").replace("1", "R")
+
+
+def pooled(states: States) -> Tensor:
+    """Embedding [B, d]."""
+    assert states.pooled is not None
+    return states.pooled
+
+
+# -- split functions: f(states, n) → [B, n] scores of the first n nodes ---------------------------------------
+
+
+class Linear(nn.Module):
+    """A hyperplane per node: s_t(x) = a_t (θ_t·x + b_t).
+
+    The slopes a are set at the start and stay fixed, so that an optimiser step turns gentle splits no further than
+    steep ones.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, nodes: int, width: int) -> None:
+        super().__init__()
+        self.directions = nn.Parameter(torch.zeros(nodes, width))  # [N, d] θ
+        self.offsets = nn.Parameter(torch.zeros(nodes))  # [N] b
+        self.register_buffer("slopes", torch.ones(nodes))  # [N] a
+
+    def forward(self, states: States, n: int) -> Tensor:
+        """[B, n]."""
+        return F.linear(pooled(states), self.directions[:n], self.offsets[:n]) * self.slopes[:n]
+
+
+class Mlp(nn.Module):
+    """One hidden layer shared by all nodes, and a row of weights per node (appendix A.1.2)."""
+
+    def __init__(self, config: TreeConfig) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(config.width, HIDDEN)
+        self.out = nn.Parameter(torch.randn(config.scored, HIDDEN) / math.sqrt(HIDDEN))  # [N, hidden]
+
+    def forward(self, states: States, n: int) -> Tensor:
+        """[B, n]."""
+        inner = F.dropout(F.relu(self.hidden(pooled(states))), SPLIT_DROPOUT, self.training)  # [B, hidden]
+        return F.linear(inner, self.out[:n])
+
+
+class CrossAttention(nn.Module):
+    """Node embeddings attend to a text's tokens, and each node's output becomes its score (equations 3 – 6).
+
+    The projections of queries, keys and values are shared by all nodes.
+    """
+
+    def __init__(self, config: TreeConfig) -> None:
+        super().__init__()
+        inner = HEADS * HEAD_WIDTH  # H·k
+        self.embeddings = nn.Parameter(torch.randn(config.scored, 1, inner))  # [N, 1, H·k]: one per node
+        self.query = nn.Linear(inner, inner, bias=False)
+        self.key = nn.Linear(config.token_width, inner, bias=False)
+        self.value = nn.Linear(config.token_width, inner, bias=False)
+        rows = 1 if config.aggregation == "mean_then_linear" else config.scored
+        self.out = nn.Parameter(torch.randn(rows, inner) / math.sqrt(inner))  # [1 or N, H·k]
+
+    def forward(self, states: States, n: int) -> Tensor:
+        """[B, n]."""
+        tokens, mask = states.tokens, states.mask
+        assert tokens is not None
+        assert mask is not None
+        key, value = _heads(self.key(tokens)), _heads(self.value(tokens))  # [B, H, T, k]
+        size = max(1, PASS // (len(tokens) * HEADS * max(tokens.shape[1], key.shape[-1])))  # nodes of a part
+        parts = []
+        for start in range(0, n, size):
+            nodes = slice(start, min(start + size, n))
+            out = self.out if len(self.out) == 1 else self.out[nodes]
+            inputs = (self.embeddings[nodes], out, key, value, mask[:, None, None, :])
+            if torch.is_grad_enabled() and n > size:
+                parts.append(checkpoint(self._attend, *inputs, use_reentrant=False))
+            else:
+                parts.append(self._attend(*inputs))
+        return torch.cat(parts, dim=1)
+
+    def _attend(self, embeddings: Tensor, out: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        query = _heads(self.query(embeddings.flatten(0, 1))[None]).expand(
+            len(key), -1, -1, -1
+        )  # [B, H, n, k]
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # [B, H, n, k]
+        readout = out.reshape(len(out), HEADS, -1).expand(attended.shape[2], -1, -1)  # [n, H, k]
+        return torch.einsum("bhnk,nhk->bn", attended, readout)
+
+
+def _heads(x: Tensor) -> Tensor:
+    return x.reshape(*x.shape[:-1], HEADS, -1).transpose(1, 2)  # [B, T, H·k] → [B, H, T, k]
+
+
+class AncestorRefinement(nn.Module):
+    """The ``tree`` aggregation: each node corrects its score by a small network over its and its ancestors' scores."""
+
+    above: Tensor
+    mask: Tensor
+
+    def __init__(self, config: TreeConfig) -> None:
+        super().__init__()
+        above = (
+            torch.arange(1, config.leaves)[:, None] >> torch.arange(config.depth)
+        ) - 1  # [N, D] itself, parent, …
+        self.register_buffer("above", above.clamp_min(0), persistent=False)
+        self.register_buffer("mask", (above >= 0).float(), persistent=False)  # [N, D]
+        nodes = len(above)
+        self.inner = nn.Parameter(torch.randn(nodes, config.depth, NODE_HIDDEN) / math.sqrt(config.depth))
+        self.bias = nn.Parameter(torch.zeros(nodes, NODE_HIDDEN))
+        self.out = nn.Parameter(torch.randn(nodes, NODE_HIDDEN) / math.sqrt(NODE_HIDDEN))
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """[B, n] → [B, n]."""
+        n = scores.shape[1]
+        seen = scores[:, self.above[:n]] * self.mask[:n]  # [B, n, D]
+        inner = F.relu(torch.einsum("bnd,ndh->bnh", seen, self.inner[:n]) + self.bias[:n])  # [B, n, hidden]
+        inner = F.dropout(inner, NODE_DROPOUT, self.training)
+        return scores + torch.einsum("bnh,nh->bn", inner, self.out[:n])
+
+
+# -- propagation: scores → probabilities ----------------------------------------------------------------------
+
+
+def propagate(scores: Tensor, level: int) -> Tensor:
+    """Product propagation (equation 7): T(x)_t = ∏ of the routing probabilities on the way from the root to t.
+
+    Args:
+        scores: [B, n] scores of the first n ≥ 2^level − 1 split nodes; σ(score) is the probability of going left.
+        level: Level to reach.
+
+    Returns:
+        [B, 2^level] probabilities of reaching the nodes of that level, left to right.
+    """
+    reach = scores.new_ones(len(scores), 1)  # [B, 1]: everything reaches the root
+    for above in range(level):
+        here = scores[:, 2**above - 1 : 2 ** (above + 1) - 1]  # [B, 2^above]
+        reach = torch.stack([reach * torch.sigmoid(here), reach * torch.sigmoid(-here)], dim=-1).flatten(1)
+    return reach
+
+
+def fold_leaves(leaves: Tensor, level: int) -> Tensor:
+    """A coarser level: each node is the sum of the leaves under it ([B, C] → [B, 2^level])."""
+    return leaves.reshape(len(leaves), 2**level, -1).sum(-1)
+
+
+class LearnedPropagation(nn.Module):
+    """A leaf's score is the product's logarithm, corrected by a small network of its own over the turns on its way.
+
+    A softmax over all leaves follows; inner nodes are sums of their leaves, so that levels are consistent.
+    """
+
+    path: Tensor
+    turns: Tensor
+
+    def __init__(self, config: TreeConfig) -> None:
+        super().__init__()
+        leaves, depth = config.leaves, config.depth
+        leaf, down = torch.arange(leaves)[:, None], depth - torch.arange(depth)  # [C, 1], [D]
+        self.register_buffer(
+            "path", ((leaf + leaves) >> down) - 1, persistent=False
+        )  # [C, D] splits from the root
+        turns = 1.0 - 2.0 * ((leaf >> (down - 1)) & 1)  # [C, D] 1 left, −1 right
+        self.register_buffer("turns", turns, persistent=False)
+        self.inner = nn.Parameter(torch.randn(leaves, depth, NODE_HIDDEN) / math.sqrt(depth))
+        self.bias = nn.Parameter(torch.zeros(leaves, NODE_HIDDEN))
+        self.out = nn.Parameter(torch.randn(leaves, NODE_HIDDEN) / math.sqrt(NODE_HIDDEN))
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """[B, N] → [B, C], rows of sum 1."""
+        turned = F.logsigmoid(scores[:, self.path] * self.turns)  # [B, C, D] log-probability of each turn
+        inner = F.relu(torch.einsum("bcd,cdh->bch", turned.exp(), self.inner) + self.bias)  # [B, C, hidden]
+        inner = F.dropout(inner, NODE_DROPOUT, self.training)
+        return torch.softmax(turned.sum(-1) + torch.einsum("bch,ch->bc", inner, self.out), dim=-1)
+
+
+# -- the tree -------------------------------------------------------------------------------------------------
+
+
+class Adapter(nn.Module):
+    """x → Wx / |Wx|, fixed once learned."""
+
+    weight: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.eye(width))  # [d, d]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, d] → [B, d], rows of length 1."""
+        return F.normalize(F.linear(x, self.weight), dim=1)
 
 
 class Tree(nn.Module):
-    """s_t(x) of every node in one pass, and the probabilities that follow.
+    """Scores of all nodes in one pass, and the probabilities that follow.
 
     With ``start="principal"`` every split function contains the linear one: s_t(x) = θ_t·x + b_t + f_t(x), where
-    f starts at zero, so that any tree can begin from the encoder's geometry.
-
-    Attributes:
-        adapter: The map into the space of the splits; ``None`` where that is the encoder's.
-        linear: θ and b; ``None`` where a split stands alone, as in the paper.
-        beyond: f; ``None`` for linear trees.
-        refine: The ``tree`` aggregation.
-        learned: The learned propagation.
-        paces: Parts that learn faster or slower than others, and by how much.
+    f starts at zero, so that any tree can start from the encoder's geometry.
     """
-
-    paces: Mapping[str, float] = {}
 
     def __init__(self, config: TreeConfig) -> None:
         super().__init__()
         self.config = config
-        alone = config.split != "linear" and config.start == "random"
+        attends, alone = (
+            config.split == "cross_attention",
+            config.split != "linear" and config.start == "random",
+        )
         self.adapter = Adapter(config.width) if config.space == "adapted" else None
         self.linear = None if alone else Linear(config.scored, config.width)
-        self.beyond: nn.Module | None = None
-        if config.split == "mlp":
-            self.beyond = Mlp(config)
-        elif config.split == "cross_attention":
-            self.beyond = CrossAttention(config)
-        refined = (
-            config.split == "cross_attention"
-            and config.aggregation == "tree"
-            and config.propagation != "none"
-        )
-        self.refine = Refine(config) if refined else None
-        if config.split == "cross_attention" and not alone:
-            self.paces = {"beyond": ATTENDING, "refine": ATTENDING}
+        self.beyond: nn.Module | None = None  # f
+        if config.split != "linear":
+            self.beyond = CrossAttention(config) if attends else Mlp(config)
+        refined = attends and config.aggregation == "tree" and config.propagation != "none"
+        self.refine = AncestorRefinement(config) if refined else None
+        slow = attends and not alone
+        self.paces: Mapping[str, float] = {"beyond": ATTENTION_LR, "refine": ATTENTION_LR} if slow else {}
         self.learned = LearnedPropagation(config) if config.propagation == "learned" else None
         self.log_multipliers = nn.Parameter(torch.zeros(config.depth))  # [D]
 
@@ -68,27 +261,48 @@ class Tree(nn.Module):
         return embedded
 
     def multiplier(self, level: int) -> Tensor:
-        """What nTVD at a level is multiplied by in the loss: few columns overlap otherwise than many."""
+        """Factor of a level's nTVD in the loss: overlaps of few columns differ by less than those of many."""
         return self.log_multipliers[level - 1].exp().clamp(LOWEST, HIGHEST)
 
-    def scores(self, states: States, level: int) -> Tensor:
-        """Scores of the nodes that a level needs: [B, n]."""
+    def forward(self, states: States, level: int | None = None) -> Tensor:
+        """Probabilities of the nodes of a level, the leaves by default: [B, 2^level]."""
         config = self.config
+        level = config.depth if level is None else level
         states = replace(states, pooled=self.embed(pooled(states)))
-        n = config.shape.needed(level) if config.propagation == "product" else config.scored
+        n = 2**level - 1 if config.propagation == "product" else config.scored  # nodes that the level needs
         parts = [part(states, n) for part in (self.linear, self.beyond) if part is not None]
-        scores: Tensor = sum(parts[1:], start=parts[0])
+        scores: Tensor = sum(parts[1:], start=parts[0])  # [B, n]
         if self.refine is not None:
             scores = self.refine(scores)
         scores = F.dropout(scores, config.dropout, self.training)
-        return scores if scores.dtype == torch.float64 else scores.float()
-
-    def forward(self, states: States, level: int | None = None) -> Tensor:
-        """Probabilities of the nodes of a level, the leaves by default: [B, C_level]."""
-        config = self.config
-        level = config.depth if level is None else level
-        scores = self.scores(states, level)
+        scores = scores if scores.dtype == torch.float64 else scores.float()
         if config.propagation == "product":
-            return propagate(scores, config.shape, level)
+            return propagate(scores, level)
         leaves = torch.softmax(scores, dim=1) if self.learned is None else self.learned(scores)  # [B, C]
-        return leaves if level == config.depth else coarsen(leaves, config.shape, level)
+        return leaves if level == config.depth else fold_leaves(leaves, level)
+
+
+class DoubleRouter:
+    """A copy of a tree in double precision.
+
+    The last digits of a sum depend on the batch that a text is in, and rounding amplifies them: in single precision 37
+    of 200 texts had leaves one unit (2⁻¹⁵) apart alone and in a batch, and twins did not tie.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        device = tree.log_multipliers.device
+        self.device = torch.device("cpu") if device.type == "mps" else device  # mps has no double precision
+        self.tree = copy.deepcopy(tree).to(self.device).double()
+        self.part = max(1, PASS // (tree.config.leaves * tree.config.depth))
+
+    def leaves(self, embeddings: Tensor) -> NDArray[np.float64]:
+        """Leaf probabilities [B, C] of embeddings [B, d], for trees that read no tokens."""
+        parts = torch.split(embeddings.to(self.device, torch.float64), self.part)
+        leaves: NDArray[np.float64] = torch.cat([self.tree(States(x)).cpu() for x in parts]).numpy()
+        return leaves
+
+    def embed(self, embeddings: Tensor) -> NDArray[np.float64]:
+        """Unit vectors in the space of the splits: [B, d] → [B, d]."""
+        embedded = F.normalize(self.tree.embed(embeddings.to(self.device, torch.float64)))
+        vectors: NDArray[np.float64] = embedded.cpu().numpy()
+        return vectors

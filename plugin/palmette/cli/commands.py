@@ -1,0 +1,408 @@
+"""The commands ``index``, ``search``, ``answer``, ``evaluate``, ``inspect``, ``pull`` and ``push``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from palmette.errors import ConfigError
+
+REVISION = {"help": "branch, tag or commit of a Hub repository"}
+DEVICE = {"help": "cpu, cuda, mps; the best there is by default"}
+FILTER = {"help": "conditions on metadata, as JSON"}
+SWITCHES = {
+    "--no-titles": "leave titles out of the texts",
+    "--quiet": "no progress bars",
+    "--json": "print JSON",
+    "--explain": "say why each document matched, or which gave the answer",
+}
+CHECKPOINT = "checkpoint folder or Hub repository"
+
+
+def describe(
+    command: argparse.ArgumentParser, usage: str, examples: str, *switches: str
+) -> Callable[..., argparse.Action]:
+    """Set usage and examples, add switches, and return the function that adds further arguments."""
+    command.usage = f"{command.prog} {usage} [options]"
+    command.epilog = "examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines())
+    for switch in switches:
+        command.add_argument(switch, action="store_true", help=SWITCHES[switch])
+    return command.add_argument
+
+
+def read_value(text: str) -> Any:
+    """JSON, a list without its brackets (``1,4``), or else a text."""
+    for written in (text, f"[{text}]") if "," in text else (text,):
+        try:
+            return json.loads(written)
+        except ValueError:
+            continue
+    return text
+
+
+def read_options(words: Sequence[str]) -> dict[str, Any]:
+    """``["--level", "5", "--layers=1,4", "--flat"]`` → ``{"level": 5, "layers": [1, 4], "flat": True}``."""
+    options: dict[str, Any] = {}
+    waiting = ""
+    for word in words:
+        if word.startswith("--"):
+            name, given, value = word[2:].partition("=")
+            waiting = "" if given else name.replace("-", "_")
+            options[name.replace("-", "_")] = read_value(value) if given else True
+        elif waiting:
+            options[waiting], waiting = read_value(word), ""
+        else:
+            raise ConfigError(f"unexpected argument {word!r}: method options are written --name value")
+    return options
+
+
+def _read_filter(text: str | None) -> dict[str, Any] | None:
+    try:
+        loaded: object = None if text is None else json.loads(text)
+    except ValueError as error:
+        raise ConfigError(
+            f'--filter must be JSON such as \'{{"lang": "en"}}\', got {text!r} ({error})'
+        ) from error
+    if text is not None and not isinstance(loaded, dict):
+        raise ConfigError(f"--filter must be a JSON object, got {text!r}")
+    return loaded if isinstance(loaded, dict) else None
+
+
+def _read_lexical(text: str) -> float | str:
+    """Weight of words, or ``auto``; the search checks its range."""
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, or auto, got {text!r}") from error
+
+
+def _search_options(args: argparse.Namespace) -> dict[str, Any]:
+    return read_options(args.extra) | ({} if args.lexical is None else {"lexical": args.lexical})
+
+
+def _shortened(text: str, limit: int) -> str:
+    """One line of so many characters at most."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[:limit]}…"
+
+
+def add_index(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Arguments of ``palmette index CKPT DOCUMENTS --out DIR``."""
+    add = describe(
+        command,
+        "CKPT DOCUMENTS --out DIR",
+        "palmette index ckpt docs.jsonl --out my-index\n"
+        "palmette index me/ckpt notes/ --out my-index --revision v1\n\n"
+        "Run it again with changed documents: only those are encoded and replaced.",
+        *("--no-titles", "--quiet", "--json"),
+    )
+    add("checkpoint", help=CHECKPOINT)
+    add("documents", help="JSONL or table of documents, BEIR folder, or folder of .md and .txt files")
+    add("--out", required=True, type=Path, help="index folder: made, or updated where it exists")
+    add("--prune", action="store_true", help="delete what is in the index and not in DOCUMENTS")
+    add("--batch-size", type=int, default=256, help="documents encoded at a time")
+    add("--language", default="english", help="language of a new index's stemmer, or none")
+    add("--revision", **REVISION)
+    add("--device", **DEVICE)
+
+
+def run_index(args: argparse.Namespace) -> None:
+    """Create or open the index, then upsert."""
+    from palmette.data import iter_documents
+    from palmette.index import Index
+    from palmette.registry import load_model
+
+    language = None if args.language == "none" else args.language
+    documents = list(iter_documents(args.documents, titles=not args.no_titles))
+    model = load_model(args.checkpoint, revision=args.revision, device=args.device)
+    with Index.open_or_create(args.out, model, language=language) as index:
+        given = {document.key for document in documents}
+        absent = [document.key for document in index.documents() if document.key not in given]
+        changes = index.upsert(
+            documents,
+            delete=absent if args.prune else (),
+            batch_size=args.batch_size,
+            progress=False if args.quiet else None,
+        )
+        total = len(index)
+    counts = {name: len(getattr(changes, name)) for name in ("added", "updated", "unchanged", "deleted")}
+    if args.json:
+        print(json.dumps({"index": str(args.out), "documents": total, **counts}))
+        return
+    print(f"{args.out}: {total} documents ({', '.join(f'{count} {name}' for name, count in counts.items())})")
+    if absent and not args.prune:
+        print(f"{len(absent)} more were there before and stay, such as {absent[0]!r}; --prune deletes them")
+    print(f'next: palmette search {shlex.quote(str(args.out))} "your question" --explain')
+
+
+def add_search(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Arguments of ``palmette search INDEX QUERY``."""
+    add = describe(
+        command,
+        "INDEX QUERY ...",
+        'palmette search my-index "how do I copy a folder?" -k 5 --explain\n'
+        'palmette search my-index "copy a folder" --level 6            a coarser level of the tree\n'
+        """palmette search my-index "copy" --filter '{"module": "shutil"}'\n"""
+        'palmette search my-index "error 0x80070005" --lexical 0.8      words count more\n'
+        'palmette search my-index "first question" "second question" --json\n\n'
+        "Options of the method, such as --level for a tree, are passed on.",
+        *("--explain", "--json"),
+    )
+    add("index", help="index folder")
+    add("query", nargs="+", help="one query, or several")
+    add("-k", type=int, default=5, help="number of documents")
+    add("--threshold", type=float, help="leave out documents that score less")
+    add("--lexical", type=_read_lexical, help="weight of words: 0 … 1, or auto")
+    add("--engine", default="exact", help="exact, faiss, ivf, hnsw, ivf:nlist=256,nprobe=8")
+    add("--filter", **FILTER)
+    add("--device", **DEVICE)
+
+
+def run_search(args: argparse.Namespace) -> None:
+    """Search and print."""
+    from palmette.index import Index
+
+    how: dict[str, Any] = {"filter": _read_filter(args.filter), "threshold": args.threshold}
+    how |= _search_options(args)
+    with Index.open(args.index, device=args.device, engine=args.engine) as index:
+        results = index.search(args.query, args.k, **how)
+        if args.json:
+            found = [[_hit_facts(hit, args.explain) for hit in hits] for hits in results]
+            print(json.dumps(found[0] if len(args.query) == 1 else found, ensure_ascii=False, indent=2))
+            return
+        for query, hits in zip(args.query, results, strict=True):
+            if len(args.query) > 1:
+                print(f"\n? {query}")
+            for rank, hit in enumerate(hits, 1):
+                print(f"{rank:>2}. {hit.score:.4f}  {hit.id}\n      {_shortened(hit.document.content, 160)}")
+                if args.explain:
+                    print(f"      why: {hit.explain()}")
+            if not hits:
+                print("nothing found")
+
+
+def _hit_facts(hit: Any, explain: bool) -> dict[str, Any]:
+    document = hit.document
+    facts = {"id": hit.id, "score": hit.score, "text": document.content, "metadata": dict(document.metadata)}
+    return facts | ({"explanation": hit.explain().to_dict()} if explain else {})
+
+
+def add_answer(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Arguments of ``palmette answer INDEX QUESTION --reader CKPT``."""
+    add = describe(
+        command,
+        "INDEX QUESTION [QUESTION ...] --reader READER",
+        'palmette answer my-index "when did it begin?" --reader ckpt --explain\n'
+        'palmette answer my-index "when did it begin?" --reader me/reader -k 10 --threshold 0\n\n'
+        "A reader is trained with `palmette train reader`. Options of the index's method, such as --level for a tree,\n"
+        "are passed on.",
+        *("--explain", "--json"),
+    )
+    add("index", help="index folder")
+    add("question", nargs="+", help="one question, or several")
+    add("--reader", required=True, help=f"the reader: {CHECKPOINT}")
+    add("-k", type=int, default=5, help="number of documents read")
+    threshold = "least probability of there being an answer, 0 to answer always (default: as trained)"
+    add("--threshold", type=float, help=threshold)
+    add("--lexical", type=_read_lexical, help="weight of words in the search: 0 … 1, or auto")
+    add("--filter", **FILTER)
+    add("--revision", **REVISION)
+    add("--device", **DEVICE)
+
+
+def run_answer(args: argparse.Namespace) -> None:
+    """Search, read, print."""
+    from palmette.index import Index
+    from palmette.reader import Reader
+
+    options = _search_options(args)
+    reader = Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
+    with Index.open(args.index, device=args.device) as index:
+        found = index.search(args.question, args.k, filter=_read_filter(args.filter), **options)
+        answers = reader.answer(args.question, found, threshold=args.threshold)
+    if args.json:
+        told = [answer.to_dict() for answer in answers]
+        print(json.dumps(told[0] if len(told) == 1 else told, ensure_ascii=False, indent=2))
+        return
+    for answer in answers:
+        if len(answers) > 1:
+            print(f"\n? {answer.question}")
+        if not answer:
+            print(f"no answer found (probability that there is none: {answer.confidence:.0%})")
+        for support in answer.supports[:1]:
+            print(f"{_shortened(answer.text, 200)}\n  {answer.confidence:.0%}  {support.document.key}")
+        if args.explain:
+            for support in answer.supports:
+                sentence = _shortened(support.sentence, 200)
+                print(f"    {support.share:.0%} from {support.document.key}: {sentence}")
+            for text, confidence in answer.alternatives.items():
+                print(f"    or {confidence:.0%}: {_shortened(text, 200)}")
+
+
+def add_evaluate(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Arguments of ``palmette evaluate CKPT DATA``."""
+    add = describe(
+        command,
+        "CKPT DATA",
+        "palmette evaluate ckpt squad/ --split test --baselines\n"
+        "palmette evaluate ckpt squad/ --split dev --level 6 --json\n"
+        "palmette evaluate ckpt squad/ --reader my-reader --passages 10",
+        *("--no-titles", "--quiet", "--json"),
+    )
+    add("checkpoint", help=CHECKPOINT)
+    add("data", help="BEIR folder, or a JSONL of pairs; for a reader, of questions")
+    add("--split", default="test", help="split whose judgements count")
+    add("--baselines", action="store_true", help="measure the untrained encoder and BM25 beside it")
+    lexical = "weight of words: 0 (the method alone) … 1, or auto"
+    add("--lexical", default=0.0, type=_read_lexical, help=lexical)
+    add("--reader", help=f"answer the questions too: a reader's {CHECKPOINT}")
+    add("--passages", type=int, default=5, help="number of documents the reader is given")
+    add("--card", action="store_true", help="write the table into the checkpoint's README.md")
+    add("--revision", **REVISION)
+    add("--device", **DEVICE)
+
+
+def run_evaluate(args: argparse.Namespace) -> None:
+    """Measure and print."""
+    from palmette.data import load_data
+    from palmette.evaluation import evaluate
+    from palmette.reader import Reader, load_reading
+    from palmette.registry import load_model
+
+    model = load_model(args.checkpoint, revision=args.revision, device=args.device)
+    reader = None if args.reader is None else Reader.from_pretrained(args.reader, device=args.device)
+    load: Any = load_data if reader is None else load_reading
+    report = evaluate(
+        model,
+        load(args.data, titles=not args.no_titles),
+        split=args.split,
+        baselines=args.baselines,
+        reader=reader,
+        passages=args.passages,
+        progress=False if args.quiet else None,
+        **_search_options(args),
+    )
+    if args.card:
+        card = Path(args.checkpoint) / "README.md"
+        if not card.parent.is_dir():
+            raise ConfigError(
+                f"--card writes into a checkpoint folder, but {args.checkpoint!r} is none: pull it first"
+            )
+        card.write_text(model.card(report), encoding="utf-8")
+    print(json.dumps(report.to_dict(), indent=2) if args.json else report.table())
+
+
+def add_inspect(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Arguments of ``palmette inspect CKPT_OR_INDEX``."""
+    add = describe(
+        command,
+        "CKPT_OR_INDEX",
+        "palmette inspect ckpt\npalmette inspect my-index --json\npalmette inspect me/ckpt --revision v1\n"
+        'palmette inspect my-index --html tree.html --query "how do I …?"',
+        "--json",
+    )
+    add("what", help="checkpoint folder, Hub repository or index folder")
+    add("--revision", **REVISION)
+    html = "draw the tree of an index as one page that needs nothing else"
+    add("--html", type=Path, metavar="FILE", help=html)
+    query = "light up its way on the page; may be repeated"
+    add("--query", action="append", default=[], metavar="TEXT", help=query)
+
+
+def run_inspect(args: argparse.Namespace) -> None:
+    """Print facts of a checkpoint or an index, or draw an index's tree."""
+    from palmette.index import MODEL, Index
+    from palmette.registry import load_model
+
+    if not (Path(args.what) / MODEL).is_dir():
+        if args.html:
+            raise ConfigError(
+                f"--html draws the tree of an index; {args.what} is none: make one with `palmette index`"
+            )
+        model = load_model(args.what, revision=args.revision, device="cpu")
+        _print_facts({"model": _model_facts(model)}, args.json)
+        return
+    with Index.open(args.what, device="cpu") as index:
+        facts: dict[str, Any] = {"index": dataclasses.asdict(index.stats()) | index.survey()}
+        facts["model"] = _model_facts(index.model)
+        if args.html:
+            from palmette.methods.tree import TreeInspection
+
+            inspection = TreeInspection.of(index, queries=args.query)
+            facts["html"] = str(inspection.save_html(args.html))
+            if not args.json:
+                leaves = len(inspection.leaves)
+                print(f"{facts['html']}: {inspection.documents:,} documents on {leaves:,} leaves")
+                return
+        _print_facts(facts, args.json)
+
+
+def _model_facts(model: Any) -> dict[str, Any]:
+    encoder = model.encoder
+    return {
+        "method": model.method,
+        "fingerprint": model.fingerprint,
+        "origin": model.origin,
+        "revision": model.revision,
+        "encoder": {"name": encoder.name, "revision": encoder.revision, "width": encoder.dimension},
+        "options": model.config.to_dict(),
+        "structure": model.describe(),
+        "trained": model.record.to_dict(),
+    }
+
+
+def _print_facts(facts: Mapping[str, Any], as_json: bool) -> None:
+    print(json.dumps(facts, indent=2) if as_json else "\n".join(_lines(facts)))
+
+
+def _lines(facts: Mapping[str, Any], indent: int = 0) -> list[str]:
+    """Nested facts as indented text."""
+    lines = []
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            lines += [" " * indent + f"{name}:", *_lines(value, indent + 2)] if value else []
+        elif value is not None:
+            lines.append(" " * indent + f"{name}: {value}")
+    return lines
+
+
+def add_pull(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Arguments of ``palmette pull REPO``."""
+    examples = "palmette pull me/ckpt\npalmette pull me/ckpt --revision v1 --out ckpt"
+    add = describe(command, "REPO", examples)
+    add("repo", help="Hub repository, such as me/ckpt")
+    add("--revision", help="branch, tag or commit; pin a commit to be sure of the same weights")
+    add("--out", type=Path, help="copy into this folder (default: keep it in the Hub's cache)")
+    add("--cache-dir", type=Path, help="Hub cache to use")
+
+
+def run_pull(args: argparse.Namespace) -> None:
+    """Fetch, verify, print the folder."""
+    from palmette.hub import pull
+
+    print(pull(args.repo, args.out, revision=args.revision, cache_dir=args.cache_dir))
+
+
+def add_push(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    """Arguments of ``palmette push CKPT REPO``."""
+    examples = "palmette push ckpt me/ckpt\npalmette push ckpt me/ckpt --private --tag v1"
+    add = describe(command, "CKPT REPO", examples)
+    add("checkpoint", type=Path, help="checkpoint folder")
+    add("repo", help="Hub repository, such as me/ckpt; made when it is not there")
+    add("--private", action="store_true", help="make the repository private")
+    add("--branch", help="commit to this branch")
+    add("--tag", help="tag the commit")
+    add("--message", help="commit message")
+
+
+def run_push(args: argparse.Namespace) -> None:
+    """Verify, upload, print the commit."""
+    from palmette.hub import push_checkpoint
+
+    how = {"branch": args.branch, "create_tag": args.tag, "commit_message": args.message}
+    print(push_checkpoint(args.checkpoint, args.repo, private=args.private or None, **how))

@@ -1,0 +1,213 @@
+"""Data files: JSON lines, tables and BEIR folders, plain or gzipped; every error names the file and the line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from palmette.errors import DuplicateIdError, InputError, NotFoundError
+
+TEXT_SUFFIXES = (".md", ".markdown", ".txt")
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev"}
+LONGEST_CELL = 2**31 - 1
+"""Characters of a table's cell: a whole book fits."""
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(\.\d+)?")
+_TEXT_COLUMNS = ("_id", "id", "title", "text")
+"""Columns whose cells are never read as numbers."""
+
+
+def is_jsonl(path: Path) -> bool:
+    """A name of JSON lines: ``.jsonl`` or ``.ndjson``, perhaps ``.gz``."""
+    return path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
+
+
+def is_table(path: Path) -> bool:
+    """A name of a table: ``.csv`` or ``.tsv``, perhaps ``.gz``."""
+    return Path(path.name.removesuffix(".gz")).suffix.lower() in SEPARATORS
+
+
+def existing(path: Path) -> Path | None:
+    """``path``, or its ``.gz``, or nothing."""
+    return next((found for found in (path, path.with_name(f"{path.name}.gz")) if found.is_file()), None)
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Prefix the errors raised inside with a place, such as ``corpus.jsonl:17``."""
+    try:
+        yield
+    except DuplicateIdError as error:
+        raise DuplicateIdError(f"{where}: {error}") from error
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Lines that are not blank, each with its place ``file:number``."""
+    if not path.is_file():
+        raise NotFoundError(f"there is no file {str(path)!r}")
+    number = 0
+    try:
+        with (
+            gzip.open(path, "rt", encoding="utf-8")
+            if path.suffix == ".gz"
+            else path.open(encoding="utf-8") as lines
+        ):
+            bar = tqdm(lines, desc=f"reading {path.name}", unit="line", delay=2, leave=False, disable=None)
+            for number, line in enumerate(bar, 1):
+                if (text := line.strip("\ufeff\r\n")) and not text.isspace():
+                    yield f"{path}:{number}", text
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+        raise InputError(
+            f"{path}: cannot be read after line {number} ({error}); expected UTF-8 text"
+        ) from error
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Objects of a file, each with its place ``file:number``."""
+
+    def refuse(constant: str) -> object:
+        raise ValueError(f"{constant} is not a JSON value; use null")
+
+    for place, line in read_lines(path):
+        try:
+            value = json.loads(line, parse_constant=refuse)
+        except ValueError as error:
+            raise InputError(f"{place}: not JSON ({error}): {line:.80}") from error
+        if not isinstance(value, dict):
+            raise InputError(
+                f"{place}: expected a JSON object per line, got {type(value).__name__}: {line:.80}"
+            )
+        yield place, value
+
+
+def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str | int | float]]]:
+    """Rows by column, each with its place ``file:number``: numbers as numbers, empty cells left out.
+
+    Every row has the columns in ``kept``, so that each says as much of the table as any other.
+    """
+    csv.field_size_limit(max(LONGEST_CELL, csv.field_size_limit()))
+    separator = SEPARATORS[Path(path.name.removesuffix(".gz")).suffix.lower()]
+    how: dict[str, Any] = {"mode": "rt", "encoding": "utf-8-sig", "newline": ""}
+    try:
+        with gzip.open(path, **how) if path.suffix == ".gz" else path.open(**how) as lines:
+            rows = csv.DictReader(lines, delimiter=separator, strict=True)
+            rows.fieldnames = names = _heading(path, [name.strip() for name in rows.fieldnames or ()])
+            for row in rows:
+                place = f"{path}:{rows.line_num}"
+                if None in row:
+                    raise InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
+                cells = {name: (cell or "").strip() for name, cell in row.items()}
+                yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in kept}
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, csv.Error) as error:
+        raise InputError(
+            f"{path} cannot be read as a table ({error}); expected UTF-8 text with a heading"
+        ) from error
+
+
+def _heading(path: Path, names: list[str]) -> list[str]:
+    """Column names, ``Text`` or ``ID`` as ``text`` and ``id`` unless such a column exists; ambiguous ones raise."""
+    lower = [name.lower() for name in names]
+    known = {one for one in _TEXT_COLUMNS if one not in names and lower.count(one) == 1}
+    names = [low if low in known else name for name, low in zip(names, lower, strict=True)]
+    if len(names) == 1 and (found := re.search(r"[,;\t|]", names[0])):
+        raise InputError(
+            f"{path}: the heading {names[0]!r:.80} is one column: cells seem to be parted by {found[0]!r}; a .csv is "
+            "parted by ',', a .tsv by tabs"
+        )
+    for at, name in enumerate(names):
+        if not name:
+            raise InputError(f"{path}: column {at + 1} has no name: name it in the heading, or take it away")
+        if name in names[:at]:
+            raise InputError(f"{path}: two columns are named {name!r}: give them different names")
+    return names
+
+
+def _value(name: str, cell: str) -> str | int | float:
+    number = None if name in _TEXT_COLUMNS else _NUMBER.fullmatch(cell)
+    if number is None:
+        return cell
+    return float(cell) if number[1] else int(cell)
+
+
+def read_text(path: Path) -> str:
+    """Content of a text file."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text ({error}); convert it, or take it away") from error
+
+
+def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """Markdown and text files below ``folder`` by relative path, without hidden ones."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix.lower() in TEXT_SUFFIXES and path.is_file() and not f"/{name}".count("/."):
+            yield name, read_text(path)
+
+
+def judgement_files(folder: Path) -> dict[str, Path]:
+    """Split → file in a BEIR folder's ``qrels/``: train, dev, test, then others; queries without any raise."""
+    files: dict[str, Path] = {}
+    for path in sorted((folder / "qrels").glob("*.tsv*")):
+        stem = path.name.removesuffix(".gz").removesuffix(".tsv")
+        if "." not in stem:
+            files.setdefault(SPLIT_NAMES.get(stem, stem), path)
+    if not files and (queries := existing(folder / "queries.jsonl")):
+        raise InputError(
+            f"{queries} has no judgements: expected {folder / 'qrels'}/train.tsv, dev.tsv or test.tsv"
+        )
+    first = [split for split in ("train", "dev", "test") if split in files]
+    return {split: files[split] for split in [*first, *(split for split in files if split not in first)]}
+
+
+def read_queries(folder: Path) -> dict[str, str]:
+    """Query id → text of a BEIR folder."""
+    path = existing(folder / "queries.jsonl")
+    if path is None:
+        raise InputError(f"{folder} has judgements but no queries.jsonl (or queries.jsonl.gz)")
+    queries: dict[str, str] = {}
+    for place, record in read_jsonl(path):
+        key, text = record.get("_id", record.get("id")), record.get("text")
+        if key is None or not isinstance(text, str) or not text.strip():
+            raise InputError(
+                f"{place}: a query needs '_id' and a 'text' that is not empty, got {record!r:.120}"
+            )
+        if (before := queries.setdefault(str(key), text)) != text:
+            raise DuplicateIdError(
+                f"{place}: query id {str(key)!r} has two texts: {before!r:.60} and {text!r:.60}"
+            )
+    return queries
+
+
+def read_judgements(path: Path) -> dict[str, dict[str, int]]:
+    """Query id → document id → grade, from tab-separated lines with or without a heading."""
+    qrels: dict[str, dict[str, int]] = {}
+    for number, (place, line) in enumerate(read_lines(path)):
+        cells = [cell.strip() for cell in line.split("\t")]
+        if len(cells) != 3 or not cells[0] or not cells[1]:
+            raise InputError(
+                f"{place}: expected query id, document id and grade between tabs, got {line!r:.80}"
+            )
+        try:
+            query, document, grade = cells[0], cells[1], int(cells[2])
+        except ValueError as error:
+            if number == 0:  # a heading
+                continue
+            raise InputError(f"{place}: the grade must be a whole number, got {cells[2]!r}") from error
+        if (before := qrels.setdefault(query, {}).setdefault(document, grade)) != grade:
+            raise InputError(
+                f"{place}: query {query!r} and document {document!r} were judged {before}, now {grade}; keep one"
+            )
+    if not qrels:
+        raise InputError(f"{path} holds no judgements; remove the file if there are none")
+    return qrels

@@ -1,0 +1,40 @@
+"""Weights of the fields in the aggregate before anything else is learned."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from palmette.methods.fields.losses import info_nce
+from palmette.methods.fields.module import FieldEncoder
+
+STEPS, RATE = 40, 0.1  # far enough to tell fields apart, not to silence any
+WHOLE_ALONE = 200.0  # a logit beside which the other fields' weights vanish
+
+
+def fit_field_weights(
+    module: FieldEncoder, queries: Tensor, fields: Tensor, target: Tensor, known: Tensor
+) -> None:
+    """Fit the bias of the fields' weights by L_Agg on some training pairs; the encoder stays as it is.
+
+    Fields that tell little alone (a brand, a number) would else count as much in the first aggregates as whole
+    documents, and a few hundred steps do not make good for that. Arguments as in :func:`losses.losses`.
+    """
+    filled = (fields != 0).any(-1)  # [M, F]
+    bias = module.field_weights.bias.detach().cpu().clone().requires_grad_(True)
+    optimizer = torch.optim.Adam([bias], lr=RATE)
+    lowest = torch.finfo(bias.dtype).min
+    for _ in range(STEPS):
+        weights = bias.expand(len(fields), -1).masked_fill(~filled, lowest).softmax(-1)  # [M, F]
+        logits = queries @ module.aggregate(fields, weights).T / module.config.temperature
+        optimizer.zero_grad()
+        torch.autograd.backward(info_nce(logits, target, known).mean())
+        optimizer.step()
+    with torch.no_grad():
+        module.field_weights.bias.copy_(bias)
+
+
+def keep_encoder(module: FieldEncoder) -> None:
+    """Make the aggregate the encoder's own vector of the whole document."""
+    if module.config.reads_whole:
+        torch.nn.init.constant_(module.field_weights.bias[-1:], WHOLE_ALONE)

@@ -1,0 +1,43 @@
+"""Plan of a search: a shortlist by the aggregate, ranked by the best matching field."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from palmette.methods.fields.config import BLEND, FieldsConfig, FieldsSearch
+from palmette.search.plan import Floats, Score, SearchPlan
+
+AGGREGATE, FIELDS, SCALES, WEIGHTS = "aggregate", "fields", "scales", "weights"
+"""Names of the stored arrays."""
+
+
+def part_weights(config: FieldsConfig, options: FieldsSearch) -> Floats:
+    """[F] factors of the fields' similarities; 0 for fields that do not count."""
+    counted = options.fields or config.order
+    factors = [options.factors.get(name, 1.0) if name in counted else 0.0 for name in config.order]
+    return np.array(factors, np.float32)
+
+
+def blend(config: FieldsConfig, options: FieldsSearch) -> float:
+    """Share of the aggregate's similarity in a score."""
+    if options.by == "aggregate":
+        return 1.0
+    if options.by == "best":
+        return 0.0
+    if options.blend is not None:
+        return options.blend
+    if options.fields:
+        return 0.0
+    return BLEND if config.labelled or not config.reads_whole or options.weights else 1.0
+
+
+def plan(config: FieldsConfig, queries: Floats, k: int, options: FieldsSearch) -> SearchPlan:
+    """Search plan of queries [Q, d]."""
+    first, share = Score(AGGREGATE, queries), blend(config, options)
+    if share == 1:
+        return SearchPlan(first)
+    scales = SCALES if config.stored == "int8" else None
+    best = Score(FIELDS, queries, part_weights=part_weights(config, options), scales=scales)
+    if options.by == "best":
+        return SearchPlan(best)
+    return SearchPlan(first, rescore=best, fetch=max(k, options.shortlist), share=share)

@@ -1,0 +1,159 @@
+"""Training of the field encoder: queries near their documents, by the aggregate and by every field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from palmette.data import RetrievalData
+from palmette.held_out import HeldOut
+from palmette.methods.fields.config import BLEND, FieldsConfig, FieldsSearch
+from palmette.methods.fields.documents import FieldExtractor, Tokens, field_tokens, query_tokens
+from palmette.methods.fields.init import fit_field_weights, keep_encoder
+from palmette.methods.fields.losses import best_field, charm_loss
+from palmette.methods.fields.module import (
+    Encoded,
+    FieldEncoder,
+    Floats,
+    FrozenStates,
+    Kind,
+    Rows,
+    gradient_cached,
+)
+from palmette.search.best import best_of_each
+
+DEV_QUERIES, DEV_DOCUMENTS = 200, 1000
+"""Sample sizes of a validation, which encodes all of them anew."""
+INITIAL_PAIRS = 256
+"""Training pairs that fit the fields' initial weights."""
+
+
+@dataclass
+class FieldsTask:
+    """Equation 6 on batches of labelled pairs; the encoder itself learns unless it is frozen."""
+
+    module: FieldEncoder
+    data: RetrievalData
+    documents: list[Tokens]
+    """Tokens of each field of all documents."""
+    queries: Tokens
+    query_rows: Rows
+    """[P] query of each pair; no pairs without labels."""
+    document_rows: Rows
+    """[P] document of each pair."""
+    dev: HeldOut | None
+    objective: Callable[[FieldsConfig, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = charm_loss
+    metric: str = "ndcg@10"
+    """Chooses the best weights: that of a two-stage search."""
+
+    def __post_init__(self) -> None:
+        self.read: dict[Kind, Callable[[int], Any]] = {
+            "document": lambda row: [tokens[row] for tokens in self.documents],
+            "query": self.queries.__getitem__,
+        }
+        self.states: dict[Kind, FrozenStates] = {}
+        if self.module.frozen and self.size():
+            counts: dict[Kind, int] = {"document": len(self.data.corpus), "query": len(self.queries)}
+            if self.module.config.queries == "plain":
+                del counts["query"]
+            for kind, count in counts.items():
+                self.states[kind] = FrozenStates(self.module, kind, count, self.read[kind])
+
+    @classmethod
+    def of(
+        cls,
+        module: FieldEncoder,
+        data: RetrievalData,
+        extractor: FieldExtractor,
+        *,
+        seed: int,
+        progress: bool | None,
+    ) -> Self:
+        """Task with all texts tokenised and the fields' initial weights in the module."""
+        config, backbone = module.config, module.backbone
+        if not config.labelled:
+            keep_encoder(module)
+            empty = np.empty(0, np.int64)
+            return cls(module, data, [], query_tokens(backbone, [], config), empty, empty, None)
+        documents = field_tokens(
+            backbone, extractor, data.corpus, config.limits, config.attended, progress=progress
+        )
+        queries = query_tokens(backbone, data.query_texts, config, progress=progress)
+        dev = HeldOut.of(data, seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
+        task = cls(module, data, documents, queries, *data.pairs("train"), dev)
+        if module.layout.fields > 1 and config.aggregate_weight:
+            chosen = np.sort(np.random.default_rng(seed).permutation(task.size())[:INITIAL_PAIRS])
+            asked, answers = task.query_rows[chosen], task.document_rows[chosen]
+            rows = np.unique(answers)
+            module.eval()
+            q = torch.from_numpy(task.encode("query", asked)[2])
+            fields = torch.from_numpy(task.encode("document", rows)[0])
+            fit_field_weights(module, q, fields, *task.targets(asked, answers, rows))
+        return task
+
+    def size(self) -> int:
+        """Training pairs."""
+        return len(self.query_rows)
+
+    def to(self, device: torch.device) -> None:
+        """Keep token ids where they are."""
+
+    def texts(self, kind: Kind, rows: Rows) -> list[Any]:
+        """Token ids of some documents or queries."""
+        return [self.read[kind](row) for row in rows.tolist()]
+
+    def encode(self, kind: Kind, rows: Rows) -> tuple[Floats, Floats, Floats]:
+        """Fields' vectors, weights and aggregates of some documents or queries, without gradients."""
+        if kind not in self.states:
+            return self.module.encode(kind, self.texts(kind, rows))
+        with torch.inference_mode():
+            fields, weights, aggregate = self.module("pooled", self.states[kind][rows])
+        return fields.cpu().numpy(), weights.cpu().numpy(), aggregate.cpu().numpy()
+
+    def targets(self, queries: Rows, answers: Rows, documents: Rows) -> tuple[Tensor, Tensor]:
+        """Place of each query's answer among sorted documents [B], and which of them answer it [B, M]."""
+        known = self.data.positives_mask(queries, documents)
+        return torch.from_numpy(np.searchsorted(documents, answers)), torch.from_numpy(known)
+
+    def loss(
+        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
+    ) -> Tensor:
+        """Equation 6 on a batch of pairs, against its other documents and a hard negative (graded 0) per query."""
+        draw = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+        queries, answers = self.query_rows[rows], self.document_rows[rows]
+        hard = self.data.negatives.sample(queries, 1, draw)
+        documents = np.unique(np.concatenate([answers, hard[hard >= 0]]))  # [M], each once
+
+        def encoded(kind: Kind, chosen: Rows) -> Encoded:
+            if kind in self.states:
+                return Encoded(*module("pooled", self.states[kind][chosen]))
+            return gradient_cached(module, kind, self.texts(kind, chosen), self.module.config.chunk)
+
+        fields, _, aggregate = encoded("document", documents)
+        _, _, q = encoded("query", queries)
+        target, known = (part.to(q.device) for part in self.targets(queries, answers, documents))
+        with torch.autocast(q.device.type, enabled=False):  # similarities divided by τ want every digit
+            return self.objective(self.module.config, q, fields, aggregate, target, known)
+
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """Retrieval quality on held-out queries: in two stages, by the aggregate, and by the best field."""
+        if self.dev is None:
+            return {}
+        fields, _, aggregate = map(torch.from_numpy, self.encode("document", self.dev.documents))
+        q = torch.from_numpy(self.encode("query", self.dev.queries)[2])
+        by_aggregate = (q @ aggregate.T).numpy()  # [Q, N]
+        best = best_field(torch.einsum("qd,nfd->fqn", q, fields), fields).numpy()  # [Q, N]
+        place = -min(FieldsSearch().shortlist, by_aggregate.shape[1])
+        listed = by_aggregate >= np.partition(by_aggregate, place, axis=1)[:, [place]]
+        two_stage = np.where(listed, BLEND * by_aggregate + (1 - BLEND) * best, -np.inf)
+        scores: dict[str, float] = {}
+        for name, table in (("", two_stage), (" by aggregate", by_aggregate), (" by best field", best)):
+            judged = self.dev.judge(best_of_each(table, 10))
+            scores |= {key + name: value for key, value in judged.items()}
+        return scores

@@ -1,0 +1,176 @@
+"""Training of the retrieval networks on cached states of the queries (B batch, L layers, C documents)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from palmette.cache import EncodingCache
+from palmette.data import RetrievalData
+from palmette.encoder import Encoder
+from palmette.lexical.calibration import best_weights
+from palmette.methods.layers.config import LayersConfig
+from palmette.methods.layers.init import complete_config, initialise
+from palmette.methods.layers.losses import layers_loss
+from palmette.methods.layers.module import LayerNetworks, summary
+from palmette.pairs import EncodedPairs, TokenRows
+
+Rows = NDArray[np.int64]
+
+BLOCK = 64
+"""Queries whose states are in memory together."""
+SAMPLE = 4096
+"""Queries that the initial weights are fitted to."""
+
+
+def _blocks(rows: Rows) -> Sequence[Rows]:
+    return np.array_split(rows, -(-len(rows) // BLOCK))
+
+
+@dataclass
+class LayersTask:
+    """In-batch softmax at every layer; the encoder and the documents' vectors stay frozen.
+
+    Attributes:
+        module: The networks.
+        pairs: The encoder's vectors of queries and documents, and the training pairs.
+        states: States of the queries at all layers, on disk: [Σ T, L + 1, h].
+        features: Inputs of the heads of every query [n, p], by layer, where only the heads are trained.
+    """
+
+    module: LayerNetworks
+    pairs: EncodedPairs
+    states: TokenRows
+    features: list[Tensor] = field(default_factory=list)
+    metric: ClassVar[str] = "ndcg@10"
+    """Metric of the fused list, by which the best weights are chosen."""
+
+    @property
+    def config(self) -> LayersConfig:
+        """Complete config of the networks."""
+        return self.module.config
+
+    @classmethod
+    def of(
+        cls,
+        config: LayersConfig,
+        data: RetrievalData,
+        encoder: Encoder,
+        cache: EncodingCache,
+        *,
+        seed: int,
+        progress: bool | None,
+    ) -> Self:
+        """Encode every text once, complete the config and initialise the networks."""
+        pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress)
+        held = data.judgements("dev")[0] if pairs.dev else pairs.query_rows
+        asked = np.unique(np.concatenate([pairs.query_rows, held]))  # the same for every seed: encoded once
+        texts = [data.query_texts[row] for row in asked]
+        stored = cache.encode_tokens(encoder, texts, kind="query", outputs="layers", progress=progress)
+        states = TokenRows(*stored, {row: at for at, row in enumerate(asked.tolist())})
+        drawn = np.random.default_rng(seed).permutation(np.unique(pairs.query_rows))[:SAMPLE]
+        config = complete_config(config, encoder, *states.take(drawn[:BLOCK], torch.device("cpu")))
+
+        @lru_cache(1)
+        def summaries(layer: int) -> Tensor:
+            taken = (states.take(block, torch.device("cpu")) for block in _blocks(drawn))
+            return torch.cat([summary(x[:, :, layer], mask, config.pooling) for x, mask in taken])
+
+        module = initialise(config, encoder, summaries, pairs.queries[torch.from_numpy(drawn)], seed)
+        task = cls(module.to(encoder.device), pairs, states)
+        if config.trains == "heads":
+            for frozen in (module.stack, *(p for n in module.networks_of() for p in (n.layers, n.into))):
+                frozen.requires_grad_(False)
+            task._encode_features(encoder.device, progress)
+        return task
+
+    @torch.no_grad()
+    def _encode_features(self, device: torch.device, progress: bool | None) -> None:
+        """Inputs of the heads for all queries of training and validation, made once."""
+        module, pairs = self.module.eval(), self.pairs
+        held = pairs.dev.queries if pairs.dev else pairs.query_rows
+        asked = np.unique(np.concatenate([pairs.query_rows, held]))
+        hidden = None if progress is None else not progress
+        for block in tqdm(_blocks(asked), "Reading the layers", unit="batch", delay=2, disable=hidden):
+            x, mask = self.states.take(block, device)
+            parts = module.features([x[:, :, layer] for layer in self.config.query_layers], mask)
+            self.features = self.features or [torch.zeros(len(pairs.queries), p.shape[1]) for p in parts]
+            for whole, part in zip(self.features, parts, strict=True):
+                whole[torch.from_numpy(block)] = part.cpu()
+
+    def size(self) -> int:
+        """Training pairs."""
+        return len(self.pairs)
+
+    def to(self, device: torch.device) -> None:
+        """Move vectors and features to the training device."""
+        self.pairs = self.pairs.to(device)
+        self.features = [one.to(device) for one in self.features]
+
+    def queries(self, module: nn.Module, rows: Rows) -> Tensor:
+        """Queries [B, L, d] of query rows [B]."""
+        at = torch.from_numpy(rows)
+        own = self.pairs.queries[at]
+        queries: Tensor
+        if self.features:
+            queries = module([features[at] for features in self.features], None, own)
+        else:
+            x, mask = self.states.take(rows, self.pairs.queries.device)
+            queries = module([x[:, :, layer] for layer in self.config.query_layers], mask, own)
+        return queries
+
+    def documents(self, rows: Rows) -> Tensor:
+        """Vectors [C, d] of document rows, as an index stores them."""
+        vectors = self.pairs.documents[torch.from_numpy(rows)]
+        return nn.functional.normalize(vectors, dim=1) if self.config.similarity == "cosine" else vectors
+
+    def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
+        """Loss of a batch of pairs, over all layers."""
+        pairs, asked, own = self.pairs, self.pairs.query_rows[rows], self.pairs.document_rows[rows]
+        hard = pairs.hard_negatives(rows, generator)
+        columns = np.unique(np.concatenate([own, *([hard.rows] if hard else [])]))  # each document once: [C]
+        queries, documents = self.queries(module, asked), self.documents(columns)
+        with torch.autocast(queries.device.type, enabled=False):
+            scores = torch.einsum("bld,cd->lbc", queries.float(), documents.float()) * self.config.multiplier
+        known = torch.from_numpy(pairs.data.positives_mask(asked, columns)).to(scores.device)
+        return layers_loss(scores, torch.from_numpy(np.searchsorted(columns, own)).to(scores.device), known)
+
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """Metrics of the fused list on held-out queries, and nDCG@10 of each layer."""
+        if self.pairs.dev is None:
+            return {}
+        queries, documents = self._held_out()
+
+        def judged(asked: Tensor) -> dict[str, float]:
+            return self.pairs.judge(asked, documents, lambda q, d: q @ d.T)
+
+        alone = {
+            f"ndcg@10 of layer {layer}": judged(queries[:, place])["ndcg@10"]
+            for place, layer in enumerate(self.config.query_layers)
+        }
+        return {**judged(self.module.fused(queries)), **alone}
+
+    def _held_out(self) -> tuple[Tensor, Tensor]:
+        """Held-out queries [Q, L, d], and the documents [N, d] that they rank."""
+        assert self.pairs.dev is not None
+        rows, documents = self.pairs.dev.queries, self.documents(self.pairs.dev.documents)
+        return torch.cat([self.queries(self.module, block) for block in _blocks(rows)]), documents
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Learn the layers' weights in the fused list; they move where held-out queries clearly gain by it."""
+        if self.pairs.dev is None or not self.pairs.data.labelled:
+            return
+        queries, documents = self._held_out()
+        now = self.module.weights()  # [L]
+        tables = torch.einsum("qld,nd,l->lqn", queries, documents, now).float().cpu().numpy()
+        moved = torch.tensor(best_weights(tables, self.pairs.dev.judgements)).to(now) * now
+        self.module.shares.copy_(moved / moved.sum())

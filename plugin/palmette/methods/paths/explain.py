@@ -1,0 +1,153 @@
+"""Explanation of a hit by its leaf, what the leaves are about, and how full they are (n texts, L leaves)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from palmette.errors import CheckpointError
+from palmette.lexical.terms import log_odds, merged, occurrences, strongest
+from palmette.methods.paths.module import Paths
+from palmette.methods.paths.search import LEAVES, VECTOR, VISITED
+from palmette.types import Explanation, Part
+
+REPORT = "leaves.json"
+"""Checkpoint file of the report."""
+SHOWN, TERMS = 5, 3
+"""Leaves listed where no search says how many were visited, and terms of a leaf in the sentence."""
+SAMPLE = 50_000
+"""Texts whose words are read for the leaves' terms."""
+NOTICED, WORSE, ENOUGH = 2.0, 1.5, 10
+"""Expected over ideal documents per leaf from which an index is unbalanced, at all and against training; documents per
+leaf below which chance alone fills leaves unequally.
+"""
+
+Ints = NDArray[np.int64]
+Numbers = dict[str, int | float]
+LeafTerms = dict[
+    Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")],
+    list[tuple[Annotated[str, Field(min_length=1, max_length=80)], int | float]],
+]
+"""Leaf, such as ``3.17`` → its terms with their weights, strongest first."""
+
+
+class IndexReport(BaseModel):
+    """Facts of a training besides weights."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+    curve: dict[float, Numbers] = {}
+    """Share of the documents that may be visited → recall on held-out queries; empty without any."""
+    load: Numbers = {}
+    """How full the leaves were with the training's documents, see :func:`leaf_load`."""
+    loads: tuple[Numbers, ...] = ()
+    """Loads during training, by step and epoch."""
+    documents: LeafTerms = {}
+    """What each leaf is about, in the words of its documents."""
+    queries: LeafTerms = {}
+    """What each leaf is about, in the words of the training's queries."""
+
+    def to_json(self) -> bytes:
+        """Content of the checkpoint file."""
+        values = self.model_dump(mode="json")
+        return json.dumps(values, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> IndexReport:
+        """Report of a checkpoint file."""
+        try:
+            report = cls.model_validate_json(data)
+            if missing := cls.model_fields.keys() - report.model_fields_set:
+                raise ValueError(f"without {sorted(missing)}")
+        except ValueError as error:  # pydantic's among them
+            raise CheckpointError(
+                f"{REPORT} does not hold the report of a learned index ({error}); save the checkpoint again"
+            ) from error
+        return report
+
+
+def leaf_load(sizes: Ints) -> Numbers:
+    """How full leaves [L] are.
+
+    ``expected`` is the number of documents in the leaf of a random document, Σ pᵢcᵢ (section 4.6), ``ideal`` that of
+    equal leaves, ``worst`` the fullest leaf, ``empty`` the number of empty leaves.
+    """
+    total = int(sizes.sum())
+    return {
+        "expected": round(float((sizes.astype(float) ** 2).sum()) / max(1, total), 2),
+        "ideal": round(total / len(sizes), 2),
+        "worst": float(sizes.max()),
+        "empty": float((sizes == 0).sum()),
+    }
+
+
+def load_warning(now: Mapping[str, float], trained: Mapping[str, float]) -> str | None:
+    """Remedy for an index whose leaves have become unequal; ``None`` for others."""
+    ratio = now["expected"] / now["ideal"] if now["ideal"] >= ENOUGH else 0.0
+    before = trained["expected"] / trained["ideal"] if trained.get("ideal") else 1.0
+    if ratio < max(NOTICED, WORSE * before):
+        return None
+    return (
+        f"the leaves have become unequal: a document shares its leaf with {now['expected']:,.0f} others on average, "
+        f"{ratio:.1f} times as many as in equal leaves ({before:.1f} when the model was trained), so searches "
+        "visit more documents or find less. Train again on the documents of now and re-route them: "
+        "index.copy_to(path, model=PathsModel.fit(...))"
+    )
+
+
+def leaf_terms(text_of: Callable[[int], str], leaf_of: Tensor, router: Paths, *, terms: int = 8) -> LeafTerms:
+    """Terms of every leaf that has any, from an even sample of texts with these leaves [n]."""
+    rows = np.unique(np.linspace(0, len(leaf_of) - 1, min(len(leaf_of), SAMPLE)).astype(np.int64))
+    leaves = leaf_of.cpu().numpy()[rows]
+    spelled, text, term = occurrences([text_of(row) for row in rows.tolist()])
+    totals, texts_in = np.bincount(term, minlength=len(spelled)), np.bincount(leaves)
+    leaf, term, count = merged(leaves[text], term, np.ones(len(term), np.int64), len(spelled))
+    weight = log_odds(count, texts_in[leaf], totals[term], len(rows))
+    return {leaf_name(router, at): best for at, best in strongest(leaf, term, weight, spelled, terms)}
+
+
+def leaf_name(router: Paths, leaf: int) -> str:
+    """Name of a leaf: the turns that lead to it, such as ``3.17``."""
+    return ".".join(map(str, router.indexer.path_of(leaf)))
+
+
+def explain_leaf(
+    router: Paths,
+    keywords: LeafTerms,
+    query: Mapping[str, NDArray[Any]],
+    arrays: Mapping[str, NDArray[Any]],
+    evidence: Mapping[str, Any],
+) -> Explanation:
+    """Cosine q·d as q·c + q·(d − c), where c is the mean of the leaf's documents: its theme, and the rest."""
+    q, d = (np.asarray(a[VECTOR], np.float64).reshape(-1) for a in (query, arrays))  # [m] each
+    beam = router.leaves_in_order(torch.from_numpy(q)[None], router.config.leaves)
+    leaves, chances = beam.leaves[0].tolist(), beam.logs[0].exp().tolist()
+    place = min(leaves.index(leaf) for leaf in np.ravel(arrays[LEAVES]).tolist())
+    visited = int(evidence.get(VISITED, SHOWN))
+
+    def facts(at: int) -> dict[str, Any]:
+        name, path = leaf_name(router, leaves[at]), router.indexer.path_of(leaves[at])
+        words = [term for term, _ in keywords.get(name, ())]
+        return {"leaf": name, "path": path, "probability": chances[at], "keywords": words}
+
+    found = {**facts(place), "place": place + 1}
+    name, about = found["leaf"], ", ".join(found["keywords"][:TERMS])
+    score, theme = float(np.float32(q @ d)), float(q @ router.centres[leaves[place]].numpy())
+    parts = [Part(f"theme of leaf {name}", theme, found), Part("the document's own", score - theme, {})]
+    text = (
+        f"cosine {score:.3f}: {theme:.3f} by the theme of its leaf {name}{about and f' ({about})'}, "
+        f"{score - theme:.3f} by itself; the question goes there with {chances[place]:.0%}, as leaf no. {place + 1}"
+    )
+    listed = [facts(at) for at in range(min(len(leaves), max(visited, 1)))]
+    detail: dict[str, Any] = {"leaf": name, "path": found["path"], "leaves": listed}
+    if VISITED in evidence:
+        detail[VISITED] = visited or None
+        text += f" of {visited:,} visited" if visited else ""
+    return Explanation(score, parts, text, detail)

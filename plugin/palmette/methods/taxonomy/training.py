@@ -1,0 +1,298 @@
+"""Training: drawn matches against the other documents of a batch, in one stage or two; recall by distance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from tqdm.auto import trange
+
+from palmette.cache import EncodingCache
+from palmette.encoder import Encoder
+from palmette.methods.taxonomy.config import TaxonomyConfig
+from palmette.methods.taxonomy.data import DEV, Sampler, TaxonomyData, TrainingQueries, training_queries
+from palmette.methods.taxonomy.hierarchy import Matches, Nodes
+from palmette.methods.taxonomy.losses import column_weights, matches_softmax
+from palmette.methods.taxonomy.module import DualEncoder
+from palmette.methods.taxonomy.search import AT_ONCE, MAX_GAP, fit_cut, score_gaps
+from palmette.training import Trained, TrainingConfig, train
+
+RARITY = 0.05
+"""A match counts in proportion to frequency^−RARITY: a little helps the exact match, which only its own query has."""
+PAIRS_RATE = 0.2
+"""Share of the learning rate without a hierarchy: towers that begin as the encoder stay near it, and no document's row
+learns the questions about it by heart before the towers have learned what is true of all."""
+SURE = 2.0
+"""Standard errors by which a gain must exceed luck."""
+JUDGED = 64
+"""Results beyond its matches that a query's cut-off is calibrated on."""
+CELLS = 20_000_000
+"""Scores held at a time."""
+
+
+@dataclass
+class TaxonomyTask:
+    """Softmax of drawn matches over the documents of the batch, weighted by how often they are drawn.
+
+    Attributes:
+        module: Towers in training.
+        train: Training queries.
+        dev: Validation queries.
+        sampler: Draws matches of the training queries.
+        multiplier: T.
+        train_inputs: Encoder embeddings [Q, w] of the training queries, or their rows [Q] in the lookup table.
+        dev_inputs: The same of the validation queries.
+        document_inputs: [N, w], or ``None`` for a lookup table.
+        hard: Hard negatives per query, H.
+        progress: Progress bar while mining; ``None`` shows it on a terminal only.
+        mined: [Q, H] hard negatives, once they are mined.
+        start: [dev] recall of each validation query with the first weights.
+    """
+
+    module: DualEncoder
+    train: TrainingQueries
+    dev: TrainingQueries
+    sampler: Sampler
+    multiplier: float
+    train_inputs: Tensor
+    dev_inputs: Tensor
+    document_inputs: Tensor | None
+    hard: int = 0
+    progress: bool | None = False
+    mined: NDArray[np.int64] | None = None
+    start: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    metric = "sure recall"
+    """Recall of all matches, near and far, less two standard errors of the gain over the first weights."""
+
+    def size(self) -> int:
+        """Number of training queries."""
+        return len(self.train)
+
+    def to(self, device: torch.device) -> None:
+        """Move the towers' inputs."""
+        self.train_inputs, self.dev_inputs = self.train_inputs.to(device), self.dev_inputs.to(device)
+        self.document_inputs = None if self.document_inputs is None else self.document_inputs.to(device)
+
+    def loss(
+        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float = 0.0
+    ) -> Tensor:
+        """Loss of a batch of queries and the matches drawn of them."""
+        config, device = self.module.config, self.train_inputs.device
+        owner, drawn = self.sampler.draw(rows, generator)
+        rows = rows[np.unique(owner)]  # a query without draws is left out
+        columns, target, counts = np.unique(drawn, return_inverse=True, return_counts=True)
+        hard = self._hard_negatives(rows, progress)  # [B, H]
+        at = torch.from_numpy(np.concatenate([columns, hard.ravel()])).to(device)  # [U + BH]
+        texts = None if self.document_inputs is None else self.document_inputs[at]
+        queries, documents = module(self.train_inputs[torch.from_numpy(rows).to(device)], texts, at)
+        documents, wrong = documents.split([len(columns), hard.size])  # [U, d], [BH, d]
+        frequencies = self.sampler.log_frequencies[torch.from_numpy(columns)]  # [U]
+        weights = column_weights(torch.from_numpy(counts).float(), frequencies, len(rows), config.correction)
+        row, column = np.arange(len(rows)), target
+        if config.negatives == "masked":
+            row, column = self.train.matches.among(rows, columns)
+        return matches_softmax(
+            self.multiplier * queries,
+            documents,
+            weights.to(device),
+            torch.from_numpy(row).to(device),
+            torch.from_numpy(column).to(device),
+            torch.exp(-RARITY * frequencies).to(device),
+            wrong.view(*hard.shape, -1) if hard.size else None,
+        )
+
+    def _hard_negatives(self, rows: NDArray[np.int64], progress: float) -> NDArray[np.int64]:
+        """[B, H] best-scoring wrong answers of some training queries; H = 0 before the last steps."""
+        if not self.hard or progress < 1 - self.module.config.hard_share:
+            return np.zeros((len(rows), 0), np.int64)
+        if self.mined is None:
+            with torch.no_grad():
+                queries = torch.cat(
+                    [self.module.queries(part) for part in torch.split(self.train_inputs, 16_384)]
+                )
+                found = nearest_wrong(queries, self.documents(), self.train.matches, self.hard, self.progress)
+            self.mined = found.cpu().numpy()
+        return self.mined[rows]
+
+    def documents(self) -> Tensor:
+        """[N, d] embeddings of all documents."""
+        rows, texts = (
+            torch.arange(self.train.matches.size, device=self.train_inputs.device),
+            self.document_inputs,
+        )
+        parts = [
+            self.module.documents(None if texts is None else texts[at], at)
+            for at in torch.split(rows, 16_384)
+        ]
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """Recall by distance on the validation queries, against all documents."""
+        if not len(self.dev):
+            return {}
+        matches = self.dev.matches
+        found = found_matches(self.module.queries(self.dev_inputs), self.documents(), matches)
+        metrics, recall = summary(found, matches), by_query(found, matches)
+        gain = recall - self.start  # [dev]
+        # Few queries do not tell luck from learning: with them the first weights stay the best.
+        return {**metrics, "sure recall": metrics["recall"] - SURE * float(gain.std()) / len(gain) ** 0.5}
+
+    @torch.no_grad()
+    def finish(self) -> dict[str, float]:
+        """Store the nodes' embeddings and the calibration; measure the cut-off on queries it was not fitted to."""
+        module, nodes = self.module, self.documents()
+        if len(module.vectors):
+            module.vectors.copy_(nodes)
+        asked, inputs = self.dev, self.dev_inputs
+        if len(asked) < 20:  # too few to calibrate by
+            rows = np.linspace(0, self.size() - 1, min(DEV, self.size())).astype(np.int64)
+            asked, inputs = self.train.take(rows), self.train_inputs[torch.from_numpy(rows).to(inputs.device)]
+        matches, depth = asked.matches, 2 * int(self.train.matches.counts.max())
+        k = min(len(nodes), int(matches.counts.max()) + JUDGED)
+        gaps, scores, places = [], [], []
+        for queries in torch.split(module.queries(inputs) * module.config.multiplier, AT_ONCE):
+            every = queries @ nodes.T  # [B, N]
+            best = every.topk(k, dim=1)
+            gaps.append(score_gaps(best.values, every, depth))
+            scores.append(best.values)
+            places.append(best.indices)
+        gap, score = torch.cat(gaps), torch.cat(scores)  # [Q, k]
+        keys = matches.owners * matches.size + matches.documents
+        wanted = np.arange(len(asked))[:, None] * matches.size + torch.cat(places).cpu().numpy()
+        relevant = torch.from_numpy(np.isin(wanted, keys)).to(gap.device)
+        fitted = fit_cut(gap[::2], score[::2], relevant[::2]).tolist()
+        kept = fitted[0] * gap[1::2].clamp(-MAX_GAP, MAX_GAP) + fitted[1] * score[1::2] + fitted[2] >= 0
+        right = float((kept & relevant[1::2]).sum())
+        module.cut[:3] = fit_cut(gap, score, relevant)
+        module.cut[3] = depth
+        answers = max(1, int(matches.counts[1::2].sum()))
+        return {"cut precision": right / max(1, int(kept.sum())), "cut recall": right / answers}
+
+
+def run(task: TaxonomyTask, training: TrainingConfig, **how: Any) -> Trained:
+    """Train in the recipe's one or two stages, and finish the module."""
+    config = task.module.config
+    late = round(training.steps * config.finetune_share) if config.recipe == "pretrain-finetune" else 0
+    trained = train(task, training.replace(steps=training.steps - late), **how)
+    if config.recipe == "pretrain-finetune":
+        far = replace(
+            task,
+            sampler=Sampler(task.train.matches, "heavy-tail"),
+            multiplier=task.multiplier * config.finetune_multiplier,
+            hard=0,
+        )
+        gentle = training.replace(steps=late, learning_rate=training.learning_rate * config.finetune_rate)
+        folder = how.pop("output_dir", None)
+        how |= {"label": how.get("label", "train") + ", far matches"}
+        second = train(far, gentle, output_dir=folder and Path(folder) / "finetune", **how)
+        trained = replace(
+            second,
+            steps=trained.steps + second.steps,
+            best_step=trained.steps + second.best_step,
+            seconds=trained.seconds + second.seconds,
+            history=trained.history + second.history,
+        )
+    return replace(trained, metrics={**trained.metrics, **task.finish()})
+
+
+def make_task(
+    config: TaxonomyConfig,
+    data: TaxonomyData,
+    encoder: Encoder,
+    cache: EncodingCache,
+    *,
+    seed: int,
+    progress: bool | None,
+) -> TaxonomyTask:
+    """Encode every text once, and initialise the towers."""
+    lookup = config.queries == "lookup"
+    train, dev = training_queries(data, lookup=lookup, max_distance=config.max_distance, seed=seed)
+
+    def encoded(texts: list[str], kind: Literal["query", "document"]) -> Tensor:
+        return torch.from_numpy(cache.encode(encoder, texts, kind=kind, progress=progress))
+
+    inputs = [torch.from_numpy(one.rows) if lookup else encoded(one.texts, "query") for one in (train, dev)]
+    documents = None if lookup else encoded([document.content for document in data.corpus], "document")
+    sampler = Sampler(train.matches, config.sampling, config.regular_share)
+    module = DualEncoder(config, Nodes.of(data.corpus, data.hierarchy, sampler.log_frequencies.numpy()))
+    module.initialise(documents, torch.Generator().manual_seed(seed))
+    task = TaxonomyTask(
+        module, train, dev, sampler, config.multiplier, inputs[0], inputs[1], documents, progress=progress
+    )
+    if data.hierarchy is None:
+        module.paces = {"": PAIRS_RATE}
+    elif config.negatives == "masked":
+        task.hard = min(config.hard, len(data.corpus) - int(train.matches.counts.max(initial=0)))
+    with torch.no_grad():
+        found = found_matches(module.queries(task.dev_inputs), task.documents(), dev.matches)
+    task.start = by_query(found, dev.matches)
+    return task
+
+
+# -- recall by distance -----------------------------------------------------------------------------------------
+
+
+def found_matches(queries: Tensor, documents: Tensor, matches: Matches) -> NDArray[np.bool_]:
+    """[P] true for each match among the |S(q)| best documents of its query.
+
+    Args:
+        queries: [Q, d].
+        documents: [N, d].
+        matches: Matches of those queries.
+    """
+    found = [np.zeros(0, bool)]
+    step = max(1, CELLS // len(documents))
+    for start in range(0, len(queries), step):
+        some = matches.take(np.arange(start, min(start + step, len(queries))))
+        counts, owner, wanted = (
+            torch.from_numpy(rows.astype(np.int64)).to(queries.device)
+            for rows in (some.counts, some.owners, some.documents)
+        )
+        scores = queries[start : start + step] @ documents.T  # [B, N]
+        best = scores.topk(int(counts.max()), dim=1).values  # [B, s]
+        last = best.gather(1, counts[:, None] - 1)[:, 0]  # [B]: the weakest score that is still among them
+        found.append((scores[owner, wanted] >= last[owner]).cpu().numpy())
+    return np.concatenate(found)
+
+
+def nearest_wrong(
+    queries: Tensor, documents: Tensor, matches: Matches, count: int, progress: bool | None = False
+) -> Tensor:
+    """[Q, count] documents that score highest for each query [Q, d] among [N, d] and do not match it."""
+    found = []
+    step = max(1, CELLS // len(documents))
+    hidden = None if progress is None else not progress
+    for start in trange(0, len(queries), step, desc="hard negatives", leave=False, disable=hidden):
+        some = matches.take(np.arange(start, min(start + step, len(queries))))
+        scores = queries[start : start + step] @ documents.T  # [B, N]
+        scores[torch.from_numpy(some.owners), torch.from_numpy(some.documents).long()] = -torch.inf
+        found.append(scores.topk(count, dim=1).indices)
+    return torch.cat(found)
+
+
+def by_query(found: NDArray[np.bool_], matches: Matches) -> NDArray[np.float64]:
+    """Share of each query's matches that is found; queries without any are left out."""
+    asking = matches.counts > 0
+    hits = np.bincount(matches.owners, weights=found, minlength=len(matches))
+    shares: NDArray[np.float64] = hits[asking] / matches.counts[asking]
+    return shares
+
+
+def recall_by_distance(found: NDArray[np.bool_], distances: NDArray[np.int16]) -> dict[int, float]:
+    """Share of matches found, by their distance."""
+    return {int(d): float(found[distances == d].mean()) for d in np.unique(distances)}
+
+
+def summary(found: NDArray[np.bool_], matches: Matches) -> dict[str, float]:
+    """Recall with k = |S(q)|: of one random match of a query, as in the paper; at the worst distance; by distance."""
+    by_distance = recall_by_distance(found, matches.distances)
+    named = {f"recall at distance {d}": value for d, value in by_distance.items()}
+    overall = float(by_query(found, matches).mean())
+    return {"recall": overall, "worst recall": min(by_distance.values()), **named}

@@ -1,0 +1,73 @@
+"""The training objective of a tree, as pure functions (B batch, M further negatives, C columns of a level, D depth)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from palmette.losses import distillation, info_nce, ntvd
+from palmette.methods.tree.config import TreeConfig
+
+TEMPERATURE = 0.05
+"""Temperature of the cosines that distillation teaches."""
+
+
+def level_loss(
+    queries: Tensor,
+    documents: Tensor,
+    multiplier: Tensor,
+    known: Tensor,
+    teacher: Tensor,
+    distill: float,
+    negatives: Tensor | None = None,
+    negatives_known: Tensor | None = None,
+) -> Tensor:
+    """(1 − λ) · equation 1 + λ · distillation, of a batch of pairs at one level.
+
+    Equation 1 is the symmetric InfoNCE on sim(a, b) = τ · nTVD(a, b) = −τ/2 · Σ|a − b|. The paper has τ = 1; a learned
+    τ per level lets the loss fall below log B − 1. Distillation is not in the paper: KL(softmax(cosines / T) ‖
+    softmax(sim)), per query and per document, teaches the tree the ranking of its splits' space.
+
+    Args:
+        queries: [B, C] probabilities of the level's nodes.
+        documents: [B, C] of the documents that belong to the queries.
+        multiplier: τ.
+        known: [B, B] right answers, which are no negatives elsewhere in the batch.
+        teacher: [B, B] cosines in the space of the splits.
+        distill: λ.
+        negatives: [M, C] of given wrong answers.
+        negatives_known: [B, M] where one of these is a right answer.
+    """
+    similarity = ntvd(queries, documents) * multiplier  # [B, B] in [−τ, 0]
+    loss = similarity.new_zeros(())
+    if distill < 1:
+        extra = None if negatives is None else ntvd(queries, negatives) * multiplier  # [B, M]
+        loss = loss + (1 - distill) * info_nce(similarity, known, extra, negatives_known)
+    if distill:
+        loss = loss + distill * distillation(similarity, teacher / TEMPERATURE)
+    return loss
+
+
+def level_probabilities(config: TreeConfig) -> Tensor:
+    """Weight of each level 1 … D: P(h) ∝ h² of the stochastic schedule, equal for the others (appendix B.2.3)."""
+    weights = torch.arange(1, config.depth + 1).float() ** (2 if config.schedule == "stochastic" else 0)
+    return weights / weights.sum()
+
+
+def levels_of_step(config: TreeConfig, generator: torch.Generator, progress: float) -> list[int]:
+    """Levels that a step trains (section 3, appendix B.2.3); ``progress`` is the share of steps done."""
+    depth = config.depth
+    match config.schedule:
+        case "constant":
+            return [depth]
+        case "matryoshka":
+            return list(range(1, depth + 1))
+        case "linear":  # 1, 2, 3, … D, each for as long
+            return [min(depth, 1 + int(progress * depth))]
+        case "exponential":  # 1, 2, 4, … D, each for as long
+            stages = 1 + math.ceil(math.log2(depth))
+            return [min(depth, 2 ** min(stages - 1, int(progress * stages)))]
+        case "stochastic":
+            return [1 + int(torch.multinomial(level_probabilities(config), 1, generator=generator))]

@@ -1,0 +1,328 @@
+"""A text is encoded once, whatever happens to the folder in between."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import warnings
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palmette.encoder import CachedEncoder, EncodingCache, FakeEncoder
+from palmette.encoder.cache import default_cache_dir
+from palmette.errors import ConfigError, EncodingError, InputError, ReadOnlyError, StorageFullError
+
+TEXTS = ["a cat", "two dogs ran", "", "a cat", "bird"]
+
+
+class Counting(FakeEncoder):
+    """Counts the texts it encodes."""
+
+    def __init__(self, dimension: int = 8, **options) -> None:
+        super().__init__(dimension, **options)
+        self.seen: list[str] = []
+
+    def forward(self, texts, kind, outputs):
+        self.seen += texts
+        return super().forward(texts, kind, outputs)
+
+
+@pytest.fixture
+def cache(tmp_path) -> EncodingCache:
+    return EncodingCache(tmp_path)
+
+
+def files(cache: EncodingCache) -> list[Path]:
+    return sorted(cache.root.rglob("*.sqlite"))
+
+
+def tokens_of(encoder: FakeEncoder, text: str) -> np.ndarray:
+    return encoder.states([text], outputs=("tokens",)).tokens[0].numpy().astype(np.float16)
+
+
+def test_only_what_is_missing_is_encoded(cache):
+    encoder = Counting()
+    found = cache.encode(encoder, TEXTS)
+    np.testing.assert_array_equal(found, FakeEncoder(8).encode(TEXTS))
+    assert sorted(encoder.seen) == sorted(set(TEXTS))
+    more = EncodingCache(cache.root).encode(encoder, ["new", *reversed(TEXTS)])
+    np.testing.assert_array_equal(more, FakeEncoder(8).encode(["new", *reversed(TEXTS)]))
+    assert encoder.seen[len(set(TEXTS)) :] == ["new"]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(st.sampled_from(["a", "b b", "c", "d\ud800", "é", ""]), max_size=6), max_size=3))
+def test_any_order_and_repetition_gives_the_encoders_rows(tmp_path_factory, calls):
+    cache, encoder = EncodingCache(tmp_path_factory.mktemp("cache")), FakeEncoder(4)
+    for texts in calls:
+        np.testing.assert_array_equal(cache.encode(encoder, texts), encoder.encode(texts))
+        flat, offsets = cache.encode_tokens(encoder, texts)
+        assert len(offsets) == len(texts) + 1
+        for i, text in enumerate(texts):
+            np.testing.assert_array_equal(flat[offsets[i] : offsets[i + 1]], tokens_of(encoder, text))
+
+
+def test_another_encoder_limit_precision_or_prompt_meets_nothing(cache):
+    cache.encode(Counting(), TEXTS)
+    prompted, rough, short, wide = Counting(), Counting(), Counting(max_length=16), Counting(9)
+    prompted.prompts = {"document": "passage: "}
+    rough.precision = "bfloat16"
+    for other in (prompted, rough, short, wide):
+        cache.encode(other, TEXTS)
+        assert len(other.seen) == len(set(TEXTS))
+    same = Counting()
+    same.name = "another name for the same"
+    cache.encode(same, TEXTS[:2], kind="query")  # no prompt, one model: queries are documents
+    assert same.seen == []
+
+
+def test_bad_calls_are_refused(cache):
+    learner = FakeEncoder(8)
+    learner.frozen = False
+    with pytest.raises(ConfigError, match="being trained"):
+        cache.encode(learner, TEXTS)
+    with pytest.raises(InputError, match="text 1 must be a str"):
+        cache.encode(FakeEncoder(8), ["a", 1])
+    with pytest.raises(InputError, match="query 2 is empty"):
+        cache.encode(FakeEncoder(8), TEXTS, kind="query")
+    assert files(cache) == []
+
+
+def test_a_bad_vector_is_named_by_its_place_and_never_kept(cache):
+    class Broken(Counting):
+        def forward(self, texts, kind, outputs):
+            states = super().forward(texts, kind, outputs)
+            for row, text in enumerate(texts):
+                if text == "bird":
+                    (states.pooled if "pooled" in outputs else states.tokens)[row] = float("inf")
+            return states
+
+    cache.encode(Broken(), TEXTS[:3])
+    for call in (cache.encode, cache.encode_tokens):
+        with pytest.raises(EncodingError, match="text 4: 'bird'"):
+            call(Broken(), TEXTS)
+    assert len(files(cache)) == 1
+    encoder = Counting()
+    cache.encode(encoder, TEXTS)
+    assert encoder.seen == ["bird"]
+
+
+def test_empty(cache):
+    assert cache.encode(FakeEncoder(8), []).shape == (0, 8)
+    flat, offsets = cache.encode_tokens(FakeEncoder(8), [])
+    assert (flat.shape, offsets.tolist()) == ((0, 8), [0])
+
+
+def run(file: Path, *commands: str) -> None:
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for command in commands:
+            connection.execute(command)
+
+
+def overwrite(file: Path) -> None:
+    """Damage all pages but the first."""
+    data = file.read_bytes()
+    file.write_bytes(data[:16384] + b"\xff" * (len(data) - 16384))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda f: run(f, "UPDATE texts SET data = zeroblob(32)"), id="altered vectors"),
+        pytest.param(lambda f: run(f, "UPDATE texts SET data = zeroblob(3)"), id="truncated vectors"),
+        pytest.param(lambda f: run(f, "UPDATE texts SET data = 7"), id="no vectors"),
+        pytest.param(
+            lambda f: run(
+                f,
+                "UPDATE texts SET (crc, data) = (SELECT crc, data FROM texts AS t ORDER BY t.key LIMIT 1)",
+            ),
+            id="vectors of other texts",
+        ),
+        pytest.param(lambda f: f.write_bytes(b"\0" * 9000), id="zeros"),
+        pytest.param(lambda f: f.write_bytes(b"no database"), id="foreign file"),
+        pytest.param(lambda f: f.write_bytes(b""), id="empty file"),
+        pytest.param(lambda f: f.write_bytes(f.read_bytes()[:20000]), id="truncated file"),
+        pytest.param(overwrite, id="overwritten pages"),
+        pytest.param(lambda f: run(f, "DROP TABLE texts"), id="foreign database"),
+        pytest.param(lambda f: run(f, "UPDATE about SET facts = 'x'"), id="of another encoder"),
+    ],
+)
+@pytest.mark.parametrize("output", ["pooled", "tokens"])
+def test_what_is_damaged_is_made_again(cache, damage, output):
+    def call(encoder: FakeEncoder) -> np.ndarray:
+        return (
+            cache.encode(encoder, TEXTS)
+            if output == "pooled"
+            else np.array(cache.encode_tokens(encoder, TEXTS)[0])
+        )
+
+    encoder = Counting()
+    expected = call(encoder)
+    damage(files(cache)[0])
+    with pytest.warns(UserWarning, match="damaged .* made again"):
+        np.testing.assert_array_equal(call(encoder), expected)
+    encoder.seen.clear()
+    np.testing.assert_array_equal(call(encoder), expected)
+    assert encoder.seen == []
+
+
+def test_any_flipped_bit_is_harmless_or_noticed(cache):
+    """No flipped bit of the file ever gives another vector."""
+    encoder, rng = FakeEncoder(8), np.random.default_rng(0)
+    texts = [f"text {i}" for i in range(200)]
+    expected = cache.encode(encoder, texts)
+    [file] = files(cache)
+    whole = file.read_bytes()
+    for _ in range(40):
+        data = bytearray(whole)
+        data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
+        file.write_bytes(data)
+        with warnings.catch_warnings(record=True) as noticed:
+            warnings.simplefilter("always")
+            np.testing.assert_array_equal(cache.encode(encoder, texts), expected)
+        assert all("made again" in str(warning.message) for warning in noticed)
+
+
+def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path):
+    (tmp_path / "file").touch()
+    cache = EncodingCache(tmp_path / "file")
+    with pytest.warns(UserWarning, match="not kept.*PALMETTE_CACHE"):
+        found = cache.encode(FakeEncoder(8), TEXTS)
+    np.testing.assert_array_equal(found, FakeEncoder(8).encode(TEXTS))
+    with pytest.raises(ReadOnlyError, match="PALMETTE_CACHE"):
+        cache.encode_tokens(FakeEncoder(8), TEXTS)
+
+
+def test_a_full_disk_costs_a_warning(cache, monkeypatch):
+    def full(*_: object) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr("palmette.encoder.cache._File.put", full)
+    with pytest.warns(UserWarning, match="not kept: no room left"):
+        cache.encode(FakeEncoder(8), TEXTS)
+    with pytest.raises(StorageFullError, match="no room left for encodings"):
+        cache.encode_tokens(FakeEncoder(8), TEXTS)
+
+
+def test_a_folder_that_may_only_be_read_is_read(cache, monkeypatch):
+    encoder = Counting()
+    cache.encode(encoder, TEXTS)
+    encoder.seen.clear()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    cache.encode(encoder, TEXTS)
+    assert encoder.seen == []
+    assert len(list((cache.root / "encodings").iterdir())) == 2, "the file and the lock"
+
+
+def test_encodings_of_earlier_versions_are_not_read(cache):
+    (cache.root / "encodings" / "abc").mkdir(parents=True)
+    (cache.root / "encodings" / "abc" / "about.json").write_text("{}")
+    cache.encode(FakeEncoder(8), TEXTS)
+    assert len(files(cache)) == 1
+
+
+CODE = """
+import sys, numpy as np
+from palmette.encoder import EncodingCache, FakeEncoder
+cache, encoder = EncodingCache(sys.argv[1]), FakeEncoder(8)
+for i in range(int(sys.argv[2]), int(sys.argv[2]) + 20):
+    texts = [f'text {j}' for j in range(i, i + 10)]
+    assert np.array_equal(cache.encode(encoder, texts), encoder.encode(texts))
+"""
+
+
+def test_processes_and_threads_may_fill_it_together(tmp_path):
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "error"}
+    command = [sys.executable, "-c", CODE, str(tmp_path)]
+    workers = [subprocess.Popen([*command, start], env=env) for start in ("0", "5")]
+    errors = []
+
+    def work(start: int) -> None:
+        cache, encoder = EncodingCache(tmp_path), FakeEncoder(8)
+        try:
+            for i in range(start, start + 20):
+                texts = [f"text {j}" for j in range(i, i + 10)]
+                assert np.array_equal(cache.encode(encoder, texts), encoder.encode(texts))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(3 * i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert [worker.wait(120) for worker in workers] == [0, 0]
+    encoder = Counting()
+    EncodingCache(tmp_path).encode(encoder, [f"text {i}" for i in range(34)])
+    assert encoder.seen == []
+
+
+def test_token_states_are_mapped_in_the_order_of_the_texts(cache):
+    encoder = Counting()
+    flat, offsets = cache.encode_tokens(encoder, TEXTS)
+    assert isinstance(flat, np.memmap)
+    assert (flat.dtype, flat.flags.writeable) == (np.float16, False)
+    for i, text in enumerate(TEXTS):
+        np.testing.assert_array_equal(flat[offsets[i] : offsets[i + 1]], tokens_of(FakeEncoder(8), text))
+    assert sorted(encoder.seen) == sorted(set(TEXTS))
+    again, _ = cache.encode_tokens(encoder, ["new", *TEXTS[1:]])
+    np.testing.assert_array_equal(again[-len(flat) + offsets[1] :], flat[offsets[1] :])
+    assert encoder.seen[len(set(TEXTS)) :] == ["new"]
+    assert [path.name for path in cache.root.iterdir()] == ["encodings"], "no file is left"
+
+
+def test_layers_are_kept_per_token(cache):
+    encoder = FakeEncoder(8, num_layers=2)
+    for _ in range(2):
+        flat, offsets = cache.encode_tokens(encoder, TEXTS, outputs="layers")
+        assert flat.shape == (offsets[-1], 3, 8)
+        states = encoder.states([TEXTS[1]], outputs=("layers",))
+        expected = states.layers[0].transpose(0, 1).numpy().astype(np.float16)
+        np.testing.assert_array_equal(flat[offsets[1] : offsets[2]], expected)
+
+
+def test_values_beyond_half_precision_are_refused(cache):
+    class Huge(FakeEncoder):
+        def forward(self, texts, kind, outputs):
+            states = super().forward(texts, kind, outputs)
+            states.tokens.mul_(1e6)
+            return states
+
+    with pytest.raises(EncodingError, match="tokens of text 0 exceed half precision"):
+        cache.encode_tokens(Huge(8), ["a"])
+    assert files(cache) == []
+
+
+def test_the_default_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("PALMETTE_CACHE", str(tmp_path))
+    assert EncodingCache().root == tmp_path
+    monkeypatch.delenv("PALMETTE_CACHE")
+    assert default_cache_dir().is_absolute()
+    assert "palmette" in default_cache_dir().parts
+
+
+def test_a_cached_encoder_encodes_a_document_once(tmp_path):
+    encoder = Counting(16)
+    cached = CachedEncoder(encoder, tmp_path)
+    texts = ["a lamp", "a chair", "a lamp"]
+    expected = FakeEncoder(16).encode(texts)
+    for _ in range(2):
+        assert np.array_equal(cached.encode(texts), expected)
+        rows, states = next(cached.iter_states(texts))
+        assert np.array_equal(states.pooled[rows], expected)
+    assert len(encoder.seen) == 2
+    assert np.array_equal(cached.encode_queries(["a lamp"]), FakeEncoder(16).encode_queries(["a lamp"]))
+    assert len(encoder.seen) == 3, "queries bypass the cache"
+    assert (cached.fingerprint, cached.to_config()) == (encoder.fingerprint, encoder.to_config())
+    assert cached.states(["a lamp"], outputs=("tokens",)).tokens is not None

@@ -1,0 +1,186 @@
+"""From documents of all kinds to texts and tokens by field."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palmette import Document, load_encoder
+from palmette.encoder import Backbone
+from palmette.errors import ConfigError, InputError
+from palmette.methods.fields import FieldsWarning
+from palmette.methods.fields.config import FieldsConfig
+from palmette.methods.fields.documents import FieldExtractor, field_tokens, query_tokens, token_budgets
+from support.shop import FIELDS, shop
+from support.tiny import learner
+from support.tiny_encoder import save_tiny_encoder
+
+PHONE = Document(
+    id="phone",
+    text="Fruit Phone 4 A phone that rings.",
+    metadata={"brand": "Fruit", "specs": {"size": {"inches": 6.10}}, "a.b": "dotted", "tags": ["new", "red"]},
+    fields={"title": "Fruit Phone 4", "attributes": {"colour": "red", "ports": ["usb", "audio"], "5g": True}},
+)
+
+
+def test_fields_lie_in_many_places() -> None:
+    sources = {
+        "brand": "metadata.brand",
+        "maker": "brand",
+        "size": "specs.size.inches",
+        "dotted": "metadata.a.b",
+        "tags": "tags",
+        "colour": "fields.attributes.colour",
+        "title": "title",
+        "attributes": "attributes",
+        "missing": "metadata.nothing.at.all",
+        "all": "metadata.brand+nothing+tags",
+        "text": "text",
+    }
+    assert FieldExtractor(sources).read(PHONE) == [
+        "Fruit",
+        "Fruit",
+        "6.1",
+        "dotted",
+        "new, red",
+        "red",
+        "Fruit Phone 4",
+        "colour: red, ports: usb, audio, 5g: yes",
+        "",
+        "Fruit new, red",
+        "A phone that rings.",
+    ]
+
+
+def test_the_title_is_cut_off_the_text_only_where_it_stands_there() -> None:
+    extractor = FieldExtractor({"text": "text"})
+    assert extractor.read(Document(text="Cats are nice", metadata={"title": "Cat"})) == ["Cats are nice"]
+    assert extractor.read(Document(text="Cat: nice", metadata={"title": "Cat"})) == [": nice"]
+    assert extractor.read(Document(text="x", fields={"text": "another"})) == ["another"]
+
+
+def test_a_document_without_any_of_the_fields_is_read_as_the_last() -> None:
+    extractor = FieldExtractor.of(["title", "body=metadata.body"])
+    assert extractor.read(Document(text="only a text")) == ["", "only a text"]
+
+
+def test_names_must_differ_and_sources_round_trip() -> None:
+    sources = {"title": "title", "brand": "metadata.brand"}
+    assert FieldExtractor.of(FieldExtractor(sources).items).sources == sources
+    for wrong in (["a", "a"], [""], ["=x"]):
+        with pytest.raises(ConfigError, match="different names"):
+            FieldExtractor.of(wrong)
+
+
+def test_without_an_order_short_comes_before_long_and_a_warning_names_it() -> None:
+    more = [Document(id=str(i), text="t " * 4, fields={"rare": "x"} if not i else {}) for i in range(200)]
+    with pytest.warns(FieldsWarning, match="taking title, text, attributes, from short to long"):
+        extractor = FieldExtractor.detect([PHONE] * 3 + [*more])
+    assert extractor.sources == {"title": "title", "text": "text", "attributes": "attributes"}
+    with pytest.warns(FieldsWarning, match="taking title, text"):
+        assert FieldExtractor.detect([Document(text="a b c", metadata={"title": "a"})]).items == (
+            "title",
+            "text",
+        )
+    with pytest.warns(FieldsWarning, match="taking text"):
+        assert FieldExtractor.detect([Document(text="a b c", metadata={"page": 3})]).items == ("text",)
+
+
+def test_what_was_not_taken_is_named() -> None:
+    odd = Document(
+        text="long text of a thing",
+        metadata={"maker": "Ovine", "price": 3},
+        fields={"name": "thing", "a=b": "x", "R+D": "y", "all": "z"},
+    )
+    with pytest.warns(
+        FieldsWarning, match=r"taking name, text, .*; not metadata.maker, fields.a=b, fields.R\+D, fields.all"
+    ):
+        assert FieldExtractor.detect([odd]).items == ("name", "text")
+
+
+def chosen(documents: list[Document], **options: Any) -> FieldExtractor:
+    return FieldExtractor.for_training(FieldsConfig(**options), documents)
+
+
+def test_a_field_that_is_nowhere_is_named_with_what_there_is() -> None:
+    with pytest.raises(InputError, match=r"no document has the field 'colour'.*title.*metadata\.brand.*text"):
+        chosen([PHONE], fields=["title", "colour=metadata.color"])
+    untitled = Document(text="untitled, and read as a body none the less")
+    with pytest.raises(InputError, match="no document has the field 'body'"):
+        chosen([PHONE, untitled], fields=["title", "body"])
+
+
+def test_the_whole_document_is_one_more_field() -> None:
+    fields = {"title": "title", "text": "text"}
+    assert chosen([PHONE], fields=fields).sources == fields | {"all": "title+text"}
+    assert chosen([PHONE], fields=fields, whole=False).sources == fields
+    assert chosen([PHONE], fields=fields, attention="full").sources == fields
+    assert chosen([PHONE], fields=["text"]).items == ("text",)
+    assert chosen([PHONE], fields={"all": "title+text"}).items == ("all=title+text",)
+    with pytest.raises(ConfigError, match=r"'all' is the field that is made of all others.*'every': 'brand'"):
+        chosen([PHONE], fields={"title": "title", "all": "brand"})
+
+
+def test_metadata_are_read_where_a_source_may_lie_in_them() -> None:
+    for items, reads in (
+        ("text,x=fields.title", False),
+        ("text,title", True),
+        ("text,x=metadata.brand", True),
+    ):
+        assert FieldExtractor.of(items.split(",")).reads_metadata is reads
+
+
+@pytest.mark.parametrize(
+    ("attention", "prompted"),
+    [
+        ("triangular", [True, False, False]),
+        ("full", [True, False, False]),
+        ("diagonal", [True, True, True]),
+    ],
+)
+def test_a_prompt_precedes_fields_that_attend_to_none_before(
+    tmp_path: Path, attention: Any, prompted: list[bool]
+) -> None:
+    encoder = load_encoder(save_tiny_encoder(tmp_path / "m", prompts={"document": "cat dog: "}), device="cpu")
+    config = FieldsConfig(fields=FIELDS, attention=attention)
+    backbone, extractor = Backbone.of(encoder), FieldExtractor.of(config.fields)
+    start = backbone.tokenise(["cat dog: "])[0]
+    found = []
+    for document in (shop()[7], replace(shop()[7], metadata={})):
+        tokens = field_tokens(backbone, extractor, [document], (9, 9, 9), config.attended)
+        found.append([field[0][: len(start)] == start for field in tokens])
+    assert found[0] == prompted
+    assert found[1][:2] == [False, True], "without a brand the title is the first"
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    return Backbone.of(learner())
+
+
+def budgets(backbone: Backbone, **options: Any) -> tuple[int, ...]:
+    config = FieldsConfig(**{"fields": FIELDS, "whole": False, **options})
+    extractor = FieldExtractor.for_training(config, shop())
+    return token_budgets(backbone, extractor, shop(), config.replace(fields=extractor.items))
+
+
+def test_room_goes_to_the_fields_that_need_it(backbone: Backbone) -> None:
+    assert budgets(backbone) == (4, 4, 12), "all that nearly any needs"
+    assert budgets(backbone, document_tokens=20) == (4, 4, 5)
+    assert budgets(backbone, budgets={"title": 7})[1] == 7
+    assert budgets(backbone, budgets={"text": 3})[2] == 3
+    assert budgets(backbone, whole=True) == (4, 4, 12, 62)
+    assert budgets(backbone, whole=True, budgets={"all": 9})[-1] == 9
+    for options, words in (
+        ({"budgets": {"text": 62}}, "3 fields of 70 tokens together, but the encoder has room for 62"),
+        ({"whole": True, "budgets": {"all": 200}}, "a budget of 200 tokens for 'all', .* has 62 at most"),
+        ({"fields": {f"title {n}": "title" for n in range(20)}}, "20 fields of 80 tokens"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            budgets(backbone, **options)
+
+
+def test_of_a_long_query_as_much_is_read_as_the_encoder_takes(backbone: Backbone) -> None:
+    assert len(query_tokens(backbone, ["golden " * 100], FieldsConfig(query_tokens=500))[0]) == 62
+    assert len(query_tokens(backbone, ["golden " * 100], FieldsConfig(query_tokens=5))[0]) == 5

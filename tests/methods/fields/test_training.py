@@ -1,0 +1,193 @@
+"""Training: gradients in chunks, negatives, initial weights, a frozen encoder, validation, and no labels."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from palmette import Index, load_data
+from palmette.encoder import Backbone
+from palmette.methods.fields import FieldsConfig, FieldsModel, FieldsWarning
+from palmette.methods.fields.losses import info_nce
+from palmette.methods.fields.module import gradient_cached
+from palmette.methods.fields.training import FieldsTask
+from palmette.training.optimizer import AdamW
+from support.shop import FIELDS, questions, shop, train
+from support.tiny import learner
+
+
+def task(data: Any = None, **options: Any) -> FieldsTask:
+    config = FieldsConfig(**{"fields": FIELDS, "whole": False, **options})
+    loaded = load_data(questions() if data is None else data)
+    return FieldsModel.task(config, loaded, learner(), None, seed=0, progress=False)[1]
+
+
+def loss_of(made: FieldsTask, rows: int = 16) -> torch.Tensor:
+    return made.loss(made.module, np.arange(rows), torch.Generator().manual_seed(0), 0.0)
+
+
+def gradients(made: FieldsTask, chunk: int) -> tuple[float, dict[str, torch.Tensor]]:
+    made.module.config = made.module.config.replace(chunk=chunk)
+    made.module.train().zero_grad()
+    torch.manual_seed(0)
+    loss = loss_of(made)
+    loss.backward()
+    found = {name: p.grad.clone() for name, p in made.module.named_parameters() if p.grad is not None}
+    return loss.item(), found
+
+
+def test_gradients_in_chunks_are_those_of_the_whole_batch() -> None:
+    made = task(dropout=0.0)
+    whole, expected = gradients(made, 0)
+    chunked, found = gradients(made, 3)
+    assert chunked == pytest.approx(whole, abs=1e-5)
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-5, rtol=1e-3)
+    assert max(float(g.abs().max()) for g in expected.values()) > 1e-3
+
+
+def test_chunks_keep_their_order_and_drop_the_same_numbers_twice() -> None:
+    made = task()
+    texts = made.texts("document", np.arange(7))
+    made.module.eval()
+    chunked, whole = (gradient_cached(made.module, "document", texts, chunk).aggregate for chunk in (2, 0))
+    torch.testing.assert_close(chunked, whole, atol=1e-5, rtol=0)
+    gradient_cached(made.module.train(), "document", texts, 2).aggregate.square().sum().backward()
+    assert made.module.field_weights.weight.grad is not None  # backward raises where the second pass differs
+
+
+def test_given_negatives_are_used_where_there_are_some() -> None:
+    hard = [[shop()[(n + 30) % 60]] if n % 2 else [] for n in range(60)]
+    asked = [(question, right, others) for (question, right), others in zip(questions(), hard, strict=True)]
+    made, without = (task(data=data) for data in (asked, questions()))
+    first, second = (loss_of(t, 8).item() for t in (made, without))
+    assert first > second, "more documents to be told apart"
+
+
+def test_fields_count_as_much_as_they_help_from_the_start() -> None:
+    made = task()
+    made.module.eval()
+
+    def loss() -> float:
+        q, found = (made.module(kind, made.texts(kind, rows)).aggregate for kind, rows in texts)
+        own, known = made.targets(made.query_rows, made.document_rows, documents)
+        return info_nce(q @ found.T / 0.05, own, known).mean().item()
+
+    documents = np.unique(made.document_rows)
+    texts = (("query", made.query_rows), ("document", documents))
+    bias = made.module.field_weights.bias
+    assert bias.std() > 0.1
+    fitted = loss()
+    with torch.no_grad():
+        bias.zero_()
+    assert fitted < loss() - 1e-3, "better than all alike"
+    assert task(fields=("text",)).module.field_weights.bias.item() == 0
+
+
+def test_frozen_layers_stay_as_they_are() -> None:
+    start = Backbone.of(learner())
+    now = train(trained_layers=1, steps=3).module.backbone
+    torch.testing.assert_close(now.layers[0].state_dict(), start.layers[0].state_dict())
+    torch.testing.assert_close(now.words(torch.tensor([[7]])), start.words(torch.tensor([[7]])))
+    assert not torch.allclose(*(m.layers[1].output.dense.weight for m in (now, start)), atol=1e-6)
+
+
+def test_a_frozen_encoder_reads_each_text_once_and_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = task(trained_layers=0, whole=True)
+    passes, read = [], made.module.backbone.forward
+    monkeypatch.setattr(
+        made.module.backbone, "forward", lambda *a, **k: passes.append(len(a[0])) or read(*a, **k)
+    )
+    before = {name: value.clone() for name, value in made.module.backbone.state_dict().items()}
+    optimizer = AdamW([p for p in made.module.train().parameters() if p.requires_grad], lr=1e-2)
+    found = []
+    for _ in range(5):
+        loss = loss_of(made)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    first = sum(passes)
+    loss_of(made)
+    assert sum(passes) == first, "nothing is read twice"
+    assert found[-1] < found[0], "and yet something is learned"
+    for name, value in made.module.backbone.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_kept_states_give_the_vectors_of_a_pass() -> None:
+    made = task(trained_layers=0)
+    rows = np.array([7, 3, 7, 12])
+    for kind in ("document", "query"):
+        kept, fresh = made.encode(kind, rows), made.module.encode(kind, made.texts(kind, rows))
+        for one, other in zip(kept, fresh, strict=True):
+            np.testing.assert_allclose(one, other, atol=2e-3)  # kept in half precision
+
+
+def test_a_frozen_model_is_searched_as_it_was_trained() -> None:
+    made = train(trained_layers=0, whole=True, steps=20, learning_rate=1e-3)
+    assert float(made.module.field_maps.abs().max()) > 0
+    ids = Index.build(shop(), made).rank([question for question, _ in questions()], k=10, lexical=0).ids
+    right = np.mean([p.id in found for found, (_, p) in zip(ids, questions(), strict=True)])
+    assert right > 0.5
+
+
+def test_validation_is_of_two_stages_and_of_each() -> None:
+    made = task()
+    scores = made.validate(made.module.eval())
+    assert made.metric in scores
+    assert set(scores) == {
+        f"{metric}{by}"
+        for metric in ("ndcg@10", "recall@10", "mrr@10")
+        for by in ("", " by aggregate", " by best field")
+    }
+    assert all(0 <= value <= 1 for value in scores.values())
+    assert replace(made, dev=None).validate(made.module) == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attention": "full", "pooling": "token", "fields_weight": 0.0},
+        {"attention": "diagonal", "queries": "plain"},
+        {"similarity": "inner_product", "temperature": 1.0},
+        {"trained_layers": 0, "chunk": 0, "stored": "float32", "queries": "plain"},
+    ],
+    ids=str,
+)
+def test_every_shape_trains(options: dict) -> None:
+    assert train(steps=2, **options).record.steps == 2
+
+
+@pytest.mark.parametrize(
+    "catalogue",
+    [
+        shop(),
+        [
+            {"id": str(n), "fields": {"brand": "Blue" if n % 2 else "Red", "title": f"cat {n}"}}
+            for n in range(30)
+        ],
+    ],
+    ids=["texts", "no sentence"],
+)
+def test_without_labels_the_encoder_s_own_vectors_are_kept(catalogue: list[Any]) -> None:
+    fields = {"brand": "brand", "title": "title"}
+    with pytest.warns(FieldsWarning, match="no labelled pairs, so nothing is trained"):
+        made = train(data=catalogue, fields=fields, whole=True, steps=3, stored="float32")
+    assert (made.record.labelled, made.record.pairs, made.record.steps) == (False, 0, 0)
+    index = Index.build(catalogue, made)
+    texts = [
+        " ".join(filter(None, made.extractor.read(d)[:-1])) for d in index.get([str(n) for n in range(9)])
+    ]
+    own, asked = learner().encode(texts), learner().encode_queries(["red cat 7"])[0]
+    scores = made.score("red cat 7", index.get([str(n) for n in range(9)]))
+    np.testing.assert_allclose(scores, own @ asked / np.linalg.norm(own, axis=1), atol=1e-5)
+    mixed = made.lexical_weight(made.search_options({}), "auto")
+    assert mixed is not None
+    assert mixed.weight == 0.5, "words count beside the encoder"
+    hit = index.search("red cat 7", k=1)[0]
+    assert sum(part.value for part in hit.explain().parts) == pytest.approx(hit.score, abs=1e-5)
+    assert index.search("red cat 7", k=1, fields=["title"], lexical=0)[0].explain().detail["field"] == "title"

@@ -1,0 +1,140 @@
+"""One search for all layers: the paper's documents, exactly as many as asked for, in any order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palmette.methods.layers.config import LayersSearch
+from palmette.methods.layers.search import (
+    VECTOR,
+    layers_plan,
+    merge_layers,
+    split_budget,
+    take_new_per_layer,
+)
+from palmette.search.arrays import ArrayView
+from palmette.search.plan import Candidates, SearchPlan
+
+
+def world(seed: int, documents: int, layers: int) -> tuple[np.ndarray, np.ndarray, ArrayView]:
+    draw = np.random.default_rng(seed)
+    vectors = draw.standard_normal((documents, 5)).astype(np.float32)
+    return vectors, draw.standard_normal((3, layers, 5)).astype(np.float32), ArrayView({VECTOR: vectors})
+
+
+def search(view: ArrayView, asked: np.ndarray, k: int, only: Any = None, **how: Any) -> Candidates:
+    """By all layers of queries [Q, L, d], numbered from 1, or with ``fused`` queries other than their means."""
+    fused, options = how.pop("fused", asked.mean(1)), LayersSearch(**how)
+    plan = replace(layers_plan(asked, fused.astype(np.float32), options), only=only)
+    return merge_layers(view, plan, view.candidates(plan, k), range(1, asked.shape[1] + 1), k, options)
+
+
+def highest(vectors: np.ndarray, asked: np.ndarray, keys: np.ndarray, k: int) -> list[list[int]]:
+    """The layer that ranks each document highest among its ``k`` best, of equals the first; 0 for none."""
+    ranks = np.einsum("qld,nd->qln", -asked, vectors).argsort(axis=2).argsort(axis=2)  # [Q, L, N]
+    own = np.take_along_axis(ranks, keys[:, None], axis=2)  # [Q, L, k]
+    return np.where(own.min(axis=1) < k, own.argmin(axis=1) + 1, 0).tolist()
+
+
+@given(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 6), st.integers(1, 40), st.data())
+def test_one_over_fetch_is_the_layers_one_after_the_other(
+    seed: int, documents: int, layers: int, k: int, data: st.DataObject
+) -> None:
+    """Equation 4 as it is printed: layer after layer, without what earlier layers took."""
+    vectors, asked, view = world(seed, documents, layers)
+    shares = data.draw(st.lists(st.integers(0, 3), min_size=layers, max_size=layers).filter(any))
+    found = search(view, asked, k, order="layer", budget=tuple(shares))
+    places = split_budget(min(k, documents), shares)
+    by = np.repeat(np.arange(layers), places)
+    assert (found.evidence["layer"] == by + 1).all()
+    for row, queries in enumerate(asked):
+        taken: list[int] = []
+        for query, count in zip(queries, places, strict=True):
+            order = np.argsort(-(vectors @ query), kind="stable").tolist()
+            taken += [key for key in order if key not in taken][:count]
+        assert found.keys[row].tolist() == taken  # as many as asked for, where there are so many
+        np.testing.assert_allclose(found.scores[row], (vectors[taken] * queries[by]).sum(1), atol=1e-5)
+
+
+def test_budgets_are_split_in_full() -> None:
+    assert split_budget(6, [1] * 6) == [1] * 6
+    assert split_budget(3, [1] * 6) == [0, 0, 0, 1, 1, 1]  # the last layers know most
+    assert split_budget(7, [2, 5]) == [2, 5]
+    assert split_budget(120, [60, 0, 0, 60]) == [60, 0, 0, 60]
+    assert all(sum(split_budget(k, [3, 1, 2])) == k for k in range(1, 50))
+
+
+def test_interleaving_takes_turns_with_the_same_documents() -> None:
+    _, asked, view = world(1, 30, 3)
+    layered, mixed = (search(view, asked, 7, order=order) for order in ("layer", "interleave"))
+    assert layered.evidence["layer"][0].tolist() == [1, 1, 2, 2, 3, 3, 3]
+    assert mixed.evidence["layer"][0].tolist() == [1, 2, 3, 1, 2, 3, 3]
+    assert (np.sort(layered.keys) == np.sort(mixed.keys)).all()
+    assert mixed.keys[0, 3] == layered.keys[0, 1]
+
+
+def test_the_fused_list_is_the_best_by_the_mean_and_says_who_found_it() -> None:
+    vectors, asked, view = world(2, 50, 4)
+    weights = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+    found = search(view, asked, 8, fused=np.einsum("qld,l->qd", asked, weights))
+    means = np.einsum("qld,nd,l->qn", asked, vectors, weights)
+    assert found.keys.tolist() == np.argsort(-means, axis=1)[:, :8].tolist()
+    np.testing.assert_allclose(found.scores, -np.sort(-means, axis=1)[:, :8], atol=1e-5)
+    by = found.evidence["layer"]
+    assert by.tolist() == highest(vectors, asked, found.keys, 8)
+    assert len(np.unique(by)) > 2
+    assert highest(vectors, asked, found.keys, 50) != by.tolist()  # some are nobody's but the mean's: 0
+
+
+def test_a_layer_that_found_too_few_leaves_its_places_to_others() -> None:
+    ranked = np.array([[[4, 2, -1], [4, 2, -1]], [[4, 2, 9], [4, -1, -1]], [[-1, -1, -1], [5, 6, 7]]])
+    at = take_new_per_layer(ranked, [1, 2])
+    keys = np.where(at < 0, -1, np.take_along_axis(ranked.reshape(3, -1), np.maximum(at, 0), 1))
+    assert keys.tolist() == [[4, 2, -1], [4, 2, 9], [5, 6, 7]]
+    assert (at // 3).tolist() == [[0, 1, -1], [0, 0, 0], [1, 1, 1]]
+
+
+class Sparse(ArrayView):
+    """An engine that finds three documents for each query, whatever is asked for."""
+
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        found = super().candidates(plan, 3)
+        pads = ((0, 0), (0, k - 3))
+        keys = np.pad(found.keys, pads, constant_values=-1)
+        scores = np.pad(found.scores, pads, constant_values=-np.inf)
+        return replace(found, keys=keys, scores=scores, approximate=True)
+
+
+@pytest.mark.parametrize("order", ["fused", "layer", "interleave"])
+def test_an_engine_that_finds_too_few_leaves_no_gaps(order: str) -> None:
+    vectors, asked, _ = world(4, 40, 3)
+    found = search(Sparse({VECTOR: vectors}), asked, 12, order=order)
+    each = np.argsort(-np.einsum("qld,nd->qln", asked, vectors), axis=2)[:, :, :3]
+    for row, keys in enumerate(found.keys):
+        held = (keys >= 0).sum()
+        assert (keys[held:] == -1).all()
+        assert set(each[row].ravel()) <= set(keys[:held])
+        if order != "fused":
+            assert set(each[row].ravel()) == set(keys[:held])
+            for key, layer in zip(keys[:held], found.evidence["layer"][row], strict=False):
+                assert key in each[row, layer - 1]
+    turns = found.evidence["layer"][0, :3].tolist()
+    assert order == "fused" or turns == ([1, 1, 1] if order == "layer" else [1, 2, 3])
+
+
+@pytest.mark.parametrize("order", ["fused", "layer", "interleave"])
+def test_no_document_twice_and_all_of_them_if_asked(order: str) -> None:
+    vectors, asked, view = world(3, 12, 5)
+    found = search(view, asked, 12, order=order)
+    assert (np.sort(found.keys, axis=1) == np.arange(12)).all()
+    if order == "fused":
+        assert found.evidence["layer"].tolist() == highest(vectors, asked, found.keys, 12)
+        part = search(view, asked, 12, only=np.arange(12))
+        assert part.keys.tolist() == found.keys.tolist()
+        assert not part.evidence["layer"].any()  # among given documents, a rank says nothing

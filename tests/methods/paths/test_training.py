@@ -1,0 +1,108 @@
+"""Losses by hand, the k-means start, leaves of limited size."""
+
+import numpy as np
+import pytest
+import torch
+
+from palmette.data import load_data
+from palmette.held_out import HeldOut
+from palmette.methods.paths.config import SHARPNESS, PathsConfig
+from palmette.methods.paths.init import initialise, kmeans
+from palmette.methods.paths.losses import intra_leaf, triplet
+from palmette.methods.paths.module import Indexer, Paths
+from palmette.methods.paths.training import Inputs, PathsTask, limit_leaf_size, load_imbalance
+from palmette.pairs import EncodedPairs
+
+
+def texts(n: int, width: int = 6) -> torch.Tensor:
+    return torch.nn.functional.normalize(torch.randn(n, width, generator=torch.Generator().manual_seed(1)))
+
+
+def test_a_triplet_counts_negatives_that_are_not_far_enough() -> None:
+    similarity = torch.tensor([[0.9, 0.7, 0.1], [0.2, 0.4, 0.5]])
+    negative = torch.tensor([[False, True, True], [False, False, True]])
+    expected = (0.7 - 0.9 + 0.3) + 0.0 + (0.5 - 0.4 + 0.3)
+    assert float(triplet(similarity, negative, 0.3)) == pytest.approx(expected / 3)
+    assert float(triplet(similarity, torch.zeros_like(negative), 0.3)) == 0
+
+
+def test_unlike_documents_are_kept_apart() -> None:
+    paths = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9]])
+    cosine = torch.tensor([[1.0, 0.95, 0.2], [0.95, 1.0, 0.3]])
+    negative = torch.tensor([[False, True, True], [True, False, True]])
+    # the first two documents are alike (0.95 ≥ τ) and may share a leaf
+    own = [0.8**2 + 0.2**2, 0.6**2 + 0.4**2]
+    together = [0.8 * 0.1 + 0.2 * 0.9, 0.6 * 0.1 + 0.4 * 0.9]
+    anchored = intra_leaf(paths, cosine, negative, similar=0.9, margin=0.3)
+    expected = sum(max(0, t - o + 0.3) for t, o in zip(together, own, strict=True)) / 2
+    assert float(anchored) == pytest.approx(expected)
+
+
+def test_kmeans_finds_clusters() -> None:
+    generator = torch.Generator().manual_seed(0)
+    spots = torch.tensor([[3.0, 0], [0, 3], [-3, 0], [0, -3]])
+    x = spots.repeat(50, 1) + 0.1 * torch.randn(200, 2, generator=generator)
+    centres = kmeans(x, 4, 1)
+    assert torch.cdist(spots, centres).min(dim=1).values.max() < 0.2
+    assert torch.cdist(x, centres).argmin(1).bincount(minlength=4).tolist() == [50] * 4
+    assert torch.equal(kmeans(x, 4, 1), centres)
+    assert torch.equal(kmeans(torch.ones(2, 2), 3, 0), torch.ones(3, 2)), "fewer points than centres"
+
+
+@pytest.mark.parametrize("height", [1, 2, 3])
+def test_the_start_is_a_kmeans_of_the_residuals(height: int) -> None:
+    """At every height the children are ranked as the distances of the residual to that height's centres."""
+    x, made = texts(300), Indexer(4, height, 6).requires_grad_(False)
+    for u in made.inner:
+        u.zero_()  # alone: U begins small, not at nothing
+    initialise(made, x, 5)
+    path, left = made(x).path, x
+    for h in range(height):
+        centres = made.outer[h][4 * h :].T / SHARPNESS  # [B, m]
+        assert torch.equal(path[:, h], torch.cdist(left, centres).argmin(1))
+        left = left - centres[path[:, h]]
+
+
+@pytest.mark.parametrize(("branches", "height"), [(12, 1), (4, 2), (3, 3)])
+def test_full_leaves_give_some_away(branches: int, height: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    spots = torch.randn(20, 8, generator=generator)
+    x = spots[torch.randint(20, (2000,), generator=generator) ** 2 // 20]  # some spots are much fuller
+    x = torch.nn.functional.normalize(x + 0.6 * torch.randn(2000, 8, generator=generator))
+    torch.manual_seed(0)
+    indexer = Indexer(branches, height, 8).requires_grad_(False)
+    initialise(indexer, x, 0)
+
+    def measured() -> float:
+        leaves = indexer.numbers(indexer(x).path)
+        return load_imbalance(torch.bincount(leaves, minlength=branches**height))
+
+    before, inner = measured(), indexer.inner[0].clone()
+    reached = limit_leaf_size(indexer, x, 1.1)
+    assert measured() == pytest.approx(reached, abs=0.005)
+    assert reached <= before
+    assert torch.equal(indexer.inner[0], inner)
+    if height < 3:  # deeper, prices are shared by leaves with the same last turns
+        assert reached <= 1.1 < before
+    assert limit_leaf_size(indexer, x, 5.0) == pytest.approx(reached, abs=0.01), "what is level enough stays"
+
+
+def test_the_imbalance_is_one_where_all_are_equal() -> None:
+    assert load_imbalance(torch.tensor([7, 7, 7])) == pytest.approx(1)
+    assert load_imbalance(torch.tensor([6, 0, 0])) == pytest.approx(3)
+
+
+def test_the_loss_needs_every_digit_while_a_transformer_learns_in_half_precision() -> None:
+    data = load_data([(f"question {row}", f"answer {row}") for row in range(8)])
+    asked, right = data.pairs("train")
+    made = Paths(PathsConfig(branches=3, height=2, intra_leaf=1.0).replace(width=6))
+    pairs = EncodedPairs(data, texts(8), texts(16)[8:], asked, right, HeldOut.of(data, 0))
+    task = PathsTask(made, pairs, Inputs(pairs, None, False), None)
+    read = made(texts(7), texts(15)[8:])  # what a transformer would have come to
+    losses = []
+    for half in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            losses.append(task.loss(lambda *_: read, np.arange(7), torch.Generator().manual_seed(0), 0.0))
+    assert losses[0] > 0
+    assert losses[0].dtype == losses[1].dtype == torch.float32
+    assert torch.equal(*losses)

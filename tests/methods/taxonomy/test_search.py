@@ -1,0 +1,46 @@
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palmette.methods.taxonomy.search import RelevanceCutoff, fit_cut, score_gaps
+
+
+def test_a_gap_is_the_distance_to_all_that_lies_lower() -> None:
+    nodes = torch.tensor([[0.0, 9.0, 8.0, 1.0, 0.5]])
+    lower = torch.logsumexp(torch.tensor([0.0, 1.0, 0.5]), 0)
+    under_9 = 9 - torch.logsumexp(torch.tensor([0.0, 8.0, 1.0, 0.5]), 0)
+    gaps = score_gaps(torch.tensor([[9.0, 8.0, 1.0, 5.0]]), nodes, depth=4)
+    assert under_9 < 8 - lower, "the widest gap is under the second"
+    torch.testing.assert_close(gaps[0, :2], torch.stack([8 - lower, 8 - lower]))
+    torch.testing.assert_close(gaps[0, 3], 5 - lower, msg="a document that is no node")
+    assert gaps[0, 2] < 1
+
+
+@given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 12))
+@settings(max_examples=20)
+def test_a_higher_score_is_never_less_probable(seed: int, count: int, deep: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    nodes, asked = torch.randn(count, 3, generator=generator) * 4, torch.randn(2, 3, generator=generator)
+    scores = torch.randn(2, 9, generator=generator).mul(12).sort(descending=True).values
+    cut = RelevanceCutoff(nodes, torch.tensor([0.7, 0.1, -1.0, float(deep)]))
+    chances = cut.probability(asked.numpy(), scores.numpy())
+    assert ((chances >= 0) & (chances <= 1)).all()
+    assert (np.diff(chances, axis=1) <= 1e-6).all()
+
+
+def test_what_is_not_there_is_not_probable() -> None:
+    cut = RelevanceCutoff(torch.eye(3), torch.tensor([1.0, 0.0, 5.0, 2.0]))
+    scores = np.array([[1.0, -np.inf]], np.float32)
+    assert cut.probability(np.ones((1, 3), np.float32), scores)[0, 1] == 0
+    assert cut.probability(np.empty((0, 3), np.float32), np.empty((0, 2), np.float32)).shape == (0, 2)
+
+
+def test_fitted_probabilities_are_those_that_were_drawn() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gaps, scores = (torch.randn(400, 20, generator=generator) * 3 for _ in range(2))
+    true = torch.sigmoid(0.8 * gaps + 0.3 * scores - 1)
+    relevant = torch.rand(true.shape, generator=generator) < true
+    torch.testing.assert_close(
+        fit_cut(gaps, scores, relevant), torch.tensor([0.8, 0.3, -1.0]), atol=0.1, rtol=0
+    )

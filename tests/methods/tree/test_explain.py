@@ -1,0 +1,161 @@
+"""Explanations: the path that two texts share, and topics of nodes."""
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from palmette import Index, TreeModel
+from palmette.errors import CheckpointError
+from palmette.lexical.terms import terms_to_json
+from palmette.methods.tree.explain import node_masses, topics_of_texts
+from palmette.methods.tree.module import name_of
+from palmette.model.model import _LOADED
+from support.tiny import documents, train_tree, tree
+
+LEAVES = ["".join(turns) for turns in product("LR", repeat=3)]
+
+
+def test_a_node_owns_the_columns_of_its_leaves() -> None:
+    rows = np.random.default_rng(0).dirichlet(np.ones(8), 20).astype(np.float32)
+    masses = node_masses(rows)
+    assert masses.shape == (20, 15)
+    for node in range(15):
+        under = [column for column, leaf in enumerate(LEAVES) if leaf.startswith(name_of(node))]
+        assert np.allclose(masses[:, node], rows[:, under].sum(1), atol=1e-6)
+
+
+def topics(**texts: list[str]) -> dict[str, list[tuple[str, float]]]:
+    """Topics of a tree of depth 3, of texts given by leaf."""
+    pairs = [(text, LEAVES.index(leaf)) for leaf, listed in texts.items() for text in listed]
+    return topics_of_texts([text for text, _ in pairs], np.array([leaf for _, leaf in pairs], np.int64), 3)
+
+
+def test_words_of_a_subtree_stand_against_the_rest() -> None:
+    found = topics(
+        LLL=[f"the comet {n} passed the old star" for n in range(30)],
+        LRR=[f"a planet {n} circles its star in the dark" for n in range(30)],
+        RLL=[f"she bakes bread number {n} with rye" for n in range(30)],
+        RRR=[f"he boils soup number {n} with leeks" for n in range(30)],
+    )
+    words = {node: {word for word, _ in terms} for node, terms in found.items()}
+    assert "star" in words["L"]
+    assert not words["L"] & words["R"]
+    assert {"comet", "star"} <= words["LLL"]
+    assert "planet" in words["LR"]
+    assert "bakes bread" in words["RL"], "a pair goes before its words"
+    assert not {word for terms in words.values() for word in terms} & {"the", "with", "its", "she", "12"}
+    assert "" not in found, "nothing sets all texts apart from none"
+    assert "LLR" not in found, "no text falls there"
+    for terms in found.values():
+        weights = [weight for _, weight in terms]
+        assert weights == sorted(weights, reverse=True)
+        parts = [part for word, _ in terms for part in word.split()]
+        assert len(parts) == len(set(parts)), "a word is named once"
+
+
+def test_a_term_counts_once_per_text_and_is_no_pair_with_itself() -> None:
+    rest = [f"plain text {n}" for n in range(60)]
+    weights = dict(topics(LLL=["moon " * 50, "moon", "sun moon"] + ["sun"] * 9, RRR=rest)["L"])
+    assert weights["sun"] > weights["moon"]
+    found = topics(LLL=["class Decimal: Decimal numbers"] * 9, RRR=["plain"] * 20)
+    assert "decimal decimal" not in {word for word, _ in found["L"]}
+
+
+def test_other_scripts_possessives_and_hostile_texts_are_words_too() -> None:
+    found = topics(
+        LLL=[f"Ökonomie wächst ({n})" for n in range(20)],
+        LRL=[f"हिन्दी भाषा {n}" for n in range(20)],
+        RLL=[f"東京は大きい{n}" for n in range(20)],
+        RRL=[f"L'école d’été n°{n}" for n in range(20)],
+    )
+    words = {word for terms in found.values() for word, _ in terms}
+    assert {"ökonomie wächst", "हिन्दी भाषा", "東京", "l'école d'été"} <= words
+    found = topics(LLL=["Tesla's coil", "the 'Tesla’s", "TESLA"] * 3, RRR=["something else"] * 12)
+    assert next(word for word, _ in found["L"]) in ("tesla", "tesla coil")
+    found = topics(LLL=["</script><img src=x> \u2028 \ud800 zebra"] * 9, RRR=["plain"] * 20)
+    assert "zebra" in " ".join(word for word, _ in found["L"])
+    terms_to_json(found)
+
+
+@pytest.mark.parametrize("texts", [[], ["", "  ", "the of and"], ["one text alone"]])
+def test_nothing_to_say_is_no_topic(texts: list[str]) -> None:
+    assert topics(LLL=texts) == {}
+
+
+def test_a_trained_tree_keeps_its_topics(tmp_path: Path) -> None:
+    model = tree()
+    words = {word for terms in model.topics.values() for word, _ in terms}
+    assert words & {"ant", "bee", "cow", "hen", "red", "black"}
+    assert not words & {"lives", "house", "sings", "night"}, "words of every document tell nothing"
+    model.save_pretrained(tmp_path / "ckpt")
+    _LOADED.clear()
+    again = TreeModel.from_pretrained(tmp_path / "ckpt", encoder=model.encoder)
+    assert again is not model
+    assert again.topics == {node: list(terms) for node, terms in model.topics.items()}
+    assert again.fingerprint == model.fingerprint
+
+
+def test_topics_are_no_part_of_the_fingerprint_and_checked(tmp_path: Path) -> None:
+    model = train_tree(steps=1, space="encoder")
+    fingerprint, model.topics = model.fingerprint, {}
+    model.save_pretrained(tmp_path / "bare")
+    assert "topics.json" not in {path.name for path in (tmp_path / "bare").iterdir()}
+    _LOADED.clear()
+    bare = TreeModel.from_pretrained(tmp_path / "bare", encoder=model.encoder)
+    assert (bare.topics, bare.fingerprint) == ({}, fingerprint)
+    bad: list[object] = [
+        [], {"X": []}, {"L": "star"}, {"L": [["star"]]}, {"L": [["star", "3"]]}, {"L": [[3, 3]]},
+        {"L": [["", 1]]}, {"L": [["x" * 500, 1]]}, {"L": [["star", float("nan")]]}, {"L": [["star", True]]},
+    ]  # fmt: skip
+    for content in bad:
+        with pytest.raises(CheckpointError, match=r"topics\.json.*save the checkpoint again"):
+            bare.load_extras({"topics.json": json.dumps(content).encode()})
+    for content in (b"{", b"\xff\xfe{}"):
+        with pytest.raises(CheckpointError, match=r"topics\.json is no JSON"):
+            bare.load_extras({"topics.json": content})
+    bare.load_extras({"topics.json": terms_to_json({"L": [("comète", 2.25)], "LR": [("x", 1.0)]})})
+    assert bare.topics == {"L": [("comète", 2.25)], "LR": [("x", 1.0)]}
+
+
+@pytest.fixture(scope="module")
+def index() -> Index:
+    return Index.build(documents(), tree())
+
+
+def test_a_path_is_explained_from_the_root_down(index: Index) -> None:
+    hit = index.search("where does the blue fox live?", lexical=0, k=1)[0]
+    explanation = hit.explain()
+    path = explanation.detail["path"]
+    assert len(path) == 5
+    assert set(path) <= {"L", "R"}
+    assert [step["node"] for step in explanation.detail["nodes"]] == [path[: n + 1] for n in range(5)]
+    for side in ("query", "document"):
+        reached = [step[side] for step in explanation.detail["nodes"]]
+        assert reached == sorted(reached, reverse=True), "a child is never likelier than its parent"
+    assert len(explanation.parts) == 6
+    assert explanation.score == pytest.approx(hit.score)
+    assert sum(part.value for part in explanation.parts) == pytest.approx(hit.score)
+    shallow = index.explain("where does the blue fox live?", hit.id, lexical=0, level=3)
+    assert len(shallow.detail["path"]) == 3
+
+
+def test_an_explanation_names_topics(index: Index) -> None:
+    topics, named = tree().topics, 0
+    for question in ("where does the red cow live?", "the black ant", "the golden hen"):
+        explanation = index.search(question, k=1, lexical=0)[0].explain()
+        for step in explanation.detail["nodes"]:
+            assert step["topic"] == [word for word, _ in topics.get(step["node"], ())]
+        places = explanation.detail["places"]
+        for place in places:
+            named += 1
+            assert place["topic"] == [word for word, _ in topics[place["node"]]]
+            assert min(place["query"], place["document"]) > place["even"] == 2.0 ** -len(place["node"])
+            assert f"{', '.join(place['topic'][:3])} (node {place['node']} holds" in explanation.text
+        for other in places[1:]:
+            assert not other["node"].startswith(places[0]["node"]), "nodes under each other say it twice"
+        assert ("both speak more than most of" in explanation.text) == bool(places)
+        assert f"the larger share of it leads to {explanation.detail['path']}," in explanation.text
+    assert named

@@ -1,0 +1,151 @@
+"""The training loss against its formula written out by hand in double precision, and the schedules of levels."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from palmette import FakeEncoder, load_data
+from palmette.cache import EncodingCache
+from palmette.encoder import States
+from palmette.methods.tree import TreeConfig, losses
+from palmette.methods.tree.init import initialise
+from palmette.methods.tree.losses import levels_of_step
+from palmette.methods.tree.module import Tree
+from palmette.methods.tree.training import TreeTask
+from palmette.pairs import EncodedPairs
+
+Doubles = NDArray[np.float64]
+ROWS = np.array([0, 1, 2, 3, 4, 5, 3])
+"""A batch: a question with two right answers, two questions with one answer, one pair twice."""
+ASKED = [("red", "a"), ("red", "b"), ("green", "c"), ("blue", "c"), ("white", "d"), ("black", "e")]
+WRONG = {"red": ["x", "y"], "green": ["a"], "white": ["x"]}
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, EncodedPairs]:
+    """The pairs with given wrong answers and without."""
+    cache: Path = tmp_path_factory.mktemp("cache")
+    made = {}
+    for wrong in (False, True):
+        rows = [
+            {"query": q, "positive": d} | ({"negatives": WRONG.get(q, [])} if wrong else {}) for q, d in ASKED
+        ]
+        made[wrong] = EncodedPairs.encode(
+            load_data(rows, dev_fraction=0), FakeEncoder(12), EncodingCache(cache)
+        )
+    return made
+
+
+def untrained(**options: Any) -> Tree:
+    """A tree whose levels have multipliers, and whose space has a map, of their own."""
+    draw = torch.Generator().manual_seed(0)
+    tree = Tree(TreeConfig(**{"depth": 3, "width": 12, "start": "random", "sharpness": 3.0} | options))
+    with torch.no_grad():
+        initialise(tree, torch.randn(20, 12, generator=draw), draw)
+        tree.log_multipliers.copy_(torch.tensor([1.0, 1.5, 2.0]))
+        if tree.adapter is not None:
+            torch.nn.init.normal_(tree.adapter.weight, generator=draw)
+    return tree.eval()
+
+
+def softmax(x: Doubles) -> Doubles:
+    powers: Doubles = np.exp(x)
+    return powers / powers.sum(1, keepdims=True)
+
+
+def by_hand(
+    tree: Tree, pairs: EncodedPairs, levels: list[int], negatives: list[str], temperature: float
+) -> float:
+    """(1 − λ) InfoNCE + λ KL(teacher ‖ tree), on average over the levels."""
+    share, data = tree.config.distill, pairs.data
+    texts = {document.id: document.text for document in data.corpus}
+    right = {
+        query: {texts[id] for id, grade in data.qrels["train"][name].items() if grade > 0}
+        for name, query in data.queries.items()
+    }
+    query = [data.query_texts[row] for row in pairs.query_rows[ROWS]]
+    document = [data.texts[row] for row in pairs.document_rows[ROWS]]
+    encoder = FakeEncoder(12)
+    read = [encoder.encode_queries(query), encoder.encode(document), encoder.encode(negatives or ["none"])]
+    with torch.no_grad():
+        leaves = [tree(States(torch.from_numpy(x))).double().numpy() for x in read]
+        spaced = [tree.embed(torch.from_numpy(x)).double().numpy() for x in read[:2]]
+    q, d = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in spaced)
+    taught = [softmax(t) for t in (q @ d.T / temperature, d @ q.T / temperature)]
+    total = 0.0
+    for level in levels:
+        q, d, x = (part.reshape(len(part), 2**level, -1).sum(2) for part in leaves)
+        scale = float(tree.multiplier(level).detach())
+        near = scale * (np.minimum(q[:, None], d[None]).sum(2) - 1)
+        wrong = scale * (np.minimum(q[:, None], x[None]).sum(2) - 1)
+        info, count = 0.0, len(query)
+        for i in range(count):
+            others = [j for j in range(count) if j == i or document[j] not in right[query[i]]]
+            given = [m for m, text in enumerate(negatives) if text not in right[query[i]]]
+            below = sum(np.exp(near[i, j]) for j in others) + sum(np.exp(wrong[i, m]) for m in given)
+            askers = [j for j in range(count) if j == i or document[i] not in right[query[j]]]
+            info += np.log(below) - near[i, i]
+            info += np.log(sum(np.exp(near[j, i]) for j in askers)) - near[i, i]
+        kept = [softmax(near), softmax(near.T)]
+        kl = sum((t * (np.log(t) - np.log(s))).sum() for t, s in zip(taught, kept, strict=True))
+        total += (1 - share) * info / (2 * count) + share * kl / (2 * count)
+    return total / len(levels)
+
+
+@pytest.mark.parametrize("space", ["adapted", "encoder"])
+@pytest.mark.parametrize("schedule", ["constant", "stochastic", "linear", "matryoshka"])
+@pytest.mark.parametrize("distill", [0.0, 0.5, 1.0])
+def test_the_loss_is_its_formula(
+    encoded: dict[bool, EncodedPairs],
+    distill: float,
+    schedule: str,
+    space: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(losses, "TEMPERATURE", 0.2)
+    tree = untrained(distill=distill, schedule=schedule, space=space)
+    for wrong, pairs in encoded.items():
+        for progress in (0.1, 0.9):
+            levels = levels_of_step(tree.config, drawing := torch.Generator().manual_seed(7), progress)
+            hard = pairs.hard_negatives(ROWS, drawing)
+            assert (hard is not None) == wrong
+            given = [pairs.data.texts[row] for row in hard.rows] if hard else []
+            loss = TreeTask(tree, pairs).loss(tree, ROWS, torch.Generator().manual_seed(7), progress)
+            assert float(loss.detach()) == pytest.approx(by_hand(tree, pairs, levels, given, 0.2), rel=1e-4)
+
+
+def test_the_batch_holds_what_the_loss_must_leave_out(encoded: dict[bool, EncodedPairs]) -> None:
+    known = encoded[True].known(ROWS).numpy()
+    assert known.diagonal().all()
+    assert known.sum() > len(ROWS) + 4
+    hard = encoded[True].hard_negatives(ROWS, torch.Generator().manual_seed(7))
+    assert hard is not None
+    assert hard.known.any(), "what is wrong for one question is right for another"
+    assert not hard.known.all()
+
+
+def test_levels_are_drawn_in_proportion_to_their_squares() -> None:
+    config, generator = TreeConfig(depth=4, schedule="stochastic"), torch.Generator().manual_seed(0)
+    draws = torch.tensor([level for _ in range(4000) for level in levels_of_step(config, generator, 0.5)])
+    expected = torch.arange(1.0, 5) ** 2
+    torch.testing.assert_close(
+        torch.bincount(draws, minlength=5)[1:] / 4000, expected / expected.sum(), atol=0.025, rtol=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "levels"),
+    [
+        ("constant", [[6]] * 6),
+        ("matryoshka", [[1, 2, 3, 4, 5, 6]] * 6),
+        ("linear", [[1], [2], [3], [4], [5], [6]]),
+        ("exponential", [[1], [1], [2], [4], [4], [6]]),  # 1, 2, 4, 6: a quarter of the run each
+    ],
+)
+def test_a_schedule_goes_through_its_levels(schedule: str, levels: list[list[int]]) -> None:
+    config = TreeConfig(depth=6, schedule=schedule)
+    assert [levels_of_step(config, torch.Generator(), step / 6 + 1e-9) for step in range(6)] == levels

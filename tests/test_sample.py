@@ -1,0 +1,285 @@
+"""The standard library as documents, as data to train on, and the handwritten questions."""
+
+import hashlib
+import platform
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from palmette import sample
+from palmette.errors import InputError, NotFoundError
+from palmette.sample import collect, load_questions, python_catalogue, sample_data
+
+NEWER = {"pathlib.Path.walk", "pdb.set_trace", "mimetypes.guess_file_type", "warnings.deprecated"}
+"""Answers that Python 3.11 does not have."""
+
+
+@pytest.fixture(scope="module")
+def full():
+    return {entry.id: entry for entry in python_catalogue()}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return sample_data()
+
+
+def test_it_is_large_and_wide(full):
+    kinds = Counter(entry.metadata["kind"] for entry in full.values())
+    assert 3000 < len(full) < 8000
+    assert set(kinds) == {"module", "class", "function", "method", "property"}
+    assert min(kinds.values()) > 100
+    assert len({entry.metadata["package"] for entry in full.values()}) > 120
+
+
+def test_an_entry_says_what_it_is_and_where(full):
+    entry = full["json.dumps"]
+    assert entry.text.startswith("json.dumps(obj, *, skipkeys=False")
+    assert entry.fields["name"] == "json.dumps"
+    assert entry.fields["signature"] in entry.text
+    assert entry.fields["summary"].startswith("Serialize ``obj``")
+    assert entry.fields["body"].startswith("If ``skipkeys``")
+    assert entry.metadata == {
+        "module": "json",
+        "package": "json",
+        "kind": "function",
+        "parent": "json",
+        "path": "json > json.dumps",
+        "python": platform.python_version(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "parent", "path"),
+    [
+        ("pathlib.Path.glob", "pathlib.Path", "pathlib > pathlib.Path > pathlib.Path.glob"),
+        ("os.path.join", "os.path", "os > os.path > os.path.join"),
+        ("str.split", "str", "builtins > str > str.split"),
+        ("len", "builtins", "builtins > len"),
+        ("os.path", "os", "os > os.path"),
+        ("json", "", "json"),
+    ],
+)
+def test_places(full, name, parent, path):
+    assert (full[name].metadata["parent"], full[name].metadata["path"]) == (parent, path)
+
+
+@pytest.mark.parametrize(
+    ("public", "others"),
+    [
+        ("collections.OrderedDict", ["typing.OrderedDict"]),
+        ("asyncio.run", ["asyncio.runners.run"]),
+        ("asyncio.TaskGroup", ["asyncio.taskgroups.TaskGroup"]),
+        ("json.JSONDecoder", ["json.decoder.JSONDecoder"]),
+        ("concurrent.futures.Future", ["concurrent.futures._base.Future"]),
+        ("bisect.bisect_right", ["bisect.bisect"]),
+        ("open", ["io.open", "builtins.open"]),
+        ("random.randint", ["random.Random.randint"]),
+        ("os.listdir", ["posix.listdir"]),
+        ("socket.socket.connect", ["socket.SocketType.connect", "ssl.SSLSocket.bind"]),
+        ("pathlib.PurePath.suffix", ["pathlib.Path.suffix"]),
+        ("contextlib.ExitStack.enter_context", ["contextlib.AsyncExitStack.enter_context"]),
+        ("unittest.mock.patch", ["unittest.patch"]),
+    ],
+)
+def test_one_entry_under_the_shortest_public_name(full, public, others):
+    assert public in full
+    assert not [name for name in others if name in full]
+
+
+def test_nothing_private_obsolete_or_machine_dependent(full):
+    assert not [name for name in full if any(part.startswith("_") for part in name.split("."))]
+    assert not {"cgi", "distutils", "this", "antigravity", "idlelib"} & {
+        entry.metadata["package"] for entry in full.values()
+    }
+    assert not [entry.id for entry in full.values() if " at 0x" in entry.text]
+
+
+def test_signatures_are_of_the_entry_alone(full):
+    assert full["dict.get"].fields["signature"] == "dict.get(key, default=None, /)"
+    assert full["dict.update"].fields["signature"].endswith(" -> None")
+    assert full["dict.update"].fields["summary"].startswith("Update D from")
+    assert full["itertools.islice"].fields["signature"].count("\n") == 1
+    assert "formatter_class=HelpFormatter" in full["argparse.ArgumentParser"].fields["signature"]
+    assert full["json"].fields["signature"] == ""
+
+
+def test_the_same_every_time_and_untouched_by_this_process(full, monkeypatch):
+    monkeypatch.setattr("json.dumps.__doc__", "patched")
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    sample.library_entries.cache_clear()
+    again = python_catalogue()
+    assert [entry.digest for entry in again] == [entry.digest for entry in full.values()]
+
+
+def test_nothing_is_imported_into_this_process():
+    code = (
+        "import sys; from palmette.sample import python_catalogue; before = set(sys.modules)\n"
+        "assert python_catalogue(['json']); print(*sorted(set(sys.modules) - before))"
+    )
+    root = Path(sample.__file__).parents[2]
+    command = [sys.executable, "-W", "error", "-c", f"import sys; sys.path.insert(0, {str(root)!r}); {code}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout.split(), done.stderr) == ([], "")
+
+
+def test_modules_narrow_it(full):
+    found = python_catalogue(["json", "xml.etree"])
+    assert {entry.metadata["module"] for entry in found} >= {"json", "json.tool", "xml.etree.ElementTree"}
+    assert {entry.metadata["package"] for entry in found} == {"json", "xml"}
+    assert [entry.id for entry in python_catalogue("json")] == [
+        name for name, entry in full.items() if entry.metadata["package"] == "json"
+    ]
+
+
+def test_small_is_a_part_of_full(full):
+    small = python_catalogue(size="small")
+    assert 1500 < len(small) < 2500
+    assert all(full[entry.id].digest == entry.digest for entry in small)
+    assert len({entry.metadata["module"] for entry in small}) > 80
+
+
+def test_texts_are_cut_between_words(full):
+    assert max(len(entry.text) for entry in full.values()) <= 500
+    cut = {entry.id: entry for entry in python_catalogue(["argparse"], max_chars=300)}["argparse"]
+    assert 250 < len(cut.text) <= 300
+    assert full["argparse"].text.startswith(cut.text + " ") or full["argparse"].text.startswith(
+        cut.text + "\n"
+    )
+
+
+def test_wrong_names_are_named():
+    with pytest.raises(InputError, match=r"no module 'jsn'\. Did you mean 'json'\?"):
+        python_catalogue(["jsn"])
+    with pytest.raises(InputError, match="'medium'"):
+        python_catalogue(size="medium")
+
+
+def test_no_interpreter_and_a_broken_one(monkeypatch):
+    sample.library_entries.cache_clear()
+    monkeypatch.setattr(sys, "executable", "")
+    with pytest.raises(NotFoundError, match=r"sys\.executable"):
+        python_catalogue()
+    monkeypatch.undo()
+    monkeypatch.setattr(sample, "COLLECTOR", Path("nowhere.py"))
+    with pytest.raises(NotFoundError, match=r"nowhere\.py"):
+        python_catalogue()
+
+
+@pytest.mark.parametrize(
+    ("doc", "expected"),
+    [
+        ("f(x) -> int\nf(x, y) -> int\n\nText.", (["(x) -> int", "(x, y) -> int"], "Text.")),
+        ("D.f([E, ]**F) -> None.  Do it.\nMore.", (["([E, ]**F) -> None"], "Do it.\nMore.")),
+        ("f(*its) --> Yield tuples until one is out.", (["(*its)"], "Yield tuples until one is out.")),
+        ("f(x=g(1)): do it", (["(x=g(1))"], "do it")),
+        ("f(x) does it (really).", ([], "f(x) does it (really).")),
+        ("Do it.", ([], "Do it.")),
+    ],
+)
+def test_calls_at_the_head_of_a_docstring(doc, expected):
+    assert collect.leading_calls("f", doc) == expected
+
+
+@pytest.mark.parametrize(
+    ("doc", "expected"),
+    [
+        ("Do it.\n\nMore.", ("Do it.", "More.")),
+        ("Do it,\nnow. Then rest.\n\nMore.", ("Do it, now.", "Then rest.\n\nMore.")),
+        ("Use e.g. This one. Next.", ("Use e.g. This one.", "Next.")),
+        ("no stop", ("no stop", "")),
+        ("word " * 100, (" ".join(["word"] * 60)[:299], " ".join(["word"] * 40))),
+    ],
+)
+def test_the_first_sentence_is_the_summary(doc, expected):
+    assert sample.summarise(doc.strip()) == expected
+
+
+def test_splits(data):
+    assert data.splits == ["train", "heldout", "dev", "test"]
+    assert data.labelled
+    assert len(data.split("train").queries) > 1500
+    assert len(data.split("heldout").queries) > 100
+    asked = data.split("dev").queries | data.split("test").queries
+    assert asked == {question.id: question.question for question in load_questions()}
+
+
+def test_answers_are_in_the_corpus(data):
+    documents, queries = data.pairs("test")
+    assert len(documents) == len(queries) >= len(data.split("test").queries)
+
+
+def test_training_never_sees_questions_or_held_out_modules(data):
+    by_id = {entry.id: entry for entry in data.corpus}
+
+    def modules(split):
+        first = (next(iter(judged)) for judged in data.qrels[split].values())
+        return {by_id[name].metadata["module"] for name in first}
+
+    assert not modules("train") & modules("heldout")
+    assert all(query.startswith("summary:") for query in data.qrels["train"])
+
+
+def test_a_summary_shared_by_entries_is_one_query(data):
+    texts = [data.queries[query] for query in data.qrels["train"]]
+    assert len(set(texts)) == len(texts)
+    sizes = {len(judged) for judged in data.qrels["train"].values()}
+    assert sizes == {1, 2, 3}
+
+
+def test_masked_answers_do_not_hold_the_question(data):
+    masked = sample_data(masked=True)
+    assert not data.remainders
+    assert 500 < len(masked.remainders) < len(masked.queries)
+    whole = {entry.id: entry.text for entry in masked.corpus}
+    for query, rest in masked.remainders.items():
+        text, summary = whole[query.removeprefix("summary:")], masked.queries[query]
+        assert rest.count(summary) == text.count(summary) - 1
+    assert masked.queries == data.queries
+    assert [entry.text for entry in masked.corpus] == [entry.text for entry in data.corpus]
+
+
+def test_every_answer_is_in_the_catalogue(full):
+    missing = {name for question in load_questions() for name in question.gold if name not in full}
+    assert missing <= NEWER
+
+
+def test_every_question_has_an_answer_on_every_python():
+    assert not [question for question in load_questions() if set(question.gold) <= NEWER]
+
+
+def test_enough_and_wide(full):
+    questions = load_questions()
+    assert len(questions) >= 170
+    assert sum(len(question.gold) > 1 for question in questions) >= 15
+    modules = {full[name].metadata["module"] for q in questions for name in q.gold if name in full}
+    assert len(modules) >= 100
+
+
+def test_well_formed():
+    questions = load_questions()
+    assert [question.id for question in questions] == [f"howto-{n:03d}" for n in range(1, len(questions) + 1)]
+    assert len({question.question for question in questions}) == len(questions)
+    for question in questions:
+        assert question.question == question.question.strip() != ""
+        assert 1 <= len(question.gold) == len(set(question.gold)) <= 5
+
+
+def test_halves_by_hash():
+    for question in load_questions():
+        odd = hashlib.sha256(question.id.encode()).digest()[-1] % 2
+        assert question.split == ("test" if odd else "dev")
+    share = sum(question.split == "dev" for question in load_questions()) / len(load_questions())
+    assert 0.4 < share < 0.6
+
+
+def test_few_questions_give_the_name_away():
+    given = 0
+    for question in load_questions():
+        words = set(re.findall(r"\w+", question.question.lower()))
+        given += any(name.rpartition(".")[2].lower() in words for name in question.gold)
+    assert given / len(load_questions()) < 0.15

@@ -1,0 +1,77 @@
+"""Blocking work in threads, seen from a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import threading
+
+import pytest
+
+from palmette.threads import WORKERS, run_in_thread
+
+WHO = contextvars.ContextVar("who", default="nobody")
+
+
+async def test_arguments_results_and_errors_pass_through():
+    assert await run_in_thread(divmod, 17, 5) == (3, 2)
+    assert await run_in_thread(sorted, [3, 1], reverse=True) == [3, 1]
+    with pytest.raises(ZeroDivisionError):
+        await run_in_thread(divmod, 1, 0)
+
+
+async def test_it_runs_elsewhere_with_the_callers_context():
+    WHO.set("caller")
+
+    def work() -> tuple[str, bool]:
+        seen = WHO.get(), threading.current_thread() is threading.main_thread()
+        WHO.set("worker")
+        return seen
+
+    assert await run_in_thread(work) == ("caller", False)
+    assert WHO.get() == "caller"
+
+
+async def test_as_many_run_at_once_as_promised():
+    together = threading.Barrier(WORKERS)
+    await asyncio.gather(*(run_in_thread(together.wait, 30) for _ in range(WORKERS)))
+    assert not together.broken
+
+
+async def test_a_cancelled_call_ends_unheard_and_the_pool_goes_on():
+    began, go, done = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        assert go.wait(30)
+        done.set()
+        raise RuntimeError("nobody listens")
+
+    task = asyncio.create_task(run_in_thread(work))
+    await run_in_thread(began.wait, 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go.set()
+    assert await run_in_thread(done.wait, 30)
+
+
+async def test_stop_iteration_does_not_hang():
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await asyncio.wait_for(run_in_thread(next, iter(())), 30)
+
+
+def test_each_loop_may_use_it():
+    for _ in range(2):
+        assert asyncio.run(run_in_thread(len, "abc")) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_a_pool_of_its_own():
+    assert asyncio.run(run_in_thread(len, "warm")) == 4
+    child = os.fork()
+    if child == 0:
+        os._exit(asyncio.run(run_in_thread(len, "abc")))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
