@@ -10,8 +10,8 @@ from palmette.errors import InputError
 from palmette.search import lists as search_lists
 from palmette.search.flat import Block
 from palmette.search.lists import ListBlock, ListOrder, top_k_in_lists
-from palmette.search.threads import set_threads
 from palmette.search.view import ArrayView
+from palmette.threads import set_threads
 
 
 def brute(data, lists, keys, query, chosen, k):

@@ -11,12 +11,12 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from palmette.answers import exact_match, f1, holds_answer
+from palmette.arrays import best
 from palmette.cache import EncodingCache
 from palmette.encoder import Encoder
 from palmette.reader.answer import Answer, Candidates, answer_of
 from palmette.reader.config import ReaderConfig
 from palmette.reader.data import Asked, ReadingData
-from palmette.search.best import best
 
 HELD_OUT = 200
 """Held-out questions that a validation reads."""

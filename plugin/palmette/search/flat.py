@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Rows, as_fixed, as_floats, fold_columns, highest, value_of_one
 from palmette.search.plan import Candidates, Metric, Score
-from palmette.search.threads import get_threads, run_in_threads
+from palmette.threads import get_threads, run_in_threads
 
 if TYPE_CHECKING:
     from palmette.search.columns import Columns

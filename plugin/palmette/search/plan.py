@@ -134,10 +134,6 @@ class Candidates:
     approximate: bool = False
     """Whether the engine may have missed some of the best."""
 
-    @property
-    def compared(self) -> float:  # noqa: D102 - former name: ``visited``; delete after the merge
-        return self.visited
-
     def one_query(self, row: int) -> Candidates:
         """Candidates of one query, without padding."""
         held = self.keys[row] >= 0
@@ -240,7 +236,7 @@ def rescore_rows(view: View, plan: SearchPlan, found: Candidates, k: int) -> Can
     else:
         factors = second.part_weights.astype(np.float64)
         if second.scales is not None:
-            factors = factors * view.rows(second.scales, wanted.tolist())[where]  # [n, F]
+            factors = factors * view.rows(second.scales, wanted.tolist()).astype(np.float64)[where]  # [n, F]
         table = np.einsum("nd,nfd->nf", queries, rows[where]) * factors
         table[(table == 0) | (second.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
         values = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))

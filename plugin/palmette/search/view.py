@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,25 +144,6 @@ class ArrayView:
     def keys(self) -> Keys:
         """All rows, ascending."""
         return self._keys.copy()
-
-    # former names; delete after the merge
-
-    array, sizes = rows, list_sizes
-
-    def within(self, keys: Keys) -> Self:  # noqa: D102
-        view = copy.copy(self)
-        view._keys = keys
-        return view
-
-    def nearest(self, probe: Any, k: int) -> Candidates:  # noqa: D102
-        return self.candidates(replace(probe.plan(), only=self._keys), k)
-
-    def nearest_part(self, parts: Any, k: int) -> Candidates:  # noqa: D102
-        return self.candidates(replace(parts.plan(), only=self._keys), k)
-
-    def rescored(self, keys: Keys, parts: Any, k: int) -> Candidates:  # noqa: D102
-        block = _part_block(_Arrays(self._all, self.arrays, {}), parts.plan().first)
-        return rescore_parts([block], parts.plan().first, parts.found(keys), k, parts.share)
 
 
 class _Arrays:

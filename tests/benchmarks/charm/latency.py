@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from palmette.arrays import quantise as quantised
 from palmette.methods.fields.config import FieldsConfig, FieldsSearch
 from palmette.methods.fields.search import AGGREGATE, FIELDS, SCALES, plan
-from palmette.search.parts import quantised
 from palmette.search.plan import ArraySpec
 from palmette.store.local import LocalBackend
 from palmette.types import Document

@@ -18,8 +18,8 @@ from palmette.methods.layers.search import (
     split_budget,
     take_new_per_layer,
 )
-from palmette.search.arrays import ArrayView
 from palmette.search.plan import Candidates, SearchPlan
+from palmette.search.view import ArrayView
 
 
 def world(seed: int, documents: int, layers: int) -> tuple[np.ndarray, np.ndarray, ArrayView]:

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from palmette import Document, FakeEncoder, Index, TreeModel, load_model
+from palmette.arrays import as_floats
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError, TrainingError
 from palmette.hub import open_checkpoint, save_checkpoint
 from palmette.methods.tree import TreeConfig, TreeSearch
 from palmette.methods.tree.training import TreeTask
-from palmette.search.fixed import as_floats
 from regression import api
 from support.tiny import documents, pairs, train_tree, tree
 

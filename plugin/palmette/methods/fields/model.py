@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import quantise as quantised
 from palmette.cache import EncodingCache
 from palmette.config import check_keys
 from palmette.data import RetrievalData
@@ -30,7 +31,6 @@ from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.search import AGGREGATE, FIELDS, SCALES, WEIGHTS, plan
 from palmette.methods.fields.training import FieldsTask
 from palmette.model import Model, Queries
-from palmette.search.parts import quantised
 from palmette.search.plan import ArraySpec, Floats, SearchPlan, View
 from palmette.training import Trained, TrainingConfig, train
 from palmette.types import Document, Explanation

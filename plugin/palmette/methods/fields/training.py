@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from palmette.arrays import best_of_each
 from palmette.data import RetrievalData
 from palmette.held_out import HeldOut
 from palmette.methods.fields.config import BLEND, FieldsConfig, FieldsSearch
@@ -26,7 +27,6 @@ from palmette.methods.fields.module import (
     Rows,
     gradient_cached,
 )
-from palmette.search.best import best_of_each
 
 DEV_QUERIES, DEV_DOCUMENTS = 200, 1000
 """Sample sizes of a validation, which encodes all of them anew."""

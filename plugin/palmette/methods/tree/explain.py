@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from palmette.arrays import as_floats
 from palmette.lexical.terms import Terms, log_odds, merged, occurrences, strongest
 from palmette.methods.tree.module import Tree, name_of
 from palmette.methods.tree.search import ADAPTED, LEAVES, greedy_leaf
 from palmette.pairs import EncodedPairs
-from palmette.search.fixed import as_floats
 from palmette.types import Explanation, Part
 
 Ints = NDArray[np.int64]

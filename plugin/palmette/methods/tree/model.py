@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from palmette.arrays import as_floats, to_fixed
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError
@@ -25,7 +26,6 @@ from palmette.methods.tree.search import ADAPTED, LEAVES, fold_columns, plan
 from palmette.methods.tree.training import TreeTask, level_within_tolerance, train_and_shrink
 from palmette.model import Model, Queries
 from palmette.pairs import EncodedPairs
-from palmette.search.fixed import as_floats, to_fixed
 from palmette.search.plan import ArraySpec, Floats, SearchPlan, View
 from palmette.types import Document, Explanation
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import fold_columns as folded
 from palmette.methods.tree.config import TreeSearch
-from palmette.search.kernels import folded
 from palmette.search.plan import Floats, Score, SearchPlan
 
 LEAVES, ADAPTED = "leaves", "adapted"
