@@ -160,8 +160,8 @@ def _quality(here: Collection, method: str, seed: int) -> list[str]:
 
 
 def fusion(args: argparse.Namespace) -> Table:
-    """Several models as one: by learned weights, equal ones, and ranks."""
-    ways = ["equal", "learned", "ranks", "learned, auto", "weights"]
+    """Several models as one: by learned weights and equal ones."""
+    ways = ["equal", "learned", "learned, auto", "weights"]
     table = Table(args.out, 2, ["data", "seed", *args.methods, *ways])
     for here in (Collection(name, args) for name in args.data):
         for seed in args.seeds:
@@ -173,7 +173,7 @@ def _fusion(here: Collection, seed: int) -> list[str]:
     models = [here.model(method, seed) for method in here.args.methods]
     learned = FusionModel.of(models, here.data, cache=here.encoder.cache)
     asked: list[tuple[Model, Any]] = [(model, 0) for model in models]
-    asked += [(FusionModel.of(models), 0), (learned, 0), (FusionModel.of(models, weights="rrf"), 0)]
+    asked += [(FusionModel.of(models), 0), (learned, 0)]
     found = [
         here.ndcg(Index.build(here.data.corpus, model).rank(here.texts, 10, lexical=weight).ids)
         for model, weight in [*asked, (learned, "auto")]

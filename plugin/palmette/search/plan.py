@@ -12,7 +12,9 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, Keys, Rows
+from palmette.arrays import Floats as Floats
+from palmette.arrays import Keys as Keys
+from palmette.arrays import Rows
 from palmette.errors import EncodingError, InputError
 from palmette.types import Document
 
