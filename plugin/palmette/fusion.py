@@ -109,28 +109,6 @@ class MemberView:
         """Sizes of the member's lists."""
         return self.view.list_sizes(_array(self.place, array))
 
-    # former names; delete after the merge
-
-    array, sizes = rows, list_sizes
-
-    def within(self, keys: Keys) -> MemberView:  # noqa: D102
-        return MemberView(self.view.within(keys), self.place)  # type: ignore[attr-defined]
-
-    def nearest(self, probe: Any, k: int) -> Candidates:  # noqa: D102
-        lists = probe.lists and replace(probe.lists, array=_array(self.place, probe.lists.array))
-        probe = replace(probe, array=_array(self.place, probe.array), lists=lists)
-        found: Candidates = self.view.nearest(probe, k)  # type: ignore[attr-defined]
-        return found
-
-    def nearest_part(self, parts: Any, k: int) -> Candidates:  # noqa: D102
-        return self.candidates(parts.plan(), k)
-
-    def rescored(self, keys: Keys, parts: Any, k: int) -> Candidates:  # noqa: D102
-        scales = parts.scales and _array(self.place, parts.scales)
-        parts = replace(parts, array=_array(self.place, parts.array), scales=scales)
-        found: Candidates = self.view.rescored(keys, parts, k)  # type: ignore[attr-defined]
-        return found
-
 
 class FusionModel(Model):
     """A weighted sum of several models' scores, exact: the sum over all documents counts.

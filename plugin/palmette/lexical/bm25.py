@@ -20,9 +20,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import Floats, Keys
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import Postings, PostingsBuilder
-from palmette.search.probe import Floats, Keys
 
 Rows = NDArray[np.int64]
 Documents = NDArray[np.int32]

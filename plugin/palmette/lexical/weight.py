@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from palmette.arrays import best_of_each
 from palmette.config import Config
 from palmette.errors import ConfigError
 from palmette.metrics import Judgements, query_scores
-from palmette.search.best import best_of_each
 from palmette.search.plan import Floats
 from palmette.types import Explanation, Part
 

@@ -19,8 +19,8 @@ from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
 from palmette.lexical.weight import LexicalWeight, best_weights, learn_weight
 from palmette.metrics import Judgements
-from palmette.search.arrays import ArrayView
 from palmette.search.plan import Floats
+from palmette.search.view import ArrayView
 from palmette.types import Document
 
 QUERIES, DOCUMENTS = 300, 2000

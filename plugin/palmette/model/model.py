@@ -48,8 +48,8 @@ from palmette.model.mixing import learn_mixes
 from palmette.model.old_hooks import adapt, old_names
 from palmette.model.published import Published
 from palmette.record import Record
-from palmette.search.arrays import ArrayView
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
+from palmette.search.view import ArrayView
 from palmette.training import Task, TrainingConfig, main_first, train
 from palmette.types import Document, Explanation
 
