@@ -10,7 +10,7 @@ from pydantic import Field
 from palmette.config import FILLED_IN, Config, check_range
 from palmette.errors import ConfigError
 from palmette.registry import model_class, names
-from palmette.training import TrainingConfig
+from palmette.training.config import TrainingConfig
 
 
 class Sample(Config):

@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from palmette import devices as where
 from palmette.devices import processes
 from palmette.errors import ConfigError, TrainingError
-from palmette.training import Stage, TrainingConfig, train
+from palmette.training.loop import Stage, train
+from palmette.training.config import TrainingConfig
 from palmette.training.loop import AdamW, _Loop
 from support.quadratic import Quadratic
 

@@ -20,7 +20,7 @@ from palmette.encoder import Encoder
 from palmette.errors import ConfigError, InputError, MissingExtraError
 from palmette.index import Index
 from palmette.index.folder import check_count
-from palmette.lexical import Lexical
+from palmette.lexical.weight import Lexical
 from palmette.metrics import Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
 from palmette.model import Model
 from palmette.reader import Asked, Reader, load_reading

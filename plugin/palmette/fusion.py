@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.arrays import Floats, Keys
-from palmette.cache import EncodingCache
+from palmette.encoder.cache import EncodingCache
 from palmette.config import Config
 from palmette.data import load_data
 from palmette.encoder import Encoder, load_encoder
@@ -22,7 +22,7 @@ from palmette.lexical.weight import LexicalWeight
 from palmette.model import Model, Queries
 from palmette.model.mixing import learn_lexical_weights, learn_weights
 from palmette.model.model import Arrays
-from palmette.record import Record
+from palmette.hub.checkpointed import TrainingRecord
 from palmette.registry import load_model, model_class
 from palmette.search.combine import MethodRanking, exact_sum, first_depth
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, stack_rows
@@ -128,7 +128,7 @@ class FusionModel(Model):
         config: FusionConfig,
         members: Sequence[Model],
         *,
-        record: Record | None = None,
+        record: TrainingRecord | None = None,
         origin: str | None = None,
         revision: str | None = None,
     ) -> None:

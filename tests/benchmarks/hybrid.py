@@ -35,9 +35,9 @@ from palmette import (
     load_encoder,
     sample_data,
 )
-from palmette.cache import CachedEncoder
+from palmette.encoder.cache import CachedEncoder
 from palmette.evaluation import BM25, EncoderBaseline
-from palmette.lexical.tokens import analyser_of
+from palmette.lexical.analyser import analyser_of
 from palmette.metrics import score_run
 from palmette.model import Model
 from palmette.registry import load_model, model_class

@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from palmette import Index, RetrievalData, load_data, load_encoder
-from palmette.cache import CachedEncoder
-from palmette.losses import info_nce as plain_info_nce
+from palmette.encoder.cache import CachedEncoder
+from palmette.maths import symmetric_info_nce as plain_info_nce
 from palmette.methods.paths import training as paths_task
 from palmette.methods.taxonomy.losses import column_weights
 from palmette.methods.tree import init as tree_init

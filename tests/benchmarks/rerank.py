@@ -20,7 +20,7 @@ import torch
 from speed import grown
 
 from palmette import TreeModel, load_data, load_encoder
-from palmette.cache import CachedEncoder
+from palmette.encoder.cache import CachedEncoder
 from palmette.encoder import States
 from palmette.metrics import score_run
 from palmette.search import set_threads

@@ -27,7 +27,7 @@ import torch
 
 from palmette import TreeModel, load_data
 from palmette.arrays import as_fixed, as_floats, to_fixed
-from palmette.cache import CachedEncoder
+from palmette.encoder.cache import CachedEncoder
 from palmette.encoder import States
 from palmette.search import set_threads
 from palmette.search.columns import Columns

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from palmette import RetrievalData, TaxonomyModel, load_data, load_encoder
-from palmette.cache import EncodingCache
+from palmette.encoder.cache import EncodingCache
 from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig
 from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.metrics import score_run
-from palmette.training import TrainingConfig
+from palmette.training.config import TrainingConfig
 
 
 def settings(given: list[str]) -> dict[str, Any]:

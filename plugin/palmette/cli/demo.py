@@ -119,7 +119,7 @@ def _stage(title: str) -> Iterator[None]:
 
 def _prepare(folder: Path, data: RetrievalData, encoder: str, steps: int) -> Index:
     """Train and index; an earlier demo's checkpoint and index are used again."""
-    from palmette.cache import CachedEncoder
+    from palmette.encoder.cache import CachedEncoder
     from palmette.encoder import load_encoder
     from palmette.index import Index
     from palmette.methods.tree import TreeModel

@@ -20,7 +20,7 @@ READER = "reader"
 def _add_train(command: argparse.ArgumentParser) -> None:
     from palmette.model import DEFAULT_ENCODER
     from palmette.registry import names
-    from palmette.training import TrainingConfig
+    from palmette.training.config import TrainingConfig
 
     add = describe(
         command,
@@ -112,7 +112,7 @@ def run_train(args: argparse.Namespace) -> None:
     from palmette.devices import finish, main_process
     from palmette.hub import check_target
     from palmette.reader import load_reading
-    from palmette.training import TrainingConfig
+    from palmette.training.config import TrainingConfig
     from palmette.training.state import STATE
 
     check_target(args.out)

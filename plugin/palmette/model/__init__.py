@@ -6,6 +6,6 @@
 """
 
 from palmette.model.model import DEFAULT_ENCODER, Model, Queries
-from palmette.model.published import Published
+from palmette.hub.checkpointed import Checkpointed
 
-__all__ = ["DEFAULT_ENCODER", "Model", "Published", "Queries"]
+__all__ = ["DEFAULT_ENCODER", "Model", "Checkpointed", "Queries"]

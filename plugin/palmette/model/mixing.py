@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from palmette.cache import CachedEncoder, EncodingCache
+from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder
 from palmette.errors import InputError
-from palmette.held_out import HeldOut
+from palmette.training.pairs import Validation
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
 from palmette.lexical.weight import LexicalWeight, best_weights, learn_weight
@@ -37,8 +37,8 @@ def _sample(data: RetrievalData, seed: int) -> _Sample | None:
 
     Those share words with their documents, so a weight learned from them would trust words too much.
     """
-    held = HeldOut.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
-    some = held or HeldOut.of(data, seed, split="train", queries=QUERIES, documents=DOCUMENTS)
+    held = Validation.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
+    some = held or Validation.of(data, seed, split="train", queries=QUERIES, documents=DOCUMENTS)
     if some is None and not data.queries:  # the first words of documents stand for queries and teach the scale
         rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:DOCUMENTS]).tolist()
         texts = [" ".join(data.corpus[row].all_text.split()[:WORDS]) for row in rows[:QUERIES]]

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.cache import EncodingCache
+from palmette.encoder.cache import EncodingCache
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
 from palmette.encoder import Encoder, Kind, load_encoder
@@ -42,15 +42,17 @@ from palmette.encoder.load import encoder_of
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub import Checkpoint
 from palmette.lexical.given import shares_among
-from palmette.lexical.mix import Lexical, Mix, check_lexical
-from palmette.lexical.tokens import LANGUAGE, analyser_of, check_language
+from palmette.lexical.weight import Lexical, LexicalWeight, check_lexical
+from palmette.lexical.analyser import LANGUAGE, analyser_of, check_language
 from palmette.model.mixing import learn_mixes
 from palmette.model.old_hooks import adapt, old_names
-from palmette.model.published import Published
-from palmette.record import Record
+from palmette.hub.checkpointed import Checkpointed
+from palmette.hub.checkpointed import TrainingRecord
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
 from palmette.search.view import ArrayView
-from palmette.training import Task, TrainingConfig, main_first, train
+from palmette.training.loop import Task, train
+from palmette.training.config import TrainingConfig
+from palmette.devices import main_process_first
 from palmette.types import Document, Explanation
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
@@ -67,7 +69,7 @@ _LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
 """Models in use, so that many retrievers of one checkpoint share one (a live model keeps its encoder's id)."""
 
 
-class Model(Published):
+class Model(Checkpointed):
     """A trained retriever of one method: encodes texts, plans searches, explains hits.
 
     Made by ``fit``, ``from_pretrained`` or :func:`palmette.load_model`; safe to share between threads, indexes
@@ -94,19 +96,19 @@ class Model(Published):
         encoder: Encoder,
         module: nn.Module,
         *,
-        record: Record | None = None,
+        record: TrainingRecord | None = None,
         origin: str | None = None,
         revision: str | None = None,
     ) -> None:
         self.config = config
         self.encoder = encoder
         self.module = module.to(encoder.device).eval().requires_grad_(False)
-        self.record = record or Record()
+        self.record = record or TrainingRecord()
         self.origin = origin
         self.revision = revision
         self._loaded_config: Mapping[str, Any] | None = None
         """Config as a checkpoint of an earlier version has it, which a copy keeps, and so its fingerprint."""
-        self.mixes: dict[str, Mix] = {}
+        self.mixes: dict[str, LexicalWeight] = {}
         """Weight of words beside this model's scores, by :meth:`lexical_key`."""
 
     # -- hooks ----------------------------------------------------------------------------------------------
@@ -236,7 +238,7 @@ class Model(Published):
                 f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
             )
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
-        with main_first(device):  # of several processes one encodes; the cache then serves the others
+        with main_process_first(device):  # of several processes one encodes; the cache then serves the others
             coder = load_encoder(encoder, device=device)
             settings, task = cls.task(settings, loaded, coder, store, seed=loop.seed, progress=progress)
         run: dict[str, Any] = {
@@ -246,7 +248,7 @@ class Model(Published):
             "progress": progress,
         }
         trained = cls.run(task, loop, label=f"Training the {cls.method} model", **run)
-        model = cls(settings, coder, task.module, record=Record.after(loaded, loop, task, trained))
+        model = cls(settings, coder, task.module, record=TrainingRecord.after(loaded, loop, task, trained))
         model.after_fit(task)
         model.mixes = learn_mixes(model, loaded, coder, store, seed=loop.seed, progress=progress)
         return model
@@ -310,11 +312,11 @@ class Model(Published):
             module.load_state_dict(checkpoint.tensors())
         except RuntimeError as error:
             raise CheckpointError(f"{checkpoint.path}: weights do not fit the config ({error})") from error
-        record = Record.from_dict(facts.get("record", {}))
+        record = TrainingRecord.from_dict(facts.get("record", {}))
         model = cls(
             config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision
         )
-        model.mixes = {name: Mix.from_dict(value) for name, value in mixes.items()}
+        model.mixes = {name: LexicalWeight.from_dict(value) for name, value in mixes.items()}
         model.load_extras({name: checkpoint.file(name) for name in checkpoint.extras})
         model.fingerprint, model._loaded_config = checkpoint.fingerprint, facts["config"]
         _LOADED[key] = model
@@ -344,7 +346,7 @@ class Model(Published):
         self.check_search(options)
         return options
 
-    def lexical_weight(self, options: Any, lexical: Lexical) -> Mix | None:
+    def lexical_weight(self, options: Any, lexical: Lexical) -> LexicalWeight | None:
         """Weight of words in a search with these options; ``None`` where they do not count."""
         key = self.lexical_key(options)
         if lexical == 0 or (lexical == "auto" and key is None):
@@ -357,7 +359,7 @@ class Model(Published):
         learned = self.mixes.get(key) or self.mixes.get("")
         own = learned.weight if learned else 0.0
         weight = own if lexical == "auto" else lexical
-        return (learned or Mix()).replace(weight=weight) if weight else None
+        return (learned or LexicalWeight()).replace(weight=weight) if weight else None
 
     def score(
         self,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from palmette.lexical.mix import options_key
+from palmette.lexical.weight import options_key
 
 _RENAMED = {
     "learned": "after_fit",

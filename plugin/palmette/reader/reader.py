@@ -25,8 +25,9 @@ from palmette.reader.data import load_reading
 from palmette.reader.sentences import SentenceModule
 from palmette.reader.spans import SpanModule
 from palmette.reader.training import TrainingSet
-from palmette.record import Record
-from palmette.training import TrainingConfig, main_first
+from palmette.hub.checkpointed import TrainingRecord
+from palmette.training.config import TrainingConfig
+from palmette.devices import main_process_first
 from palmette.types import Document, Hit
 
 UNITS: dict[str, type[SentenceModule] | type[SpanModule]] = {"sentence": SentenceModule, "span": SpanModule}
@@ -52,7 +53,7 @@ class Reader(Published):
         module: SentenceModule | SpanModule | None = None,
         *,
         threshold: float = 0.5,
-        record: Record | None = None,
+        record: TrainingRecord | None = None,
         origin: str | None = None,
         revision: str | None = None,
     ) -> None:
@@ -61,7 +62,7 @@ class Reader(Published):
         self.module.to(encoder.device).eval().requires_grad_(False)
         self.threshold = threshold
         """Probability of there being an answer below which none is given; learned on held-out questions."""
-        self.record = record or Record()
+        self.record = record or TrainingRecord()
         self.origin, self.revision = origin, revision
 
     # -- training -------------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ class Reader(Published):
         if not loaded.splits.get("train"):
             raise InputError(f"{loaded.name} has no training questions: splits are {sorted(loaded.splits)}")
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
-        with main_first(device):
+        with main_process_first(device):
             coder = load_encoder(encoder, device=device)
             lessons = TrainingSet.of(loaded, config, coder, store, seed=training.seed, progress=progress)
         with torch.random.fork_rng(devices=[]):
@@ -122,7 +123,7 @@ class Reader(Published):
             "progress": progress,
         }
         trained = module.fit(lessons, training, label=f"Training the {config.unit} reader", **run)
-        record = Record(
+        record = TrainingRecord(
             data=loaded.name,
             documents=len(loaded.passages),
             pairs=len(lessons.train),
@@ -228,7 +229,7 @@ class Reader(Published):
             coder,
             module,
             threshold=threshold,
-            record=Record.from_dict(facts.get("record", {})),
+            record=TrainingRecord.from_dict(facts.get("record", {})),
             origin=checkpoint.origin,
             revision=checkpoint.revision,
         )

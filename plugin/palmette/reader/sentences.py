@@ -24,7 +24,8 @@ from palmette.reader.answer import Candidates
 from palmette.reader.config import ReaderConfig
 from palmette.reader.scores import NEVER, UnitVectors, minimise, reading_loss, words_of
 from palmette.reader.training import TrainingSet, examine, sentence_credit
-from palmette.training import TrainingConfig, TrainingResult
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import TrainingResult
 
 FEATURES = (
     "similarity of sentence and question",

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.cache import EncodingCache
+from palmette.encoder.cache import EncodingCache
 from palmette.data.retrieval import RetrievalData, Rows
 from palmette.encoder import Encoder, States
 from palmette.metrics import Judgements, query_scores, score_ranks

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.lexical.tokens import LANGUAGE, analyser_of
+from palmette.lexical.analyser import LANGUAGE, analyser_of
 
 __all__ = ["CriticalWords", "support"]
 

@@ -12,7 +12,8 @@ from palmette.encoder import Backbone, EncodingCache, load_encoder
 from palmette.errors import CheckpointError, ConfigError
 from palmette.methods.paths.config import PathsConfig, PathsSearch
 from palmette.methods.paths.explain import IndexReport
-from palmette.training import TrainingConfig, train
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import train
 from support.tiny import documents, pairs, paths, train_paths, tree
 from support.tiny_encoder import save_tiny_encoder
 

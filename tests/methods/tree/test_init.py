@@ -23,7 +23,8 @@ from palmette.methods.tree.init import (
 )
 from palmette.methods.tree.module import Adapter, Tree, fold_leaves
 from palmette.methods.tree.training import TreeTask
-from palmette.training import TrainingConfig, train
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import train
 from palmette.training.pairs import TrainingPairs, Validation
 from palmette.types import Document
 

@@ -14,7 +14,7 @@ from palmette.methods.tree import TreeConfig, module
 from palmette.methods.tree.init import initialise
 from palmette.methods.tree.module import ATTENTION_LR, Tree, fold_leaves, name_of, propagate
 from palmette.methods.tree.search import greedy_leaf
-from palmette.training import TrainingConfig
+from palmette.training.config import TrainingConfig
 from palmette.training.loop import _groups
 
 WIDTH, TOKENS = 6, 5

@@ -20,7 +20,7 @@ from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
 from palmette.methods.layers.losses import layers_loss
 from palmette.methods.layers.module import LayerNetworks, summary
-from palmette.training import Task, TrainingResult
+from palmette.training.loop import Task, TrainingResult
 from palmette.training.pairs import TokenRows, TrainingPairs
 
 BLOCK = 64

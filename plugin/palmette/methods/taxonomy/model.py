@@ -25,7 +25,7 @@ from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, plan
 from palmette.methods.taxonomy.training import TaxonomyTask, make_task
 from palmette.model import Model, Queries
 from palmette.model.model import Arrays
-from palmette.record import Record
+from palmette.hub.checkpointed import TrainingRecord
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View
 from palmette.types import Document, Explanation
 
@@ -126,7 +126,7 @@ class TaxonomyModel(Model):
                 assert table is not None
                 table.rows.copy_(rows)
         metrics = task.calibrate()
-        record = Record(data=loaded.name, documents=len(loaded.corpus), pairs=task.size(), metrics=metrics)
+        record = TrainingRecord(data=loaded.name, documents=len(loaded.corpus), pairs=task.size(), metrics=metrics)
         return cls(config, encoder, task.module, record=record)
 
     @classmethod

@@ -30,7 +30,7 @@ from palmette.training.pairs import TrainingPairs
 from palmette.types import Document, Explanation
 
 if TYPE_CHECKING:
-    from palmette.cache import EncodingCache
+    from palmette.encoder.cache import EncodingCache
     from palmette.data import RetrievalData
 
 TOPICS = "topics.json"

@@ -15,7 +15,7 @@ from palmette.errors import ConfigError
 from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree.losses import level_loss, level_probabilities, levels_of_step
 from palmette.methods.tree.module import Tree, fold_leaves, pooled
-from palmette.training import Task, TrainingResult
+from palmette.training.loop import Task, TrainingResult
 from palmette.training.pairs import TrainingPairs
 
 SHRINKAGE = 0.5
