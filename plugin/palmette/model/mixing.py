@@ -25,7 +25,7 @@ from palmette.types import Document
 
 QUERIES, DOCUMENTS = 300, 2000
 """Held-out queries and documents in a sample: the relevant ones, and others at random."""
-WORDS = 5
+WORDS = 3
 """Words of a document that stand for a query where there is none."""
 BATCH = 256
 

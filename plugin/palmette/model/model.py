@@ -166,6 +166,10 @@ class Model(Published):
     ) -> Explanation:
         """Parts that add up to a document's score; ``evidence`` is the hit's, with the ``document`` itself."""
 
+    def content_read(self, document: Document) -> str:
+        """Content that an encoding depends on; ``score`` encodes documents of equal content once."""
+        return repr((document.metadata if self.reads_metadata else None, document.text, document.fields))
+
     def check_search(self, options: Any) -> None:
         """Raise ConfigError when search options do not fit this model."""
 
@@ -374,8 +378,7 @@ class Model(Published):
         if not documents:
             return []
         # documents of equal content are encoded once: in two places of a batch their last bits could differ
-        read = "metadata" if self.reads_metadata else "text"
-        contents = [repr((getattr(document, read), document.text, document.fields)) for document in documents]
+        contents = [self.content_read(document) for document in documents]
         distinct = dict(zip(contents, documents, strict=True))
         view = ArrayView(self.encode_documents(list(distinct.values())))
         found = self.search(view, self.encode_queries([query], chosen), len(distinct), chosen)

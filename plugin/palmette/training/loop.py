@@ -313,15 +313,16 @@ def train(
         progress: A progress bar; ``None`` shows it on a terminal only.
         label: Title of the bar.
     """
-    if task.size() < 2:
+    staged = isinstance(task, Task)  # moved: every task is one after the merge
+    stages = task.stages(config) if staged else [Stage(task, config)]
+    if stages and task.size() < 2:
         raise TrainingError(f"training needs at least 2 pairs of question and document, got {task.size()}")
     if resume and output_dir is None:
         raise ConfigError("resume=True needs the output_dir of the run to go on with")
     group = processes(device, alone=alone)
     hidden = None if progress is None else not progress
     results: list[TrainingResult] = []
-    staged = isinstance(task, Task)  # moved: every task is one after the merge
-    for stage in task.stages(config) if staged else [Stage(task, config)]:
+    for stage in stages:
         folder = None if output_dir is None else Path(output_dir, stage.name)
         loop = _Loop(stage.task, stage.training, group, folder)
         if loop.folder is not None:
@@ -350,6 +351,8 @@ def train(
                 steps, before + best, state.best_metrics, state.seconds, stopped, state.history, loop.main
             )
         )
+    if not results:  # nothing to train
+        results = [TrainingResult(0, 0, {}, 0.0, False, main_process=group.rank == 0)]
     last = results[-1]
     result = TrainingResult(
         steps=sum(result.steps for result in results),

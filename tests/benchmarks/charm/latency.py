@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from palmette.arrays import quantise
 from palmette.methods.fields.config import FieldsConfig, FieldsSearch
 from palmette.methods.fields.search import AGGREGATE, FIELDS, SCALES, plan
-from palmette.search.parts import quantised
 from palmette.search.plan import ArraySpec
 from palmette.store.local import LocalBackend
 from palmette.types import Document
@@ -41,7 +41,7 @@ def backend_of(size: int) -> LocalBackend:
             made /= np.linalg.norm(made, axis=-1, keepdims=True)
             whole = made.mean(1)
             arrays: dict[str, Any] = {AGGREGATE: whole / np.linalg.norm(whole, axis=-1, keepdims=True)}
-            arrays[FIELDS], arrays[SCALES] = quantised(made)
+            arrays[FIELDS], arrays[SCALES] = quantise(made)
             writer.put([Document(str(row), "x") for row in rows], arrays)
     return backend
 

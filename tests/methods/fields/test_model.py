@@ -227,7 +227,7 @@ def test_options_that_do_not_exist_are_refused() -> None:
         ({"by": "aggregate", "fields": ["title"]}, "compares all fields in one vector"),
         ({"by": "guess"}, "by must be"),
         ({"shortlist": 0}, "shortlist must be at least 1"),
-        ({"blend": 2.0}, "blend must be between 0 and 1"),
+        ({"blend": 2.0}, "blend must be at most 1, got 2.0"),
         ({"field": "title"}, "Did you mean 'fields'"),
     ):
         with pytest.raises(ConfigError, match=words):

@@ -9,11 +9,11 @@ import torch
 
 from palmette import Index, load_data
 from palmette.encoder import Backbone
+from palmette.maths import info_nce
 from palmette.methods.fields import FieldsConfig, FieldsModel, FieldsWarning
-from palmette.methods.fields.losses import info_nce
 from palmette.methods.fields.module import gradient_cached
 from palmette.methods.fields.training import FieldsTask
-from palmette.training.optimizer import AdamW
+from palmette.training.loop import AdamW
 from support.shop import FIELDS, questions, shop, train
 from support.tiny import learner
 
@@ -74,7 +74,7 @@ def test_fields_count_as_much_as_they_help_from_the_start() -> None:
     def loss() -> float:
         q, found = (made.module(kind, made.texts(kind, rows)).aggregate for kind, rows in texts)
         own, known = made.targets(made.query_rows, made.document_rows, documents)
-        return info_nce(q @ found.T / 0.05, own, known).mean().item()
+        return info_nce(q @ found.T / 0.05, own, known).item()
 
     documents = np.unique(made.document_rows)
     texts = (("query", made.query_rows), ("document", documents))

@@ -22,7 +22,7 @@ TRAINING = {"steps": 400, "batch_size": 64, "learning_rate": 5e-5, "warmup": 0.1
 """Defaults of the training loop: the whole encoder learns, so in few and small steps."""
 
 
-def parse_mapping(given: Mapping[Any, Any] | Iterable[Any] | None) -> tuple[str, ...]:
+def parse_mapping(given: Any) -> tuple[str, ...]:
     """Items ``name`` or ``name=value`` of a mapping, a list or a comma-separated str, for JSON and shells."""
     if given is None:
         return ()

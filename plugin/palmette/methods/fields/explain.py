@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from palmette.data.unlabelled import sentences
+from palmette.arrays import Floats
+from palmette.data.synthetic import sentences
 from palmette.methods.fields.config import FieldsConfig, FieldsSearch
 from palmette.methods.fields.search import blend, part_weights
-from palmette.search.plan import Floats
 from palmette.types import Explanation, Part
 
 _SENTENCES = 12  # sentences of a long field that are compared with the query

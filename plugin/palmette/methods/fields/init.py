@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from palmette.methods.fields.losses import info_nce
+from palmette.maths import info_nce
 from palmette.methods.fields.module import FieldEncoder
 
 STEPS, RATE = 40, 0.1  # far enough to tell fields apart, not to silence any
@@ -28,7 +28,7 @@ def fit_field_weights(
         weights = bias.expand(len(fields), -1).masked_fill(~filled, lowest).softmax(-1)  # [M, F]
         logits = queries @ module.aggregate(fields, weights).T / module.config.temperature
         optimizer.zero_grad()
-        torch.autograd.backward(info_nce(logits, target, known).mean())
+        torch.autograd.backward(info_nce(logits, target, known))
         optimizer.step()
     with torch.no_grad():
         module.field_weights.bias.copy_(bias)

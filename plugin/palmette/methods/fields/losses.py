@@ -1,29 +1,15 @@
-"""CHARM's equations as pure functions over tensors (B queries, M documents, F fields, d dimension)."""
+"""CHARM's equations as pure functions over tensors (B queries, M documents, F fields, d dimension).
+
+Equation 2 is :func:`palmette.maths.info_nce`; documents known to answer a query are no negatives of it.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from palmette.maths import info_nce
 from palmette.methods.fields.config import FieldsConfig
-
-
-def info_nce(logits: Tensor, target: Tensor, known: Tensor) -> Tensor:
-    """InfoNCE (equation 2): −ln softmax of each query's document over all documents of the batch.
-
-    Args:
-        logits: [..., B, M] similarities divided by τ.
-        target: [B] column of each query's document.
-        known: [B, M] True for every document that answers a query; those other than its own are left out.
-
-    Returns:
-        [..., B] for each query.
-    """
-    own = F.one_hot(target, logits.shape[-1]).bool()  # [B, M]
-    logits = logits.masked_fill(known & ~own, -torch.inf)
-    picked = logits.gather(-1, target.expand(logits.shape[:-1])[..., None])[..., 0]  # [..., B]
-    return logits.logsumexp(-1) - picked
 
 
 def best_field(by_field: Tensor, fields: Tensor) -> Tensor:
@@ -39,15 +25,25 @@ def best_field(by_field: Tensor, fields: Tensor) -> Tensor:
 def losses(
     queries: Tensor, fields: Tensor, aggregate: Tensor, target: Tensor, known: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """L_Agg, L_Fields and L_Max (equation 5) of queries [B, d], fields [M, F, d] and aggregates [M, d]."""
+    """L_Agg, L_Fields and L_Max (equation 5).
+
+    Args:
+        queries: [B, d] h_q.
+        fields: [M, F, d] h_{p,f}.
+        aggregate: [M, d] h_p.
+        target: [B] column of each query's document.
+        known: [B, M] True for every document that answers a query.
+        temperature: τ.
+    """
     by_field = torch.einsum("bd,mfd->fbm", queries, fields) / temperature  # [F, B, M]
     filled = (
         (fields[target] != 0).any(-1).T
     )  # [F, B] whether a query's document has that field, or earlier ones
+    each = info_nce(by_field, target, known, reduction="none")  # [F, B]
     return (
-        info_nce(queries @ aggregate.T / temperature, target, known).mean(),
-        (info_nce(by_field, target, known) * filled).sum() / filled.sum().clamp(min=1),  # avg_f
-        info_nce(best_field(by_field, fields), target, known).mean(),
+        info_nce(queries @ aggregate.T / temperature, target, known),
+        (each * filled).sum() / filled.sum().clamp(min=1),  # avg_f
+        info_nce(best_field(by_field, fields), target, known),
     )
 
 

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import Floats, quantise
 from palmette.cache import EncodingCache
 from palmette.config import check_keys
 from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError, EncodingError
-from palmette.lexical.mix import Lexical, Mix, options_key
+from palmette.lexical.weight import Lexical, LexicalWeight, options_key
 from palmette.methods.fields.config import TRAINING, FieldsConfig, FieldsSearch
 from palmette.methods.fields.documents import (
     TEXT,
@@ -30,9 +31,7 @@ from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.search import AGGREGATE, FIELDS, SCALES, WEIGHTS, plan
 from palmette.methods.fields.training import FieldsTask
 from palmette.model import Model, Queries
-from palmette.search.parts import quantised
-from palmette.search.plan import ArraySpec, Floats, SearchPlan, View
-from palmette.training import Trained, TrainingConfig, train
+from palmette.search.plan import ArraySpec, SearchPlan, View
 from palmette.types import Document, Explanation
 
 
@@ -101,13 +100,6 @@ class FieldsModel(Model):
         return config, FieldsTask.of(module, data, extractor, seed=seed, progress=progress)
 
     @classmethod
-    def run(cls, task: FieldsTask, training: TrainingConfig, **how: Any) -> Trained:
-        """Train on labelled pairs; do nothing without any."""
-        if task.size():
-            return train(task, training, **how)
-        return Trained(steps=0, best_step=0, metrics={}, seconds=0.0, stopped_early=False)
-
-    @classmethod
     def module_for(cls, config: FieldsConfig, encoder: Encoder) -> FieldEncoder:
         """Encoder of the config's shape; all of its weights are in the checkpoint."""
         backbone = Backbone.of(encoder, new_tokens=len(config.order), pretrained=False)
@@ -141,7 +133,7 @@ class FieldsModel(Model):
             )
         if self.config.stored == "float32":
             return {AGGREGATE: aggregate, WEIGHTS: weights, FIELDS: fields}
-        codes, scales = quantised(fields)
+        codes, scales = quantise(fields)
         return {AGGREGATE: aggregate, WEIGHTS: weights, FIELDS: codes, SCALES: scales}
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: FieldsSearch | None) -> Queries:
@@ -188,6 +180,10 @@ class FieldsModel(Model):
             lambda pieces: int((self.embed(pieces) @ vector).argmax()),
         )
 
+    def content_read(self, document: Document) -> str:
+        """Texts of the fields, wherever they lie."""
+        return repr(self.extractor.read(document))
+
     def check_search(self, options: FieldsSearch) -> None:
         """Refuse fields that the model does not have."""
         for name in (*options.fields, *options.factors):
@@ -203,7 +199,7 @@ class FieldsModel(Model):
         """Key of the variant by the aggregate or by the best field."""
         return options_key(FieldsSearch(by="aggregate" if options.by == "aggregate" else "two_stage"))
 
-    def lexical_weight(self, options: FieldsSearch, lexical: Lexical) -> Mix | None:
+    def lexical_weight(self, options: FieldsSearch, lexical: Lexical) -> LexicalWeight | None:
         """Weight of words; none by default where fields are chosen, since words may lie in any field."""
         return None if options.fields and lexical == "auto" else super().lexical_weight(options, lexical)
 

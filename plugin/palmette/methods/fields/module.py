@@ -8,17 +8,15 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from palmette.arrays import Floats, Rows
 from palmette.encoder import Backbone
-from palmette.encoder.attention import set_dropout
+from palmette.encoder.backbone import set_dropout
 from palmette.methods.fields.config import FieldsConfig
 
-Floats = NDArray[np.float32]
-Rows = NDArray[np.int64]
 Kind = Literal["document", "query", "pooled"]
 
 WHOLE_FIRST = 3.0
@@ -163,7 +161,7 @@ class FieldEncoder(nn.Module):
         self.frozen = config.trained_layers == 0
         self.transformer_learns = not self.frozen
         # Multiples of the learning rate: parts that start at zero may learn faster than pretrained ones.
-        self.paces = {"field_maps": 6.0, "field_weights": 20.0} if self.frozen else {}
+        self.lr_scale = {"field_maps": 6.0, "field_weights": 20.0} if self.frozen else {}
         # A linear map per field is what learns where the encoder is frozen.
         self.field_maps = nn.Parameter(torch.zeros(count, width, width)) if self.frozen else None
         # K starts at zero and its bias where the untrained fields rank best: see ``init.py``.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from palmette.arrays import Floats
 from palmette.methods.fields.config import BLEND, FieldsConfig, FieldsSearch
-from palmette.search.plan import Floats, Score, SearchPlan
+from palmette.search.plan import Score, SearchPlan
 
 AGGREGATE, FIELDS, SCALES, WEIGHTS = "aggregate", "fields", "scales", "weights"
 """Names of the stored arrays."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from palmette.arrays import Floats, Rows, best_of_each
 from palmette.data import RetrievalData
-from palmette.held_out import HeldOut
 from palmette.methods.fields.config import BLEND, FieldsConfig, FieldsSearch
 from palmette.methods.fields.documents import FieldExtractor, Tokens, field_tokens, query_tokens
 from palmette.methods.fields.init import fit_field_weights, keep_encoder
@@ -20,13 +20,12 @@ from palmette.methods.fields.losses import best_field, charm_loss
 from palmette.methods.fields.module import (
     Encoded,
     FieldEncoder,
-    Floats,
     FrozenStates,
     Kind,
-    Rows,
     gradient_cached,
 )
-from palmette.search.best import best_of_each
+from palmette.training import Stage, Task, TrainingConfig
+from palmette.training.pairs import Validation
 
 DEV_QUERIES, DEV_DOCUMENTS = 200, 1000
 """Sample sizes of a validation, which encodes all of them anew."""
@@ -35,7 +34,7 @@ INITIAL_PAIRS = 256
 
 
 @dataclass
-class FieldsTask:
+class FieldsTask(Task):
     """Equation 6 on batches of labelled pairs; the encoder itself learns unless it is frozen."""
 
     module: FieldEncoder
@@ -47,10 +46,10 @@ class FieldsTask:
     """[P] query of each pair; no pairs without labels."""
     document_rows: Rows
     """[P] document of each pair."""
-    dev: HeldOut | None
+    dev: Validation | None
     objective: Callable[[FieldsConfig, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = charm_loss
-    metric: str = "ndcg@10"
-    """Chooses the best weights: that of a two-stage search."""
+    metric: ClassVar[str] = "ndcg@10"
+    """Metric of a two-stage search, by which the best weights are chosen."""
 
     def __post_init__(self) -> None:
         self.read: dict[Kind, Callable[[int], Any]] = {
@@ -85,7 +84,7 @@ class FieldsTask:
             backbone, extractor, data.corpus, config.limits, config.attended, progress=progress
         )
         queries = query_tokens(backbone, data.query_texts, config, progress=progress)
-        dev = HeldOut.of(data, seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
+        dev = Validation.of(data, seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
         task = cls(module, data, documents, queries, *data.pairs("train"), dev)
         if module.layout.fields > 1 and config.aggregate_weight:
             chosen = np.sort(np.random.default_rng(seed).permutation(task.size())[:INITIAL_PAIRS])
@@ -100,6 +99,10 @@ class FieldsTask:
     def size(self) -> int:
         """Training pairs."""
         return len(self.query_rows)
+
+    def stages(self, training: TrainingConfig) -> Sequence[Stage]:
+        """One run of the loop; none without labelled pairs."""
+        return super().stages(training) if self.size() else []
 
     def to(self, device: torch.device) -> None:
         """Keep token ids where they are."""
@@ -154,6 +157,6 @@ class FieldsTask:
         two_stage = np.where(listed, BLEND * by_aggregate + (1 - BLEND) * best, -np.inf)
         scores: dict[str, float] = {}
         for name, table in (("", two_stage), (" by aggregate", by_aggregate), (" by best field", best)):
-            judged = self.dev.judge(best_of_each(table, 10))
+            judged = self.dev.score_ranking(best_of_each(table, 10))
             scores |= {key + name: value for key, value in judged.items()}
         return scores
