@@ -331,10 +331,10 @@ class Index:
         """
         single = isinstance(query, str)
         if threshold is not None:
-            number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
-            if not number or threshold != threshold:
+            given: Any = threshold
+            if isinstance(given, bool) or not isinstance(given, int | float | np.number) or given != given:
                 raise InputError(f"threshold must be a number or None, got {threshold!r}")
-            threshold = float(threshold)
+            threshold = float(given)
         queries = [query] if isinstance(query, str) else query
         if isinstance(queries, Sequence) and not queries:
             return []
