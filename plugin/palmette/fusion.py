@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.arrays import Floats, Keys
-from palmette.encoder.cache import EncodingCache
 from palmette.config import Config
 from palmette.data import load_data
 from palmette.encoder import Encoder, load_encoder
+from palmette.encoder.cache import EncodingCache
 from palmette.errors import CheckpointError, ConfigError
 from palmette.hub import Checkpoint
+from palmette.hub.checkpointed import TrainingRecord
 from palmette.lexical.weight import LexicalWeight
 from palmette.model import Model, Queries
 from palmette.model.mixing import learn_lexical_weights, learn_weights
 from palmette.model.model import Arrays
-from palmette.hub.checkpointed import TrainingRecord
 from palmette.registry import load_model, model_class
 from palmette.search.combine import MethodRanking, exact_sum, first_depth
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, stack_rows

@@ -35,13 +35,13 @@ from palmette import (
     load_encoder,
     sample_data,
 )
+from palmette.arrays import to_fixed
 from palmette.encoder.cache import CachedEncoder
 from palmette.evaluation import BM25, EncoderBaseline
 from palmette.lexical.analyser import analyser_of
 from palmette.metrics import score_run
 from palmette.model import Model
 from palmette.registry import load_model, model_class
-from palmette.search.fixed import to_fixed
 
 WEIGHTS: tuple[Any, ...] = (0, 0.3, 0.5, 0.7, "auto")
 FIRST = 50  # documents of a first search that are ranked anew
