@@ -12,8 +12,8 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import get_config_list
 
-from palmette.threads import run_in_thread
 from palmette.errors import InputError
+from palmette.threads import run_in_thread
 
 __all__ = ["Batching"]
 

@@ -9,8 +9,8 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from langchain_palmette.fields import EncoderName, Loading, ModelName
 from langchain_palmette.live import find, open_model
-from palmette.threads import run_in_thread
 from palmette.errors import ConfigError
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.encoder import Encoder, Kind

@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from langchain_palmette.fields import Loading
 from langchain_palmette.live import find, name_of, open_reader
-from palmette.threads import run_in_thread
 from palmette.errors import InputError
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.reader import Answer, Reader

@@ -16,10 +16,10 @@ from langchain_palmette.documents import from_hit
 from langchain_palmette.fields import Loading, ModelName, PathName
 from langchain_palmette.live import Place, find, name_of, open_index, open_model, publish
 from langchain_palmette.writing import Writing
-from palmette.threads import run_in_thread
 from palmette.config import check_keys, given
 from palmette.errors import ConfigError
 from palmette.store.filters import parse_filter
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField

@@ -10,8 +10,8 @@ from langchain_core.documents import Document
 from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertResponse
 
 from langchain_palmette.documents import from_stored
-from palmette.threads import run_in_thread
 from palmette.config import check_keys
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.index import Index

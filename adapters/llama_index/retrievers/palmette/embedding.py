@@ -11,8 +11,8 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.constants import DEFAULT_EMBED_BATCH_SIZE
 
 from llama_index.retrievers.palmette.loading import loaded, reloadable, source
-from palmette.threads import run_in_thread
 from palmette.errors import ConfigError
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.encoder import Kind

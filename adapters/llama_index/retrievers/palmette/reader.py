@@ -14,9 +14,9 @@ from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryType
 from llama_index_instrumentation import get_dispatcher
 
-from palmette.threads import run_in_thread
 from palmette.config import check_range
 from palmette.errors import InputError
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.reader import Answer, Reader

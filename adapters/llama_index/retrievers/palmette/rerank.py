@@ -15,10 +15,10 @@ from llama_index_instrumentation import get_dispatcher
 
 from llama_index.retrievers.palmette.loading import loaded, reloadable, source
 from llama_index.retrievers.palmette.nodes import mode_of
-from palmette.threads import run_in_thread
 from palmette.errors import ConfigError, InputError
-from palmette.lexical.weight import check_lexical
 from palmette.lexical.analyser import check_language
+from palmette.lexical.weight import check_lexical
+from palmette.threads import run_in_thread
 from palmette.types import Document
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from llama_index.retrievers.palmette.loading import loaded
 from llama_index.retrievers.palmette.nodes import scored
 from llama_index.retrievers.palmette.query import PalmetteQuery
 from llama_index.retrievers.palmette.writes import NodeWrites, prepare
-from palmette.threads import run_in_thread
 from palmette.config import check_keys, given
 from palmette.errors import ConfigError, InputError
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.index import Engine, Index
