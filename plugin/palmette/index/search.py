@@ -106,7 +106,7 @@ def _check_embeddings(given: Embeddings, width: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found, in the view that it searched."""
+    """Candidates of a search, in the view that it searched."""
 
     batch: QueryBatch
     backend: Backend
@@ -202,7 +202,7 @@ def explain(
 
 @dataclass(frozen=True)
 class HitContext:
-    """What the explanation of a hit needs, kept with the hit until it is asked for."""
+    """Facts for the explanation of a hit, kept until it is asked for."""
 
     batch: QueryBatch
     query: Queries
