@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.errors import FilterError, InputError
-from palmette.store.filters import OPERATORS, And, Condition, Ids, Not, both, matches, parse_filter
+from palmette.store.filters import OPERATORS, And, Condition, Ids, Not, matches, parse_filter
 from palmette.store.local import LocalBackend
 from palmette.types import Document
 from support.stores import SPECS, arrays_of, doc, put
@@ -104,15 +104,6 @@ def test_parsed_filters_are_values() -> None:
     assert parse_filter(parsed) is parsed
     assert hash(parsed) == hash(And(expected))
     assert parse_filter({}) is parse_filter(None) is None
-
-
-def test_both_narrows() -> None:
-    tenant, asked = parse_filter({"tenant": "t1"}), parse_filter({"$or": [{"tenant": "t2"}, {"lang": "en"}]})
-    joined = both(tenant, asked)
-    assert both(None, asked) is asked
-    assert both(tenant, None) is tenant
-    assert matches(joined, {"tenant": "t1", "lang": "en"})
-    assert not matches(joined, {"tenant": "t2", "lang": "en"})
 
 
 def test_metadata_integers_fit_the_database() -> None:

@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import Keys, Mask, Rows
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.bm25 import WordSearcher, WordSource, query_terms
 from palmette.search.flat import Engine
 from palmette.search.lists import add_sizes
-from palmette.search.plan import ArraySpec, Candidates, Keys, SearchPlan, WordMatches
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan, WordMatches
 from palmette.search.view import execute
-from palmette.store.database import COLUMNS, document_of, read_meta, rows_among, storage_errors
+from palmette.store.database import COLUMNS, document_of, keys_of, read_meta, rows_among, storage_errors
 from palmette.store.filters import Filter, Within
 from palmette.store.filters_sql import check_names, select_keys
 from palmette.store.segments import Segment, damaged
@@ -30,8 +31,6 @@ from palmette.types import Document
 
 RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it
 _KEYS_KEPT = 1 << 23  # keys remembered for recent filters: 64 MiB
-
-Rows = NDArray[np.int64]
 
 
 class Snapshot:
@@ -53,23 +52,19 @@ class Snapshot:
             if filter in self._filtered:
                 self._filtered.move_to_end(filter)
                 return self._filtered[filter]
-        self._check_names(connection, filter)
+        if isinstance(filter, Within) and len(filter.parts) == 2:
+            # a filtered backend tells of no name outside its own filter
+            visible = self.select(connection, Within(filter.parts[:1]))
+            if len(visible):
+                check_names(connection, filter.parts[1], visible)
+        elif len(self.keys):
+            check_names(connection, filter, hint=not isinstance(filter, Within))
         keys = select_keys(connection, filter, self.keys)
         with self._lock:
             self._filtered[filter] = keys
             while sum(map(len, self._filtered.values())) > _KEYS_KEPT and len(self._filtered) > 1:
                 self._filtered.popitem(last=False)
         return keys
-
-    def _check_names(self, connection: sqlite3.Connection, filter: Filter) -> None:
-        """Refuse names that no document has: none in the view, where the backend is filtered."""
-        match filter:
-            case Within((within, asked)):
-                visible = self.select(connection, Within((within,)))
-                if len(visible):
-                    check_names(connection, asked, visible)
-            case _ if len(self.keys):
-                check_names(connection, filter, hint=not isinstance(filter, Within))
 
     @cached_property
     def words(self) -> WordSearcher:
@@ -144,8 +139,7 @@ class Snapshots:
         with self._loading:
             snapshot = self._latest
             if snapshot is None or snapshot.generation != generation:
-                rows = connection.execute("SELECT key FROM dead ORDER BY key")
-                deleted = np.fromiter((key for (key,) in rows), np.int64)
+                deleted = keys_of(connection.execute("SELECT key FROM dead ORDER BY key"))
                 snapshot = Snapshot(generation, self.segments(connection), deleted)
                 if self._latest is None or self._latest.generation < generation:
                     self._latest = snapshot
@@ -202,15 +196,11 @@ class LocalView:
         rows = self._query("SELECT key FROM documents WHERE id IN ({})", [id])
         return int(rows[0][0]) if rows and self._contains(np.array(rows[0])).all() else None
 
-    def _contains(self, keys: Keys) -> NDArray[np.bool_]:
+    def _contains(self, keys: Keys) -> Mask:
         if not len(self._keys):
             return np.zeros(len(keys), bool)
-        first, last = self._keys[0], self._keys[-1]
-        if last - first + 1 == len(self._keys):  # no gaps
-            inside: NDArray[np.bool_] = (keys >= first) & (keys <= last)
-            return inside
         places = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
-        held: NDArray[np.bool_] = self._keys[places] == keys
+        held: Mask = self._keys[places] == keys
         return held
 
     def _check_keys(self, keys: Sequence[int] | Keys) -> Keys:
@@ -275,9 +265,13 @@ class LocalView:
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""
         self._check_open()
-        scores = [score for score in (plan.first, plan.rescore) if score is not None]
-        lists = [] if plan.lists is None else [plan.lists.array]
-        for name in [*lists, *(score.array for score in scores), *(s.scales for s in scores if s.scales)]:
+        scores = [score for score in (plan.first, plan.rescore) if score]
+        read = [
+            plan.lists.array if plan.lists else None,
+            *(s.array for s in scores),
+            *(s.scales for s in scores),
+        ]
+        for name in filter(None, read):
             self._spec(name)
         keys = self._keys if plan.only is None else self._check_keys(plan.only)
         return execute(plan, k, list(self._snapshot.segments_with(keys)), self._engine, self)
