@@ -113,7 +113,7 @@ class FilteredBackend:
 
     def __init__(self, backend: Backend, within: Filter) -> None:
         if isinstance(backend, FilteredBackend):
-            backend, within = backend.backend, And((backend.within, within))
+            within, backend = And((backend.within, within)), backend.backend
         self.backend, self.within = backend, within
         self.engine, self.arrays, self.language = backend.engine, backend.arrays, backend.language
 

@@ -106,9 +106,9 @@ def read_meta(connection: sqlite3.Connection, name: str) -> Any:
     return row[0]
 
 
-def write_meta(connection: sqlite3.Connection, name: str, value: str | int) -> None:
-    """Set a value of the meta table."""
-    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, value])
+def write_meta(connection: sqlite3.Connection, **values: str | int) -> None:
+    """Set values of the meta table."""
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
 
 def rows_among(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -187,8 +187,9 @@ def _parse(given: Mapping[str, Any], depth: int) -> Filter:
         elif name == "$id":
             parts.append(_ids(value))
         elif name.startswith("$"):
-            known = ["$and", "$or", "$not", "$id"]
-            raise _unknown_operator(name, f"at the top of a filter ({name!r}: …)", known)
+            raise _unknown_operator(
+                name, f"at the top of a filter ({name!r}: …)", "$and", "$or", "$not", "$id"
+            )
         else:
             parts.append(_field(name, value, depth))
     return _all_of(parts)
@@ -201,17 +202,11 @@ def _logic(name: str, value: object, depth: int) -> Filter:
         return Not(_parse(value, depth + 1))
     if not isinstance(value, list | tuple) or not value:
         raise FilterError(f"{name} takes a non-empty list of filters, got {value!r:.200}")
-    parts = []
     for part in value:
-        if isinstance(part, Filter):
-            parts.append(part)
-        elif isinstance(part, Mapping) and part:
-            parts.append(_parse(part, depth + 1))
-        else:
-            raise FilterError(
-                f"{name} takes a list of filters such as {{'lang': 'en'}}, but one is {part!r:.200}"
-            )
-    return And(tuple(parts)) if name == "$and" else Or(tuple(parts))
+        if not part or not isinstance(part, Filter | Mapping):
+            raise FilterError(f"{name} takes filters such as {{'lang': 'en'}}, but one is {part!r:.200}")
+    parts = tuple(part if isinstance(part, Filter) else _parse(part, depth + 1) for part in value)
+    return And(parts) if name == "$and" else Or(parts)
 
 
 def _ids(value: object) -> Filter:
@@ -251,12 +246,11 @@ def _field(name: str, value: object, depth: int) -> Filter:
                 f"nested metadata is reached by dots: {name + '.' + op!r}, not {{{name!r}: {{{op!r}: …}}}}"
             )
         else:
-            raise _unknown_operator(op, f"under {name!r}", [*OPERATORS, "$not"])
+            raise _unknown_operator(op, f"under {name!r}", *OPERATORS, "$not")
     return _all_of(parts)
 
 
-def _unknown_operator(op: object, where: str, known: Iterable[str]) -> FilterError:
-    known = list(known)
+def _unknown_operator(op: object, where: str, *known: str) -> FilterError:
     near = get_close_matches(str(op), known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return FilterError(f"unknown filter operator {op!r} {where}.{hint} Operators: {', '.join(known)}")

@@ -28,9 +28,7 @@ def select_keys(connection: sqlite3.Connection, node: Filter, within: Keys) -> K
         return np.array(passing, np.int64)
     match node:
         case And(parts):
-            for (
-                most
-            ) in _PROBES:  # order the parts by how many pass, counting only until some are known to be few
+            for most in _PROBES:  # the narrowest part first, counted no further than needed
                 sizes = {part: _estimate(connection, part, most) for part in parts}
                 if min(sizes.values()) < most:
                     break

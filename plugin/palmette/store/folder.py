@@ -151,8 +151,7 @@ def create_files(folder: Path, manifest: Manifest, *, durable: bool) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
         connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}")
-        for name, value in (("fingerprint", manifest.fingerprint), ("generation", 0), ("next_key", 1)):
-            write_meta(connection, name, value)
+        write_meta(connection, fingerprint=manifest.fingerprint, generation=0, next_key=1)
         connection.execute("COMMIT")
     manifest.write(folder, durable=durable)
 

@@ -267,7 +267,7 @@ class LocalBackend:
         """Release files and locks; further calls raise StoreError."""
         self._finish()
         self._pool.close()
-        self._snapshots.forget()
+        self._snapshots.latest = None
 
     def __enter__(self) -> Self:
         return self

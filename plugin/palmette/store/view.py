@@ -108,17 +108,13 @@ class Snapshots:
 
     def __init__(self, folder: Path, arrays: Sequence[ArraySpec]) -> None:
         self.folder, self.arrays = folder, arrays
-        self._latest: Snapshot | None = None
+        self.latest: Snapshot | None = None
         self._loading, self._pid = threading.Lock(), os.getpid()
-
-    def forget(self) -> None:
-        """Release the latest arrays."""
-        self._latest = None
 
     def open_snapshot(self, connection: sqlite3.Connection) -> Snapshot:
         """Start a read transaction, and return the arrays that belong to it."""
         if self._pid != os.getpid():  # forked: a thread that is not here may have held the lock
-            self._pid, self._loading, self._latest = os.getpid(), threading.Lock(), None
+            self._pid, self._loading, self.latest = os.getpid(), threading.Lock(), None
         overtaken = -1
         for _ in range(RETRIES):
             connection.execute("BEGIN")
@@ -133,21 +129,21 @@ class Snapshots:
         raise StoreError(f"{self.folder} is being rewritten faster than it can be read; retry")
 
     def _arrays_of(self, connection: sqlite3.Connection, generation: int) -> Snapshot:
-        snapshot = self._latest
+        snapshot = self.latest
         if snapshot is not None and snapshot.generation == generation:
             return snapshot
         with self._loading:
-            snapshot = self._latest
+            snapshot = self.latest
             if snapshot is None or snapshot.generation != generation:
                 deleted = keys_of(connection.execute("SELECT key FROM dead ORDER BY key"))
                 snapshot = Snapshot(generation, self.segments(connection), deleted)
-                if self._latest is None or self._latest.generation < generation:
-                    self._latest = snapshot
+                if self.latest is None or self.latest.generation < generation:
+                    self.latest = snapshot
         return snapshot
 
     def segments(self, connection: sqlite3.Connection) -> list[Segment]:
         """Return the segments that this transaction sees, reusing those that are open."""
-        known = {segment.name: segment for segment in self._latest.segments} if self._latest else {}
+        known = {segment.name: segment for segment in self.latest.segments} if self.latest else {}
         rows = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
         return [
             known.get(name) or Segment(self.folder, name, count, json.loads(files), self.arrays)
@@ -213,18 +209,19 @@ class LocalView:
             )
         return wanted
 
+    def _columns(self, columns: str, keys: Sequence[int]) -> list[Sequence[Any]]:
+        wanted = self._check_keys(keys).tolist()
+        rows = self._query(f"SELECT key, {columns} FROM documents WHERE key IN ({{}})", wanted)
+        found = {key: row for key, *row in rows}
+        return [found[key] for key in wanted]
+
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Documents in the order of ``keys``."""
-        wanted = self._check_keys(keys).tolist()
-        rows = self._query(f"SELECT key, {COLUMNS} FROM documents WHERE key IN ({{}})", wanted)
-        found = {key: document_of(*row) for key, *row in rows}
-        return [found[key] for key in wanted]
+        return [document_of(*row) for row in self._columns(COLUMNS, keys)]
 
     def ids(self, keys: Sequence[int]) -> list[str]:
         """Document ids in the order of ``keys``."""
-        wanted = self._check_keys(keys).tolist()
-        found: dict[int, str] = dict(self._query("SELECT key, id FROM documents WHERE key IN ({})", wanted))
-        return [found[key] for key in wanted]
+        return [id for (id,) in self._columns("id", keys)]
 
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array: [len(keys), *shape]."""
@@ -265,13 +262,10 @@ class LocalView:
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""
         self._check_open()
-        scores = [score for score in (plan.first, plan.rescore) if score]
-        read = [
-            plan.lists.array if plan.lists else None,
-            *(s.array for s in scores),
-            *(s.scales for s in scores),
-        ]
-        for name in filter(None, read):
+        arrays = [plan.lists.array] if plan.lists else []
+        for score in filter(None, (plan.first, plan.rescore)):
+            arrays += [score.array, *filter(None, [score.scales])]
+        for name in arrays:
             self._spec(name)
         keys = self._keys if plan.only is None else self._check_keys(plan.only)
         return execute(plan, k, list(self._snapshot.segments_with(keys)), self._engine, self)

@@ -151,12 +151,9 @@ class LocalWriter:
             if not self._changed:
                 return
             self._merge_segments()
-            write_meta(self._db, "next_key", self._next)
-            write_meta(self._db, "generation", int(read_meta(self._db, "generation")) + 1)
-            segment, self._segment = (
-                self._segment,
-                None,
-            )  # soon it may be named: orphaned at worst, not dropped
+            generation = int(read_meta(self._db, "generation")) + 1
+            write_meta(self._db, next_key=self._next, generation=generation)
+            segment, self._segment = self._segment, None  # may soon be named: orphaned at worst, not dropped
             if segment is not None:
                 segment.publish()
             self._db.execute("COMMIT")
