@@ -26,13 +26,10 @@ COUNT = 60
 NONE = np.empty(0, bool)
 
 
-@given(
-    st.integers(0, 10**6),
-    st.integers(1, 7),
-    st.integers(1, 70),
-    st.sampled_from([0, 0.05, 0.2, 2]),
-    st.booleans(),
-)
+FLOORS = st.sampled_from([0, 0.05, 0.2, 2])
+
+
+@given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 70), FLOORS, st.booleans())
 def test_the_best_are_among_the_candidates(seed: int, words: int, k: int, floor: float, narrow: bool) -> None:
     """Postings of rare and frequent words; scores added in the words' order."""
     draw = np.random.default_rng(seed)
@@ -58,14 +55,10 @@ def test_frequent_words_are_not_walked_through() -> None:
     every = np.arange(10_000, dtype=np.int32)
     rare, norm = every[::1000].copy(), norms(np.full(10_000, 5), 5.0)
     ones = np.ones(10_000, np.uint8)
-    lists = [
-        PostingList(every, ones, np.float32(0.1), 0.046),
-        PostingList(rare, ones[:10], np.float32(0.9), 0.41),
-    ]
-    assert candidates(lists, norm, 10, 0.0, NONE, None).tolist() == rare.tolist()
-    assert candidates(lists, norm, 10_000, 0.2, NONE, None).tolist() == rare.tolist()
-    assert len(candidates(lists, norm, 11, 0.0, NONE, None)) == 10_000
-    assert len(candidates(lists, norm, 9, 0.5, NONE, None)) == 0
+    frequent = PostingList(every, ones, np.float32(0.1), 0.046)
+    lists = [frequent, PostingList(rare, ones[:10], np.float32(0.9), 0.41)]
+    for k, floor, found in ((10, 0.0, rare), (10_000, 0.2, rare), (11, 0.0, every), (9, 0.5, every[:0])):
+        assert candidates(lists, norm, k, floor, NONE, None).tolist() == found.tolist()
 
 
 @given(st.sets(st.integers(0, 300)), st.sets(st.integers(0, 300)))

@@ -30,11 +30,12 @@ def terms_of(*groups: list[str]) -> list[dict[str, float]]:
 
 
 def test_terms_are_frequent_in_their_group_and_named_once() -> None:
-    found = terms_of(
-        [f"the comet {n} passed the old star" for n in range(30)],
-        [f"she bakes bread number {n} with rye" for n in range(30)],
-        [f"he boils soup number {n} with leeks" for n in range(30)],
+    kinds = (
+        "the comet {} passed the old star",
+        "she bakes bread number {} with rye",
+        "he boils soup number {} with leeks",
     )
+    found = terms_of(*([kind.format(n) for n in range(30)] for kind in kinds))
     assert "comet" in " ".join(found[0])
     assert "bakes bread" in found[1], "a pair goes before its words"
     assert not {word for terms in found for word in terms} & {"the", "with", "she", "he", "12"}
@@ -79,9 +80,7 @@ def test_nothing_to_say_is_no_term(texts: list[str]) -> None:
 
 def test_json_round_trip_and_refusals() -> None:
     def read(data: bytes) -> Terms:
-        return terms_from_json(
-            data, "topics.json", lambda name: set(name) <= {"L", "R"}, "node such as 'LRL'"
-        )
+        return terms_from_json(data, "topics.json", lambda name: set(name) <= set("LR"), "node such as 'LRL'")
 
     found = {"L": [("old star", 3.5), ("comète", 2.25)], "LR": [("x", 1.0)]}
     assert read(terms_to_json(found)) == found

@@ -20,9 +20,10 @@ from palmette.types import Explanation, Part
 
 def test_a_mix_is_the_method_at_one_end_and_words_at_the_other() -> None:
     method, words = np.array([0.2, 0.9], np.float32), np.array([1.0, 0.25], np.float32)
-    assert LexicalWeight(weight=0.0, scale=3.0).score(method, words) == pytest.approx([0.2, 0.9])
-    assert LexicalWeight(weight=1.0, scale=3.0).score(method, words) == pytest.approx([3.0, 3 * 0.25**1.5])
-    assert LexicalWeight(weight=0.5, scale=2.0).score(method, words) == pytest.approx([0.1 + 1, 0.45 + 0.125])
+    for weight, scale, mixed in (
+        (0.0, 3.0, [0.2, 0.9]), (1.0, 3.0, [3.0, 3 * 0.25**1.5]), (0.5, 2.0, [0.1 + 1, 0.45 + 0.125])
+    ):  # fmt: skip
+        assert LexicalWeight(weight=weight, scale=scale).score(method, words) == pytest.approx(mixed)
     for wrong in ({"weight": -0.1}, {"weight": 1.1}, {"scale": 0.0}, {"scale": float("nan")}):
         with pytest.raises(ConfigError):
             LexicalWeight(**wrong)
@@ -30,13 +31,11 @@ def test_a_mix_is_the_method_at_one_end_and_words_at_the_other() -> None:
 
 def test_parts_of_an_explanation_add_up() -> None:
     own = Explanation(0.8, [Part("leaf", 0.5), Part("rest", 0.3)], "as it is")
-    shares = [0.3, 0.0, 0.2]
-    found = explain_words(own, ["red", "the", "owl"], shares, LexicalWeight(weight=0.25, scale=2.0))
+    lexical = LexicalWeight(weight=0.25, scale=2.0)
+    found = explain_words(own, ["red", "the", "owl"], [0.3, 0.0, 0.2], lexical)
     assert [part.name for part in found.parts] == ["leaf", "rest", "word 'red'", "word 'owl'"]
     assert sum(part.value for part in found.parts) == pytest.approx(found.score)
-    assert found.score == pytest.approx(
-        float(LexicalWeight(weight=0.25, scale=2.0).score(np.array(0.8), np.array(0.5)))
-    )
+    assert found.score == pytest.approx(float(lexical.score(np.array(0.8), np.array(0.5))))
     assert "red (+" in found.text
 
 
@@ -53,8 +52,7 @@ def test_the_weight_goes_to_whoever_is_right() -> None:
     right, noise, judged = sides()
     assert learn_weight(noise, right, judged).weight >= 0.5
     assert learn_weight(right, noise, judged).weight <= 0.3, "words that mislead"
-    both = learn_weight(right, right, judged)
-    assert both.weight == 0.5, "where nothing is to be gained it stays in the middle"
+    assert learn_weight(right, right, judged).weight == 0.5, "where nothing is to be gained"
 
 
 @pytest.mark.parametrize("lure", [0.0, 0.4, 0.8])
@@ -78,9 +76,7 @@ def test_words_that_mislead_cost_next_to_nothing(lure: float) -> None:
     seen, new = slice(0, 300), slice(300, None)
     learned = learn_weight(method[seen], words[seen], judged(seen))
     assert quality(learned, new) >= quality(learned.replace(weight=0.0), new) - 0.005
-    assert quality(learned.replace(weight=0.5), new) < quality(learned, new), (
-        "the balance would have cost more"
-    )
+    assert quality(learned.replace(weight=0.5), new) < quality(learned, new), "a balance costs more"
 
 
 def test_few_queries_or_none_leave_the_balance() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -25,29 +26,32 @@ from palmette.store.filters import parse_filter
 from palmette.store.folder import fsync_folder
 from palmette.store.local import LocalBackend
 from palmette.types import Document
-from support.stores import SPECS, arrays_of, delete, doc, plan, put, run_python, state_for, state_of
+from support.stores import SPECS, arrays_of, delete, doc, plan, put, state_for, state_of
 
 
 @pytest.fixture(params=["folder", "memory"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalBackend]:
-    made = (
-        LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model")
-        if request.param == "folder"
-        else LocalBackend.in_memory(SPECS, fingerprint="model")
-    )
+    if request.param == "folder":
+        made = LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model")
+    else:
+        made = LocalBackend.in_memory(SPECS, fingerprint="model")
     with made:
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[LocalBackend]:
+    with LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model") as made:
         yield made
 
 
 def test_what_goes_in_comes_out(backend: LocalBackend) -> None:
     seam: Backend = backend
-    rich = Document(
-        "ü/😀 '\"\x00",
-        "zero \x00 byte",
+    metadata, fields = (
         {"nested": {"list": [1, 2.5, None, True]}, "empty": {}},
         {"title": "T", "brands": ["a"]},
-        {"raw": [{"x": 1}]},
     )
+    rich = Document("ü/😀 '\"\x00", "zero \x00 byte", metadata, fields, {"raw": [{"x": 1}]})
     put(backend, rich, doc("b"))
     assert state_of(backend) == state_for([rich, doc("b")])
     assert seam.get([rich.key, "none", "b"]) == [rich, None, doc("b")]
@@ -87,20 +91,12 @@ def test_a_writer_sees_its_own_change(backend: LocalBackend) -> None:
     with backend.write() as writer:
         assert writer.digests(["a", "b"]) == {"a": a.digest}
         writer.put([b], arrays_of([b]))
-        assert writer.delete(["a", "missing", "a"]) == ["a"]
+        assert writer.delete(["a", *(f"missing{n}" for n in range(600)), "a"]) == ["a"]
         assert writer.digests(["a", "b"]) == {"b": b.digest}
         assert [document.id for document in backend.scan()] == ["a"]  # and nobody else does
     assert [document.id for document in backend.scan()] == ["b"]
     with pytest.raises(StoreError, match="over"):
         writer.delete(["b"])
-
-
-def test_put_replaces(backend: LocalBackend) -> None:
-    put(backend, doc("a", "one", n=1), doc("b", n=1))
-    put(backend, doc("a", "two", n=2))
-    assert state_of(backend) == state_for([doc("a", "two", n=2), doc("b", n=1)])
-    assert [d.id for d in backend.scan(parse_filter({"n": 1}))] == ["b"]
-    assert backend.stats().reclaimable in (0, 1)
 
 
 def test_one_id_twice_in_a_write(backend: LocalBackend) -> None:
@@ -114,9 +110,9 @@ def test_one_id_twice_in_a_write(backend: LocalBackend) -> None:
     with pytest.raises(DuplicateIdError, match="'x'"):
         put(backend, doc("x", "one"), doc("x", "two"))
     with backend.write() as writer:  # taken back, it is free again
-        writer.put([doc("y", "one")], arrays_of([doc("y", "one")]))
-        writer.delete(["y"])
-        writer.put([doc("y", "two")], arrays_of([doc("y", "two")]))
+        for one in (doc("y", "one"), doc("y", "two")):
+            writer.delete(["y"])
+            writer.put([one], arrays_of([one]))
     assert backend.get(["y"]) == [doc("y", "two")]
     backend.verify()
 
@@ -179,7 +175,11 @@ def test_views_are_narrowed_in_all_they_give(backend: LocalBackend) -> None:
         assert view.key_of("d1") == 2
         assert view.key_of("d0") is None
         assert everything.key_of("d0") == 1
-        for forbidden in (lambda: view.documents([1]), lambda: view.rows("leaves", [2, 1])):
+        for forbidden in (
+            lambda: view.documents([1]),
+            lambda: view.rows("leaves", [2, 1]),
+            lambda: view.ids([3]),
+        ):
             with pytest.raises(NotFoundError):
                 forbidden()
         assert set(view.candidates(plan(), 99).keys[0]) == {2, 4, 6, 8, 10}
@@ -227,21 +227,21 @@ def test_closed_views_and_backends_say_so(backend: LocalBackend) -> None:
 
 
 def test_single_adds_leave_few_segments_and_compact_leaves_one(backend: LocalBackend) -> None:
-    documents = [doc(f"d{i}") for i in range(60)]
+    documents = [doc(f"d{i}") for i in range(30)]
     for document in documents:
         put(backend, document)
-    assert 1 <= backend.stats().segments <= 6
-    delete(backend, "d3", "d59")
-    kept = [document for document in documents if document.id not in ("d3", "d59")]
+    assert 1 <= backend.stats().segments <= 5
+    delete(backend, "d3", "d29")
+    kept = [document for document in documents if document.id not in ("d3", "d29")]
     assert state_of(backend) == state_for(kept)
     with backend.read() as view:
-        keys, before = view.keys(), view.candidates(plan(), 58)
+        keys, before = view.keys(), view.candidates(plan(), 28)
     backend.compact()
     stats = backend.stats()
-    assert (stats.documents, stats.segments, stats.reclaimable) == (58, 1, 0)
+    assert (stats.documents, stats.segments, stats.reclaimable) == (28, 1, 0)
     assert len(list((backend.path / "segments").iterdir())) == 1
     with backend.read() as view:
-        after = view.candidates(plan(), 58)
+        after = view.candidates(plan(), 28)
         assert np.array_equal(view.keys(), keys)
     assert np.array_equal(after.keys, before.keys)
     assert np.array_equal(after.scores, before.scores)
@@ -251,21 +251,18 @@ def test_single_adds_leave_few_segments_and_compact_leaves_one(backend: LocalBac
     assert backend.stats().documents == 0
 
 
-def test_compacting_gives_back_space(tmp_path: Path) -> None:
-    with LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model") as backend:
-        put(backend, *(doc(f"d{i}", "long " * 200) for i in range(1000)))
-        full = backend.stats().bytes
-        delete(backend, *(f"d{i}" for i in range(950)))
-        backend.compact()
-        assert backend.stats().bytes < full / 4
-        on_disk = sum(path.stat().st_size for path in backend.path.rglob("*") if path.is_file())
-        assert on_disk < full / 2
-        assert len(state_of(backend)) == 50
+def test_compacting_gives_back_space(folder: LocalBackend) -> None:
+    put(folder, *(doc(f"d{i}", "long " * 200) for i in range(1000)))
+    full = folder.stats().bytes
+    delete(folder, *(f"d{i}" for i in range(950)))
+    folder.compact()
+    assert folder.stats().bytes < full / 4
+    assert sum(path.stat().st_size for path in folder.path.rglob("*") if path.is_file()) < full / 2
+    assert len(state_of(folder)) == 50
 
 
-@pytest.mark.parametrize("name", ["an index # 100% ?", "a ?b=1#c%20ü"])
-def test_reopening(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name
+def test_reopening(tmp_path: Path) -> None:
+    folder = tmp_path / "a ?b=1 # 100% c%20ü"
     with LocalBackend.create(str(folder), SPECS, fingerprint="model") as backend:
         put(backend, doc("a"), doc("b"))
         before = state_of(backend)
@@ -290,36 +287,37 @@ def test_reopening(tmp_path: Path, name: str) -> None:
 
 def test_nothing_of_the_user_is_overwritten(tmp_path: Path) -> None:
     LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model").close()
-    with pytest.raises(StoreError, match="already holds an index"):
-        LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model")
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.tex").write_text("dear")
-    with pytest.raises(StoreError, match=r"not empty.*chapter\.tex"):
-        LocalBackend.create(tmp_path / "thesis", SPECS, fingerprint="model")
-    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["chapter.tex"]
-    with pytest.raises(StoreError, match=r"chapter\.tex"):
-        LocalBackend.create(tmp_path / "thesis" / "chapter.tex", SPECS, fingerprint="model")
-    assert (tmp_path / "thesis" / "chapter.tex").read_text() == "dear"
+    thesis = tmp_path / "thesis"
+    thesis.mkdir()
+    (thesis / "chapter.tex").write_text("dear")
+    refusals = {
+        "index": "already holds an index",
+        "thesis": r"not empty.*chapter\.tex",
+        "thesis/chapter.tex": "chapter",
+    }
+    for place, told in refusals.items():
+        with pytest.raises(StoreError, match=told):
+            LocalBackend.create(tmp_path / place, SPECS, fingerprint="model")
+    assert [path.name for path in thesis.iterdir()] == ["chapter.tex"]
+    assert (thesis / "chapter.tex").read_text() == "dear"
 
 
-def test_what_a_killed_writer_left_goes_even_where_nothing_is_written(tmp_path: Path) -> None:
+def test_what_a_killed_writer_left_goes_even_where_nothing_is_written(folder: LocalBackend) -> None:
     """On a full disk no commit may succeed until its space is free."""
-    with LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model") as backend:
-        left = backend.path / "segments" / "0123456789abcdef.tmp"
-        left.mkdir()
-        with backend.read(), pytest.raises(KeyboardInterrupt), backend.write():
-            assert not left.exists()
-            raise KeyboardInterrupt
+    left = folder.path / "segments" / "0123456789abcdef.tmp"
+    left.mkdir()
+    with folder.read(), pytest.raises(KeyboardInterrupt), folder.write():
+        assert not left.exists()
+        raise KeyboardInterrupt
 
 
-def test_a_foreign_folder_in_segments_is_left_alone(tmp_path: Path) -> None:
-    with LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model") as backend:
-        foreign = backend.path / "segments" / "my notes"
-        foreign.mkdir()
-        (backend.path / "segments" / "0123456789abcdef").mkdir()
-        put(backend, doc("a"))
-        assert foreign.is_dir()
-        assert len(list((backend.path / "segments").iterdir())) == 2
+def test_a_foreign_folder_in_segments_is_left_alone(folder: LocalBackend) -> None:
+    segments = folder.path / "segments"
+    for name in ("my notes", "0123456789abcdef"):
+        (segments / name).mkdir()
+    put(folder, doc("a"))
+    assert (segments / "my notes").is_dir()
+    assert len(list(segments.iterdir())) == 2
 
 
 @pytest.mark.parametrize(
@@ -353,14 +351,14 @@ def test_folders_that_cannot_be_opened_are_not_flushed(
     fsync_folder(tmp_path / "absent")
 
 
-def test_a_pool_can_be_closed_within_a_call_of_its_thread(tmp_path: Path) -> None:
+def test_a_pool_can_be_closed_within_a_call_of_its_thread(folder: LocalBackend) -> None:
     """As a finaliser does that the garbage collector runs at an awkward moment."""
-    code = """
-import sys
-from palmette.store.local import LocalBackend
-from support.stores import SPECS
-backend = LocalBackend.create(sys.argv[1], SPECS, fingerprint="f")
-with backend._pool._lock:
-    backend.close()
-"""
-    assert run_python(code, tmp_path / "i").returncode == 0
+
+    def close() -> None:
+        with folder._pool._lock:
+            folder.close()
+
+    thread = Thread(target=close, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()

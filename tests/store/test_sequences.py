@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -17,14 +18,9 @@ from palmette.types import Document
 from support.stores import SPECS, arrays_of, delete, fast_place, plan, put, state_for, state_of
 
 IDS = [f"d{i}" for i in range(12)]
-DOCUMENTS = st.builds(
-    Document,
-    st.sampled_from(IDS),
-    st.sampled_from(["one", "two", "three"]),
-    st.fixed_dictionaries(
-        {"n": st.integers(0, 3)}, optional={"tags": st.lists(st.sampled_from("xyz"), max_size=2)}
-    ),
-)
+TAGS = {"tags": st.lists(st.sampled_from("xyz"), max_size=2)}
+METADATA = st.fixed_dictionaries({"n": st.integers(0, 3)}, optional=TAGS)
+DOCUMENTS = st.builds(Document, st.sampled_from(IDS), st.sampled_from(["one", "two", "three"]), METADATA)
 BATCHES = st.lists(DOCUMENTS, min_size=1, max_size=8, unique_by=lambda document: document.id)
 FILTERS = st.sampled_from(
     [
@@ -75,13 +71,10 @@ class History(RuleBasedStateMachine):
 
     @rule(documents=BATCHES)
     def give_up(self, documents: list[Document]) -> None:
-        try:
-            with self.backend.write() as writer:
-                writer.put(documents, arrays_of(documents))
-                writer.delete(IDS)
-                raise KeyboardInterrupt
-        except KeyboardInterrupt:
-            pass
+        with pytest.raises(KeyboardInterrupt), self.backend.write() as writer:
+            writer.put(documents, arrays_of(documents))
+            writer.delete(IDS)
+            raise KeyboardInterrupt
 
     @rule()
     def compact(self) -> None:
@@ -98,9 +91,8 @@ class History(RuleBasedStateMachine):
     def search(self, seed: int, k: int, fold: int, given: dict | None) -> None:
         queries = np.random.default_rng(seed).dirichlet(np.ones(8 // fold), size=2).astype(np.float32)
         passing = [document for document in self.held.values() if matches(given, document.metadata)]
-        rows = (
-            arrays_of(passing)["leaves"].reshape(len(passing), 8 // fold, fold).sum(axis=2, dtype=np.float64)
-        )
+        leaves = arrays_of(passing)["leaves"].reshape(len(passing), 8 // fold, fold)
+        rows = leaves.sum(axis=2, dtype=np.float64)
         with self.backend.read(parse_filter(given)) as view:
             assert len(view) == len(passing)
             for metric in ("overlap", "inner_product"):
@@ -124,4 +116,9 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=20, stateful_step_count=20)
+TestHistory.settings = settings(max_examples=8, stateful_step_count=20)
+
+
+@pytest.mark.exhaustive
+class TestManyHistories(History.TestCase):
+    settings = settings(max_examples=100, stateful_step_count=30)

@@ -8,7 +8,7 @@ import pytest
 
 from palmette.store.local import LocalBackend
 from palmette.types import Document
-from support.stores import SPECS, arrays_of, delete, doc, put, state_of
+from support.stores import SPECS, delete, doc, put, state_of
 
 QUERIES = ["owl", "red owl by night", "fox fox", "nothing of this", "a"]
 
@@ -31,17 +31,12 @@ def test_segments_deletions_and_compaction_do_not_change_answers() -> None:
             put(pieces, *some(17, start))
         gone = [f"d{n}" for n in range(0, 80, 3)]
         delete(pieces, *gone)
-        put(whole, *(d for d in state_documents(pieces)))
+        put(whole, *(document for document, _ in state_of(pieces).values()))
         assert pieces.stats().segments > 1
         expected = answers(whole)
         assert answers(pieces) == expected
         pieces.compact()
         assert answers(pieces) == expected
-        state_of(pieces)
-
-
-def state_documents(backend: LocalBackend) -> list[Document]:
-    return [document for document, _ in state_of(backend).values()]
 
 
 def test_scores_do_not_depend_on_filters_and_parts_add_up() -> None:
@@ -53,8 +48,7 @@ def test_scores_do_not_depend_on_filters_and_parts_add_up() -> None:
             assert len(narrow.keys) == 7
             assert narrow.scores.tolist() == [scores[key] for key in narrow.keys.tolist()]
             assert narrow.words == ["red", "owl"]
-            again = few.words("red owl", 0, only=narrow.keys)
-            assert again.parts.tolist() == narrow.parts.tolist()
+            assert few.words("red owl", 0, only=narrow.keys).parts.tolist() == narrow.parts.tolist()
 
 
 @pytest.mark.parametrize("filter", [None, {"n": {"$lt": 9}}, {"n": 3}])
@@ -76,24 +70,9 @@ def test_the_best_are_those_of_all_documents(filter: Any) -> None:
                     assert found.scores.tolist() == scores[expected].tolist()
 
 
-def test_a_view_keeps_its_words_while_others_write() -> None:
-    with LocalBackend.in_memory(SPECS) as backend:
-        put(backend, doc("a", "red owl"), doc("b", "fox"))
-        with backend.read() as view:
-            before = view.words("owl", 9)
-            put(backend, doc("c", "owl owl"))
-            delete(backend, "a")
-            backend.compact()
-            assert view.words("owl", 9).keys.tolist() == before.keys.tolist()
-        with backend.read() as view:
-            assert view.ids(view.words("owl", 9).keys.tolist()) == ["c"]
-
-
 def test_fields_are_searched_too_and_texts_without_words_do_no_harm() -> None:
     with LocalBackend.in_memory(SPECS) as backend:
-        documents = [Document("f", "a toner", fields={"ean": "0095205603217"}), doc("dots", "… !?")]
-        with backend.write() as writer:
-            writer.put(documents, arrays_of(documents))
+        put(backend, Document("f", "a toner", fields={"ean": "0095205603217"}), doc("dots", "… !?"))
         with backend.read() as view:
             assert view.ids(view.words("0095205603217", 5).keys.tolist()) == ["f"]
         backend.compact()
@@ -103,10 +82,9 @@ def test_fields_are_searched_too_and_texts_without_words_do_no_harm() -> None:
 
 
 def test_a_title_counts_beside_the_text_that_begins_with_it() -> None:
-    titled = Document(
-        "titled", "Toner. Black, for offices", fields={"title": "Toner", "ports": {"usb": None}}
-    )
-    plain = Document("plain", "Toner. Black, for offices and others", fields={})
+    fields = {"title": "Toner", "ports": {"usb": None}}
+    titled = Document("titled", "Toner. Black, for offices", fields=fields)
+    plain = doc("plain", "Toner. Black, for offices and others")
     with LocalBackend.in_memory(SPECS) as backend:
         put(backend, titled, plain)
         with backend.read() as view:

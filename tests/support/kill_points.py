@@ -1,7 +1,7 @@
-"""Run as a program: do a change in forked children, each really killed at another point, and check what is left.
+"""Run as a program: do changes in forked children, each really killed at another point, and check what is left.
 
-``python -m support.kill_points FOLDER SCENARIO STRIDE`` prints a JSON list: for every STRIDE-th kill point, whether the
-index was found in the state ``before`` or ``after`` the change, or what was wrong with it.
+``python -m support.kill_points FOLDER STRIDE`` prints JSON: for each scenario, and every STRIDE-th kill point of it,
+whether the index was found in the state ``before`` or ``after`` the change, or what was wrong with it.
 """
 
 from __future__ import annotations
@@ -21,25 +21,22 @@ from palmette.store.local import LocalBackend
 from support.stores import SPECS, arrays_of, delete, doc, put, state_of
 
 
-def add(backend: LocalBackend) -> None:
-    put(backend, *(doc(f"new{i}", lang="en") for i in range(20)))
-
-
 def change(backend: LocalBackend) -> None:
     """Several steps that must become one: delete, replace, add, and a merge of small segments."""
     with backend.write() as writer:
         writer.delete(["d1", "d7"])
-        replaced = [doc(f"d{i}", f"other text {i}", lang="de") for i in range(2, 6)]
-        writer.put(replaced, arrays_of(replaced))
-        added = [doc(f"x{i}") for i in range(4)]
-        writer.put(added, arrays_of(added))
+        for some in (
+            [doc(f"d{i}", f"other text {i}", lang="de") for i in range(2, 6)],
+            [doc("x1"), doc("x2")],
+        ):
+            writer.put(some, arrays_of(some))
 
 
-def compact(backend: LocalBackend) -> None:
-    backend.compact()
-
-
-SCENARIOS: dict[str, Callable[[LocalBackend], None]] = {"add": add, "change": change, "compact": compact}
+SCENARIOS: dict[str, Callable[[LocalBackend], None]] = {
+    "add": lambda backend: put(backend, *(doc(f"new{i}", lang="en") for i in range(20))),
+    "change": change,
+    "compact": LocalBackend.compact,
+}
 
 
 def kill_at_event(n: int) -> None:
@@ -78,13 +75,6 @@ def kill_at_size(n: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (512 * n, 512 * n))
 
 
-def prepare(folder: Path) -> None:
-    with LocalBackend.create(folder, SPECS, fingerprint="model") as backend:
-        put(backend, *(doc(f"d{i}", lang="en", n=i) for i in range(30)))
-        put(backend, *(doc(f"e{i}", lang="de", n=i) for i in range(3)))
-        delete(backend, "d3", "e1")
-
-
 def child(folder: Path, scenario: str, arm: Callable[[int], None], n: int) -> int:
     """Fork, arm, run; returns the signal that ended the child (0 when it got through)."""
     pid = os.fork()
@@ -93,31 +83,28 @@ def child(folder: Path, scenario: str, arm: Callable[[int], None], n: int) -> in
         arm(n)
         SCENARIOS[scenario](backend)
         os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status) and -1
+    return -os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def check(folder: Path, before: object, after: object) -> str:
     try:
         with LocalBackend.open(folder, fingerprint="model") as backend:
             state = state_of(backend)
-            found = (
-                "before" if state == before else "after" if state == after else f"between: {sorted(state)}"
-            )
+            known = "before" if state == before else "after" if state == after else ""
+            found = known or f"between: {sorted(state)}"
             put(backend, doc("next"))
             backend.verify()
             if set(state_of(backend)) != {*state, "next"}:
                 return f"{found}, but the next write went wrong"
             if len(list((folder / "segments").iterdir())) != backend.stats().segments:
                 return f"{found}, but orphans were left"
+            return found
     except PalmetteError as error:
         return f"{type(error).__name__}: {error}"
-    return found
 
 
-def main(base: Path, scenario: str, stride: int) -> list[str]:
-    start, work = base / "start", base / "work"
-    prepare(start)
+def kill_everywhere(start: Path, scenario: str, stride: int) -> list[str]:
+    work = start.with_name(scenario)
     with LocalBackend.open(start) as backend:
         before = state_of(backend)
     shutil.copytree(start, work)
@@ -132,7 +119,7 @@ def main(base: Path, scenario: str, stride: int) -> list[str]:
             shutil.copytree(start, work)
             ended = child(work, scenario, arm, n)
             if ended not in (0, signal.SIGKILL, signal.SIGXFSZ):
-                found.append(f"point {n}: the child ended with {ended}")
+                found.append(f"point {n}: the child ended with {-ended}")
                 break
             found.append(check(work, before, after))
             n += step * stride
@@ -140,4 +127,9 @@ def main(base: Path, scenario: str, stride: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))))
+    start, stride = Path(sys.argv[1]) / "start", int(sys.argv[2])
+    with LocalBackend.create(start, SPECS, fingerprint="model") as backend:
+        put(backend, *(doc(f"d{i}", lang="en", n=i) for i in range(30)))
+        put(backend, *(doc(f"e{i}", lang="de", n=i) for i in range(3)))
+        delete(backend, "d3", "e1")
+    print(json.dumps({scenario: kill_everywhere(start, scenario, stride) for scenario in SCENARIOS}))

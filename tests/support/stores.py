@@ -24,9 +24,8 @@ def arrays_of(documents: Sequence[Document]) -> dict[str, np.ndarray]:
     """Arrays that depend on the content alone, so that a mix-up of rows shows."""
     leaves, tokens = [], []
     for document in documents:
-        rng = np.random.default_rng(
-            zlib.crc32(f"{document.id} {document.digest}".encode("utf-8", "surrogatepass"))
-        )
+        content = f"{document.id} {document.digest}".encode("utf-8", "surrogatepass")
+        rng = np.random.default_rng(zlib.crc32(content))
         leaf = rng.random(8).astype(np.float32) ** 2
         leaves.append(leaf / leaf.sum())
         tokens.append(rng.random((2, 3)).astype(np.float16))

@@ -33,18 +33,19 @@ class Word(NamedTuple):
 
 
 class Analyser:
-    """Splits documents and queries into words.
+    """Splits documents and queries into words, stemmed in a language of :func:`languages` (``None``: not at all).
 
     A compound gives its parts and the whole: ``os.path.join`` is found by ``join`` and, better, by itself; so are
     ``snake_case``, ``CamelCase``, ``e-mail``, ``3.11``, ``C++``.
-
-    Args:
-        language: Stemmer to apply (``"english"``, see :func:`languages`); ``None`` for no stemming.
     """
 
     def __init__(self, language: str | None = LANGUAGE) -> None:
         self.language = language
-        self._stem = _stemmer(language)
+        self._stem: Callable[[str], str] = str
+        if language is not None:
+            import Stemmer
+
+            self._stem = Stemmer.Stemmer(language).stemWord
         self._cache: dict[str, tuple[Word, ...]] = {}
 
     def words(self, text: str) -> list[Word]:
@@ -56,7 +57,7 @@ class Analyser:
             if words is None:
                 if len(cache) >= _CACHED:
                     cache.clear()
-                words = cache[chunk] = tuple(Word(word, _term(word)) for word in self._spell(chunk))
+                words = cache[chunk] = tuple(map(_numbered, self._spell(chunk)))
             found += words
         return found
 
@@ -71,21 +72,18 @@ class Analyser:
             return
         parts = [part for piece in _BREAK.split(stem) for part in _CAMEL.split(piece) if part]
         for part in parts:
-            yield from self._part(part)
+            if part.isascii():
+                yield self._stem(part.lower())
+                continue
+            for place, run in enumerate(_UNSPACED.split(part)):
+                if place % 2:
+                    yield from run
+                    yield from (run[at : at + 2] for at in range(len(run) - 1))
+                elif run:
+                    loaned = self.language in (None, LANGUAGE)  # words of other languages lose their accents
+                    yield _fold(self._stem(_fold(run) if loaned else run.casefold()))
         if len(parts) > 1 and "'" not in stem and "’" not in stem:
             yield _fold(stem.replace("-", ""))
-
-    def _part(self, part: str) -> Iterator[str]:
-        if part.isascii():
-            yield self._stem(part.lower())
-            return
-        for place, run in enumerate(_UNSPACED.split(part)):
-            if place % 2:
-                yield from run
-                yield from (run[at : at + 2] for at in range(len(run) - 1))
-            elif run:
-                plain = run.casefold() if self.language not in (None, LANGUAGE) else _fold(run)  # loan words
-                yield _fold(self._stem(plain))
 
 
 @cache
@@ -102,9 +100,9 @@ def _fold(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
 
 
-def _term(word: str) -> int:
-    """Hash a word to 64 bits: no two words of one index collide in practice."""
-    return int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+def _numbered(word: str) -> Word:
+    digest = blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()  # no two words collide
+    return Word(word, int.from_bytes(digest, "little"))
 
 
 def languages() -> list[str]:
@@ -121,12 +119,3 @@ def check_language(language: str | None) -> str | None:
             f"there is no stemmer for language={language!r}; languages: {', '.join(languages())}, or None"
         )
     return language
-
-
-def _stemmer(language: str | None) -> Callable[[str], str]:
-    if language is None:
-        return lambda word: word
-    import Stemmer
-
-    stem: Callable[[str], str] = Stemmer.Stemmer(language).stemWord
-    return stem

@@ -1,13 +1,11 @@
 """BM25 as a share: how much of a query's weight in words a document answers, 0 … 1.
 
-A word weighs ``times · idf``. A document that contains it answers ``count / (count + norm)`` of that, where ``norm``
-grows with the document's length. Divided by the weight of all words, known or not, scores of different queries can
-be compared, and do not depend on what else is found.
+A word weighs ``times · idf``; a document that contains it answers ``count / (count + norm)`` of that, where ``norm``
+grows with its length. Divided by the weight of all words, known or not, scores of different queries can be compared.
 
-The best documents are found by MaxScore, a word at a time. Words come in the order of the most they can add, which is
-nearly that of rarity. While a document with none of the words so far could still be among the best, the documents of
-the next word become candidates; after that the remaining words are looked up for the candidates only, and those that
-can no longer reach the best are dropped.
+MaxScore finds the best documents, word by word in the order of the most that a word can add. While a document with none
+of the words so far could still be among the best, the next word's documents become candidates; then the remaining words
+are looked up for the candidates only, and those that can no longer reach the best are dropped.
 """
 
 from __future__ import annotations
@@ -20,14 +18,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, Keys
+from palmette.arrays import Floats, Keys, Mask, Rows, best
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import Postings, PostingsBuilder
 
-Rows = NDArray[np.int64]
 Documents = NDArray[np.int32]
 Counts = NDArray[np.uint8]
-Mask = NDArray[np.bool_]
 _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
 K1, B = 1.2, 0.75  # Lucene's: how soon repetition stops counting, how much length matters
@@ -96,12 +92,9 @@ def candidates(
     for one in waiting:
         unseen = among is None and rest + SLACK >= floor  # a document without any of the words so far may do
         rest -= one.most
-        least = floor - rest - SLACK
+        least = np.float32(floor - rest - SLACK)
         if unseen:
-            weight = np.float32(one.weight)
-            held, sums = merge_postings(
-                held, sums, one.rows, one.counts, norms, mask, weight, np.float32(least)
-            )
+            held, sums = merge_postings(held, sums, one.rows, one.counts, norms, mask, one.weight, least)
         else:
             able = sums + one.most >= least
             held, sums = (held, sums) if able.all() else (held[able], sums[able])
@@ -181,7 +174,8 @@ class WordSearcher:
         """
         keys, scores = np.empty(0, np.int64), np.empty(0, np.float32)
         parts = np.empty((0, len(query.terms)), np.float32)
-        for place, (source, rows) in enumerate(zip(self.sources, within, strict=True)):
+        each = zip(self.sources, self._lists(query), within, strict=True)
+        for place, (source, lists, rows) in enumerate(each):
             among, mask = None, np.empty(0, bool)
             if rows is not None:
                 if rows is source.alive:
@@ -190,22 +184,19 @@ class WordSearcher:
                     among = rows.astype(np.int32)
                 else:
                     mask = _mask(source, rows)
-            lists = self._lists(query)[place]
             found = candidates(lists, self._norms[place], k, floor, mask, among)
             added = self._parts(place, lists, found)
             sums = add_words(added)
             matched = np.flatnonzero((sums >= floor) & (sums > 0))
             keys = np.concatenate([keys, source.keys[found[matched]]])
             scores, parts = np.concatenate([scores, sums[matched]]), np.concatenate([parts, added[matched]])
-            if len(keys) > k:  # the earlier ones among equals
-                last = np.partition(scores, len(scores) - k)[len(scores) - k]
-                above = np.flatnonzero(scores > last)
-                kept = np.concatenate([above, np.flatnonzero(scores == last)[: k - len(above)]])
-                keys, scores, parts = keys[kept], scores[kept], parts[kept]
+            order = best(
+                scores, k
+            )  # equal scores stay in the order of keys, which rise from source to source
+            keys, scores, parts = keys[order], scores[order], parts[order]
             if len(keys) == k:
-                floor = max(floor, float(scores.min()))
-        order = np.lexsort((keys, -scores))
-        return keys[order], parts[order]
+                floor = max(floor, float(scores[-1]))
+        return keys, parts
 
     def _parts(self, place: int, lists: Sequence[PostingList], rows: NDArray[np.integer]) -> Floats:
         held, norm = rows.astype(np.int32, copy=False), self._norms[place][rows]
@@ -246,8 +237,8 @@ def add_words(parts: Floats) -> Floats:
 class WordCollection:
     """Some documents in memory that queries are scored on; a word is rare when few of them contain it.
 
-    Measured (tests/benchmarks/results/hybrid.md), that orders the documents of a first search nearly as well as the
-    whole collection's statistics do.
+    That orders the documents of a first search nearly as well as the whole collection's statistics do (measured in
+    tests/benchmarks/results/hybrid.md).
     """
 
     def __init__(self, analyser: Analyser, texts: Sequence[str]) -> None:
@@ -274,18 +265,13 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
             except (RuntimeError, OSError):  # no folder to keep the compiled loop in
                 return numba.njit(signature, nogil=True)(loop)
 
-        @wraps(loop)
-        def call(*given: Any) -> Any:
-            return ready()(*given)
-
-        return call  # type: ignore[return-value]
+        return wraps(loop)(lambda *given: ready()(*given))  # type: ignore[return-value]
 
     return decorate
 
 
-_ROWS, _COUNTS, _FLOATS, _MASK = (
-    f"Array({t}, 1, 'C', True)" for t in ("int32", "uint8", "float32", "boolean")
-)
+_KINDS = ("int32", "uint8", "float32", "boolean")
+_ROWS, _COUNTS, _FLOATS, _MASK = (f"Array({kind}, 1, 'C', True)" for kind in _KINDS)
 
 
 @_compiled(f"uint8[::1]({_ROWS}, {_ROWS}, {_COUNTS})")

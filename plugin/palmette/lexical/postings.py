@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import Rows
 from palmette.lexical.analyser import Analyser
-
-Rows = NDArray[np.int64]
 
 TYPES = {"terms": "u8", "starts": "i8", "rows": "i4", "counts": "u1", "lengths": "i4"}
 """Arrays of :class:`Postings` with their types on disk."""
+
+Piece = tuple[NDArray[np.uint64], Rows, NDArray[np.int32], NDArray[np.uint8]]
+"""Some words of a merge with all their postings: [v] terms and sizes, [p] rows and counts."""
 
 _MAX_COUNT = 255  # BM25 hardly changes beyond
 _RUN = 1 << 22  # postings collected in memory before they go to a file
@@ -26,34 +27,18 @@ _PIECE = 1 << 22  # postings merged at once
 
 @dataclass(frozen=True)
 class Postings:
-    """For each word its documents, and how often it occurs in each.
+    """For each word its documents, and how often it occurs in each."""
 
-    Attributes:
-        terms: [V] words by number, rising.
-        starts: [V + 1] word ``v`` has the postings ``starts[v] : starts[v + 1]``.
-        rows: [P] documents, rising within a word.
-        counts: [P] how often, 255 at most.
-        lengths: [N] words per document.
-    """
-
-    terms: NDArray[np.uint64]
-    starts: Rows
-    rows: NDArray[np.int32]
-    counts: NDArray[np.uint8]
-    lengths: NDArray[np.int32]
+    terms: NDArray[np.uint64]  # [V] words by number, rising
+    starts: Rows  # [V + 1] word ``v`` has the postings ``starts[v] : starts[v + 1]``
+    rows: NDArray[np.int32]  # [P] documents, rising within a word
+    counts: NDArray[np.uint8]  # [P] how often, 255 at most
+    lengths: NDArray[np.int32]  # [N] words per document
 
     @classmethod
     def read(cls, array: Callable[[str, np.dtype[Any]], NDArray[Any]]) -> Postings:
         """Assemble postings from arrays by name and type."""
         return cls(**{name: array(name, np.dtype(kind)) for name, kind in TYPES.items()})
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    @cached_property
-    def total(self) -> int:
-        """Number of words in all documents."""
-        return int(self.lengths.sum(dtype=np.int64))
 
     def find(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """Return a word's documents and counts, both empty where it is unknown."""
@@ -116,12 +101,12 @@ class PostingsBuilder:
             array: NDArray[Any] = np.load(path, mmap_mode="r")
             return array
 
-        self.add_postings(Postings.read(mapped), np.arange(len(postings)))
+        self.add_postings(Postings.read(mapped), np.arange(len(postings.lengths)))
         self._clear()
 
     def add_postings(self, postings: Postings, rows: Rows) -> None:
         """Add some documents (rising rows) of other postings."""
-        new = np.full(len(postings), -1, np.int64)
+        new = np.full(len(postings.lengths), -1, np.int64)
         new[rows] = np.arange(self._count, self._count + len(rows))
         self._parts.append((postings, new))
         self._count += len(rows)
@@ -130,32 +115,18 @@ class PostingsBuilder:
         """Yield the merged arrays by name, piece by piece, and remove the files."""
         if self._documents:
             postings = self.collected()
-            self.add_postings(postings, np.arange(len(postings)))
+            self.add_postings(postings, np.arange(len(postings.lengths)))
         for postings, new in self._parts:
             yield "lengths", postings.lengths[new >= 0]
         end = 0
         yield "starts", np.zeros(1, np.int64)
-        for piece in merge_parts(self._parts):
-            ends = end + np.cumsum(piece.sizes)
+        for terms, sizes, rows, counts in merge_parts(self._parts):
+            ends = end + np.cumsum(sizes)
             end = int(ends[-1])
-            yield from (
-                ("terms", piece.terms),
-                ("starts", ends),
-                ("rows", piece.rows),
-                ("counts", piece.counts),
-            )
+            yield from (("terms", terms), ("starts", ends), ("rows", rows), ("counts", counts))
         self._parts.clear()
         for path in self._files:
             path.unlink()
-
-
-class Piece(NamedTuple):
-    """Some words of a merge with all their postings: [v] terms and sizes, [p] rows and counts."""
-
-    terms: NDArray[np.uint64]
-    sizes: Rows
-    rows: NDArray[np.int32]
-    counts: NDArray[np.uint8]
 
 
 def merge_parts(parts: Sequence[tuple[Postings, Rows]], most: int = _PIECE) -> Iterator[Piece]:
@@ -173,7 +144,7 @@ def merge_parts(parts: Sequence[tuple[Postings, Rows]], most: int = _PIECE) -> I
         done = int(ends[low - 1]) if low else 0
         high = max(low + 1, int(np.searchsorted(ends, done + most, side="right")))
         piece = _merge_terms(parts, terms[low:high])
-        if len(piece.rows):
+        if len(piece[0]):
             yield piece
         low = high
 
@@ -194,4 +165,4 @@ def _merge_terms(parts: Sequence[tuple[Postings, Rows]], terms: NDArray[np.uint6
     order = np.argsort(word, kind="stable")  # documents rise from part to part
     sizes = np.bincount(word, minlength=len(terms))
     held = sizes > 0
-    return Piece(terms[held], sizes[held], np.concatenate(rows)[order], np.concatenate(counts)[order])
+    return terms[held], sizes[held], np.concatenate(rows)[order], np.concatenate(counts)[order]

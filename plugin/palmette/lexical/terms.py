@@ -58,36 +58,31 @@ def count_terms(texts: Iterable[str]) -> tuple[list[str], Ints, Ints]:
     given, limits = list(texts), {"binary": True, "min_df": RARE, "max_df": COMMON}
     try:
         telling = CountVectorizer(analyzer=_words, **limits).fit(given).vocabulary_
-        counter = CountVectorizer(analyzer=lambda text: _terms(_words(text), telling), **limits)
+        counter = CountVectorizer(analyzer=lambda text: _terms(text, telling), **limits)
         text, term = counter.fit_transform(given).nonzero()
     except ValueError:  # no term is left
         return [], np.empty(0, np.int64), np.empty(0, np.int64)
     return counter.get_feature_names_out().tolist(), text.astype(np.int64), term.astype(np.int64)
 
 
-def _words(text: str) -> list[str]:
+def _words(text: str) -> Iterator[str]:
     """Split a text into words without quotes and possessive s; empty where a word cannot be part of a term."""
-    words = [
-        word.strip("'’_").replace("’", "'").removesuffix("'s") for word in _WORD.findall(text[:READ].lower())
-    ]
-    return [
-        word if word[:1].isalpha() and word not in _STOP and (len(word) > 1 or _ALONE.match(word)) else ""
-        for word in words
-    ]
+    for found in _WORD.findall(text[:READ].lower()):
+        word = found.strip("'’_").replace("’", "'").removesuffix("'s")
+        fits = word[:1].isalpha() and word not in _STOP and (len(word) > 1 or _ALONE.match(word))
+        yield word if fits else ""
 
 
-def _terms(words: Sequence[str], telling: Mapping[str, int]) -> Iterator[str]:
+def _terms(text: str, telling: Mapping[str, int]) -> Iterator[str]:
     before = ""
-    for word in words:
-        if not word or word not in telling:
-            before = ""
-            continue
-        alone = _ALONE.match(word) is not None
-        if not alone:
+    for word in _words(text):
+        known = word and word in telling
+        alone = known and _ALONE.match(word)
+        if known and not alone:
             yield word
-        if before and before != word:
+        if known and before and before != word:
             yield before + ("" if alone and _ALONE.match(before) else " ") + word
-        before = word
+        before = word if known else ""
 
 
 def add_counts(node: Ints, term: Ints, count: Ints, terms: int) -> tuple[Ints, Ints, Ints]:
@@ -101,13 +96,9 @@ def add_counts(node: Ints, term: Ints, count: Ints, terms: int) -> tuple[Ints, I
 
 
 def log_odds(count: Ints, texts: Ints, total: Ints, all_texts: int) -> Floats:
-    """Log-odds of a term in a group against the rest, in standard errors.
+    """Log-odds of terms in groups against the rest, in standard errors [E].
 
-    Args:
-        count: [E] texts of the group that have the term.
-        texts: [E] texts of the group.
-        total: [E] texts anywhere that have the term.
-        all_texts: How many there are.
+    ``count`` of a group's ``texts``, and ``total`` of ``all_texts``, have the term.
     """
     usual = PRIOR * total / all_texts  # [E] the prior's share of texts with the term
     inside, outside = count + usual, total - count + usual
@@ -142,8 +133,7 @@ def top_terms(
 
 def terms_to_json(terms: Terms) -> bytes:
     """Encode for a checkpoint."""
-    rows = {name: [list(pair) for pair in listed] for name, listed in terms.items()}
-    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+    return json.dumps(dict(terms), ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
 
 def terms_from_json(data: bytes, where: str, named: Callable[[str], bool], example: str) -> Terms:
@@ -151,22 +141,19 @@ def terms_from_json(data: bytes, where: str, named: Callable[[str], bool], examp
 
     ``named`` tells valid names, ``example`` shows one in the error.
     """
+    wrong: object
     try:
-        rows = json.loads(data)
-    except ValueError as error:
-        raise CheckpointError(f"{where} is no JSON ({error}); save the checkpoint again") from error
-    return check_terms(rows, where, named, example)
-
-
-def check_terms(rows: object, where: str, named: Callable[[str], bool], example: str) -> Terms:
-    """Convert JSON content back into :data:`Terms`; anything else raises CheckpointError."""
-    try:
-        terms = _TERMS.validate_python(rows)
-        wrong: object = next((name for name in terms if not named(name)), None)
+        terms = _TERMS.validate_json(data)
+        wrong = next((name for name in terms if not named(name)), None)
         if wrong is None:
             return terms
     except ValidationError as error:
-        wrong = next(iter(error.errors()[0]["loc"]), rows)
+        first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            raise CheckpointError(
+                f"{where} is no JSON ({first['msg']}); save the checkpoint again"
+            ) from error
+        wrong = next(iter(first["loc"]), data)
     raise CheckpointError(
         f"{where} must map each {example} to a list of [term, weight], but {wrong!r:.80} is not so; save the "
         "checkpoint again"

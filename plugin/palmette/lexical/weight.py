@@ -1,9 +1,8 @@
 """How much words count beside a method's own score, and how that is learned.
 
-The method's scale comes from its scores alone, the weight from judged queries. Measured on four collections
-(tests/benchmarks/results/hybrid.md): with the method's scale known, one weight serves queries of all kinds; weights by
-query (length, rarity of words, numbers, how clear each side's best document stands out), learned on three collections,
-did worse on the fourth than one weight for all.
+The method's scale comes from its scores alone, the weight from judged queries. On four collections
+(tests/benchmarks/results/hybrid.md) one weight serves queries of all kinds: weights by query (length, rarity of words,
+numbers, lead of the best document), learned on three collections, did worse on the fourth.
 """
 
 from __future__ import annotations
@@ -55,8 +54,7 @@ class LexicalWeight(Config):
         """Mix scores of the method and shares of words, in float64."""
         words = np.asarray(words, np.float64)
         own = (1 - self.weight) * np.asarray(method, np.float64)
-        mixed: Numbers = own + self.value_per_share(words) * words
-        return mixed
+        return np.asarray(own + self.value_per_share(words) * words)
 
     def share_needed(self, method: float, score: float) -> float:
         """Return a share of words below which a method's score does not reach ``score``, or hardly less."""
@@ -73,10 +71,9 @@ def check_lexical(value: object) -> Lexical:
     """Check a number between 0 and 1, or ``"auto"``."""
     if value == "auto":
         return "auto"
-    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
-        weight = float(value)
-        if 0 <= weight <= 1:
-            return weight
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if number and 0 <= (weight := float(value)) <= 1:  # type: ignore[arg-type]
+        return weight
     raise ConfigError(
         f"lexical must be a number from 0 (no words) to 1 (words alone), or 'auto'; got {value!r}"
     )
@@ -98,18 +95,16 @@ def scale_of(method: Floats) -> float:
 def learn_weight(method: Floats, words: Floats, judgements: Judgements | None) -> LexicalWeight:
     """Learn from a method's scores and the shares of words, [Q, N] each, of the same queries and documents.
 
-    With judgements it takes the best weight by nDCG@10, less a prior's penalty on weights far from a half. The prior
-    is worth one query, and five when there are only ten. With held-out queries of four collections drawn again and
-    again it is as good as the best weight from a hundred queries on, and far steadier below.
+    With judgements it takes the best weight by nDCG@10, less a prior's penalty on weights far from a half, worth one
+    query (five when there are only ten). On held-out queries of four collections it is as good as the best weight from
+    a hundred queries on, and far steadier below.
     """
     plain = LexicalWeight(scale=scale_of(method))
     if judgements is None:
         return plain
     rated = judgements.relevant > 0
-    quality = [
-        _ndcg(plain.replace(weight=weight).score(method, words), judgements)[rated].mean()
-        for weight in WEIGHTS
-    ]
+    mixes = (plain.replace(weight=weight).score(method, words) for weight in WEIGHTS)
+    quality = [_ndcg(mixed, judgements)[rated].mean() for mixed in mixes]
     queries, away = int(rated.sum()), np.array(WEIGHTS) - plain.weight
     penalty = (1 + 40 / queries) / queries * away**2
     return plain.replace(weight=WEIGHTS[int((np.array(quality) - penalty).argmax())])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from palmette.errors import DuplicateIdError, InputError
 from palmette.search.plan import ArraySpec, View
-from palmette.store.filters import Filter, Within, both, matches, parse_filter
+from palmette.store.filters import And, Filter, Within, matches, parse_filter
 from palmette.types import Document
 
 
@@ -108,27 +108,14 @@ class FilteredBackend:
     For tenants who share an index and must not see or touch each other's documents.
     """
 
+    backend: Backend
+    within: Filter
+
     def __init__(self, backend: Backend, within: Filter) -> None:
-        self.backend = backend
-        self.within: Filter = within
         if isinstance(backend, FilteredBackend):
-            self.backend = backend.backend
-            self.within = both(backend.within, within) or within
-
-    @property
-    def engine(self) -> str:
-        """Search engine of the whole backend."""
-        return self.backend.engine
-
-    @property
-    def arrays(self) -> tuple[ArraySpec, ...]:
-        """Arrays of the whole backend."""
-        return self.backend.arrays
-
-    @property
-    def language(self) -> str | None:
-        """Stemmer of the whole backend."""
-        return self.backend.language
+            within, backend = And((backend.within, within)), backend.backend
+        self.backend, self.within = backend, within
+        self.engine, self.arrays, self.language = backend.engine, backend.arrays, backend.language
 
     def _combine(self, filter: Mapping[str, Any] | Filter | None) -> Filter:
         asked = parse_filter(filter)

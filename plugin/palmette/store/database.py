@@ -6,6 +6,7 @@ when, and only when, a committed row names it. WAL gives every reader a snapshot
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -13,11 +14,14 @@ import re
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from palmette.arrays import Keys
 from palmette.errors import (
     CorruptIndexError,
     InputError,
@@ -50,13 +54,11 @@ CHUNK = 500  # parameters of one statement
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
-# EFBIG and EDQUOT reach us as plain write errors: SQLite keeps the errno to itself.
-_NO_ROOM = {
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR_WRITE,
-    sqlite3.SQLITE_IOERR_SHMSIZE,
-    sqlite3.SQLITE_IOERR_TRUNCATE,
-}
+_READ_ONLY = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
+_FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+# SQLite reports EFBIG and EDQUOT as plain write errors
+_NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE}
+_NO_ROOM |= {sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_TRUNCATE}
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
@@ -67,50 +69,33 @@ def storage_errors(path: Path) -> Iterator[None]:
         yield
     except PalmetteError:
         raise
-    except OSError as error:
-        raise _from_os(error, path) from error
-    except sqlite3.Error as error:
-        raise _from_sqlite(error, path) from error
+    except (OSError, sqlite3.Error) as error:
+        raise _explain(error, path) from error
 
 
-def _no_room(path: Path, error: object) -> StoreError:
-    return StorageFullError(
-        f"no room to write {path} ({error}); the index is as it was. Free some space and retry"
-    )
-
-
-def _from_os(error: OSError, path: Path) -> StoreError:
-    if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-        return _no_room(path, error.strerror)
-    if error.errno == errno.ENOENT:
-        return CorruptIndexError(
-            f"{error.filename} is missing from the index {path}; restore it from a backup"
+def _explain(error: OSError | sqlite3.Error, path: Path) -> StoreError:
+    number, code = getattr(error, "errno", None), getattr(error, "sqlite_errorcode", 0)
+    file = getattr(error, "filename", None)
+    why = f"{getattr(error, 'strerror', error)}" + (f": {file}" if file else "")
+    if number in _FULL or code in _NO_ROOM:
+        return StorageFullError(
+            f"no room to write {path} ({why}); the index is as it was. Free some space and retry"
         )
-    if error.errno in _DENIED:
+    if number in _DENIED or code & 0xFF in _READ_ONLY:
         return ReadOnlyError(
-            f"{path} cannot be written ({error.strerror}: {error.filename}); change permissions, or copy it"
+            f"{path} cannot be written ({why}); change its permissions, or copy it where it can be"
         )
-    return StoreError(f"{path}: {error}")
-
-
-def _from_sqlite(error: sqlite3.Error, path: Path) -> StoreError:
-    extended = getattr(error, "sqlite_errorcode", 0)
-    if extended in _NO_ROOM:
-        return _no_room(path, error)
-    match extended & 0xFF:
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return ReadOnlyError(
-                f"{path} cannot be written ({error}); change its permissions, or copy it where it can be"
-            )
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return LockedError(
-                f"{path}: its database is busy ({error}); retry, or look for a program that holds {DATABASE}"
-            )
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return CorruptIndexError(
-                f"{path / DATABASE} is damaged ({error}); restore it from a backup, or build the index again"
-            )
-    return StoreError(f"{path / DATABASE}: {error}")
+    if number == errno.ENOENT:
+        return CorruptIndexError(f"{file} is missing from the index {path}; restore it from a backup")
+    if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return LockedError(
+            f"{path}: its database is busy ({why}); retry, or look for a program that holds {DATABASE}"
+        )
+    if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return CorruptIndexError(
+            f"{path / DATABASE} is damaged ({why}); restore it from a backup, or build the index again"
+        )
+    return StoreError(f"{path if number else path / DATABASE}: {error}")
 
 
 def read_meta(connection: sqlite3.Connection, name: str) -> Any:
@@ -121,9 +106,9 @@ def read_meta(connection: sqlite3.Connection, name: str) -> Any:
     return row[0]
 
 
-def write_meta(connection: sqlite3.Connection, name: str, value: str | int) -> None:
-    """Set a value of the meta table."""
-    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, value])
+def write_meta(connection: sqlite3.Connection, **values: str | int) -> None:
+    """Set values of the meta table."""
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
 
 def rows_among(
@@ -170,24 +155,18 @@ def row_of(document: Document) -> Row:
 
 def values_of(metadata: Metadata) -> list[tuple[str, Scalar]]:
     """List the (name, value) pairs by which a document can be filtered."""
-    return [
-        (name, int(one) if isinstance(one, bool) else one)
-        for name, some in flatten(metadata).items()
-        for one in some
-    ]
+    pairs = [(name, one) for name, values in flatten(metadata).items() for one in values]
+    return [(name, int(one) if isinstance(one, bool) else one) for name, one in pairs]
+
+
+def keys_of(rows: Iterable[tuple[int]]) -> Keys:
+    """Collect a query's only column."""
+    return np.fromiter((key for (key,) in rows), np.int64)
 
 
 def document_of(id: str, text: str, *parts: str) -> Document:
     """Convert a row of ``COLUMNS`` into a document."""
     return Document(id, text, *map(json.loads, parts))
-
-
-def is_whole(digest: str, *row: str) -> bool:
-    """Whether a row of ``COLUMNS`` is the document that it was written as."""
-    try:
-        return document_of(*row).digest == digest
-    except (ValueError, TypeError, PalmetteError):  # no JSON, no mapping, no document
-        return False
 
 
 class Pool:
@@ -231,17 +210,14 @@ class Pool:
             return self._idle.pop() if self._idle else self._open()
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
-        try:
+        with contextlib.suppress(sqlite3.Error):  # a connection in doubt is not lent again
             if connection.in_transaction:
                 connection.rollback()
             connection.execute("PRAGMA query_only=ON")
-        except sqlite3.Error:  # a connection in doubt is not lent again
-            connection.close()
-            return
-        with self._lock:
-            if not self._closed:
-                self._idle.append(connection)
-                return
+            with self._lock:
+                if not self._closed:
+                    self._idle.append(connection)
+                    return
         connection.close()
 
     def _open(self) -> sqlite3.Connection:
@@ -280,9 +256,7 @@ class Pool:
             connection.create_function(
                 "folded_contains", 2, lambda value, folded: folded in value.casefold(), deterministic=True
             )
-            connection.execute(
-                "SELECT count(*) FROM sqlite_schema"
-            ).fetchone()  # touches the file and its WAL
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # reads the file and its WAL
         except sqlite3.Error:
             connection.close()
             raise
@@ -297,9 +271,8 @@ class Pool:
         """Close what is idle; what is lent is closed when it comes back."""
         with self._lock:
             self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+            while self._idle:
+                self._idle.pop().close()
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -26,6 +26,9 @@ from palmette.errors import FilterError, InputError
 from palmette.types import Metadata
 
 Scalar = str | int | float
+
+OPERATORS = tuple("$eq $ne $gt $gte $lt $lte $in $nin $any $all $exists $contains $icontains".split())
+"""Operators under a metadata name."""
 
 _INT64 = 2**63
 _MAX_DEPTH = 50
@@ -90,13 +93,6 @@ def parse_filter(given: Mapping[str, Any] | Filter | None) -> Filter | None:
             f"a filter must be a mapping such as {{'lang': 'en'}}, got {type(given).__name__}: {given!r:.200}"
         )
     return _parse(given, 0) if given else None
-
-
-def both(first: Filter | None, second: Filter | None) -> Filter | None:
-    """Combine two filters: a caller's filter can narrow a retriever's own, never widen it."""
-    if first is None or second is None:
-        return second if first is None else first
-    return And((first, second))
 
 
 def matches(filter: Mapping[str, Any] | Filter | None, metadata: Metadata, id: str | None = None) -> bool:
@@ -191,8 +187,9 @@ def _parse(given: Mapping[str, Any], depth: int) -> Filter:
         elif name == "$id":
             parts.append(_ids(value))
         elif name.startswith("$"):
-            known = ["$and", "$or", "$not", "$id"]
-            raise _unknown_operator(name, f"at the top of a filter ({name!r}: …)", known)
+            raise _unknown_operator(
+                name, f"at the top of a filter ({name!r}: …)", "$and", "$or", "$not", "$id"
+            )
         else:
             parts.append(_field(name, value, depth))
     return _all_of(parts)
@@ -205,17 +202,11 @@ def _logic(name: str, value: object, depth: int) -> Filter:
         return Not(_parse(value, depth + 1))
     if not isinstance(value, list | tuple) or not value:
         raise FilterError(f"{name} takes a non-empty list of filters, got {value!r:.200}")
-    parts = []
     for part in value:
-        if isinstance(part, Filter):
-            parts.append(part)
-        elif isinstance(part, Mapping) and part:
-            parts.append(_parse(part, depth + 1))
-        else:
-            raise FilterError(
-                f"{name} takes a list of filters such as {{'lang': 'en'}}, but one is {part!r:.200}"
-            )
-    return And(tuple(parts)) if name == "$and" else Or(tuple(parts))
+        if not part or not isinstance(part, Filter | Mapping):
+            raise FilterError(f"{name} takes filters such as {{'lang': 'en'}}, but one is {part!r:.200}")
+    parts = tuple(part if isinstance(part, Filter) else _parse(part, depth + 1) for part in value)
+    return And(parts) if name == "$and" else Or(parts)
 
 
 def _ids(value: object) -> Filter:
@@ -234,7 +225,7 @@ def _ids(value: object) -> Filter:
 
 def _field(name: str, value: object, depth: int) -> Filter:
     if not isinstance(value, Mapping):
-        return _among(name, "$eq", [value])
+        return _condition(name, "$eq", value)
     if not value:
         raise FilterError(
             f"the filter on {name!r} is an empty mapping; give a value or operators ({', '.join(OPERATORS)})"
@@ -249,18 +240,17 @@ def _field(name: str, value: object, depth: int) -> Filter:
             _check_depth(depth)
             parts.append(Not(_field(name, operand, depth + 1)))
         elif op in OPERATORS:
-            parts.append(OPERATORS[op](name, op, operand))
+            parts.append(_condition(name, op, operand))
         elif isinstance(op, str) and not op.startswith("$"):
             raise FilterError(
                 f"nested metadata is reached by dots: {name + '.' + op!r}, not {{{name!r}: {{{op!r}: …}}}}"
             )
         else:
-            raise _unknown_operator(op, f"under {name!r}", [*OPERATORS, "$not"])
+            raise _unknown_operator(op, f"under {name!r}", *OPERATORS, "$not")
     return _all_of(parts)
 
 
-def _unknown_operator(op: object, where: str, known: Iterable[str]) -> FilterError:
-    known = list(known)
+def _unknown_operator(op: object, where: str, *known: str) -> FilterError:
     near = get_close_matches(str(op), known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return FilterError(f"unknown filter operator {op!r} {where}.{hint} Operators: {', '.join(known)}")
@@ -287,50 +277,25 @@ def _scalar(name: str, op: str, value: object) -> Scalar:
     raise FilterError(f"{op} on {name!r} takes text, a finite number or a bool, got {value!r:.200}{hint}")
 
 
-def _several(name: str, op: str, value: object) -> list[object]:
-    if not isinstance(value, list | tuple | set | frozenset):
-        raise FilterError(f"{op} on {name!r} takes a list of values, got {value!r:.200}")
-    return list(value)
-
-
-def _among(name: str, op: str, value: object) -> Filter:
-    given = _several(name, op, value)
-    present = tuple(_scalar(name, op, one) for one in given if one is not None)
-    among = Condition(name, "in", present)
-    if len(present) == len(given):
-        return among
+def _condition(name: str, op: str, value: object) -> Filter:
     absent = Not(Condition(name, "exists"))
-    return Or((among, absent)) if present else absent
-
-
-def _every(name: str, op: str, value: object) -> Filter:
-    given = tuple(_scalar(name, op, one) for one in _several(name, op, value))
-    if not given:
-        raise FilterError(f"$all on {name!r} needs at least one value")
-    return Condition(name, "all", given)
-
-
-def _compare(name: str, op: str, value: object) -> Filter:
+    if op == "$exists":
+        if not isinstance(value, bool):
+            raise FilterError(f"{op} on {name!r} takes True or False, got {value!r:.200}")
+        return absent.part if value else absent
     if op in ("$contains", "$icontains") and not isinstance(value, str):
         raise FilterError(f"{op} on {name!r} takes text, got {value!r:.200}")
-    return Condition(name, op[1:], (_scalar(name, op, value),))
-
-
-def _exists(name: str, op: str, value: object) -> Filter:
-    if not isinstance(value, bool):
-        raise FilterError(f"{op} on {name!r} takes True or False, got {value!r:.200}")
-    return Condition(name, "exists") if value else Not(Condition(name, "exists"))
-
-
-OPERATORS: dict[str, Callable[[str, str, object], Filter]] = {
-    "$eq": lambda name, op, value: _among(name, op, [value]),
-    "$ne": lambda name, op, value: Not(_among(name, op, [value])),
-    **dict.fromkeys(("$gt", "$gte", "$lt", "$lte"), _compare),
-    "$in": _among,
-    "$nin": lambda name, op, value: Not(_among(name, op, value)),
-    "$any": _among,
-    "$all": _every,
-    "$exists": _exists,
-    **dict.fromkeys(("$contains", "$icontains"), _compare),
-}
-"""Operators under a metadata name."""
+    if op[1:] in _RELATIONS:
+        return Condition(name, op[1:], (_scalar(name, op, value),))
+    given = [value] if op in ("$eq", "$ne") else value
+    if not isinstance(given, list | tuple | set | frozenset):
+        raise FilterError(f"{op} on {name!r} takes a list of values, got {value!r:.200}")
+    if op == "$all":
+        if not given:
+            raise FilterError(f"$all on {name!r} needs at least one value")
+        return Condition(name, "all", tuple(_scalar(name, op, one) for one in given))
+    present = tuple(_scalar(name, op, one) for one in given if one is not None)
+    found: Filter = Condition(name, "in", present)
+    if len(present) < len(given):
+        found = Or((found, absent)) if present else absent
+    return Not(found) if op in ("$ne", "$nin") else found

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
 from difflib import get_close_matches
 
 import numpy as np
 
 from palmette.arrays import Keys
 from palmette.errors import FilterError
-from palmette.store.database import CHUNK, rows_among
+from palmette.store.database import CHUNK, keys_of, rows_among
 from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, matches, names
 
 _FEW = 256  # documents that are quicker read and judged one by one
@@ -22,11 +21,18 @@ _COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 def select_keys(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
     """Select the keys, out of some (rising), whose documents pass a filter."""
-    if len(within) <= _FEW:
-        return _select_few(connection, node, within)
+    if len(within) <= _FEW:  # evaluate the filter's definition
+        query = "SELECT key, id, metadata FROM documents WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key"
+        read = connection.execute(query, [json.dumps(within.tolist())])
+        passing = [key for key, id, metadata in read if matches(node, json.loads(metadata), id)]
+        return np.array(passing, np.int64)
     match node:
         case And(parts):
-            for part in _narrowest_first(connection, parts):
+            for most in _PROBES:  # the narrowest part first, counted no further than needed
+                sizes = {part: _estimate(connection, part, most) for part in parts}
+                if min(sizes.values()) < most:
+                    break
+            for part in sorted(parts, key=sizes.__getitem__):
                 within = select_keys(connection, part, within)
             return within
         case Or(parts):
@@ -38,7 +44,7 @@ def select_keys(connection: sqlite3.Connection, node: Filter, within: Keys) -> K
             return within[~np.isin(within, select_keys(connection, part, within), assume_unique=True)]
         case Ids(ids):
             rows = rows_among(connection, "SELECT key FROM documents WHERE id IN ({})", sorted(ids))
-            return within[np.isin(within, np.array([key for (key,) in rows], np.int64))]
+            return within[np.isin(within, keys_of(rows))]
     return _select_condition(connection, node, within)
 
 
@@ -54,29 +60,10 @@ def _select_condition(connection: sqlite3.Connection, node: Condition, within: K
     if op == "in" and len(within) <= _SOME and _estimate(connection, node, len(within)) == len(within):
         # the condition alone would yield more keys than these: look these up in its index
         lookup = f"SELECT value FROM json_each(?) AS wanted WHERE EXISTS ({query} AND key = wanted.value)"
-        rows = connection.execute(lookup, [json.dumps(within.tolist()), *given])
-        return np.fromiter((key for (key,) in rows), np.int64)
+        return keys_of(connection.execute(lookup, [json.dumps(within.tolist()), *given]))
     # One long text is several times quicker to hand over than a row object per key.
     [(text,)] = connection.execute(f"SELECT group_concat(key) FROM ({query})", given)
     return within[np.isin(within, np.fromstring(text, dtype=np.int64, sep=","))] if text else within[:0]
-
-
-def _select_few(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
-    """Evaluate the filter's definition on a few documents."""
-    query = (
-        "SELECT key, id, metadata FROM documents WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key"
-    )
-    rows = connection.execute(query, [json.dumps(within.tolist())])
-    return np.array([key for key, id, metadata in rows if matches(node, json.loads(metadata), id)], np.int64)
-
-
-def _narrowest_first(connection: sqlite3.Connection, parts: Sequence[Filter]) -> Sequence[Filter]:
-    """Order the parts by how many documents pass, counting no further than it takes to see which are few."""
-    for most in _PROBES:
-        sizes = {part: _estimate(connection, part, most) for part in parts}
-        if min(sizes.values()) < most:
-            break
-    return sorted(parts, key=sizes.__getitem__)
 
 
 def _estimate(connection: sqlite3.Connection, node: Filter, most: int) -> int:

@@ -24,7 +24,6 @@ from palmette.errors import (
     FormatError,
     InputError,
     LockedError,
-    ModelMismatchError,
     NotFoundError,
     StoreError,
 )
@@ -53,15 +52,13 @@ class Manifest:
             if not spec.name.isidentifier() or not spec.name.isascii() or spec.name.lower() in seen:
                 raise InputError(f"array name {spec.name!r} must be an identifier, used once, and not 'keys'")
             seen.add(spec.name.lower())
+            given = f"got {spec.dtype} {spec.shape}"
             try:
-                dtype = np.dtype(spec.dtype)
+                fits = np.dtype(spec.dtype).kind in "fiub" and all(size >= 1 for size in spec.shape)
             except TypeError as error:
-                raise InputError(f"array {spec.name!r}: unknown dtype {spec.dtype!r}") from error
-            if dtype.kind not in "fiub" or any(size < 1 for size in spec.shape):
-                shape = f"{spec.dtype} {spec.shape}"
-                raise InputError(
-                    f"array {spec.name!r} must hold numbers in a shape of sizes ≥ 1, got {shape}"
-                )
+                raise InputError(f"array {spec.name!r} must have a dtype of NumPy, {given}") from error
+            if not fits:
+                raise InputError(f"array {spec.name!r} must hold numbers in a shape of sizes ≥ 1, {given}")
 
     def write(self, folder: Path, *, durable: bool) -> None:
         """Write atomically."""
@@ -104,14 +101,6 @@ class Manifest:
             raise CorruptIndexError(
                 f"{folder / MANIFEST} is damaged ({error}); restore it from a backup"
             ) from error
-
-    def check_fingerprint(self, expected: str | None, folder: Path) -> None:
-        """Raise unless this index was made by the model with the expected fingerprint."""
-        if expected is not None and expected != self.fingerprint:
-            raise ModelMismatchError(
-                f"{folder} was built by the model {self.fingerprint}, but the model given is {expected}; "
-                "open it with the model that built it, or build a new index with this one"
-            )
 
 
 def _read_content(folder: Path) -> dict[str, Any]:
@@ -162,8 +151,7 @@ def create_files(folder: Path, manifest: Manifest, *, durable: bool) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
         connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}")
-        for name, value in (("fingerprint", manifest.fingerprint), ("generation", 0), ("next_key", 1)):
-            write_meta(connection, name, value)
+        write_meta(connection, fingerprint=manifest.fingerprint, generation=0, next_key=1)
         connection.execute("COMMIT")
     manifest.write(folder, durable=durable)
 

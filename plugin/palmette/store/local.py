@@ -13,16 +13,15 @@ import shutil
 import sqlite3
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
-from tqdm import tqdm
 
-from palmette.errors import ReadOnlyError, StoreError
+from palmette.errors import ModelMismatchError, PalmetteError, ReadOnlyError, StoreError
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
@@ -32,14 +31,14 @@ from palmette.store.database import (
     DATABASE,
     Pool,
     document_of,
-    is_whole,
+    keys_of,
     read_meta,
     rows_among,
     storage_errors,
 )
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.folder import MANIFEST, SEGMENTS, Manifest, check_empty, create_files, write_lock
-from palmette.store.segments import damaged, remove_orphans
+from palmette.store.segments import SegmentWriter, damaged, progress, remove_orphans
 from palmette.store.view import RETRIES, LocalView, Snapshot, Snapshots
 from palmette.store.writer import LocalWriter
 from palmette.types import Document
@@ -101,12 +100,21 @@ class LocalBackend:
         folder = Path(path)
         with storage_errors(folder):
             manifest = Manifest.read(folder)
-        manifest.check_fingerprint(fingerprint, folder)
+        if fingerprint not in (None, manifest.fingerprint):
+            raise ModelMismatchError(
+                f"{folder} was built by the model {manifest.fingerprint}, but the model given is {fingerprint}; "
+                "open it with the model that built it, or build a new index with this one"
+            )
         if not (folder / DATABASE).is_file():
             raise damaged(folder / DATABASE, "an SQLite database", "no file")
         backend = cls(folder, manifest, lock_timeout=lock_timeout, engine=engine)
         try:
-            backend._check()
+            with backend._pool.connection() as connection, storage_errors(folder):
+                found = read_meta(connection, "fingerprint")
+                if found != manifest.fingerprint:
+                    expected = f"model {manifest.fingerprint} as in {MANIFEST}"
+                    raise damaged(folder / DATABASE, expected, f"model {found}")
+                backend._snapshots.open_snapshot(connection)
             if verify:
                 backend.verify(documents=False)
         except BaseException:
@@ -137,17 +145,15 @@ class LocalBackend:
         backend._finish = weakref.finalize(backend, _discard, backend._pool, folder, os.getpid())
         return backend
 
-    def read(self, filter: Filter | None = None) -> AbstractContextManager[LocalView]:
-        """Open a consistent view under a filter that is applied before any ranking."""
-        return self._read(parse_filter(filter))  # a malformed filter is refused here, not in the ``with``
-
     @contextmanager
-    def _read(self, filter: Filter | None) -> Iterator[LocalView]:
+    def read(self, filter: Filter | None = None) -> Iterator[LocalView]:
+        """Open a consistent view under a filter that is applied before any ranking."""
+        parsed = parse_filter(filter)
         with self._pool.connection() as connection:
             with storage_errors(self.path):
                 snapshot = self._snapshots.open_snapshot(connection)
                 view = LocalView(
-                    connection, snapshot, filter, self.arrays, self._engine, self.path, self._analyser
+                    connection, snapshot, parsed, self.arrays, self._engine, self.path, self._analyser
                 )
             try:
                 yield view
@@ -167,14 +173,10 @@ class LocalBackend:
                     stack.enter_context(write_lock(self.path, self._lock_timeout))
                     connection.execute("BEGIN IMMEDIATE")
                     remove_orphans(self.path, None)
-                    writer = LocalWriter(
-                        connection,
-                        self.path,
-                        self.arrays,
-                        self._snapshots.segments,
-                        self._analyser,
-                        durable=self._durable,
+                    start = partial(
+                        SegmentWriter, self.path, self.arrays, self._analyser, durable=self._durable
                     )
+                    writer = LocalWriter(connection, self.path, self.arrays, self._snapshots.segments, start)
                 try:
                     yield writer
                     writer.commit()
@@ -182,15 +184,14 @@ class LocalBackend:
                     writer.drop()
                     raise
                 with storage_errors(self.path):
-                    remove_orphans(
-                        self.path, {name for (name,) in connection.execute("SELECT name FROM segments")}
-                    )
+                    names = connection.execute("SELECT name FROM segments")
+                    remove_orphans(self.path, {name for (name,) in names})
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return documents by id, ``None`` where there is none."""
         with self._pool.connection() as connection, storage_errors(self.path):
             rows = rows_among(connection, f"SELECT {COLUMNS} FROM documents WHERE id IN ({{}})", list(ids))
-            found: Mapping[str, Document] = {row[0]: document_of(*row) for row in rows}
+            found = {row[0]: document_of(*row) for row in rows}
         return [found.get(id) for id in ids]
 
     def scan(self, filter: Filter | None = None) -> Iterator[Document]:
@@ -218,11 +219,8 @@ class LocalBackend:
         if before.reclaimable or before.segments > 1:
             with self.write() as writer:
                 writer.compact()
-        with (
-            self._pool.connection(write=True) as connection,
-            storage_errors(self.path),
-            write_lock(self.path, self._lock_timeout),
-        ):
+        lock = write_lock(self.path, self._lock_timeout)
+        with self._pool.connection(write=True) as connection, storage_errors(self.path), lock:
             [(patience,)] = connection.execute("PRAGMA busy_timeout")
             # Readers of an older state keep the log from being cut; the last of them to close cuts it.
             connection.executescript(
@@ -248,47 +246,33 @@ class LocalBackend:
         if result != "ok":
             raise damaged(self.path / DATABASE, "a sound database", str(result))
         total = sum(segment.bytes for segment in snapshot.segments)
-        with tqdm(
-            total=total, desc="checking files", unit="B", unit_scale=True, delay=2, disable=None, leave=False
-        ) as bar:
+        with progress(total, "checking files", unit="B", unit_scale=True) as bar:
             for segment in snapshot.segments:
                 segment.verify(bar.update)
-        keys = np.fromiter(
-            (key for (key,) in connection.execute("SELECT key FROM documents ORDER BY key")), np.int64
-        )
+        keys = keys_of(connection.execute("SELECT key FROM documents ORDER BY key"))
         if not np.array_equal(keys, snapshot.keys):
-            raise damaged(
-                self.path / SEGMENTS, f"rows for {len(keys)} documents", f"rows for {len(snapshot.keys)}"
-            )
-        stored = connection.execute(f"SELECT digest, {COLUMNS} FROM documents") if documents else ()
-        for digest, id, *rest in tqdm(
-            stored, total=len(keys), desc="checking documents", delay=2, disable=None, leave=False
-        ):
-            if not is_whole(digest, id, *rest):
+            expected, found = f"rows for {len(keys)} documents", f"rows for {len(snapshot.keys)}"
+            raise damaged(self.path / SEGMENTS, expected, found)
+        if not documents:
+            return
+        with progress(len(keys), "checking documents") as bar:
+            for digest, id, *rest in connection.execute(f"SELECT digest, {COLUMNS} FROM documents"):
+                bar.update()
+                with suppress(ValueError, TypeError, PalmetteError):  # no JSON, no mapping, no document
+                    if document_of(id, *rest).digest == digest:
+                        continue
                 raise damaged(self.path / DATABASE, f"document {id!r} with digest {digest}", "other content")
-
-    def _check(self) -> None:
-        """Raise unless database and manifest belong together."""
-        with self._pool.connection() as connection, storage_errors(self.path):
-            found = read_meta(connection, "fingerprint")
-            if found != self.fingerprint:
-                raise damaged(
-                    self.path / DATABASE, f"model {self.fingerprint} as in {MANIFEST}", f"model {found}"
-                )
-            self._snapshots.open_snapshot(connection)
 
     def close(self) -> None:
         """Release files and locks; further calls raise StoreError."""
         self._finish()
         self._pool.close()
-        self._snapshots.forget()
+        self._snapshots.latest = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

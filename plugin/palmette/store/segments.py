@@ -13,18 +13,21 @@ import secrets
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
+from palmette.arrays import Keys, Rows
 from palmette.errors import CorruptIndexError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import TYPES, Postings, PostingsBuilder
 from palmette.search.flat import Block, as_block
 from palmette.search.lists import ListOrder
-from palmette.search.plan import ArraySpec, Keys
+from palmette.search.plan import ArraySpec
 from palmette.store.folder import SEGMENTS, fsync_folder
 from palmette.types import Document
 
@@ -40,7 +43,7 @@ Files = dict[str, dict[str, Any]]
 class Column:
     """One ``.npy`` file written row by row; its header is reserved, and filled in when the count is known."""
 
-    def __init__(self, path: Path, dtype: Any, shape: tuple[int, ...] = ()) -> None:
+    def __init__(self, path: Path, dtype: str, shape: tuple[int, ...]) -> None:
         self.path, self.dtype, self.shape = path, np.dtype(dtype), shape
         self.file = path.open("wb")
         self.file.write(bytes(_HEADER))
@@ -88,14 +91,14 @@ class SegmentWriter:
         self._words = PostingsBuilder(analyser, self.path)
         self._columns: dict[str, Column] = {}
         try:
-            for name, dtype, shape in [(KEYS, "int64", ()), *((s.name, s.dtype, s.shape) for s in arrays)]:
-                self._open(name, dtype, shape)
+            for spec in (ArraySpec(KEYS, (), "int64"), *arrays):
+                self._open(spec)
         except OSError:
             self.drop()
             raise
 
-    def _open(self, name: str, dtype: str, shape: tuple[int, ...] = ()) -> None:
-        self._columns[name] = Column(self.path / f"{name}.npy", dtype, shape)
+    def _open(self, spec: ArraySpec) -> None:
+        self._columns[spec.name] = Column(self.path / f"{spec.name}.npy", spec.dtype, spec.shape)
 
     def append(
         self, keys: Keys, arrays: Mapping[str, NDArray[Any]], documents: Sequence[Document] = ()
@@ -108,9 +111,7 @@ class SegmentWriter:
             self._columns[name].append(arrays[name])
         self.count += len(keys)
 
-    def append_segment(
-        self, segment: Segment, rows: NDArray[np.int64], advance: Callable[[int], object]
-    ) -> None:
+    def append_segment(self, segment: Segment, rows: Rows, advance: Callable[[int], object]) -> None:
         """Copy some rows of another segment, a piece at a time."""
         width = sum(column.dtype.itemsize * int(np.prod(column.shape)) for column in self._columns.values())
         step = max(1, _CHUNK // width)
@@ -123,7 +124,7 @@ class SegmentWriter:
     def finish(self) -> Files:
         """Write the words, fill in the headers and flush everything to the disk."""
         for name, kind in TYPES.items():
-            self._open(f"words-{name}", kind)  # no array of a model can have such a name
+            self._open(ArraySpec(f"words-{name}", (), kind))  # no array of a model can have such a name
         for name, values in self._words.chunks():
             self._columns[f"words-{name}"].append(values)
         files = {f"{name}.npy": column.finish(durable=self.durable) for name, column in self._columns.items()}
@@ -140,10 +141,8 @@ class SegmentWriter:
     def drop(self) -> None:
         """Remove the segment's files."""
         for column in self._columns.values():
-            try:
+            with suppress(OSError):  # a full disk may refuse the last buffered bytes, which nobody wants
                 column.file.close()
-            except OSError:  # a full disk may refuse the last buffered bytes, which nobody wants
-                continue
         shutil.rmtree(self.path, ignore_errors=True)
 
 
@@ -188,7 +187,7 @@ class Segment:
         """Return a stored array, mapped: [count, *shape]."""
         return self._arrays[name]
 
-    def rows(self, keys: Keys) -> NDArray[np.int64]:
+    def rows(self, keys: Keys) -> Rows:
         """Row numbers of those keys that lie here (``keys`` rises)."""
         low, high = np.searchsorted(keys, (self._first, int(self.keys[-1]) + 1))
         wanted = keys[low:high]
@@ -220,6 +219,11 @@ class Segment:
             found = _sha256(self.path / name, advance)
             if found != recorded["sha256"]:
                 raise damaged(self.path / name, f"sha256 {recorded['sha256']}", f"sha256 {found}")
+
+
+def progress(total: int, doing: str, **options: Any) -> tqdm[Any]:
+    """Show a bar for what takes longer than two seconds."""
+    return tqdm(total=total, desc=doing, delay=2, disable=None, leave=False, **options)
 
 
 def damaged(path: Path, expected: str, found: str) -> CorruptIndexError:

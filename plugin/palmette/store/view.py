@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import Keys, Mask, Rows
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.bm25 import WordSearcher, WordSource, query_terms
 from palmette.search.flat import Engine
 from palmette.search.lists import add_sizes
-from palmette.search.plan import ArraySpec, Candidates, Keys, SearchPlan, WordMatches
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan, WordMatches
 from palmette.search.view import execute
-from palmette.store.database import COLUMNS, document_of, read_meta, rows_among, storage_errors
+from palmette.store.database import COLUMNS, document_of, keys_of, read_meta, rows_among, storage_errors
 from palmette.store.filters import Filter, Within
 from palmette.store.filters_sql import check_names, select_keys
 from palmette.store.segments import Segment, damaged
@@ -30,8 +31,6 @@ from palmette.types import Document
 
 RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it
 _KEYS_KEPT = 1 << 23  # keys remembered for recent filters: 64 MiB
-
-Rows = NDArray[np.int64]
 
 
 class Snapshot:
@@ -53,23 +52,19 @@ class Snapshot:
             if filter in self._filtered:
                 self._filtered.move_to_end(filter)
                 return self._filtered[filter]
-        self._check_names(connection, filter)
+        if isinstance(filter, Within) and len(filter.parts) == 2:
+            # a filtered backend tells of no name outside its own filter
+            visible = self.select(connection, Within(filter.parts[:1]))
+            if len(visible):
+                check_names(connection, filter.parts[1], visible)
+        elif len(self.keys):
+            check_names(connection, filter, hint=not isinstance(filter, Within))
         keys = select_keys(connection, filter, self.keys)
         with self._lock:
             self._filtered[filter] = keys
             while sum(map(len, self._filtered.values())) > _KEYS_KEPT and len(self._filtered) > 1:
                 self._filtered.popitem(last=False)
         return keys
-
-    def _check_names(self, connection: sqlite3.Connection, filter: Filter) -> None:
-        """Refuse names that no document has: none in the view, where the backend is filtered."""
-        match filter:
-            case Within((within, asked)):
-                visible = self.select(connection, Within((within,)))
-                if len(visible):
-                    check_names(connection, asked, visible)
-            case _ if len(self.keys):
-                check_names(connection, filter, hint=not isinstance(filter, Within))
 
     @cached_property
     def words(self) -> WordSearcher:
@@ -113,17 +108,13 @@ class Snapshots:
 
     def __init__(self, folder: Path, arrays: Sequence[ArraySpec]) -> None:
         self.folder, self.arrays = folder, arrays
-        self._latest: Snapshot | None = None
+        self.latest: Snapshot | None = None
         self._loading, self._pid = threading.Lock(), os.getpid()
-
-    def forget(self) -> None:
-        """Release the latest arrays."""
-        self._latest = None
 
     def open_snapshot(self, connection: sqlite3.Connection) -> Snapshot:
         """Start a read transaction, and return the arrays that belong to it."""
         if self._pid != os.getpid():  # forked: a thread that is not here may have held the lock
-            self._pid, self._loading, self._latest = os.getpid(), threading.Lock(), None
+            self._pid, self._loading, self.latest = os.getpid(), threading.Lock(), None
         overtaken = -1
         for _ in range(RETRIES):
             connection.execute("BEGIN")
@@ -138,22 +129,21 @@ class Snapshots:
         raise StoreError(f"{self.folder} is being rewritten faster than it can be read; retry")
 
     def _arrays_of(self, connection: sqlite3.Connection, generation: int) -> Snapshot:
-        snapshot = self._latest
+        snapshot = self.latest
         if snapshot is not None and snapshot.generation == generation:
             return snapshot
         with self._loading:
-            snapshot = self._latest
+            snapshot = self.latest
             if snapshot is None or snapshot.generation != generation:
-                rows = connection.execute("SELECT key FROM dead ORDER BY key")
-                deleted = np.fromiter((key for (key,) in rows), np.int64)
+                deleted = keys_of(connection.execute("SELECT key FROM dead ORDER BY key"))
                 snapshot = Snapshot(generation, self.segments(connection), deleted)
-                if self._latest is None or self._latest.generation < generation:
-                    self._latest = snapshot
+                if self.latest is None or self.latest.generation < generation:
+                    self.latest = snapshot
         return snapshot
 
     def segments(self, connection: sqlite3.Connection) -> list[Segment]:
         """Return the segments that this transaction sees, reusing those that are open."""
-        known = {segment.name: segment for segment in self._latest.segments} if self._latest else {}
+        known = {segment.name: segment for segment in self.latest.segments} if self.latest else {}
         rows = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
         return [
             known.get(name) or Segment(self.folder, name, count, json.loads(files), self.arrays)
@@ -202,15 +192,11 @@ class LocalView:
         rows = self._query("SELECT key FROM documents WHERE id IN ({})", [id])
         return int(rows[0][0]) if rows and self._contains(np.array(rows[0])).all() else None
 
-    def _contains(self, keys: Keys) -> NDArray[np.bool_]:
+    def _contains(self, keys: Keys) -> Mask:
         if not len(self._keys):
             return np.zeros(len(keys), bool)
-        first, last = self._keys[0], self._keys[-1]
-        if last - first + 1 == len(self._keys):  # no gaps
-            inside: NDArray[np.bool_] = (keys >= first) & (keys <= last)
-            return inside
         places = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
-        held: NDArray[np.bool_] = self._keys[places] == keys
+        held: Mask = self._keys[places] == keys
         return held
 
     def _check_keys(self, keys: Sequence[int] | Keys) -> Keys:
@@ -223,18 +209,19 @@ class LocalView:
             )
         return wanted
 
+    def _columns(self, columns: str, keys: Sequence[int]) -> list[Sequence[Any]]:
+        wanted = self._check_keys(keys).tolist()
+        rows = self._query(f"SELECT key, {columns} FROM documents WHERE key IN ({{}})", wanted)
+        found = {key: row for key, *row in rows}
+        return [found[key] for key in wanted]
+
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Documents in the order of ``keys``."""
-        wanted = self._check_keys(keys).tolist()
-        rows = self._query(f"SELECT key, {COLUMNS} FROM documents WHERE key IN ({{}})", wanted)
-        found = {key: document_of(*row) for key, *row in rows}
-        return [found[key] for key in wanted]
+        return [document_of(*row) for row in self._columns(COLUMNS, keys)]
 
     def ids(self, keys: Sequence[int]) -> list[str]:
         """Document ids in the order of ``keys``."""
-        wanted = self._check_keys(keys).tolist()
-        found: dict[int, str] = dict(self._query("SELECT key, id FROM documents WHERE key IN ({})", wanted))
-        return [found[key] for key in wanted]
+        return [id for (id,) in self._columns("id", keys)]
 
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array: [len(keys), *shape]."""
@@ -275,9 +262,10 @@ class LocalView:
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""
         self._check_open()
-        scores = [score for score in (plan.first, plan.rescore) if score is not None]
-        lists = [] if plan.lists is None else [plan.lists.array]
-        for name in [*lists, *(score.array for score in scores), *(s.scales for s in scores if s.scales)]:
+        arrays = [plan.lists.array] if plan.lists else []
+        for score in filter(None, (plan.first, plan.rescore)):
+            arrays += [score.array, *filter(None, [score.scales])]
+        for name in arrays:
             self._spec(name)
         keys = self._keys if plan.only is None else self._check_keys(plan.only)
         return execute(plan, k, list(self._snapshot.segments_with(keys)), self._engine, self)

@@ -10,13 +10,19 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreError
-from palmette.lexical.analyser import Analyser
 from palmette.search.plan import ArraySpec
-from palmette.store.database import read_meta, row_of, rows_among, storage_errors, values_of, write_meta
-from palmette.store.segments import Files, Segment, SegmentWriter
+from palmette.store.database import (
+    keys_of,
+    read_meta,
+    row_of,
+    rows_among,
+    storage_errors,
+    values_of,
+    write_meta,
+)
+from palmette.store.segments import Files, Segment, SegmentWriter, progress
 from palmette.types import Document
 
 MERGE_RATIO = 2  # a write merges trailing segments up to this many times what it has written so far
@@ -31,12 +37,10 @@ class LocalWriter:
         folder: Path,
         arrays: Sequence[ArraySpec],
         load: Callable[[sqlite3.Connection], Sequence[Segment]],
-        analyser: Analyser,
-        *,
-        durable: bool,
+        start_segment: Callable[[], SegmentWriter],
     ) -> None:
         self._db, self._folder, self._arrays = connection, folder, arrays
-        self._load, self._analyser, self._durable = load, analyser, durable
+        self._load, self._start_segment = load, start_segment
         self._next = int(read_meta(connection, "next_key"))
         self._segment: SegmentWriter | None = None
         self._put: dict[str, str] = {}
@@ -80,31 +84,20 @@ class LocalWriter:
             self._remove(list(fresh))
             places = np.fromiter(fresh.values(), np.int64)
             keys = np.arange(self._next, self._next + len(places))
-            if self._segment is None:
-                self._segment = self._new_segment()
+            self._segment = self._segment or self._start_segment()
             given = {spec.name: arrays[spec.name] for spec in self._arrays}
             if len(places) < len(documents):
                 given = {name: array[places] for name, array in given.items()}
             self._segment.append(keys, given, [documents[place] for place in fresh.values()])
             chosen = [rows[place] for place in places]
-            self._db.executemany(
-                "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)",
-                ((key, *row[:6]) for key, row in zip(keys.tolist(), chosen, strict=True)),
-            )
-            self._db.executemany(
-                "INSERT INTO metadata VALUES (?, ?, ?)",
-                (
-                    (name, value, key)
-                    for key, row in zip(keys.tolist(), chosen, strict=True)
-                    for name, value in row.values
-                ),
-            )
+            keyed = list(zip(keys.tolist(), chosen, strict=True))
+            documented = ((key, *row[:6]) for key, row in keyed)
+            self._db.executemany("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)", documented)
+            described = ((name, value, key) for key, row in keyed for name, value in row.values)
+            self._db.executemany("INSERT INTO metadata VALUES (?, ?, ?)", described)
             self._next += len(places)
             self._put.update((row.id, row.digest) for row in chosen)
             self._changed = True
-
-    def _new_segment(self) -> SegmentWriter:
-        return SegmentWriter(self._folder, self._arrays, self._analyser, durable=self._durable)
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Remove documents; returns the ids that were there."""
@@ -116,16 +109,15 @@ class LocalWriter:
             return removed
 
     def _remove(self, ids: Sequence[str]) -> list[str]:
-        query, found = "SELECT key, id, metadata FROM documents WHERE id IN ({})", {}
-        for key, id, metadata in rows_among(self._db, query, ids):
-            found[id] = (key, json.loads(metadata))
-        self._db.executemany(
-            "DELETE FROM metadata WHERE name = ? AND value = ? AND key = ?",
-            ((name, value, key) for key, metadata in found.values() for name, value in values_of(metadata)),
-        )
-        self._db.executemany("DELETE FROM documents WHERE key = ?", ((key,) for key, _ in found.values()))
-        self._db.executemany("INSERT INTO dead VALUES (?)", ((key,) for key, _ in found.values()))
-        return [id for id in dict.fromkeys(ids) if id in found]
+        unique = list(dict.fromkeys(ids))
+        found = list(rows_among(self._db, "SELECT key, id, metadata FROM documents WHERE id IN ({})", unique))
+        described = ((*pair, key) for key, _, text in found for pair in values_of(json.loads(text)))
+        self._db.executemany("DELETE FROM metadata WHERE name = ? AND value = ? AND key = ?", described)
+        keys = [(key,) for key, *_ in found]
+        self._db.executemany("DELETE FROM documents WHERE key = ?", keys)
+        self._db.executemany("INSERT INTO dead VALUES (?)", keys)
+        removed = {id for _, id, _ in found}
+        return [id for id in unique if id in removed]
 
     def _check_arrays(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
         if set(arrays) != {spec.name for spec in self._arrays}:
@@ -159,12 +151,9 @@ class LocalWriter:
             if not self._changed:
                 return
             self._merge_segments()
-            write_meta(self._db, "next_key", self._next)
-            write_meta(self._db, "generation", int(read_meta(self._db, "generation")) + 1)
-            segment, self._segment = (
-                self._segment,
-                None,
-            )  # soon it may be named: orphaned at worst, not dropped
+            generation = int(read_meta(self._db, "generation")) + 1
+            write_meta(self._db, next_key=self._next, generation=generation)
+            segment, self._segment = self._segment, None  # may soon be named: orphaned at worst, not dropped
             if segment is not None:
                 segment.publish()
             self._db.execute("COMMIT")
@@ -203,13 +192,13 @@ class LocalWriter:
         return segment.count - int(deleted)
 
     def _merge(self, segments: Sequence[Segment], size: int) -> None:
-        merged = self._new_segment() if size else None
+        merged = self._start_segment() if size else None
         replaced, self._segment = self._segment, merged
-        with tqdm(total=size, desc="merging segments", unit="doc", delay=2, disable=None, leave=False) as bar:
+        with progress(size, "merging segments", unit="doc") as bar:
             for segment in segments:
                 if merged:
                     query = "SELECT key FROM dead WHERE key BETWEEN ? AND ?"
-                    deleted = np.array([key for (key,) in self._db.execute(query, _span(segment))], np.int64)
+                    deleted = keys_of(self._db.execute(query, _span(segment)))
                     kept = np.flatnonzero(np.isin(segment.keys, deleted, invert=True))
                     merged.append_segment(segment, kept, bar.update)
                 self._db.execute("DELETE FROM dead WHERE key BETWEEN ? AND ?", _span(segment))
