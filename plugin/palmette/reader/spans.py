@@ -2,7 +2,7 @@
 
 A span scores s(first token) + e(last token) + r(window) + w · x(passage) + b; "no answer" scores 0. r is learned; for a
 published model it is −s([CLS]) − e([CLS]). The network reads each passage alone, and one of many always makes it sure
-of wrong words; so w and b, over x = (similarity to the question, share of its words), are learned on held-out questions.
+of wrong words; so w and b, over x = (similarity to the question, share of its words), are learned on held-out ones.
 
 Letters: W windows · T tokens · L tokens of an answer at most · P passages of a question.
 """
