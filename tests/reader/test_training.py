@@ -36,6 +36,11 @@ def data() -> ReadingData:
     return load_reading(records)
 
 
+@pytest.fixture(scope="module")
+def asked(data: ReadingData) -> list[Asked]:
+    return [one for split in data.splits.values() for one in split]
+
+
 def lessons(data: ReadingData, folder: Path, config: ReaderConfig = CONFIG) -> TrainingSet:
     return TrainingSet.of(data, config, FakeEncoder(32), EncodingCache(folder), seed=0, progress=False)
 
@@ -51,9 +56,8 @@ def test_other_passages_neither_belong_nor_hold_an_answer(data: ReadingData, tmp
 
 
 def test_exams_withhold_passages_only_where_every_question_has_an_answer(
-    data: ReadingData, tmp_path: Path
+    data: ReadingData, asked: list[Asked], tmp_path: Path
 ) -> None:
-    asked = [one for split in data.splits.values() for one in split]
     answerable = [one for one in asked if one.answers] * 10
     whole = lessons(ReadingData("a", data.passages, {"train": asked, "dev": answerable}), tmp_path)
     assert {exam.answered for exam in whole.dev} == {True, False}
@@ -64,8 +68,9 @@ def test_exams_withhold_passages_only_where_every_question_has_an_answer(
     assert [exam.answered for exam in mixed.dev] == [exam.asked.answered for exam in mixed.dev]
 
 
-def test_when_it_is_done_it_is_examined_on_what_is_found(data: ReadingData, tmp_path: Path) -> None:
-    asked = [one for split in data.splits.values() for one in split]
+def test_when_it_is_done_it_is_examined_on_what_is_found(
+    data: ReadingData, asked: list[Asked], tmp_path: Path
+) -> None:
     made = lessons(ReadingData("a", data.passages, {"train": asked, "dev": asked}), tmp_path)
     found = made.calibration[: len(made.dev)]
     assert [exam.asked for exam in found] == [exam.asked for exam in made.dev]
@@ -81,7 +86,7 @@ def test_when_it_is_done_it_is_examined_on_what_is_found(data: ReadingData, tmp_
 def test_a_lesson_is_one_right_window_and_wrong_ones(
     data: ReadingData, tmp_path: Path, absent: float
 ) -> None:
-    encoder = load_encoder(readers.tiny_encoder(tmp_path / "model"), dtype="float32", device="cpu")
+    encoder = load_encoder(readers.encoder(), dtype="float32", device="cpu")
     config = CONFIG.replace(absent=absent)
     task = SpanTask(SpanModule(config, encoder), lessons(data, tmp_path / "cache", config))
     draw = np.random.default_rng(0)
@@ -97,8 +102,8 @@ def test_a_lesson_is_one_right_window_and_wrong_ones(
     assert bool(withheld) == (absent > 0)
 
 
-def test_answers_that_never_fit_are_named(tmp_path: Path) -> None:
-    encoder = load_encoder(readers.tiny_encoder(tmp_path / "model"), dtype="float32", device="cpu")
+def test_answers_that_never_fit_are_named() -> None:
+    encoder = load_encoder(readers.encoder(), dtype="float32", device="cpu")
     long = "the dog sings at night and the cat lives"
     data = ReadingData(
         "long", load_reading([{"question": "q?", "context": long, "answers": []}] * 2).passages, {}
@@ -110,9 +115,9 @@ def test_answers_that_never_fit_are_named(tmp_path: Path) -> None:
 
 
 def test_where_everything_is_found_some_questions_miss_what_answers_them(
-    data: ReadingData, tmp_path: Path
+    data: ReadingData, asked: list[Asked], tmp_path: Path
 ) -> None:
-    asked = [one for split in data.splits.values() for one in split if one.answers]
+    asked = [one for one in asked if one.answers]
     few = ReadingData("few", data.passages[:4], {"train": asked[:3], "dev": asked[:3]})
     made = lessons(few, tmp_path)
     found, missed = made.calibration[:3], made.calibration[3:]
@@ -127,8 +132,9 @@ def test_where_everything_is_found_some_questions_miss_what_answers_them(
     assert len(alone.calibration) == 2
 
 
-def test_where_enough_have_no_answer_none_is_taken_away(data: ReadingData, tmp_path: Path) -> None:
-    asked = [one for split in data.splits.values() for one in split]
+def test_where_enough_have_no_answer_none_is_taken_away(
+    data: ReadingData, asked: list[Asked], tmp_path: Path
+) -> None:
     unanswerable = [Asked(f"who sang {n}?", (), (0,)) for n in range(5)]
     mixed = ReadingData("mixed", data.passages, {"train": asked, "dev": [*asked, *unanswerable]})
     made = lessons(mixed, tmp_path)

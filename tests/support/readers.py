@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from palmette import FakeEncoder
@@ -16,13 +17,8 @@ def records(split: str | None = None) -> list[dict[str, Any]]:
     """Where every animal of :func:`support.tiny.documents` lives: its house is the answer."""
     told = {} if split is None else {"split": split}
     return [
-        {
-            "question": f"where does the {one.metadata['colour']} {one.metadata['animal']} live?",
-            "context": one.text,
-            "answers": [f"house {one.metadata['house']}"],
-        }
-        | told
-        for one in tiny.documents()
+        {"question": question, "context": text, "answers": [f"house {number}"], **told}
+        for number, (question, text) in enumerate(tiny.pairs())
     ]
 
 
@@ -45,6 +41,12 @@ def sentence_reader() -> Reader:
 def span_options() -> dict[str, Any]:
     """What a tiny encoder has room for."""
     return {"max_length": 40, "overlap": 6, "max_answer": 4, "max_question": 16, "progress": False}
+
+
+@cache
+def encoder() -> Path:
+    """Such an encoder, saved once."""
+    return tiny_encoder(Path(mkdtemp(prefix="tiny-reader-")) / "model")
 
 
 def tiny_encoder(folder: Path) -> Path:

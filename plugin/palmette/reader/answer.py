@@ -20,23 +20,19 @@ ALTERNATIVES = 3
 
 @dataclass(frozen=True)
 class Support:
-    """A passage that gives an answer.
-
-    Attributes:
-        passage: Position among the passages given.
-        document: The passage.
-        start: First character of the answer in the document's content.
-        end: Character after its last.
-        share: Share of the answer's confidence.
-        sentence: Sentence around the answer.
-    """
+    """A passage that gives an answer."""
 
     passage: int
+    """Position among the passages given."""
     document: Document
     start: int
+    """First character of the answer in the document's content."""
     end: int
+    """Character after its last."""
     share: float
+    """Share of the answer's confidence."""
     sentence: str
+    """Sentence around the answer."""
 
     @property
     def text(self) -> str:
@@ -51,23 +47,19 @@ class Support:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer, or none: then it is false, and its text is empty.
-
-    Attributes:
-        question: The question.
-        text: The answer, in the words of its best passage.
-        confidence: Probability, summed over all passages that say the same; without an answer, ``no_answer``.
-        supports: Passages that say it, the one that adds most first.
-        alternatives: Next best answers, each with its confidence.
-        no_answer: Probability that the passages have no answer.
-    """
+    """An answer, or none: then it is false, and its text is empty."""
 
     question: str
     text: str = ""
+    """Answer in the words of its best passage."""
     confidence: float = 1.0
+    """Probability, summed over all passages that say the same; without an answer, ``no_answer``."""
     supports: Sequence[Support] = ()
+    """Passages that say it, the one that adds most first."""
     alternatives: Mapping[str, float] = field(default_factory=dict)
+    """Next best answers, each with its confidence."""
     no_answer: float = 1.0
+    """Probability that the passages have no answer."""
 
     def __bool__(self) -> bool:
         return bool(self.supports)
@@ -91,11 +83,10 @@ class Answer:
             text = f"no answer in these passages ({self.confidence:.0%})"
             return Explanation(self.confidence, [Part("no answer", self.confidence)], text)
         parts = [
-            Part(one.document.key, one.share, {"sentence": one.sentence, "text": one.text})
-            for one in self.supports
+            Part(s.document.key, s.share, {"sentence": s.sentence, "text": s.text}) for s in self.supports
         ]
         others = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
-        source = f"{self.supports[0].document.key}{others}: {self.sentence!r}"
+        source = f"{parts[0].name}{others}: {self.sentence!r}"
         return Explanation(self.confidence, parts, f"{self.text!r} ({self.confidence:.0%}) from {source}")
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,21 +103,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Possible answers of one question: C places, with probabilities beside that of "no answer".
-
-    Attributes:
-        passages: [C] positions of passages.
-        starts: [C] first characters.
-        ends: [C] characters after the last.
-        shares: [C] probabilities; with ``none`` and all that was not kept they add up to 1.
-        none: Probability of "no answer".
-    """
+    """Possible answers of one question, with probabilities beside that of "no answer"."""
 
     passages: Rows
+    """[C] positions of passages."""
     starts: Rows
+    """[C] first characters."""
     ends: Rows
+    """[C] characters after the last."""
     shares: NDArray[np.float64]
+    """[C] probabilities; with ``none`` and all that was not kept they add up to 1."""
     none: float
+    """Probability of "no answer"."""
 
     @classmethod
     def of(cls, places: Rows, scores: NDArray[np.float64], total: float) -> Candidates:
@@ -140,8 +128,7 @@ def answer_of(
     question: str, candidates: Candidates, documents: Sequence[Document], threshold: float
 ) -> Answer:
     """Most probable answer; none where the probability that there is one is below the threshold."""
-    columns = candidates.passages, candidates.starts, candidates.ends
-    places = list(zip(*(column.tolist() for column in columns), strict=True))
+    places = np.stack([candidates.passages, candidates.starts, candidates.ends], axis=1).tolist()
     texts = [documents[passage].content[start:end] for passage, start, end in places]
     groups: dict[str, list[int]] = {}  # equal answers, the most probable place first
     for at, text in enumerate(texts):
@@ -159,10 +146,10 @@ def answer_of(
         by_passage.setdefault(places[at][0], []).append(at)
     supports = []
     for passage, rows in by_passage.items():
-        (_, start, end), share = places[rows[0]], float(candidates.shares[rows].sum())
-        content = documents[passage].content
+        (_, start, end), content = places[rows[0]], documents[passage].content
         around = [span for span in sentences(content) if span[0] < end and span[1] > start] or [(start, end)]
-        sentence = content[around[0][0] : around[-1][1]]
-        supports.append(Support(passage, documents[passage], start, end, share, sentence.strip()))
+        sentence = content[around[0][0] : around[-1][1]].strip()
+        share = float(candidates.shares[rows].sum())
+        supports.append(Support(passage, documents[passage], start, end, share, sentence))
     supports.sort(key=lambda support: -support.share)
     return Answer(question, texts[groups[given[0]][0]], shares[given[0]], tuple(supports), others, none)

@@ -27,37 +27,30 @@ _UNSPACED, _SPACED = re.compile(f"[{UNSPACED}]"), rf"[^\W{UNSPACED}]"
 
 @dataclass(frozen=True)
 class Asked:
-    """A question and what is known of its answer.
-
-    Attributes:
-        question: The text.
-        answers: The accepted answers; ``()`` where no passage has one, ``None`` where it is only known which passages
-            answer.
-        passages: Rows of the passages that it was asked about.
-        starts: Where known, the characters at which an answer starts: (answer, passage) → start.
-        related: Rows that are neither right nor wrong: of a document whose own words the question is made of.
-    """
+    """A question and what is known of its answer."""
 
     question: str
     answers: tuple[str, ...] | None = None
+    """Accepted answers; ``()`` where no passage has one, ``None`` where it is only known which passages answer."""
     passages: tuple[int, ...] = ()
+    """Rows of the passages that it was asked about."""
     starts: Mapping[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    """Known starts of answers, in characters, by (answer, passage)."""
     related: tuple[int, ...] = ()
+    """Rows that are neither right nor wrong: of a document whose own words the question is made of."""
 
     @property
     def answered(self) -> bool:
-        """False if its passages are known to have no answer."""
+        """False where its passages are known to have no answer."""
         return self.answers != ()
 
     def spans(self, row: int, text: str) -> list[tuple[int, int]]:
-        """The characters of the answers in one of its passages."""
-        if row not in self.passages or self.answers is None:
-            return []
-        found = []
-        for answer in self.answers:
-            starts = self.starts.get((answer, row)) or occurrences(text, answer)
-            found += [(start, start + len(answer)) for start in starts]
-        return found
+        """Characters of the answers in one of its passages."""
+        return [
+            (start, start + len(answer))
+            for answer in (self.answers or () if row in self.passages else ())
+            for start in self.starts.get((answer, row)) or occurrences(text, answer)
+        ]
 
 
 def occurrences(text: str, answer: str) -> list[int]:
@@ -76,33 +69,24 @@ def occurrences(text: str, answer: str) -> list[int]:
 
 @dataclass(frozen=True)
 class ReadingData:
-    """Passages, and questions on them by split.
-
-    Attributes:
-        name: For logs and the card.
-        passages: What answers are found in.
-        splits: Split → its questions.
-        labelled: Whether the answers were given; ``False`` for questions made from the passages.
-    """
+    """Passages, and questions on them by split."""
 
     name: str
     passages: Sequence[Document]
     splits: Mapping[str, Sequence[Asked]]
     labelled: bool = True
+    """False for questions that are made from the passages."""
 
     def split(self, name: str) -> Sequence[Asked]:
-        """The questions of a split."""
+        """Questions of a split."""
         if name not in self.splits:
-            raise NotFoundError(
-                f"{self.name} has no {name!r} split; splits: {', '.join(map(repr, self.splits)) or 'none'}"
-            )
+            known = ", ".join(map(repr, self.splits)) or "none"
+            raise NotFoundError(f"{self.name} has no {name!r} split; splits: {known}")
         return self.splits[name]
 
     def with_answers(self) -> ReadingData:
         """Keep the questions whose answers are known, or known to be absent."""
-        known = {
-            name: [one for one in asked if one.answers is not None] for name, asked in self.splits.items()
-        }
+        known = {name: [q for q in asked if q.answers is not None] for name, asked in self.splits.items()}
         if self.splits.get("train") and not known["train"]:
             raise InputError(
                 f"{self.name}: no answers are given, and a span reader learns from questions with answers: give them "
@@ -149,13 +133,18 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
     name = "questions"
     if isinstance(data, str | Path):
         path = Path(data).expanduser()
-        name = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
-        if path.name.removesuffix(".gz").endswith(".json") and path.is_file():
+        plain = path.name.removesuffix(".gz")
+        name = plain.removesuffix(".jsonl").removesuffix(".json")
+        if plain.endswith(".json") and path.is_file():
             return from_records(_squad(path), name).with_dev(seed=seed)
         if path.is_file() and is_jsonl(path):
             records = read_jsonl(path)
-        elif path.is_dir():
-            answers = _answers_of(path)
+        elif path.is_dir() and (queries := existing(path / "queries.jsonl")):
+            for place, record in read_jsonl(queries):
+                if isinstance(record.get("answers"), list | Mapping):
+                    with located(place):
+                        texts = dict.fromkeys(text for text, _ in _listed(record["answers"]))
+                    answers[str(record.get("_id", record.get("id")))] = tuple(texts)
     elif not isinstance(data, RetrievalData) and isinstance(data, Iterable):
         data = list(data)
         records = ((f"question {n}", value) for n, value in enumerate(data))
@@ -174,7 +163,7 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
     """
     corpus, splits = Corpus(), dict[str, list[Asked]]()
     rows: dict[str, int] = {}
-    parts: list[str] = []
+    broken: list[str] = []
     for place, record in records:
         with located(place):
             question = record.get("question")
@@ -185,16 +174,17 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
                 raise InputError(f"'context' is missing; got the keys {sorted(record)}")
             passage = to_document(record["context"])
             row, text = rows.setdefault(corpus.add(passage), len(rows)), passage.content
-            texts, starts, broken = _places(answers, row, text)
-            parts += [f"{said!r:.80} of {place}" for said in broken]
-            if texts or not answers:
-                asked = Asked(question, tuple(texts), (row,), starts)
+            whole, starts, parts = _places(answers, row, text)
+            broken += [f"{said!r:.80} of {place}" for said in parts]
+            if whole or not answers:
+                asked = Asked(question, tuple(whole), (row,), starts)
                 splits.setdefault(str(record.get("split", "train")), []).append(asked)
     if not rows:
         raise InputError(f"{name} has no questions; give at least two")
-    if parts:
+    if broken:
         left_out = (
-            f"answers that are only parts of words in their contexts are left out ({len(parts)}), such as {parts[0]}. "
+            f"answers that are only parts of words in their contexts are left out ({len(broken)}), such as "
+            f"{broken[0]}. "
             "Give whole words, or where they start: {'text': …, 'start': …}"
         )
         if not splits:
@@ -205,26 +195,24 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
 
 def _places(
     answers: Sequence[tuple[str, int | None]], row: int, text: str
-) -> tuple[list[str], dict[tuple[str, int], tuple[int, ...]], list[str]]:
+) -> tuple[dict[str, None], dict[tuple[str, int], tuple[int, ...]], list[str]]:
     """Distinct answers in a context, the starts that are given, and answers that are only parts of words."""
-    texts, broken = dict[str, None](), list[str]()
+    whole, broken = dict[str, None](), list[str]()
     starts: dict[tuple[str, int], tuple[int, ...]] = {}
     for said, start in answers:
-        if start is None:
-            if not occurrences(text, said):
-                if not said.strip() or said.lower() not in text.lower():
-                    raise InputError(f"the answer {said!r:.80} is not in its context {text!r:.80}")
-                broken.append(said)
-                continue
-        elif text[start : start + len(said)] != said:
-            stands = text[start:][:40]
-            raise InputError(
-                f"the answer {said!r:.80} should start at character {start}, where {stands!r} stands"
-            )
-        else:
+        if start is not None:
+            if (stands := text[start:])[: len(said)] != said:
+                raise InputError(
+                    f"the answer {said!r:.80} should start at character {start}, where {stands[:40]!r} stands"
+                )
             starts[said, row] = (*starts.get((said, row), ()), start)
-        texts[said] = None
-    return list(texts), starts, broken
+        elif not occurrences(text, said):
+            if not said.strip() or said.lower() not in text.lower():
+                raise InputError(f"the answer {said!r:.80} is not in its context {text!r:.80}")
+            broken.append(said)
+            continue
+        whole[said] = None
+    return whole, starts, broken
 
 
 def _listed(answers: Any) -> list[tuple[str, int | None]]:
@@ -240,16 +228,16 @@ def _listed(answers: Any) -> list[tuple[str, int | None]]:
         )
     found: list[tuple[str, int | None]] = []
     for answer in answers:
-        text = answer.get("text") if isinstance(answer, Mapping) else answer
+        facts = answer if isinstance(answer, Mapping) else {"text": answer}
+        text, start = facts.get("text"), facts.get("start", facts.get("answer_start"))
         if not isinstance(text, str):
             raise InputError(f"an answer is a str or {{'text', 'start'}}, got {answer!r:.80}")
-        start = answer.get("start", answer.get("answer_start")) if isinstance(answer, Mapping) else None
         try:
             found.append((text, None if start is None else int(start)))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError):
             raise InputError(
                 f"the start of the answer {text!r:.80} must be an int, got {start!r:.80}"
-            ) from error
+            ) from None
     return found
 
 
@@ -261,26 +249,14 @@ def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for number, article in enumerate(content["data"]):
             for paragraph in article["paragraphs"]:
                 for asked in paragraph["qas"]:
-                    answers = [] if asked.get("is_impossible") else asked["answers"]
-                    place = f"{path}, article {number}, question {asked.get('id', asked['question'])!r:.60}"
                     record = {"question": asked["question"], "context": paragraph["context"]}
-                    yield place, {**record, "answers": answers}
+                    record["answers"] = [] if asked.get("is_impossible") else asked["answers"]
+                    name = asked.get("id", asked["question"])
+                    yield f"{path}, article {number}, question {name!r:.60}", record
     except (ValueError, KeyError, TypeError, EOFError, gzip.BadGzipFile) as error:
         raise InputError(
             f"{path} is not in SQuAD's form ({error!r}): expected data → paragraphs → context, qas → question, answers"
         ) from error
-
-
-def _answers_of(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Query id → answers, from the queries of a BEIR folder."""
-    queries = existing(folder / "queries.jsonl")
-    found: dict[str, tuple[str, ...]] = {}
-    for place, record in read_jsonl(queries) if queries else ():
-        if isinstance(answers := record.get("answers"), list | Mapping):
-            with located(place):
-                texts = dict.fromkeys(text for text, _ in _listed(answers))
-            found[str(record.get("_id", record.get("id")))] = tuple(texts)
-    return found
 
 
 def from_retrieval(data: RetrievalData, answers: Mapping[str, tuple[str, ...]]) -> ReadingData:

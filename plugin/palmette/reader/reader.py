@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Self, overload
 from weakref import WeakValueDictionary
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from palmette.devices import main_process_first
 from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
-from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.errors import CheckpointError, InputError
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.model import DEFAULT_ENCODER
@@ -54,8 +53,6 @@ class Reader(Checkpointed):
         *,
         threshold: float = 0.5,
         record: TrainingRecord | None = None,
-        origin: str | None = None,
-        revision: str | None = None,
     ) -> None:
         self.config, self.encoder = config, encoder
         self.module = UNITS[config.unit](config, encoder) if module is None else module
@@ -63,9 +60,8 @@ class Reader(Checkpointed):
         self.threshold = threshold
         """Probability of there being an answer below which none is given; learned on held-out questions."""
         self.record = record or TrainingRecord()
-        self.origin, self.revision = origin, revision
-
-    # -- training -------------------------------------------------------------------------------------------
+        self.origin: str | None = None
+        self.revision: str | None = None
 
     @classmethod
     def fit(
@@ -84,8 +80,8 @@ class Reader(Checkpointed):
         """Train a reader.
 
         Args:
-            data: Questions with answers and their passages; for sentences, documents alone will do: see
-                :func:`palmette.reader.load_reading`.
+            data: Questions with answers and their passages, see :func:`palmette.reader.load_reading`; for sentences
+                documents alone will do.
             encoder: A sentence-transformers model, by name or folder, or an :class:`palmette.Encoder`: what a span
                 reader starts from, and what finds passages that look right and are not.
             device: Where to train; ``None`` for the best there is.
@@ -97,10 +93,11 @@ class Reader(Checkpointed):
             options: Options of :class:`ReaderConfig` and :class:`palmette.TrainingConfig`. Sentences are fitted by
                 L-BFGS in ``steps`` iterations at most, and use no other option of the loop but ``seed``.
         """
-        own, loop = ReaderConfig.choices(), TrainingConfig.choices()
-        check_keys("Reader.fit", options, [*own, *loop])
-        config = ReaderConfig(**{name: value for name, value in options.items() if name in own})
-        training = TrainingConfig(**{**TRAINING, **{n: v for n, v in options.items() if n in loop}})
+        own, loop = (
+            {n: options[n] for n in c.choices() if n in options} for c in (ReaderConfig, TrainingConfig)
+        )
+        check_keys("Reader.fit", options, [*ReaderConfig.choices(), *TrainingConfig.choices()])
+        config, training = ReaderConfig(**own), TrainingConfig(**{**TRAINING, **loop})
         loaded = load_reading(data, seed=training.seed)
         if config.unit == "span":
             loaded = loaded.with_answers()
@@ -116,13 +113,9 @@ class Reader(Checkpointed):
         if start is not None:
             begun = start if isinstance(start, Reader) else cls.from_pretrained(start, encoder=coder)
             load_weights(module, begun.module.kept(), f"start={start!r:.80}")
-        run: dict[str, Any] = {
-            "device": device,
-            "output_dir": output_dir,
-            "resume": resume,
-            "progress": progress,
-        }
-        trained = module.fit(lessons, training, label=f"Training the {config.unit} reader", **run)
+        run: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
+        label = f"Training the {config.unit} reader"
+        trained = module.fit(lessons, training, label=label, progress=progress, **run)
         record = TrainingRecord(
             data=loaded.name,
             documents=len(loaded.passages),
@@ -135,8 +128,6 @@ class Reader(Checkpointed):
             training=training.to_dict(),
         )
         return cls(config, coder, module, threshold=trained.metrics.get("threshold", 0.5), record=record)
-
-    # -- answering ------------------------------------------------------------------------------------------
 
     @overload
     def answer(self, question: str, passages: Sequence[Any], *, threshold: float | None = None) -> Answer: ...
@@ -153,48 +144,35 @@ class Reader(Checkpointed):
 
         Args:
             question: One, or several.
-            passages: Documents, hits, texts, LangChain's documents or LlamaIndex's nodes, in any order. Of several
-                questions, a list for each.
-            threshold: Least probability of there being an answer for one to be given: 0 answers always. By default
-                the learned one.
+            passages: Documents, hits, texts, LangChain's documents or LlamaIndex's nodes, in any order; for several
+                questions a list for each.
+            threshold: Least probability of there being an answer for one to be given; 0 answers always, ``None``
+                takes the learned one.
         """
         bound = self.threshold if threshold is None else threshold
-        if isinstance(bound, bool) or not isinstance(bound, int | float | np.integer | np.floating):
-            raise ConfigError(f"answer: threshold must be a number between 0 and 1, got {threshold!r:.80}")
-        check_range("answer", "threshold", float(bound), 0, 1)
-        if isinstance(question, str):
-            return self._answers([question], [passages], bound)[0]
-        if not _several(question):
+        check_range("answer", "threshold", bound, 0, 1)
+        single = isinstance(question, str)
+        if not single and not _several(question):
             what = type(question).__name__
             raise InputError(
                 f"a question must be a str, and several a list of them, got {what} {question!r:.80}"
             )
-        questions, given = list(question), _listed(passages)
+        questions, given = ([question], [passages]) if single else (list(question), _listed(passages))
         if len(questions) != len(given):
             raise InputError(f"{len(questions)} questions need as many lists of passages, got {len(given)}")
-        return self._answers(questions, given, bound)
-
-    def _answers(
-        self, questions: Sequence[Any], passages: Sequence[Sequence[Any]], threshold: float
-    ) -> list[Answer]:
-        for question in questions:
-            if not isinstance(question, str) or not question.strip():
-                raise InputError(f"a question must be a str that is not empty, got {question!r:.80}")
-        documents = [[_document(one, place) for place, one in enumerate(_listed(some))] for some in passages]
+        for one in questions:
+            if not isinstance(one, str) or not one.strip():
+                raise InputError(f"a question must be a str that is not empty, got {one!r:.80}")
+        documents = [[_document(one, place) for place, one in enumerate(_listed(some))] for some in given]
         found = self.candidates(questions, [[document.content for document in some] for some in documents])
-        return [
-            answer_of(question, candidates, some, threshold)
-            for question, candidates, some in zip(questions, found, documents, strict=True)
-        ]
+        answers = [answer_of(*three, bound) for three in zip(questions, found, documents, strict=True)]
+        return answers[0] if single else answers
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
         """Possible answers of each question in its passages, with probabilities."""
         return self.module.candidates(questions, passages)
 
-    # -- checkpoints ----------------------------------------------------------------------------------------
-
-    def config_json(self) -> dict[str, Any]:
-        """Content of ``config.json``."""
+    def config_json(self) -> dict[str, Any]:  # noqa: D102
         return {
             "method": self.method,
             "config": {**self.config.to_dict(), "threshold": self.threshold},
@@ -215,24 +193,16 @@ class Reader(Checkpointed):
             raise CheckpointError(
                 f"{checkpoint.path} holds a {facts.get('method')!r} model, not a reader: use palmette.load_model"
             )
-        stored = dict(facts["config"])
-        threshold = float(stored.pop("threshold"))
-        config = ReaderConfig.from_dict(stored)
+        config = ReaderConfig.from_dict({n: v for n, v in facts["config"].items() if n != "threshold"})
         coder = encoder_of(facts["encoder"], encoder, checkpoint.path, **options)
         key = (checkpoint.fingerprint, checkpoint.origin, checkpoint.revision, id(coder))
         if isinstance(known := _LOADED.get(key), cls):
             return known
         module = UNITS[config.unit](config, coder)
         load_weights(module, checkpoint.tensors(), str(checkpoint.path))
-        reader = cls(
-            config,
-            coder,
-            module,
-            threshold=threshold,
-            record=TrainingRecord.from_dict(facts.get("record", {})),
-            origin=checkpoint.origin,
-            revision=checkpoint.revision,
-        )
+        reader = cls(config, coder, module, threshold=float(facts["config"]["threshold"]))
+        reader.record = TrainingRecord.from_dict(facts.get("record", {}))
+        reader.origin, reader.revision = checkpoint.origin, checkpoint.revision
         reader.fingerprint = checkpoint.fingerprint
         _LOADED[key] = reader
         return reader
@@ -261,12 +231,10 @@ def _several(given: Any) -> bool:
 
 
 def _listed(passages: Any) -> list[Any]:
-    if not _several(passages):
-        what = type(passages).__name__
-        raise InputError(
-            f"passages must be a list, got one {what}: {passages!r:.80}. Put it in a list: [text]"
-        )
-    return list(passages)
+    if _several(passages):
+        return list(passages)
+    what = type(passages).__name__
+    raise InputError(f"passages must be a list, got one {what}: {passages!r:.80}. Put it in a list: [text]")
 
 
 def _document(passage: Any, place: int) -> Document:

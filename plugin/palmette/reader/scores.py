@@ -1,7 +1,4 @@
-"""Scores of candidates share one softmax over all passages of a question; "no answer" scores 0.
-
-Spans and sentences both score w · x(passage) + …, with x measured by the frozen encoder and by words.
-"""
+"""One softmax over the candidates of all passages of a question ("no answer" scores 0), and features of passages."""
 
 from __future__ import annotations
 
@@ -13,14 +10,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from palmette.arrays import Floats
+from palmette.arrays import Floats, unit_rows
 from palmette.encoder import Encoder
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 
 NEVER = -1e4
 """Score of what is no candidate: exp of it is 0, and differences of two of them are finite."""
+PULL = 0.05
+"""Penalty of w, and of b where an average passage gains something, beside the sum over the questions."""
 MEMORY = 32 << 20
 """Bytes of document vectors that are remembered: 21,845 of 384 numbers."""
 
@@ -36,7 +36,7 @@ def reading_loss(every: Tensor, right: Tensor, questions: Tensor, count: int) ->
     """[count] −log probability of the right candidates of each question, or of "no answer" where there are none.
 
     Args:
-        every: [W] log Σ exp of the candidates of a window, or of one candidate.
+        every: [W] log Σ exp of the candidates of a window, or the score of one candidate.
         right: [W] log Σ exp of its right candidates, ``NEVER`` without any.
         questions: [W] question of each window.
         count: Number of questions.
@@ -63,6 +63,40 @@ def minimise(weights: Tensor, loss: Callable[[], Tensor], steps: int = 100) -> N
     weights.requires_grad_(False).grad = None
 
 
+def learn_gains(
+    totals: Sequence[NDArray[np.float64]], signs: Sequence[Floats], right: Sequence[Sequence[bool]]
+) -> tuple[Tensor, Tensor]:
+    """Find w, under which right passages are most probable among those of their question, and then b.
+
+    Found together, questions without an answer, whose passages look as right as any, would talk w down.
+
+    Args:
+        totals: [P] log Σ exp of the spans of each passage, by question.
+        signs: [P, 2] x of each passage, by question.
+        right: [P] true for passages that answer, by question.
+    """
+    base, x = (torch.from_numpy(np.concatenate(some)).double() for some in (totals, signs))
+    wrong = ~torch.from_numpy(np.concatenate(right).astype(bool))
+    count, sizes = len(right), [len(some) for some in right]
+    owner = torch.from_numpy(np.repeat(np.arange(count), sizes))
+    w, b = torch.zeros(2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+
+    def choice() -> Tensor:
+        scores = base + x @ w
+        every = grouped_logsumexp(scores, owner, count)
+        hit = grouped_logsumexp(scores.masked_fill(wrong, NEVER), owner, count)
+        return torch.where(hit > NEVER / 2, every - hit, 0.0).sum() + PULL * w.square().sum()
+
+    def answer() -> Tensor:
+        scores = base + x @ w + b
+        loss = reading_loss(scores, scores.masked_fill(wrong, NEVER), owner, count).sum()
+        return loss + PULL * (b + x.mean(0) @ w).square().sum()
+
+    minimise(w, choice)
+    minimise(b, answer)
+    return w, b
+
+
 def words_of(text: str) -> set[str]:
     """Distinct words of a text, as the lexical search counts them."""
     return {word.text for word in analyser_of(LANGUAGE).words(text)}
@@ -84,13 +118,13 @@ class UnitVectors:
             found = {key: self._vectors[key] for key in keys if key in self._vectors}
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
-            new = _unit(self.encoder.encode(list(missing.values()), progress=progress))
+            new = unit_rows(self.encoder.encode(list(missing.values()), progress=progress))
             found |= {
-                key: vector.copy() for key, vector in zip(missing, new, strict=True)
+                key: row.copy() for key, row in zip(missing, new, strict=True)
             }  # a view keeps its batch
         with self._lock:
-            for key, vector in found.items():
-                self._vectors[key] = vector
+            for key in found:
+                self._vectors[key] = found[key]
                 self._vectors.move_to_end(key)
             while len(self._vectors) > self._most:
                 self._vectors.popitem(last=False)
@@ -98,9 +132,4 @@ class UnitVectors:
 
     def queries(self, texts: Sequence[str]) -> Floats:
         """[Q, d] vectors of questions."""
-        return _unit(self.encoder.encode_queries(texts))
-
-
-def _unit(vectors: Floats) -> Floats:
-    scaled: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return scaled
+        return unit_rows(self.encoder.encode_queries(texts))

@@ -10,14 +10,13 @@ import math
 import re
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.arrays import Floats
+from palmette.arrays import Floats, Rows
 from palmette.data.synthetic import sentences
 from palmette.encoder import Encoder
 from palmette.reader.answer import Candidates
@@ -44,13 +43,6 @@ QUESTIONS = 200
 _HEADINGS = re.compile(r"(?:\s*#{1,6}[ \t][^\n]*(?:\n|\Z))+")
 
 
-class Read(NamedTuple):
-    """Sentences of a question's passages: (passage, first character, end) [S, 3] and features [S, F]."""
-
-    places: NDArray[np.int64]
-    features: Floats
-
-
 class SentenceModule(nn.Module):
     """Chooses sentences by the frozen encoder's similarities and by words."""
 
@@ -75,17 +67,17 @@ class SentenceModule(nn.Module):
         rows = [[*one.passages, *rest[:most]] for one, rest in zip(asked, lessons.negatives, strict=False)]
         texts = [lessons.texts(some) for some in rows]
         read, own, right = self.read([one.question for one in asked], texts, progress), [], []
-        for one, some, row, passages in zip(asked, read, rows, texts, strict=True):
+        for one, (places, _), row, passages in zip(asked, read, rows, texts, strict=True):
             spans = [one.spans(at, text) for at, text in zip(row, passages, strict=True)]
             held = [  # where no answer is known, every sentence of its passages may be right
                 not one.answers or any(first <= start and end <= last for start, end in spans[at])
-                for at, first, last in some.places.tolist()
+                for at, first, last in places.tolist()
             ]
-            own.append(some.places[:, 0] < (len(one.passages) if one.answered else 0))
+            own.append(places[:, 0] < (len(one.passages) if one.answered else 0))
             right.append(own[-1] & np.array(held, bool))
-        x = torch.from_numpy(np.concatenate([some.features for some in read])).double()  # [S, F]
+        x = torch.from_numpy(np.concatenate([features for _, features in read])).double()  # [S, F]
         withheld, answers = (torch.from_numpy(np.concatenate(marks)) for marks in (own, right))
-        owner = torch.from_numpy(np.repeat(np.arange(len(read)), [len(some.places) for some in read]))
+        owner = torch.from_numpy(np.repeat(np.arange(len(read)), [len(places) for places, _ in read]))
         start, count, absent = torch.tensor(START, dtype=torch.float64), len(read), self.config.absent
         weights = start.clone()
 
@@ -112,16 +104,16 @@ class SentenceModule(nn.Module):
         """All sentences of each question's passages, with probabilities."""
         w, b = (parameter.double().cpu().numpy() for parameter in self.weigh.parameters())
         found = []
-        for read in self.read(questions, passages):
-            scores = read.features @ w[0] + b  # [S]
+        for places, features in self.read(questions, passages):
+            scores = features @ w[0] + b  # [S]
             total = float(np.logaddexp.reduce([0.0, *scores]))  # "no answer" scores 0
-            found.append(Candidates.of(read.places, scores, total))
+            found.append(Candidates.of(places, scores, total))
         return found
 
     def read(
         self, questions: Sequence[str], passages: Sequence[Sequence[str]], progress: bool | None = None
-    ) -> list[Read]:
-        """Features of all sentences; every text is encoded once."""
+    ) -> list[tuple[Rows, Floats]]:
+        """Places (passage, first, last character) [S, 3] and features [S, F] of each question's sentences."""
         cut = {text: cut_sentences(text) for some in passages for text in some}
         texts = list(dict.fromkeys([*cut, *(text[a:b] for text, spans in cut.items() for a, b in spans)]))
         vectors = dict(zip(texts, self.vectors.documents(texts, progress), strict=True))
@@ -144,7 +136,7 @@ class SentenceModule(nn.Module):
                 for _, a, b, text in places
             ]
             rows = np.array([place[:3] for place in places], np.int64).reshape(-1, 3)
-            found.append(Read(rows, np.array(features, np.float32).reshape(-1, len(FEATURES))))
+            found.append((rows, np.array(features, np.float32).reshape(-1, len(FEATURES))))
         return found
 
 

@@ -1,15 +1,8 @@
 """The span reader: a question-answering transformer over windows, and one softmax over all spans of all passages.
 
-A span scores s(first token) + e(last token) + r(its window); "no answer" scores 0. r is learned; of a published model
-it is −s([CLS]) − e([CLS]), which is how those tell "no answer". A window that is no help lowers all its spans at once,
-so that scores of different passages compare.
-
-The network reads every passage by itself, and among many there is always one that makes it sure of wrong words: the
-more passages, the worse its answers. So all spans of passage p gain
-
-    w · x(p) + b,    x(p) = (similarity of passage and question, share of the question's words in it),
-
-learned on held-out questions once the network is trained.
+A span scores s(first token) + e(last token) + r(window) + w · x(passage) + b; "no answer" scores 0. r is learned; for a
+published model it is −s([CLS]) − e([CLS]). The network reads each passage alone, and one of many always makes it sure
+of wrong words; so w and b, over x = (similarity to the question, share of its words), are learned on held-out ones.
 
 Letters: W windows · T tokens · L tokens of an answer at most · P passages of a question.
 """
@@ -41,7 +34,7 @@ from palmette.reader.scores import (
     NEVER,
     UnitVectors,
     grouped_logsumexp,
-    minimise,
+    learn_gains,
     reading_loss,
     words_of,
 )
@@ -55,9 +48,6 @@ TOKENS = 2048
 """Tokens of a pass on a CPU, whose cache they fit; sixteen times as many on a GPU."""
 BLOCK = 64
 """Questions tokenised at a time."""
-PULL = 0.05
-"""Penalty of w, and of b where an average passage gains something, beside the sum over the questions."""
-
 Gold = list[tuple[int, int]]
 """First and last tokens of the right spans of a window."""
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -67,23 +57,20 @@ OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 @dataclass(frozen=True)
 class Window:
-    """A question and a part of a passage, as T tokens.
-
-    Attributes:
-        passage: Position of the passage among those read.
-        inputs: [T] rows of the network's inputs by name.
-        offsets: [T, 2] characters of the passage that a token covers; 0, 0 for other tokens.
-        words: [T] word of the passage that a token belongs to; −1 for other tokens.
-        starts: [T] whether an answer may start here: at a word's first token, unless a later window has more room.
-        ends: [T] whether an answer may end here: at a word's last token.
-    """
+    """A question and a part of a passage, as T tokens."""
 
     passage: int
+    """Position of the passage among those read."""
     inputs: dict[str, list[int]]
+    """[T] rows of the network's inputs by name."""
     offsets: Rows
+    """[T, 2] characters of the passage that a token covers; 0, 0 for other tokens."""
     words: Rows
+    """[T] word of the passage that a token belongs to; −1 for other tokens."""
     starts: NDArray[np.bool_]
+    """[T] true where an answer may start: at a word's first token, unless a later window has more room."""
     ends: NDArray[np.bool_]
+    """[T] true where an answer may end: at a word's last token."""
 
     def __len__(self) -> int:
         return len(self.words)
@@ -100,55 +87,6 @@ class Window:
             if self.starts[first] and self.ends[last] and last - first < longest:
                 found.append((first, last))
         return found
-
-
-class Windows:
-    """Cuts questions and passages into windows, by the tokenizer's own overflow; safe for several threads."""
-
-    def __init__(self, tokenizer: Any, config: ReaderConfig) -> None:
-        self.config = config
-        self.tokenizer = copy.deepcopy(tokenizer)  # the encoder sets its own to other lengths
-        self._lock = threading.Lock()  # a fast tokenizer keeps its truncation as state
-
-    def __call__(self, question: str, passages: Sequence[str]) -> list[Window]:
-        """All windows of some passages, in their order; a blank passage has none."""
-        texts = {place: readable(text) for place, text in enumerate(passages) if text.strip()}
-        if not texts:
-            return []
-        config, question, offsets = self.config, readable(question), {"return_offsets_mapping": True}
-        with self._lock:
-            ends = self.tokenizer(question, add_special_tokens=False, verbose=False, **offsets)[
-                "offset_mapping"
-            ]
-            if len(ends) > config.max_question:
-                question = question[: ends[config.max_question - 1][1]]
-            found = self.tokenizer(
-                [question] * len(texts),
-                list(texts.values()),
-                truncation="only_second",
-                max_length=config.max_length,
-                stride=config.overlap,
-                return_overflowing_tokens=True,
-                return_token_type_ids=True,
-                **offsets,
-            )
-        owner, windows = [-1, *found["overflow_to_sample_mapping"], -1], []
-        for at, (before, sample, after) in enumerate(zip(owner, owner[1:], owner[2:], strict=False)):
-            offset = np.array(found["offset_mapping"][at], np.int64).reshape(-1, 2)
-            words = np.array([-1 if word is None else word for word in found.word_ids(at)], np.int64)
-            inside = np.array([side == 1 for side in found.sequence_ids(at)]) & (offset[:, 1] > offset[:, 0])
-            words[~inside] = -1
-            starts = inside & (words != np.concatenate([[-1], words[:-1]]))
-            covered = np.flatnonzero(inside)
-            if after == sample:  # the next window has the overlap, with more room
-                starts[covered[-config.overlap :]] = False
-            if before == sample and len(covered):  # may open within a word that the last window has
-                earliest = found.word_to_chars(at - 1, int(words[covered[0]]), 1).start
-                starts[covered[0]] &= bool(offset[covered[0], 0] <= earliest)
-            ends = inside & (words != np.concatenate([words[1:], [-1]]))
-            inputs, offset = {name: found[name][at] for name in INPUTS}, np.where(inside[:, None], offset, 0)
-            windows.append(Window(list(texts)[sample], inputs, offset, words, starts, ends))
-        return windows
 
 
 def batches(windows: Sequence[Window], tokens: int) -> Iterator[list[int]]:
@@ -172,18 +110,16 @@ class Read(NamedTuple):
 
     def candidates(self, gains: NDArray[np.float64]) -> Candidates:
         """Candidates of a question, with what each passage gains [P]."""
-        gain = [float(gains[window.passage]) for window in self.windows]
+        gain = gains[[window.passage for window in self.windows]]  # [W]
         found = [
             (window.passage, window.offsets[first, 0], window.offsets[last, 1], score + more)
             for window, (scores, spans), more in zip(self.windows, self.kept, gain, strict=True)
             for score, (first, last) in zip(scores, spans, strict=True)
             if score > NEVER / 2
         ]
-        rows, total = (
-            np.array(found, np.float64).reshape(-1, 4),
-            np.logaddexp.reduce([0.0, *(self.totals + gain)]),
-        )
-        return Candidates.of(rows[:, :3].astype(np.int64), rows[:, 3], float(total))
+        rows = np.array(found, np.float64).reshape(-1, 4)
+        total = float(np.logaddexp.reduce([0.0, *(self.totals + gain)]))
+        return Candidates.of(rows[:, :3].astype(np.int64), rows[:, 3], total)
 
 
 def right_spans(scores: Tensor, gold: Sequence[Gold]) -> Tensor:
@@ -198,9 +134,7 @@ def right_spans(scores: Tensor, gold: Sequence[Gold]) -> Tensor:
 class SpanModule(nn.Module):
     """A transformers question-answering model that reads question and passage together, and what passages gain.
 
-    Args:
-        config: TrainingResult layers, and the length of windows and answers.
-        encoder: Its transformer is the start of the network, unless ``config.model`` names another one.
+    It starts from the encoder's transformer, unless ``config.model`` names another one.
     """
 
     transformer_learns = True
@@ -215,19 +149,18 @@ class SpanModule(nn.Module):
         how = {"attn_implementation": "eager" if encoder.device.type == "cpu" else "sdpa"}
         kind: Any = AutoModelForQuestionAnswering
         if config.model is None:
-            start: Any = Backbone.of(encoder)
-            self.qa: Any = kind.from_config(start.network.config, **how).float()
-            self.body.load_state_dict(start.network.state_dict(), strict=False)
+            backbone = Backbone.of(encoder)
+            self.qa: Any = kind.from_config(backbone.network.config, **how).float()
+            self.body.load_state_dict(backbone.network.state_dict(), strict=False)
+            self.tokenizer = copy.deepcopy(backbone.tokenizer)  # the encoder sets its own to other lengths
         else:
-            start = AutoTokenizer.from_pretrained(config.model)
+            self.tokenizer = AutoTokenizer.from_pretrained(config.model)
             self.qa = kind.from_pretrained(config.model, use_safetensors=True, **how).float()
-        self.windows = Windows(getattr(start, "tokenizer", start), config)
+        self._lock = threading.Lock()  # a fast tokenizer keeps its truncation as state
         own, layers = self.qa.config, (getattr(self.body, "transformer", None) or self.body.encoder).layer
         positions = own.max_position_embeddings - (own.pad_token_id + 1 if own.model_type in OFFSET else 0)
         if config.max_length > positions:
-            raise ConfigError(
-                f"reader: max_length={config.max_length}, but the model has {positions} positions"
-            )
+            raise ConfigError(f"max_length={config.max_length}, but the model has {positions} positions")
         trained = len(layers) if config.trained_layers is None else config.trained_layers
         if trained > len(layers):
             raise ConfigError(f"trained_layers must be between 0 and {len(layers)}, got {trained}")
@@ -257,6 +190,44 @@ class SpanModule(nn.Module):
         state = self.state_dict()
         return {name: state[name] for name in self.learned}
 
+    def windows(self, question: str, passages: Sequence[str]) -> list[Window]:
+        """Cut passages by the tokenizer's overflow, in their order; a blank passage has no window."""
+        texts = {place: readable(text) for place, text in enumerate(passages) if text.strip()}
+        if not texts:
+            return []
+        config, question, offsets = self.config, readable(question), {"return_offsets_mapping": True}
+        with self._lock:
+            read = self.tokenizer(question, add_special_tokens=False, verbose=False, **offsets)
+            if len(read["offset_mapping"]) > config.max_question:
+                question = question[: read["offset_mapping"][config.max_question - 1][1]]
+            found = self.tokenizer(
+                [question] * len(texts),
+                list(texts.values()),
+                truncation="only_second",
+                max_length=config.max_length,
+                stride=config.overlap,
+                return_overflowing_tokens=True,
+                return_token_type_ids=True,
+                **offsets,
+            )
+        owner, windows = [-1, *found["overflow_to_sample_mapping"], -1], []
+        for at, (before, sample, after) in enumerate(zip(owner, owner[1:], owner[2:], strict=False)):
+            offset = np.array(found["offset_mapping"][at], np.int64).reshape(-1, 2)
+            words = np.array([-1 if word is None else word for word in found.word_ids(at)], np.int64)
+            inside = np.array([side == 1 for side in found.sequence_ids(at)]) & (offset[:, 1] > offset[:, 0])
+            words[~inside] = -1
+            starts = inside & (words != np.concatenate([[-1], words[:-1]]))
+            ends = inside & (words != np.concatenate([words[1:], [-1]]))
+            covered = np.flatnonzero(inside)
+            if after == sample:  # the next window has the overlap, with more room
+                starts[covered[-config.overlap :]] = False
+            if before == sample and len(covered):  # may open within a word that the last window has
+                earliest = found.word_to_chars(at - 1, int(words[covered[0]]), 1).start
+                starts[covered[0]] &= bool(offset[covered[0], 0] <= earliest)
+            inputs, offset = {name: found[name][at] for name in INPUTS}, np.where(inside[:, None], offset, 0)
+            windows.append(Window(list(texts)[sample], inputs, offset, words, starts, ends))
+        return windows
+
     def forward(self, windows: Sequence[Window]) -> Tensor:
         """Scores of all spans [W, T, L], by first token and further tokens; ``NEVER`` for what is none."""
         device = self.weigh.weight.device
@@ -269,7 +240,7 @@ class SpanModule(nn.Module):
             return F.pad(values, (0, longest - 1)).unfold(1, longest, 1)
 
         names = INPUTS if getattr(self.qa.config, "type_vocab_size", 1) > 1 else INPUTS[:2]
-        pad = {"input_ids": int(self.windows.tokenizer.pad_token_id)}
+        pad = {"input_ids": self.tokenizer.pad_token_id}
         inputs = {name: padded([one.inputs[name] for one in windows], pad.get(name, 0)) for name in names}
         out = self.qa(**inputs, output_hidden_states=True)
         starts, ends = out.start_logits.float(), out.end_logits.float()  # [W, T]
@@ -290,8 +261,6 @@ class SpanModule(nn.Module):
             scores = (network or self)([windows[at] for at in group])
             yield group, scores, scores.flatten(1).logsumexp(1)
 
-    # -- reading ----------------------------------------------------------------------------------------------
-
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
         """The best spans of each question's passages, with probabilities."""
         read, signs = self.read(questions, passages), self.signs(questions, passages)
@@ -307,20 +276,19 @@ class SpanModule(nn.Module):
             part = slice(start, start + BLOCK)
             windows = [self.windows(*pair) for pair in zip(questions[part], passages[part], strict=True)]
             flat = [window for some in windows for window in some]
-            totals, kept = np.zeros(len(flat)), dict[int, Any]()
+            totals, kept = np.zeros(len(flat)), list[Any]([None] * len(flat))
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
                 for group, scores, every in self.passes(flat):
                     best = scores.flatten(1).topk(min(KEEP, scores[0].numel()), dim=1)
                     first, more = best.indices // scores.shape[2], best.indices % scores.shape[2]
                     spans = torch.stack([first, first + more], 2).cpu().numpy()  # [W, C, 2]
                     totals[group] = every.cpu().numpy()
-                    kept |= dict(
-                        zip(group, zip(best.values.double().cpu().numpy(), spans, strict=True), strict=True)
-                    )
+                    for at, *pair in zip(group, best.values.double().cpu().numpy(), spans, strict=True):
+                        kept[at] = pair
             at = 0
             for some in windows:
-                rows = list(range(at, at := at + len(some)))
-                found.append(Read(some, totals[rows], [kept[row] for row in rows]))
+                rows = slice(at, at := at + len(some))
+                found.append(Read(some, totals[rows], kept[rows]))
         return found
 
     def signs(
@@ -340,10 +308,7 @@ class SpanModule(nn.Module):
     def gains(self, signs: Floats) -> NDArray[np.float64]:
         """[P] w · x + b."""
         w, b = (parameter.double().cpu().numpy() for parameter in self.weigh.parameters())
-        gains: NDArray[np.float64] = signs @ w[0] + b
-        return gains
-
-    # -- training ---------------------------------------------------------------------------------------------
+        return np.asarray(signs @ w[0] + b, np.float64)
 
     def fit(self, lessons: TrainingSet, training: TrainingConfig, **run: Any) -> TrainingResult:
         """Train the network, then learn what passages gain, and the threshold, on held-out questions."""
@@ -353,67 +318,32 @@ class SpanModule(nn.Module):
         questions, passages = [one.asked.question for one in held], [lessons.texts(one.rows) for one in held]
         read, signs = self.read(questions, passages), self.signs(questions, passages, run["progress"])
         right = [[one.answered and answers(lessons.data, one.asked, row) for row in one.rows] for one in held]
-        self.learn_gains(read, signs, right)
-        found = [one.candidates(self.gains(some)) for one, some in zip(read, signs, strict=True)]
-        return replace(
-            trained, metrics={**trained.metrics, **examine(lessons.data, held, found, span_credit)}
-        )
-
-    def learn_gains(
-        self, read: Sequence[Read], signs: Sequence[Floats], right: Sequence[Sequence[bool]]
-    ) -> None:
-        """Find w, under which right passages [P] are most probable among those of their question, and then b.
-
-        Found together, questions without an answer, whose passages look as right as any, would talk w down.
-        """
-        totals = [np.full(len(marks), NEVER) for marks in right]
+        totals = [np.full(len(marks), NEVER) for marks in right]  # log Σ exp of each passage's spans
         for one, sums in zip(read, totals, strict=True):
             np.logaddexp.at(sums, np.array([window.passage for window in one.windows], np.int64), one.totals)
-        base, x = (torch.from_numpy(np.concatenate(some)).double() for some in (totals, signs))
-        wrong = ~torch.from_numpy(np.concatenate(right).astype(bool))
-        count, owner = (
-            len(right),
-            torch.from_numpy(np.repeat(np.arange(len(right)), [len(some) for some in right])),
-        )
-        w, b = torch.zeros(2, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-
-        def choice() -> Tensor:
-            scores = base + x @ w
-            every, hit = (
-                grouped_logsumexp(s, owner, count) for s in (scores, scores.masked_fill(wrong, NEVER))
-            )
-            return torch.where(hit > NEVER / 2, every - hit, 0.0).sum() + PULL * w.square().sum()
-
-        def answer() -> Tensor:
-            scores = base + x @ w + b
-            loss = reading_loss(scores, scores.masked_fill(wrong, NEVER), owner, count).sum()
-            return loss + PULL * (b + x.mean(0) @ w).square().sum()
-
-        minimise(w, choice)
-        minimise(b, answer)
+        w, b = learn_gains(totals, signs, right)
         with torch.no_grad():
             self.weigh.weight.copy_(w[None])
             self.weigh.bias.copy_(b)
+        found = [one.candidates(self.gains(some)) for one, some in zip(read, signs, strict=True)]
+        metrics = examine(lessons.data, held, found, span_credit)
+        return replace(trained, metrics={**trained.metrics, **metrics})
 
 
 @dataclass
 class SpanTask(Task):
-    """Training of a span reader: −log probability of the right spans among all spans of a question's passages."""
+    """−log probability of the right spans among all spans of a question's passages."""
 
     module: SpanModule
     lessons: TrainingSet
-
-    @property
-    def metric(self) -> str:
-        """Credit of answers, without silence."""
-        return self.module.metric
+    metric = SpanModule.metric
 
     def size(self) -> int:
         """Number of training questions."""
         return len(self.lessons.train)
 
     def to(self, device: torch.device) -> None:
-        """Windows are made on the CPU and sent batch by batch."""
+        """Do nothing: windows are made on the CPU and sent batch by batch."""
 
     def loss(
         self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float

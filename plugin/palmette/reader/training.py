@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -37,23 +36,18 @@ class HeldOut(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Questions and the passages that they are read in.
-
-    Attributes:
-        data: Passages and questions.
-        train: Training questions.
-        negatives: For each of them, rows of passages that a retriever finds and that do not have the answer.
-        dev: Held-out questions among a few other passages, for validation.
-        calibration: Held-out questions in the passages that a retriever finds for them, some of them once more without
-            the passages that answer: of few passages those are always found, and nothing would show what no answer
-            looks like.
-    """
+    """Questions and the passages that they are read in."""
 
     data: ReadingData
     train: Sequence[Asked]
     negatives: Sequence[Sequence[int]]
+    """For each training question, rows of passages that a retriever finds and that do not have the answer."""
     dev: Sequence[HeldOut]
+    """Held-out questions among a few other passages, for validation."""
     calibration: Sequence[HeldOut] = ()
+    """Held-out questions in the passages that a retriever finds for them, some of them once more without the passages
+    that answer: of few passages those are always found, and nothing would show what no answer looks like.
+    """
 
     @classmethod
     def of(
@@ -67,7 +61,21 @@ class TrainingSet:
         progress: bool | None,
     ) -> Self:
         """Retrieve the passages of every question."""
-        nearest = partial(_nearest, data, encoder, cache, progress)
+
+        def nearest(questions: Sequence[Asked], count: int, *, wrong: bool = False) -> list[list[int]]:
+            """Rows of the nearest passages, best first, without related ones and, if ``wrong``, answers."""
+            if not questions or count < 1 or (wrong and len(data.passages) < 2):
+                return [[] for _ in questions]
+            vectors = cache.encode(encoder, [one.content for one in data.passages], progress=progress)
+            texts = [asked.question for asked in questions]
+            queries = cache.encode(encoder, texts, kind="query", progress=progress)
+            found, depth = [], 4 * count + 8 if wrong else count
+            for asked, query in zip(questions, queries, strict=True):
+                rows = best(vectors @ query, depth + len(asked.related)).tolist()
+                rows = [row for row in rows if row not in asked.related][:depth]
+                found.append([row for row in rows if not (wrong and answers(data, asked, row))][:count])
+            return found
+
         train, held = data.split("train"), data.splits.get("dev", ())
         count = 4 * (config.passages - 1) + 2 if config.passages > 1 or config.absent else 0
         draw = np.random.default_rng(seed)
@@ -100,30 +108,6 @@ def answers(data: ReadingData, asked: Asked, row: int) -> bool:
     return row in asked.passages or holds_answer(data.passages[row].content, asked.answers or ())
 
 
-def _nearest(
-    data: ReadingData,
-    encoder: Encoder,
-    cache: EncodingCache,
-    progress: bool | None,
-    questions: Sequence[Asked],
-    count: int,
-    *,
-    wrong: bool = False,
-) -> list[list[int]]:
-    """Rows of the passages nearest to each question, best first, without related ones and, if ``wrong``, answers."""
-    if not questions or count < 1 or (wrong and len(data.passages) < 2):
-        return [[] for _ in questions]
-    vectors = cache.encode(encoder, [passage.content for passage in data.passages], progress=progress)
-    queries = cache.encode(encoder, [asked.question for asked in questions], kind="query", progress=progress)
-    found = []
-    for asked, query in zip(questions, queries, strict=True):
-        depth = 4 * count + 8 if wrong else count
-        rows = best(vectors @ query, depth + len(asked.related)).tolist()
-        rows = [row for row in rows if row not in asked.related][:depth]
-        found.append([row for row in rows if not (wrong and answers(data, asked, row))][:count])
-    return found
-
-
 Credit = Callable[[Answer, HeldOut], dict[str, float]]
 """Measures of an answer to an answerable question; the first one counts."""
 
@@ -148,7 +132,7 @@ def best_threshold(there: Sequence[float], worth: Sequence[float], answerable: i
     Counting right answers alone would keep silent wherever one in two is wrong.
 
     Args:
-        there: Probability that a question has an answer, of each question.
+        there: Probability that a question has an answer, by question.
         worth: Credit of its best answer, 0 … 1.
         answerable: Number of questions that have an answer.
     """
@@ -170,19 +154,18 @@ def examine(
     """
     if not questions:
         return {}
-    there, worth, each = [], [], []
+    values = []
     for held, candidates in zip(questions, found, strict=True):
         passages = [data.passages[row] for row in held.rows]
-        values = credit(answer_of(held.asked.question, candidates, passages, 0.0), held)
-        name = next(iter(values))
-        there.append(1 - candidates.none)
-        worth.append(values[name] if held.answered else 0.0)
-        if held.answered:
-            each.append(values)
-    threshold, balance = best_threshold(there, worth, len(each))
+        values.append(credit(answer_of(held.asked.question, candidates, passages, 0.0), held))
+    name, there = next(iter(values[0])), [1 - one.none for one in found]
+    answered = [held.answered for held in questions]
+    worth = [value[name] * known for value, known in zip(values, answered, strict=True)]
+    threshold, balance = best_threshold(there, worth, sum(answered))
     credits = [
-        value if probability >= threshold else float(not held.answered)
-        for held, probability, value in zip(questions, there, worth, strict=True)
+        value if probability >= threshold else float(not known)
+        for known, probability, value in zip(answered, there, worth, strict=True)
     ]
-    means = {f"{key} answered": float(np.mean([values[key] for values in each])) for key in (each or [{}])[0]}
+    each = [value for value, known in zip(values, answered, strict=True) if known]
+    means = {f"{key} answered": float(np.mean([value[key] for value in each])) for key in (each or [{}])[0]}
     return {name: float(np.mean(credits)), "threshold": threshold, f"{name} of answers": balance, **means}

@@ -28,13 +28,10 @@ MOST = 64
 
 @dataclass(frozen=True, repr=False)
 class TaxonomyData(RetrievalData):
-    """Collection whose documents are the nodes of a hierarchy; queries, if there are any, name their exact matches.
-
-    Attributes:
-        hierarchy: ``None`` where only matches are known.
-    """
+    """Collection whose documents are the nodes of a hierarchy; queries, if there are any, name their exact matches."""
 
     hierarchy: Hierarchy | None = None
+    """``None`` where only matches are known."""
 
     @property
     def trainable(self) -> bool:
@@ -73,10 +70,9 @@ class TaxonomyData(RetrievalData):
 
 
 def _hierarchy(documents: Sequence[Document], edges: Any, parents: str | None) -> Hierarchy | None:
-    if edges is None:
-        return None if parents == "" else Hierarchy.from_documents(documents, parents)
-    made = Hierarchy.from_edges(edges, [document.key for document in documents])
-    return Hierarchy(made.ids, [name_of(document) for document in documents], made.parents)
+    if edges is not None:
+        return Hierarchy.from_edges(edges, [d.key for d in documents], [name_of(d) for d in documents])
+    return None if parents == "" else Hierarchy.from_documents(documents, parents)
 
 
 @dataclass(frozen=True)
@@ -119,10 +115,9 @@ def training_queries(
     if closure is None:
         return train, dev
     texts = [list(dict.fromkeys((name_of(node), node.content))) for node in data.corpus]
-    two = (
-        draw.permutation(np.flatnonzero([len(some) == 2 for some in texts])) if not len(dev) else np.arange(0)
-    )
-    held = {int(row): texts[row].pop(0) for row in np.sort(two[: min(DEV, len(two) // DEV_SHARE)])}
+    two = np.flatnonzero([len(some) == 2 and not len(dev) for some in texts])
+    chosen = draw.permutation(two)[: min(DEV, len(two) // DEV_SHARE)]
+    held = {int(row): texts[row].pop(0) for row in np.sort(chosen)}
     rows = np.repeat(np.arange(nodes), [len(some) for some in texts])
     own = closure.take(rows)
     matches = Matches(
@@ -164,18 +159,15 @@ def _judged(data: TaxonomyData, closure: Matches | None, split: str) -> Training
 
 @dataclass(frozen=True)
 class Sampler:
-    """Draws matches of each query.
-
-    Attributes:
-        matches: Matches to draw from.
-        kind: ``every`` takes all matches of a query, the others one: ``regular`` any of them, ``heavy-tail`` in
-            proportion to its distance (the exact match never), ``rebalanced`` mixes the two.
-        share: Chance of a ``regular`` draw in the mix.
-    """
+    """Draws matches of each query."""
 
     matches: Matches
     kind: Literal["every", "regular", "heavy-tail", "rebalanced"] = "every"
+    """``every`` takes all matches of a query, the others one: ``regular`` any of them, ``heavy-tail`` in proportion to
+    its distance (the exact match never), ``rebalanced`` mixes the two.
+    """
     share: float = 0.03
+    """Chance of a ``regular`` draw in the mix."""
 
     def __post_init__(self) -> None:
         if self.kind == "heavy-tail" and not (self.matches.distances > 0).any():

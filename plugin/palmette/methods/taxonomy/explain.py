@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from palmette.arrays import Floats
@@ -11,44 +13,26 @@ from palmette.types import Explanation, Part
 
 
 def explain(nodes: Nodes, cutoff: RelevanceCutoff, query: Floats, vector: Floats, node: int) -> Explanation:
-    """Explain the score of a document [d] for a query [d].
-
-    Args:
-        nodes: Known nodes.
-        cutoff: Their embeddings, and the probability of a score.
-        query: [d], T included.
-        vector: [d] of the document.
-        node: Row of the document, or −1.
-    """
+    """Explain the score of a document [d], the node of a row or none (−1), for a query times T [d]."""
     chain, scores = [node], [float(query @ vector)]
     if nodes.hierarchy is not None and node >= 0:
         while len(parents := nodes.hierarchy.parents[chain[-1]]):
-            above = (
-                cutoff.nodes[parents].cpu().numpy() @ query
-            )  # [parents]: of several, the best-scoring way up
-            chain.append(int(parents[above.argmax()]))
-            scores.append(float(above.max()))
-    steps = [
+            near = cutoff.nodes[parents].cpu().numpy() @ query  # [parents]
+            chain.append(int(parents[near.argmax()]))  # of several, the best-scoring way up
+            scores.append(float(near.max()))
+    chances = cutoff.probability(query[None], np.array([scores], np.float32))[0].tolist()
+    steps: list[dict[str, Any]] = [
         {
             "id": nodes.ids[row] if row >= 0 else None,
             "name": nodes.names[row] if row >= 0 else "this document",
             "score": score,
-            "probability": probability,
+            "probability": chance,
         }
-        for row, score, probability in zip(
-            chain,
-            scores,
-            cutoff.probability(query[None], np.array([scores], np.float32))[0].tolist(),
-            strict=True,
-        )
+        for row, score, chance in zip(chain, scores, chances, strict=True)
     ]
-    below = np.append(
-        scores[1:], 0.0
-    )  # the most general node counts in full, each step down adds a difference
-    parts = [
-        Part(str(step["name"]), score - float(general), step)
-        for step, score, general in reversed(list(zip(steps, scores, below, strict=True)))
-    ]
-    short = [name if len(name) <= 40 else f"{name[:39]}…" for name in (str(step["name"]) for step in steps)]
-    trail = " ▸ ".join(f"{name} ({step['probability']:.0%})" for name, step in zip(short, steps, strict=True))
+    general = [*scores[1:], 0.0]  # the most general node counts in full, each step down adds a difference
+    triples = zip(steps, scores, general, strict=True)
+    parts = [Part(step["name"], score - above, step) for step, score, above in triples][::-1]
+    short = [name if len(name) <= 40 else f"{name[:39]}…" for name in (step["name"] for step in steps)]
+    trail = " ▸ ".join(f"{name} ({chance:.0%})" for name, chance in zip(short, chances, strict=True))
     return Explanation(scores[0], parts, f"score {scores[0]:.2f}; {trail}", {"chain": steps})

@@ -30,19 +30,16 @@ MAX_PAIRS = 300_000_000
 
 @dataclass(frozen=True)
 class Matches:
-    """Matching documents S(q) of every query: query i has ``documents[starts[i]:starts[i + 1]]``, ascending.
-
-    Attributes:
-        starts: [Q + 1].
-        documents: [P] rows of documents.
-        distances: [P] distance from the query's exact match: steps in a hierarchy, or a proxy.
-        size: Number of documents.
-    """
+    """Matching documents S(q) of every query: query i has ``documents[starts[i]:starts[i + 1]]``, ascending."""
 
     starts: Rows
+    """[Q + 1]."""
     documents: NDArray[np.int32]
+    """[P] rows of documents."""
     distances: NDArray[np.int16]
+    """[P] distance from the query's exact match: steps in a hierarchy, or a proxy."""
     size: int
+    """Number of documents."""
 
     @classmethod
     def of(cls, queries: Rows, documents: Rows, distances: Rows, count: int, size: int) -> Matches:
@@ -94,13 +91,7 @@ class Matches:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """A directed acyclic graph of nodes and their parents; a node may have several.
-
-    Attributes:
-        ids: Ids of the nodes, by row.
-        names: Display names, by row.
-        parents: Rows of the parents of each row.
-    """
+    """A directed acyclic graph of nodes, by row, and their parents; a node may have several."""
 
     ids: Sequence[str]
     names: Sequence[str]
@@ -125,15 +116,24 @@ class Hierarchy:
         return cls(ids, list(ids) if names is None else names, lists)
 
     @classmethod
-    def from_edges(cls, edges: Iterable[tuple[str, str]], nodes: Iterable[str] | None = None) -> Self:
+    def from_edges(
+        cls,
+        edges: Iterable[tuple[str, str]],
+        nodes: Iterable[str] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Self:
         """Build from (child id, parent id).
 
-        Args:
-            edges: The edges.
-            nodes: All ids, if there are nodes without edges or unknown ids are to be refused; by default those of
-                the edges.
+        ``nodes`` gives all ids, where there are nodes without edges or unknown ids are to be refused; by default they
+        are those of the edges. ``names`` are by default the ids.
         """
-        listed = [_edge(position, edge) for position, edge in enumerate(edges)]
+        listed: list[tuple[str, str]] = []
+        for position, edge in enumerate(edges):
+            if not isinstance(edge, Sequence) or isinstance(edge, str) or len(edge) != 2:
+                raise InputError(f"edge {position} must be (child id, parent id), got {edge!r:.80}")
+            if not all(isinstance(id, str) for id in edge):
+                raise InputError(f"edge {position}: ids are str, got {edge!r:.80}")
+            listed.append((edge[0], edge[1]))
         ids = list(dict.fromkeys(id for edge in listed for id in edge) if nodes is None else nodes)
         rows = {id: row for row, id in enumerate(ids)}
         if lost := [edge for edge in listed if edge[0] not in rows or edge[1] not in rows]:
@@ -144,7 +144,7 @@ class Hierarchy:
                 f"{child!r} → {parent!r}; add those nodes or leave the edges out"
             )
         pairs = np.array([(rows[child], rows[parent]) for child, parent in listed], np.int64).reshape(-1, 2)
-        return cls.of(ids, *pairs.T)
+        return cls.of(ids, *pairs.T, names)
 
     @classmethod
     def from_paths(cls, paths: Iterable[str], separator: str = ">") -> Self:
@@ -161,16 +161,13 @@ class Hierarchy:
             ids = [f" {separator} ".join(steps[: depth + 1]) for depth in range(len(steps))]
             names |= dict(zip(ids, steps, strict=True))
             edges |= {(child, parent): None for parent, child in pairwise(ids)}
-        made = cls.from_edges(edges, names)
-        return cls(made.ids, list(names.values()), made.parents)
+        return cls.from_edges(edges, names, list(names.values()))
 
     @classmethod
     def from_documents(cls, documents: Sequence[Document], key: str | None = None) -> Self | None:
         """Build from the ids of parents in metadata (one id or a list); ``None`` if no document has any.
 
-        Args:
-            documents: The nodes.
-            key: The metadata key; by default ``"parents"`` or ``"parent"``, whichever is there.
+        The metadata ``key`` is by default ``"parents"`` or ``"parent"``, whichever is there.
         """
         keys = PARENT_KEYS if key is None else (key,)
         used = next((name for name in keys if any(d.metadata.get(name) for d in documents)), None)
@@ -179,16 +176,14 @@ class Hierarchy:
                 raise InputError(f"no document has metadata {key!r} to name its parents by")
             return None
         edges = [(d.key, parent) for d in documents for parent in _parents(d, used)]
-        made = cls.from_edges(edges, [d.key for d in documents])
-        return cls(made.ids, [name_of(d) for d in documents], made.parents)
+        return cls.from_edges(edges, [d.key for d in documents], [name_of(d) for d in documents])
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        return (
-            f"Hierarchy({len(self)} nodes, {len(self.parents.values)} edges, depth {int(self.depths.max())})"
-        )
+        edges, depth = len(self.parents.values), int(self.depths.max())
+        return f"Hierarchy({len(self)} nodes, {edges} edges, depth {depth})"
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -245,11 +240,7 @@ class Hierarchy:
         return np.flatnonzero(np.diff(self.children.starts) == 0)
 
     def matches(self, max_distance: int | None = None) -> Matches:
-        """Every node matches itself and its ancestors, at the length of the shortest way to each.
-
-        Args:
-            max_distance: Farther ancestors are left out; ``None`` for all.
-        """
+        """Match every node with itself and its ancestors up to a distance (``None``: all), the shortest way to each."""
         size, tree = len(self), bool((np.diff(self.parents.starts) <= 1).all())
         reached = frontier = np.arange(size, dtype=np.int64) * (size + 1)  # node · N + ancestor
         keys, distances = [frontier], [np.zeros(size, np.int16)]
@@ -278,31 +269,25 @@ class Hierarchy:
         return Matches(starts, (flat % size).astype(np.int32), lengths, size)
 
     def documents(self) -> list[Document]:
-        """The nodes as documents, if there is no more than a hierarchy: text and name are the node's name."""
-        ids = self.ids
+        """Nodes as documents whose text is their name, where there is no more than a hierarchy."""
         return [
-            Document(id, name, {"name": name, "parents": [ids[p] for p in self.parents[row]]})
-            for row, (id, name) in enumerate(zip(ids, self.names, strict=True))
+            Document(id, name, {"name": name, "parents": [self.ids[p] for p in self.parents[row]]})
+            for row, (id, name) in enumerate(zip(self.ids, self.names, strict=True))
         ]
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Documents that a model was trained on, as its checkpoint keeps them.
-
-    Attributes:
-        ids: By row.
-        names: By row.
-        digests: Hashes of their contents: a document whose text has changed is no longer the node.
-        hierarchy: ``None`` if the model was trained on pairs alone.
-        generality: [N] log frequency as an answer; used without a hierarchy only.
-    """
+    """Documents that a model was trained on, by row, as its checkpoint keeps them."""
 
     ids: Sequence[str]
     names: Sequence[str]
     digests: Sequence[str]
+    """Hashes of their contents: a document whose text has changed is no longer the node."""
     hierarchy: Hierarchy | None
+    """``None`` if the model was trained on pairs alone."""
     generality: NDArray[np.float32]
+    """[N] log frequency as an answer; used without a hierarchy only."""
 
     @classmethod
     def of(
@@ -389,27 +374,14 @@ def _digest(document: Document) -> str:
     return hashlib.sha256(document.content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _edge(position: int, edge: object) -> tuple[str, str]:
-    if not isinstance(edge, Sequence) or isinstance(edge, str) or len(edge) != 2:
-        raise InputError(f"edge {position} must be (child id, parent id), got {edge!r:.80}")
-    child, parent = edge
-    if not isinstance(child, str) or not isinstance(parent, str):
-        raise InputError(f"edge {position}: ids are str, got {edge!r:.80}")
-    return child, parent
-
-
 def _parents(document: Document, key: str) -> list[str]:
-    value = document.metadata.get(key)
+    value, where = document.metadata.get(key), f"document {document.id!r}: metadata {key!r} must"
     listed: object = [value] if isinstance(value, str) else value or []
     if isinstance(listed, Mapping) or not isinstance(listed, Iterable):
-        raise InputError(
-            f"document {document.id!r}: metadata {key!r} must be an id or a list of ids, got {value!r:.80}"
-        )
+        raise InputError(f"{where} be an id or a list of ids, got {value!r:.80}")
     found = list(listed)
     if bad := [parent for parent in found if not isinstance(parent, str)]:
-        raise InputError(
-            f"document {document.id!r}: metadata {key!r} must hold ids (str), got {bad[0]!r:.80}"
-        )
+        raise InputError(f"{where} hold ids (str), got {bad[0]!r:.80}")
     return [parent for parent in found if parent]
 
 

@@ -32,13 +32,10 @@ def construct(matches: Matches, dimension: int, generator: torch.Generator) -> t
 def dimension_needed(
     hierarchy: Hierarchy, *, recall: float = 0.95, max_distance: int | None = None, seed: int = 0
 ) -> int:
-    """Dimension at which the constructed embeddings reach a recall: enough, and more than training needs.
+    """Find a dimension at which the constructed embeddings reach a recall: enough, and more than training needs.
 
-    Args:
-        hierarchy: Every node matches itself and its ancestors.
-        recall: Share of the matches to be found among the |S(q)| best.
-        max_distance: Farther ancestors do not count.
-        seed: Seed of the random directions and of the queries they are tried on.
+    ``recall`` is the share of the nodes within ``max_distance`` above a node that is found among as many best;
+    ``seed`` draws the directions and the nodes that are tried.
     """
     check_range("dimension_needed", "recall", recall, 0.01, 1)
     every = hierarchy.matches(max_distance)

@@ -56,8 +56,6 @@ class TaxonomyModel(Model):
     config: TaxonomyConfig
     module: DualEncoder
 
-    # -- training -----------------------------------------------------------------------------------------------
-
     @classmethod
     def fit(
         cls,
@@ -101,7 +99,7 @@ class TaxonomyModel(Model):
         """Lookup tables without training: random directions, and queries as their sums (the paper's algorithm 1).
 
         Args:
-            data: A hierarchy, as for :meth:`fit`; so are ``edges`` and ``parents``.
+            data: A hierarchy, with ``edges`` and ``parents`` as for :meth:`fit`.
             dimension: Width of the embeddings; by default :func:`dimension_needed`, many times what training takes.
             edges: See :meth:`fit`.
             parents: See :meth:`fit`.
@@ -113,21 +111,18 @@ class TaxonomyModel(Model):
             raise InputError(
                 "a construction needs a hierarchy: give edges, parents in metadata, or a Hierarchy"
             )
+        count = len(loaded.corpus)
         width = dimension or dimension_needed(loaded.hierarchy, max_distance=max_distance, seed=seed)
-        config = TaxonomyConfig(
-            dimension=width, queries="lookup", documents="lookup", max_distance=max_distance
-        ).replace(width=1, nodes=len(loaded.corpus))
+        tables: dict[str, Any] = {"queries": "lookup", "documents": "lookup", "width": 1, "nodes": count}
+        config = TaxonomyConfig(dimension=width, max_distance=max_distance, **tables)
         encoder = FakeEncoder(1)
         task = make_task(config, loaded, encoder, EncodingCache(), seed=seed, progress=False)
-        vectors = construct(task.train.matches, width, torch.Generator().manual_seed(seed))
-        with torch.no_grad():
-            for table, rows in zip((task.module.query_rows, task.module.document_rows), vectors, strict=True):
-                assert table is not None
-                table.rows.copy_(rows)
-        metrics = task.calibrate()
-        record = TrainingRecord(
-            data=loaded.name, documents=len(loaded.corpus), pairs=task.size(), metrics=metrics
+        queries, documents = construct(task.train.matches, width, torch.Generator().manual_seed(seed))
+        task.module.load_state_dict(
+            {"query_rows.rows": queries, "document_rows.rows": documents}, strict=False
         )
+        metrics = task.calibrate()
+        record = TrainingRecord(data=loaded.name, documents=count, pairs=task.size(), metrics=metrics)
         return cls(config, encoder, task.module, record=record)
 
     @classmethod
@@ -147,8 +142,6 @@ class TaxonomyModel(Model):
         sizes = {"width": encoder.dimension, "nodes": len(loaded.corpus)}
         config = config.replace(dimension=config.dimension or usual, **sizes)
         return config, make_task(config, loaded, encoder, cache, seed=seed, progress=progress)
-
-    # -- checkpoints --------------------------------------------------------------------------------------------
 
     @classmethod
     def module_for(cls, config: TaxonomyConfig, encoder: Encoder) -> DualEncoder:
@@ -174,16 +167,13 @@ class TaxonomyModel(Model):
                 f"{self.origin}: {FILE} lacks {error}; save the checkpoint again"
             ) from error
 
-    # -- encoding -----------------------------------------------------------------------------------------------
-
     def arrays(self) -> tuple[ArraySpec, ...]:
         """An embedding, and the row of the node that a document is (−1 for none)."""
         return (ArraySpec(VECTOR, (self.config.dimension,)), ArraySpec(NODE, (), "int64"))
 
     def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Embeddings [N, d] and rows of nodes [N]."""
-        places, rows = self.nodes.by_id(documents), self.nodes.by_content(documents)
-        texts = None
+        places, rows, texts = self.nodes.by_id(documents), self.nodes.by_content(documents), None
         if self.module.document_head is not None:
             given = self.encoder.encode([d.content for d in documents]) if vectors is None else vectors
             texts = self._tensor(given)
@@ -222,8 +212,6 @@ class TaxonomyModel(Model):
 
     def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array).to(self.encoder.device)
-
-    # -- searching ----------------------------------------------------------------------------------------------
 
     def check_search(self, options: TaxonomySearch) -> None:
         """Require a hierarchy for ``within`` and ``closed``."""

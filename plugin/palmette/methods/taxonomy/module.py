@@ -46,8 +46,7 @@ class DualEncoder(nn.Module):
         def head() -> nn.Module:
             return nn.Sequential(OrderedDict(linear=nn.Linear(config.width, config.dimension)))
 
-        self.config = config
-        self.nodes = nodes
+        self.config, self.nodes = config, nodes
         self.lr_scale = {"query_rows": TABLE_RATE, "document_rows": TABLE_RATE}
         self.document_rows = None if config.documents == "text" else Table(config)
         self.query_rows = Table(config) if config.queries == "lookup" else None
@@ -69,11 +68,8 @@ class DualEncoder(nn.Module):
             )  # [d, w]
             axes = principal_directions(x[:: max(1, len(x) // 20_000)], centre=False)[: config.dimension]
             weight[: len(axes)] = axes
-            for head in (self.query_head, self.document_head):
-                if head is not None:
-                    head.load_state_dict(
-                        {"linear.weight": weight, "linear.bias": torch.zeros(config.dimension)}
-                    )
+            for head in filter(None, (self.query_head, self.document_head)):
+                head.load_state_dict({"linear.weight": weight, "linear.bias": torch.zeros(config.dimension)})
         for table in (self.query_rows, self.document_rows):
             if table is not None and config.documents == "lookup":
                 table.rows.copy_(torch.randn(table.rows.shape, generator=generator) * TABLE_STD)

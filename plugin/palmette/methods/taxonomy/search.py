@@ -1,10 +1,9 @@
 """Search in a taxonomy: nearest by inner product, then cut, closed under the edges, and ordered.
 
-When to stop. A score alone does not say: queries differ in how high their matches score, and in how many they have.
-Training lifts every match above the log of the summed exponentials of all that does not match. So relevance shows in
-the *gap* under a result, g = s − log Σ exp(s') over all lower-scoring nodes: wide under the last match, narrow below
-it. A document is as relevant as the widest gap at or under it is wide, and its score high; three numbers, fitted after
-training, make that a probability.
+A score alone does not say when to stop: queries differ in how high their matches score, and in how many they have.
+Training lifts every match above log Σ exp of all that does not match, so relevance shows in the *gap* under a result,
+g = s − log Σ exp(s') over all lower-scoring nodes: wide under the last match, narrow below it. Three numbers, fitted
+after training, make a probability of a document's score and the widest gap at or under it.
 """
 
 from __future__ import annotations
@@ -33,9 +32,6 @@ LIKELY = 0.5
 MAX_GAP = 50.0
 AT_ONCE = 64
 """Queries compared with all nodes at a time."""
-
-
-# -- plan and rank ----------------------------------------------------------------------------------------------
 
 
 def plan(nodes: Nodes, queries: Floats, options: TaxonomySearch, view: View) -> SearchPlan:
@@ -113,19 +109,10 @@ def _close(nodes: Nodes, view: View, plan: SearchPlan, k: int, found: Candidates
     return stack_rows(closed, replace(found, evidence={}))
 
 
-# -- probability of relevance -----------------------------------------------------------------------------------
-
-
 def score_gaps(scores: Tensor, nodes: Tensor, depth: int) -> Tensor:
-    """Widest gap at or under each score; it never falls as the score rises.
+    """Widest gap at or under each score [Q, k] of documents, among the scores of all nodes [Q, N]: [Q, k].
 
-    Args:
-        scores: [Q, k] of documents, nodes or not.
-        nodes: [Q, N] of all nodes.
-        depth: Best nodes whose gaps are computed, as many as a query may match.
-
-    Returns:
-        [Q, k].
+    It never falls as the score rises. Gaps are computed under the ``depth`` best nodes, as many as a query may match.
     """
     best = nodes.topk(min(depth, nodes.shape[1]), dim=1).values  # [Q, M]
     rest = nodes.masked_fill(nodes >= best[:, -1:], -torch.inf).logsumexp(1, keepdim=True)  # [Q, 1]
@@ -142,11 +129,7 @@ def score_gaps(scores: Tensor, nodes: Tensor, depth: int) -> Tensor:
 
 
 def fit_cut(gaps: Tensor, scores: Tensor, relevant: Tensor) -> Tensor:
-    """Logistic regression P(relevant) = σ(a · gap + b · score + c) on judged results, all [Q, k].
-
-    Returns:
-        [3] a and b, which are not negative, and c.
-    """
+    """Fit P(relevant) = σ(a · gap + b · score + c) to judged results [Q, k]; a and b are not negative: [3]."""
     x = torch.stack([gaps.clamp(-MAX_GAP, MAX_GAP), scores]).double().flatten(1).cpu().numpy()  # [2, n]
     y = relevant.flatten().cpu().numpy().astype(np.float64)  # [n]
     spread = np.maximum(x.std(axis=1, ddof=1), 1e-6)
@@ -154,9 +137,8 @@ def fit_cut(gaps: Tensor, scores: Tensor, relevant: Tensor) -> Tensor:
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         logits = weights[:2] @ x + weights[2]
-        value = np.mean(np.logaddexp(0, logits) - y * logits) + 1e-4 * (
-            weights[0] + weights[1] + weights[2] ** 2
-        )
+        penalty = 1e-4 * (weights[0] + weights[1] + weights[2] ** 2)
+        value = np.mean(np.logaddexp(0, logits) - y * logits) + penalty
         wrong = (expit(logits) - y) / len(y)
         return float(value), np.append(x @ wrong + 1e-4, wrong.sum() + 2e-4 * weights[2])
 
@@ -167,15 +149,12 @@ def fit_cut(gaps: Tensor, scores: Tensor, relevant: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class RelevanceCutoff:
-    """Probabilities from scores, by the gaps among all known nodes: independent of what an index holds or filters.
-
-    Attributes:
-        nodes: [N, d] embeddings of the nodes.
-        fitted: [4] result of :func:`fit_cut`, and the depth of gaps.
-    """
+    """Probabilities from scores, by the gaps among all known nodes: independent of what an index holds or filters."""
 
     nodes: Tensor
+    """[N, d] embeddings of the nodes."""
     fitted: Tensor
+    """[4] result of :func:`fit_cut`, and the depth of gaps."""
 
     @torch.inference_mode()
     def probability(self, queries: Floats, scores: Floats) -> Floats:
@@ -184,12 +163,8 @@ class RelevanceCutoff:
         gap, score, offset, depth = self.fitted.tolist()
         for start in range(0, len(queries), AT_ONCE):
             part = slice(start, start + AT_ONCE)
-            given = torch.from_numpy(scores[part]).to(self.nodes.device)
-            gaps = score_gaps(
-                given, torch.from_numpy(queries[part]).to(given.device) @ self.nodes.T, int(depth)
-            )
-            chance = torch.sigmoid(
-                gap * gaps.clamp(-MAX_GAP, MAX_GAP) + score * given.clamp(min=-1e9) + offset
-            )
+            given, asked = (torch.from_numpy(rows[part]).to(self.nodes.device) for rows in (scores, queries))
+            gaps = score_gaps(given, asked @ self.nodes.T, int(depth)).clamp(-MAX_GAP, MAX_GAP)
+            chance = torch.sigmoid(gap * gaps + score * given.clamp(min=-1e9) + offset)
             found[part] = chance.masked_fill(given == -torch.inf, 0.0).cpu().numpy()
         return found

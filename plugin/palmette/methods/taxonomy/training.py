@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -50,14 +50,8 @@ class TaxonomyTask(Task):
     hard: int = 0  # H, hard negatives per query
     progress: bool | None = False
     mined: NDArray[np.int64] | None = None  # [Q, H] hard negatives
-    start: NDArray[np.float64] = field(
-        default_factory=lambda: np.zeros(1)
-    )  # [dev] recall with the first weights
-
-    @property
-    def metric(self) -> str:
-        """Recall of all matches, near and far, less two standard errors of the gain over the first weights."""
-        return "sure recall"
+    start: NDArray[np.float64] | float = 0.0  # [dev] recall with the first weights
+    metric = "sure recall"  # of all matches, less two standard errors of the gain over the first weights
 
     def size(self) -> int:
         """Number of training queries."""
@@ -102,24 +96,20 @@ class TaxonomyTask(Task):
             return np.zeros((len(rows), 0), np.int64)
         if self.mined is None:
             with torch.no_grad():
-                queries = torch.cat(
-                    [self.module.queries(part) for part in torch.split(self.train_inputs, 16_384)]
-                )
+                parts = torch.split(self.train_inputs, 16_384)
+                queries = torch.cat([self.module.queries(part) for part in parts])
                 found = nearest_wrong(queries, self.documents(), self.train.matches, self.hard, self.progress)
             self.mined = found.cpu().numpy()
         return self.mined[rows]
 
     def documents(self) -> Tensor:
         """[N, d] embeddings of all documents."""
-        rows, texts = (
-            torch.arange(self.train.matches.size, device=self.train_inputs.device),
+        texts, rows = (
             self.document_inputs,
+            torch.arange(self.train.matches.size, device=self.train_inputs.device),
         )
-        parts = [
-            self.module.documents(None if texts is None else texts[at], at)
-            for at in torch.split(rows, 16_384)
-        ]
-        return torch.cat(parts)
+        parts = torch.split(rows, 16_384)
+        return torch.cat([self.module.documents(None if texts is None else texts[at], at) for at in parts])
 
     @torch.no_grad()
     def validate(self, module: nn.Module) -> dict[str, float]:
@@ -144,15 +134,9 @@ class TaxonomyTask(Task):
             multiplier=self.multiplier * config.finetune_multiplier,
             hard=0,
         )
-        late, rate = (
-            round(training.steps * config.finetune_share),
-            training.learning_rate * config.finetune_rate,
-        )
-        first, second = (
-            training.replace(steps=training.steps - late),
-            training.replace(steps=late, learning_rate=rate),
-        )
-        return [Stage(self, first), Stage(far, second, "finetune")]
+        late = round(training.steps * config.finetune_share)
+        gentle = training.replace(steps=late, learning_rate=training.learning_rate * config.finetune_rate)
+        return [Stage(self, training.replace(steps=training.steps - late)), Stage(far, gentle, "finetune")]
 
     def finish(self, result: TrainingResult) -> TrainingResult:
         """Complete the module."""
@@ -228,13 +212,7 @@ def make_task(
 
 
 def found_matches(queries: Tensor, documents: Tensor, matches: Matches) -> NDArray[np.bool_]:
-    """[P] true for each match among the |S(q)| best documents of its query.
-
-    Args:
-        queries: [Q, d].
-        documents: [N, d].
-        matches: Matches of those queries.
-    """
+    """[P] true for each match of the queries [Q, d] among the |S(q)| best documents [N, d] of its query."""
     found = [np.zeros(0, bool)]
     step = max(1, CELLS // len(documents))
     for start in range(0, len(queries), step):
