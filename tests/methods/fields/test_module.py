@@ -26,10 +26,7 @@ def layout(attention: Any = "triangular") -> Layout:
 def test_a_document_is_laid_out_field_by_field() -> None:
     made = layout()
     batch = made.documents([[[11], [12, 13], []], [[], [], [14]]], ENDS)
-    assert batch.ids.tolist() == [
-        [2, 100, 101, 102, 11, 3, 12, 13, 3],
-        [2, 100, 101, 102, 14, 3, 0, 0, 0],
-    ]
+    assert batch.ids.tolist() == [[2, 100, 101, 102, 11, 3, 12, 13, 3], [2, 100, 101, 102, 14, 3, 0, 0, 0]]
     assert batch.codes.tolist() == [[9, 3, 4, 5, 0, 6, 1, 1, 7], [9, 3, 4, 5, 2, 8, 11, 11, 11]]
     assert batch.positions.tolist()[0] == [0, 0, 0, 0, 1, 2, 2, 3, 4], (
         "words stand where the encoder expects them"

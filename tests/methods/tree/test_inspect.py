@@ -14,7 +14,7 @@ import pytest
 from palmette import Document, Index
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.tree import TreeInspection
-from palmette.methods.tree.inspect import _congruence, _page
+from palmette.methods.tree.inspect import _congruence
 from support.chromium import BINARY, Page, browser
 from support.tiny import documents, train_tree, tree
 
@@ -188,7 +188,7 @@ def test_a_cell_is_a_frame_of_its_own(inspection: TreeInspection) -> None:
     assert outline.tags[0][1]["sandbox"] == "allow-scripts"
     assert unescape(cell).count("<!doctype html>") == 1
     assert len(json.loads(Outline(outline.tags[0][1]["srcdoc"]).data)["listed"]) == 52
-    assert len(json.loads(Outline(_page(inspection, most=26)).data)["listed"]) == 26
+    assert len(json.loads(Outline(inspection.to_html(most=26)).data)["listed"]) == 26
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from palmette.methods.paths.config import TRAINING, PathsConfig, PathsSearch
 from palmette.methods.paths.explain import REPORT, IndexReport, explain_leaf, leaf_load, load_warning
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.search import LEAVES, VECTOR, VISITED, leaves_to_visit
-from palmette.methods.paths.training import Inputs, PathsTask, encode_texts, initial_module
+from palmette.methods.paths.training import PathsTask, encode_texts, initial_module
 from palmette.model import Model, Queries
 from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan, View
 from palmette.training.pairs import TrainingPairs, Validation
@@ -59,15 +59,9 @@ class PathsModel(Model):
 
     @classmethod
     def task(
-        cls,
-        config: PathsConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
+        cls, config: PathsConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
         progress: bool | None,
-    ) -> tuple[PathsConfig, PathsTask]:
+    ) -> tuple[PathsConfig, PathsTask]:  # fmt: skip
         """Encode the pairs once, and start the indexer from the corpus."""
         config = config.for_documents(len(data.corpus)).replace(width=encoder.dimension)
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
@@ -77,7 +71,7 @@ class PathsModel(Model):
             data, seed, **fewer
         )  # documents at random: leaves are as full of these as of all
         module = initial_module(config, pairs, seed, backbone)
-        return config, PathsTask(module, pairs, Inputs(pairs, backbone, progress), held)
+        return config, PathsTask(module, pairs, held, progress)
 
     @classmethod
     def module_for(cls, config: PathsConfig, encoder: Encoder) -> Paths:
@@ -110,10 +104,8 @@ class PathsModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Unit vectors, and the leaves of each document, likeliest first."""
-        return (
-            ArraySpec(VECTOR, (self.config.width,)),
-            ArraySpec(LEAVES, (self.config.per_document,), "int32"),
-        )
+        leaves = ArraySpec(LEAVES, (self.config.per_document,), "int32")
+        return ArraySpec(VECTOR, (self.config.width,)), leaves
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
@@ -139,11 +131,9 @@ class PathsModel(Model):
 
     def _encode(self, texts: Sequence[str], kind: Kind) -> Floats:
         """Encoder vectors [n, m]: of the encoder as it was, or as it has learned."""
-        backbone = self.module.backbone
-        if backbone is not None:
-            vectors: Floats = encode_texts(backbone, texts, kind).cpu().numpy()
-        else:
-            vectors = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
+        if self.module.backbone is None:
+            return self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
+        vectors: Floats = encode_texts(self.module.backbone, texts, kind).cpu().numpy()
         return vectors
 
     def _embed(self, vectors: Floats) -> torch.Tensor:
@@ -177,18 +167,16 @@ class PathsModel(Model):
             load = leaf_load(np.pad(held, (0, config.leaves - len(held))))
             warning = load_warning(load, report.load)
             return {"documents per leaf": load, **({"warning": warning} if warning else {})}
-        terms = {"keywords": report.documents, "keywords of queries": report.queries}
+        curve = {f"{share:g}": row for share, row in report.curve.items()}
+        terms, asked = (
+            {leaf: [term for term, _ in best] for leaf, best in some.items()}
+            for some in (report.documents, report.queries)
+        )
         return {
-            "leaves": config.leaves,
-            "branches": config.branches,
-            "height": config.height,
+            **{name: getattr(config, name) for name in ("leaves", "branches", "height")},
             "documents per leaf": report.load,
             "documents per leaf in training": list(report.loads),
-            "recall by share of documents visited": {
-                f"{share:g}": row for share, row in report.curve.items()
-            },
-            **{
-                name: {leaf: [t for t, _ in best] for leaf, best in some.items()}
-                for name, some in terms.items()
-            },
+            "recall by share of documents visited": curve,
+            "keywords": terms,
+            "keywords of queries": asked,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,11 +14,11 @@ from tqdm.auto import tqdm
 from palmette.arrays import Rows
 from palmette.encoder import Backbone, Kind
 from palmette.methods.paths.config import SHARPNESS, PathsConfig
-from palmette.methods.paths.explain import IndexReport, leaf_load, leaf_terms
+from palmette.methods.paths.explain import IndexReport, Numbers, leaf_load, leaf_terms
 from palmette.methods.paths.init import initialise
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Indexer, Part, Paths
-from palmette.methods.paths.search import SHARES, recall_curve
+from palmette.methods.paths.search import SHARES, Curve, recall_curve
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import TrainingPairs, Validation
@@ -37,28 +37,6 @@ ROUNDS, STEP, FADE = 200, 0.25, 0.99
 """Rounds of the auction that limits leaves, its first step (for a sharpness of 20), and how the step shrinks."""
 ROOM = 1 << 26
 """Logits in memory at a time: of very many texts an even sample is looked at."""
-
-
-class Inputs:
-    """Queries and documents as the module reads them: embeddings, or tokens where the encoder itself learns."""
-
-    def __init__(self, pairs: TrainingPairs, backbone: Backbone | None, progress: bool | None) -> None:
-        self.backbone, self.progress, data = backbone, progress, pairs.data
-        self.vectors: dict[Kind, Tensor] = {"query": pairs.queries, "document": pairs.documents}
-        self.texts: dict[Kind, Sequence[str]] = {"query": data.query_texts, "document": data.texts}
-
-    def batch(self, kind: Kind, rows: Rows) -> Part:
-        """Embeddings [n, m], or padded ids and token mask [n, T] each."""
-        if self.backbone is None:
-            return self.vectors[kind][torch.from_numpy(rows)]
-        return self.backbone.plain([self.texts[kind][row] for row in rows.tolist()], kind)
-
-    def embeddings(self, kind: Kind, rows: Rows) -> Tensor:
-        """[n, m] as the encoder is now, without gradients."""
-        if self.backbone is None:
-            return self.vectors[kind][torch.from_numpy(rows)]
-        texts = [self.texts[kind][row] for row in rows.tolist()]
-        return encode_texts(self.backbone, texts, kind, self.progress)
 
 
 @torch.no_grad()
@@ -139,23 +117,17 @@ def limit_leaf_size(indexer: Indexer, x: Tensor, limit: float) -> float:
 
 @dataclass
 class PathsTask(Task):
-    """The paper's three losses.
-
-    Attributes:
-        module: Space and indexer.
-        pairs: Training pairs, with their embeddings by the encoder as it was.
-        inputs: Embeddings or tokens of them.
-        held_out: Queries and documents of the validation.
-        report: Facts of the training, once it is over.
-    """
+    """The paper's three losses."""
 
     module: Paths
     pairs: TrainingPairs
-    inputs: Inputs
+    """Training pairs, with their embeddings by the encoder as it was."""
     held_out: Validation | None
+    progress: bool | None = None
     steps: int = 1
     steps_per_epoch: int = 1
     report: IndexReport = field(default_factory=IndexReport)
+    """Facts of the training, once it is over."""
     mined: tuple[int, Rows] | None = None
     metric: ClassVar[str] = "recall over visits"  # at 10 and 100, averaged over shares of documents visited
 
@@ -166,7 +138,27 @@ class PathsTask(Task):
     def to(self, device: torch.device) -> None:
         """Move the embeddings beside the module."""
         self.pairs = self.pairs.to(device)
-        self.inputs.vectors = {"query": self.pairs.queries, "document": self.pairs.documents}
+
+    def _vectors(self, kind: Kind, rows: Rows) -> Tensor:
+        """Embeddings [n, m] by the encoder as it was."""
+        return (self.pairs.queries if kind == "query" else self.pairs.documents)[torch.from_numpy(rows)]
+
+    def _texts(self, kind: Kind, rows: Rows) -> list[str]:
+        texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
+        return [texts[row] for row in rows.tolist()]
+
+    def _inputs(self, kind: Kind, rows: Rows) -> Part:
+        backbone = self.module.backbone
+        return (
+            self._vectors(kind, rows) if backbone is None else backbone.plain(self._texts(kind, rows), kind)
+        )
+
+    def _embed(self, kind: Kind, rows: Rows) -> Tensor:
+        """Unit vectors [n, m] by encoder and module as they are now, without gradients."""
+        backbone = self.module.backbone
+        if backbone is None:
+            return self.module.embed(self._vectors(kind, rows))
+        return self.module.embed(encode_texts(backbone, self._texts(kind, rows), kind, self.progress))
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
         """One run, whose length tells the epochs."""
@@ -179,11 +171,9 @@ class PathsTask(Task):
         config, asked = self.module.config, self.pairs.query_rows[rows]
         own, others = self.pairs.document_rows[rows], self._negatives(rows, generator, progress)
         documents = np.concatenate([own, *others])
-        vectors, routed = module(self.inputs.batch("query", asked), self.inputs.batch("document", documents))
+        vectors, routed = module(self._inputs("query", asked), self._inputs("document", documents))
         with torch.autocast(vectors.device.type, enabled=False):  # margins need every digit
-            (q, d), (tq, td) = (
-                torch.split(x, [len(asked), len(documents)]) for x in (vectors, routed.embedding)
-            )
+            (q, d), (tq, td) = (x.tensor_split([len(asked)]) for x in (vectors, routed.embedding))
             known = self.pairs.data.positives_mask(asked, documents)
             negative = ~torch.from_numpy(known).to(q.device)  # [B, C]
             total = config.semantic * triplet(q @ d.T, negative, config.margin)
@@ -212,12 +202,12 @@ class PathsTask(Task):
     @torch.no_grad()
     def _mine(self) -> Rows:
         """Nearest irrelevant documents in the leaf of each training row's query: [P, n], padded with −1."""
-        module, pairs, vectors = self.module, self.pairs, self._corpus()
+        pairs, vectors = self.pairs, self._corpus()
         placed = self._leaves(vectors, 1)[:, 0]
         asked, back = np.unique(pairs.query_rows, return_inverse=True)
         found = []
         for rows in np.array_split(asked, -(-len(asked) // 256)):
-            queries = module.embed(self.inputs.embeddings("query", rows))
+            queries = self._embed("query", rows)
             scores = queries @ vectors.T  # [256, N]
             relevant = pairs.data.positives_mask(rows, np.arange(len(vectors)))
             out = torch.from_numpy(relevant).to(scores.device) | (self._leaves(queries, 1) != placed)
@@ -227,7 +217,7 @@ class PathsTask(Task):
 
     def _corpus(self) -> Tensor:
         """Vectors [N, m] of the whole corpus."""
-        return self.module.embed(self.inputs.embeddings("document", np.arange(len(self.pairs.data.corpus))))
+        return self._embed("document", np.arange(len(self.pairs.data.corpus)))
 
     def _leaves(self, vectors: Tensor, count: int) -> Tensor:
         """Likeliest leaves [n, l] of vectors [n, m]."""
@@ -248,19 +238,16 @@ class PathsTask(Task):
             **{LOADED + name: value for name, value in load.items()},
         }
 
-    def _measure(
-        self, dev: Validation, shares: Sequence[float]
-    ) -> tuple[dict[float, Mapping[str, float]], dict[str, int | float]]:
+    def _measure(self, dev: Validation, shares: Sequence[float]) -> tuple[Curve, Numbers]:
         """Recall curve of the held-out queries, and load of the documents that they rank."""
         config, module = self.module.config, self.module
-        queries = module.embed(self.inputs.embeddings("query", dev.queries))
-        documents = module.embed(self.inputs.embeddings("document", dev.documents))
+        queries, documents = self._embed("query", dev.queries), self._embed("document", dev.documents)
         order = module.leaves_in_order(queries, config.leaves).leaves
         leaves = self._leaves(documents, config.per_document)
         curve = recall_curve(queries, documents, order, leaves, dev.judgements, shares)
         return curve, self._load(leaves)
 
-    def _load(self, leaves: Tensor) -> dict[str, int | float]:
+    def _load(self, leaves: Tensor) -> Numbers:
         counts = torch.bincount(leaves.flatten(), minlength=self.module.config.leaves)
         return leaf_load(counts.cpu().numpy())
 
@@ -276,7 +263,7 @@ class PathsTask(Task):
         counts = torch.bincount(leaves[:, 0], minlength=config.leaves)
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])
         asked, data = np.unique(self.pairs.query_rows), self.pairs.data
-        to = self._leaves(module.embed(self.inputs.embeddings("query", asked)), 1)[:, 0]
+        to = self._leaves(self._embed("query", asked), 1)[:, 0]
         report: dict[str, Any] = {
             "curve": {} if self.held_out is None else self._measure(self.held_out, SHARES)[0],
             "load": self._load(leaves),
