@@ -18,9 +18,7 @@ from palmette.methods.tree.inspect import _congruence
 from support.chromium import BINARY, Page, browser
 from support.tiny import documents, train_tree, tree
 
-HOSTILE = (
-    "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'> &lt; <!-- ${x} {{data}}"
-)
+HOSTILE = "</script><script>hurt = 1</script><img src=x onerror='window.hurt = 1'> &lt; <!-- ${x} {{data}}"
 QUERIES = ["where does the red owl live?", "who sings? <b>&amp; \u2028 '", "golden bee"]
 browsing = pytest.mark.skipif(BINARY is None, reason="no Chromium on this machine")
 
@@ -118,12 +116,12 @@ def test_what_cannot_be_inspected_says_so(index: Index, plain: TreeInspection) -
         TreeInspection.of(index, queries=["red", 3])
     with pytest.raises(InputError, match="empty"):
         TreeInspection.of(index, queries=[" "])
-    for name, value, words in (
-        ("listed", -1, "at least 0, got -1"),
-        ("terms", 2.5, "a whole number, got 2.5"),
+    for options, words in (
+        ({"listed": -1}, "at least 0, got -1"),
+        ({"terms": 2.5}, "a whole number, got 2.5"),
     ):
-        with pytest.raises(ConfigError, match=f"{name} must be {words}"):
-            TreeInspection.of(index, **{name: value})
+        with pytest.raises(ConfigError, match=f"{next(iter(options))} must be {words}"):
+            TreeInspection.of(index, **options)
 
     class Other:
         model = type("Model", (), {"method": "paths"})()
@@ -267,10 +265,8 @@ def test_mouse_and_keys_walk_the_tree(tab: Page, url: str, inspection: TreeInspe
 def test_a_query_lights_its_way_and_links_lead_back(tab: Page, url: str, inspection: TreeInspection) -> None:
     route = inspection.routes[0]
     tab.goto(f"{url}#query=0")
-    ways = (
-        "[...document.querySelectorAll('.lit')].filter(e => e.getAttribute('stroke-opacity') === '1').length"
-    )
-    assert tab.evaluate(ways) == len(route.path) + 1
+    bright = "filter(e => e.getAttribute('stroke-opacity') === '1').length"
+    assert tab.evaluate(f"[...document.querySelectorAll('.lit')].{bright}") == len(route.path) + 1
     assert route.path in tab.evaluate(STATUS)
     found = "[...document.querySelectorAll('#panel details li')].map(e => e.querySelector('bdi').textContent)"
     assert tab.evaluate(found) == [d.title or d.id for d in route.found]

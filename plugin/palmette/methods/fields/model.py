@@ -85,9 +85,8 @@ class FieldsModel(Model):
             )
         extractor = FieldExtractor.for_training(config, data.corpus)
         backbone = Backbone.of(encoder, new_tokens=len(extractor.sources))
-        config = config.replace(
-            fields=extractor.sources, dimension=backbone.dimension, labelled=data.labelled
-        )
+        found = {"fields": extractor.sources, "dimension": backbone.dimension, "labelled": data.labelled}
+        config = config.replace(**found)
         config = config.replace(limits=token_budgets(backbone, extractor, data.corpus, config))
         module = FieldEncoder(config, backbone, encoder.precision).to(backbone.device)
         backbone.freeze(config.trained_layers)

@@ -70,9 +70,8 @@ class FieldsTask(Task):
             keep_encoder(module)
             empty = np.empty(0, np.int64)
             return cls(module, data, [], query_tokens(backbone, [], config), empty, empty, None)
-        documents = field_tokens(
-            backbone, extractor, data.corpus, config.limits, config.attended, progress=progress
-        )
+        limits, attended = config.limits, config.attended
+        documents = field_tokens(backbone, extractor, data.corpus, limits, attended, progress=progress)
         queries = query_tokens(backbone, data.query_texts, config, progress=progress)
         dev = Validation.of(data, seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
         task = cls(module, data, documents, queries, *data.pairs("train"), dev)

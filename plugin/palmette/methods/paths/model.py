@@ -67,9 +67,7 @@ class PathsModel(Model):
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         backbone = Backbone.of(encoder) if config.encoder_learns == "all" else None
         fewer: dict[str, Any] = {"queries": DEV_QUERIES, "documents": DEV_DOCUMENTS} if backbone else {}
-        held = Validation.of(
-            data, seed, **fewer
-        )  # documents at random: leaves are as full of these as of all
+        held = Validation.of(data, seed, **fewer)  # random documents fill the leaves as all of them do
         module = initial_module(config, pairs, seed, backbone)
         return config, PathsTask(module, pairs, held, progress)
 

@@ -82,7 +82,7 @@ def recall_curve(
     leaves: Tensor,
     judgements: Judgements,
     shares: Sequence[float],
-) -> dict[float, Mapping[str, float]]:
+) -> dict[float, dict[str, int | float]]:
     """Recall of queries [Q, m], and share of documents [N, m] really visited, by the share that may be visited.
 
     ``order`` [Q, L] are all leaves, each query's likeliest first, and ``leaves`` [N, l] those of the documents.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from palmette.methods.paths.explain import IndexReport, Numbers, leaf_load, leaf
 from palmette.methods.paths.init import initialise
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Indexer, Part, Paths
-from palmette.methods.paths.search import SHARES, Curve, recall_curve
+from palmette.methods.paths.search import SHARES, recall_curve
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import TrainingPairs, Validation
@@ -148,17 +148,16 @@ class PathsTask(Task):
         return [texts[row] for row in rows.tolist()]
 
     def _inputs(self, kind: Kind, rows: Rows) -> Part:
-        backbone = self.module.backbone
-        return (
-            self._vectors(kind, rows) if backbone is None else backbone.plain(self._texts(kind, rows), kind)
-        )
+        if self.module.backbone is None:
+            return self._vectors(kind, rows)
+        return self.module.backbone.plain(self._texts(kind, rows), kind)
 
     def _embed(self, kind: Kind, rows: Rows) -> Tensor:
         """Unit vectors [n, m] by encoder and module as they are now, without gradients."""
-        backbone = self.module.backbone
-        if backbone is None:
+        if self.module.backbone is None:
             return self.module.embed(self._vectors(kind, rows))
-        return self.module.embed(encode_texts(backbone, self._texts(kind, rows), kind, self.progress))
+        texts = self._texts(kind, rows)
+        return self.module.embed(encode_texts(self.module.backbone, texts, kind, self.progress))
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
         """One run, whose length tells the epochs."""
@@ -238,7 +237,7 @@ class PathsTask(Task):
             **{LOADED + name: value for name, value in load.items()},
         }
 
-    def _measure(self, dev: Validation, shares: Sequence[float]) -> tuple[Curve, Numbers]:
+    def _measure(self, dev: Validation, shares: Sequence[float]) -> tuple[dict[float, Numbers], Numbers]:
         """Recall curve of the held-out queries, and load of the documents that they rank."""
         config, module = self.module.config, self.module
         queries, documents = self._embed("query", dev.queries), self._embed("document", dev.documents)
@@ -264,17 +263,16 @@ class PathsTask(Task):
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])
         asked, data = np.unique(self.pairs.query_rows), self.pairs.data
         to = self._leaves(self._embed("query", asked), 1)[:, 0]
-        report: dict[str, Any] = {
-            "curve": {} if self.held_out is None else self._measure(self.held_out, SHARES)[0],
-            "load": self._load(leaves),
-            "loads": tuple(
+        self.report = IndexReport(
+            curve={} if self.held_out is None else self._measure(self.held_out, SHARES)[0],
+            load=self._load(leaves),
+            loads=tuple(
                 {"step": entry["step"], "epoch": round(entry["step"] / self.steps_per_epoch, 2)}
                 | {n.removeprefix(LOADED): v for n, v in entry["metrics"].items() if n.startswith(LOADED)}
                 for entry in result.history
                 if entry.get("metrics")
             ),
-            "documents": leaf_terms(lambda row: data.corpus[row].content, leaves[:, 0], module),
-            "queries": leaf_terms(lambda at: data.query_texts[asked[at]], to, module),
-        }
-        self.report = IndexReport(**report)
+            documents=leaf_terms(lambda row: data.corpus[row].content, leaves[:, 0], module),
+            queries=leaf_terms(lambda at: data.query_texts[asked[at]], to, module),
+        )
         return result

@@ -225,9 +225,8 @@ class TreeInspection:
         """
         template = (files("palmette.methods.tree") / "page.html").read_text(encoding="utf-8")
         inner = {tag: re.findall(f"<{tag}>(.*?)</{tag}>", template, re.S)[0] for tag in ("style", "script")}
-        hashes = {
-            tag: b64encode(hashlib.sha256(text.encode()).digest()).decode() for tag, text in inner.items()
-        }
+        digests = {tag: hashlib.sha256(text.encode()).digest() for tag, text in inner.items()}
+        hashes = {tag: b64encode(digest).decode() for tag, digest in digests.items()}
         data = self.to_dict()
         data["listed"] = data["listed"][:: 1 if most is None else max(1, -(-len(self.listed) // most))]
         inert = json.dumps(data, separators=(",", ":"), allow_nan=False)
