@@ -34,9 +34,8 @@ def test_a_table_becomes_a_search_by_fields(tmp_path: Path, capsys: pytest.Captu
     chosen = ["--fields", "title", "--weights", "title=2", "--blend", "0"]
     assert main(["search", place, "golden owl", "-k", "2", "--json", "--lexical", "0", *chosen]) == 0
     with Index.open(place) as index:
-        expected = index.search(
-            "golden owl", k=2, lexical=0, fields=["title"], weights={"title": 2}, blend=0.0
-        )
+        options = {"fields": ["title"], "weights": {"title": 2}, "blend": 0.0}
+        expected = index.search("golden owl", k=2, lexical=0, **options)
     assert [hit["id"] for hit in json.loads(capsys.readouterr().out)] == [hit.id for hit in expected]
 
 

@@ -20,9 +20,8 @@ def table(which: Index) -> tuple[list[str], np.ndarray, dict[str, np.ndarray]]:
     """Ids, the query's vector, and the stored arrays of all documents, with vectors in full."""
     with which.backend.read() as view:
         keys = view.keys().tolist()
-        arrays = {
-            spec.name: np.asarray(view.rows(spec.name, keys), np.float32) for spec in which.model.arrays()
-        }
+        names = [spec.name for spec in which.model.arrays()]
+        arrays = {name: np.asarray(view.rows(name, keys), np.float32) for name in names}
         if SCALES in arrays:
             arrays[VECTORS] = arrays[VECTORS] * arrays[SCALES][..., None]
         return view.ids(keys), which.model.encode_queries([QUERY], None)[AGGREGATE][0], arrays

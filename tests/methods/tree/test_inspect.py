@@ -295,9 +295,8 @@ def test_the_keyboard_stays_in_a_tree_that_folds(
 ) -> None:
     """In a tree with levels below those that the page opens by itself."""
     monkeypatch.setattr("palmette.methods.tree.init.COARSE_LEVELS", 0)
-    seen = TreeInspection.of(
-        Index.build(documents(), train_tree(depth=7, steps=1, space="encoder")), queries=QUERIES
-    )
+    deep = train_tree(depth=7, steps=1, space="encoder")
+    seen = TreeInspection.of(Index.build(documents(), deep), queries=QUERIES)
     url = seen.save_html(tmp_path / "deep.html").as_uri()
     for way in ("Escape", "chip"):
         tab.goto(f"{url}#")
@@ -311,10 +310,9 @@ def test_the_keyboard_stays_in_a_tree_that_folds(
         else:
             tab.press("Escape")
         assert (tab.evaluate(PRESSED), tab.evaluate(STATUS), tab.evaluate(STOPS)) == (0, "", 1)
+        stop = tab.evaluate("document.querySelector('[tabindex=\"0\"][role=treeitem]').dataset.node")
         assert below not in tab.evaluate(NODES)
-        assert below.startswith(
-            tab.evaluate("document.querySelector('[tabindex=\"0\"][role=treeitem]').dataset.node")
-        )
+        assert below.startswith(stop)
     tab.goto(f"{url}#query=0")
     tab.click("#more")
     tab.click("#more")
@@ -380,9 +378,8 @@ def test_dragging_pans_and_keys_zoom(tab: Page, url: str) -> None:
     tab.press("+")
     assert tab.evaluate("document.getElementById('tree').getBoundingClientRect().width") > 1.1 * wide
     tab.press("0")
-    high, room = tab.evaluate(
-        "[tree.getBoundingClientRect().height, document.getElementById('scroll').clientHeight]"
-    )
+    heights = "[tree.getBoundingClientRect().height, document.getElementById('scroll').clientHeight]"
+    high, room = tab.evaluate(heights)
     assert high <= room + 1
 
 

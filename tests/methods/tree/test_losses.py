@@ -29,15 +29,13 @@ WRONG = {"red": ["x", "y"], "green": ["a"], "white": ["x"]}
 def encoded(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, TrainingPairs]:
     """The pairs with given wrong answers and without."""
     cache: Path = tmp_path_factory.mktemp("cache")
-    made = {}
-    for wrong in (False, True):
-        rows = [
-            {"query": q, "positive": d} | ({"negatives": WRONG.get(q, [])} if wrong else {}) for q, d in ASKED
-        ]
-        made[wrong] = TrainingPairs.encode(
-            load_data(rows, dev_fraction=0), FakeEncoder(12), EncodingCache(cache)
-        )
-    return made
+    rows = [{"query": query, "positive": document} for query, document in ASKED]
+    hard = [{**row, "negatives": WRONG.get(row["query"], [])} for row in rows]
+    data = {wrong: load_data(given, dev_fraction=0) for wrong, given in ((False, rows), (True, hard))}
+    return {
+        wrong: TrainingPairs.encode(loaded, FakeEncoder(12), EncodingCache(cache))
+        for wrong, loaded in data.items()
+    }
 
 
 def untrained(**options: Any) -> Tree:

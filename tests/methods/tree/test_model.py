@@ -53,9 +53,7 @@ def test_configs_of_former_checkpoints() -> None:
 
 
 def test_the_papers_recipe() -> None:
-    model = TreeModel.fit(
-        pairs(), preset="paper", encoder=FakeEncoder(48), depth=3, steps=2, batch_size=8, progress=False
-    )
+    model = train_tree(preset="paper", depth=3, steps=2, batch_size=8)
     config = model.config
     assert (config.split, config.aggregation, config.propagation) == ("cross_attention", "tree", "learned")
     assert (config.start, config.space, config.distill) == ("random", "encoder", 0.0)
@@ -216,7 +214,7 @@ def test_documents_without_labels_train_too() -> None:
 
 def test_fit_refuses_what_it_does_not_know() -> None:
     with pytest.raises(ConfigError, match="'depht'.*Did you mean 'depth'"):
-        TreeModel.fit(pairs(), encoder=FakeEncoder(8), depht=3)
+        train_tree(depht=3)
     with pytest.raises(InputError, match="no documents|empty"):
         TreeModel.fit([], encoder=FakeEncoder(8))
     with pytest.raises(TrainingError, match="at least 2 pairs .*, got 1, beside 1 held out to validate with"):

@@ -144,12 +144,9 @@ class LayerNetworks(nn.Module):
         return [network.features(x, mask) for network, x in zip(self.networks_of(layers), after, strict=True)]
 
     def forward(
-        self,
-        inputs: Sequence[Tensor],
-        mask: Tensor | None,
-        own: Tensor | None,
+        self, inputs: Sequence[Tensor], mask: Tensor | None, own: Tensor | None,
         layers: Sequence[int] | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Queries [B, L, d] of some query layers (all by default), of unit length where similarity is a cosine.
 
         ``inputs`` are the layers' states [B, T, h] with a token ``mask`` [B, T], or their features [B, p] without.

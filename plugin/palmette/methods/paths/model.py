@@ -25,8 +25,6 @@ from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan
 from palmette.training.pairs import TrainingPairs, Validation
 from palmette.types import Document, Explanation
 
-PART = 4096
-"""Texts that are routed at a time."""
 DEV_QUERIES, DEV_DOCUMENTS = 300, 2000
 """Size of a validation that encodes its texts again, because the encoder learns."""
 
@@ -112,9 +110,8 @@ class PathsModel(Model):
         if vectors is None:
             vectors = self._encode([document.content for document in documents], "document")
         x = self._embed(vectors)
-        beams = [self.router.indexer.beam(part, self.config.per_document) for part in torch.split(x, PART)]
-        leaves = torch.cat([beam.leaves for beam in beams])
-        return {VECTOR: x.float().numpy(), LEAVES: leaves.numpy().astype(np.int32)}
+        leaves = self.router.leaves_of(x, self.config.per_document).numpy().astype(np.int32)
+        return {VECTOR: x.float().numpy(), LEAVES: leaves}
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: PathsSearch) -> Queries:
         """Vectors [Q, m]."""
@@ -129,9 +126,11 @@ class PathsModel(Model):
 
     def _encode(self, texts: Sequence[str], kind: Kind) -> Floats:
         """Encoder vectors [n, m]: of the encoder as it was, or as it has learned."""
-        if self.module.backbone is None:
-            return self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
-        vectors: Floats = encode_texts(self.module.backbone, texts, kind).cpu().numpy()
+        vectors: Floats
+        if self.module.backbone is not None:
+            vectors = encode_texts(self.module.backbone, texts, kind).cpu().numpy()
+        else:
+            vectors = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
         return vectors
 
     def _embed(self, vectors: Floats) -> torch.Tensor:

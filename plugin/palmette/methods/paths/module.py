@@ -22,8 +22,8 @@ WIDER = 2
 """Width of the beam below the root, as a multiple of the leaves that are then ordered."""
 LEAST = -69.08
 """Log probability below which leaves are ordered by their centroids alone."""
-PART = 64
-"""Texts whose beams are in memory together."""
+PART, ROUTED = 64, 4096
+"""Texts whose beams are in memory together: wide ones, and those of few leaves."""
 
 
 class Routed(NamedTuple):
@@ -150,6 +150,10 @@ class Paths(nn.Module):
             return part
         assert self.backbone is not None
         return self.backbone.pool(self.backbone(*part), part[1])
+
+    def leaves_of(self, x: Tensor, count: int) -> Tensor:
+        """Likeliest leaves [n, l] of unit vectors [n, m]."""
+        return torch.cat([self.indexer.beam(part, count).leaves for part in torch.split(x, ROUTED)])
 
     def leaves_in_order(self, x: Tensor, count: int) -> Beam:
         """First ``count`` leaves to visit of unit vectors [n, m].

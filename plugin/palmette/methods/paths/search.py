@@ -76,13 +76,9 @@ def leaves_to_visit(
 
 
 def recall_curve(
-    queries: Tensor,
-    documents: Tensor,
-    order: Tensor,
-    leaves: Tensor,
-    judgements: Judgements,
+    queries: Tensor, documents: Tensor, order: Tensor, leaves: Tensor, judgements: Judgements,
     shares: Sequence[float],
-) -> dict[float, dict[str, int | float]]:
+) -> dict[float, dict[str, int | float]]:  # fmt: skip
     """Recall of queries [Q, m], and share of documents [N, m] really visited, by the share that may be visited.
 
     ``order`` [Q, L] are all leaves, each query's likeliest first, and ``leaves`` [N, l] those of the documents.

@@ -17,7 +17,7 @@ from palmette.methods.paths.config import SHARPNESS, PathsConfig
 from palmette.methods.paths.explain import IndexReport, Numbers, leaf_load, leaf_terms
 from palmette.methods.paths.init import initialise
 from palmette.methods.paths.losses import intra_leaf, triplet
-from palmette.methods.paths.module import Indexer, Part, Paths
+from palmette.methods.paths.module import ROUTED, Indexer, Part, Paths
 from palmette.methods.paths.search import SHARES, recall_curve
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
@@ -31,8 +31,8 @@ JUDGED_AT = (0.1, 0.2, 0.4, 1.0)
 """Shares of the documents over whose recall the best weights are chosen."""
 NEAREST = 20
 """Mined negatives of each query."""
-PART, TEXTS = 4096, 32
-"""Vectors that are routed, and texts that a learning encoder reads, at a time outside training."""
+TEXTS = 32
+"""Texts that a learning encoder reads at a time outside training."""
 ROUNDS, STEP, FADE = 200, 0.25, 0.99
 """Rounds of the auction that limits leaves, its first step (for a sharpness of 20), and how the step shrinks."""
 ROOM = 1 << 26
@@ -87,8 +87,8 @@ def limit_leaf_size(indexer: Indexer, x: Tensor, limit: float) -> float:
     """
     h, branches = indexer.height - 1, indexer.branches
     x = x[:: max(1, len(x) * branches // ROOM)]
-    path = torch.cat([indexer(part).path[:, :h] for part in torch.split(x, PART)])  # independent of prices
-    pieces = zip(torch.split(x, PART), torch.split(path, PART), strict=True)
+    path = torch.cat([indexer(part).path[:, :h] for part in torch.split(x, ROUTED)])  # independent of prices
+    pieces = zip(torch.split(x, ROUTED), torch.split(path, ROUTED), strict=True)
     seen = [indexer.transformed(some, way[:, None])[:, 0] for some, way in pieces]
     logits = torch.cat([k @ indexer.outer[h] + indexer.bias[h] for k in seen])  # [n, B]
     # Prices [T, B], by the last turn where there is one, and how much of each turn's a text pays: [n, T]
@@ -202,14 +202,14 @@ class PathsTask(Task):
     def _mine(self) -> Rows:
         """Nearest irrelevant documents in the leaf of each training row's query: [P, n], padded with −1."""
         pairs, vectors = self.pairs, self._corpus()
-        placed = self._leaves(vectors, 1)[:, 0]
+        placed = self.module.leaves_of(vectors, 1)[:, 0]
         asked, back = np.unique(pairs.query_rows, return_inverse=True)
         found = []
         for rows in np.array_split(asked, -(-len(asked) // 256)):
             queries = self._embed("query", rows)
             scores = queries @ vectors.T  # [256, N]
             relevant = pairs.data.positives_mask(rows, np.arange(len(vectors)))
-            out = torch.from_numpy(relevant).to(scores.device) | (self._leaves(queries, 1) != placed)
+            out = torch.from_numpy(relevant).to(scores.device) | (self.module.leaves_of(queries, 1) != placed)
             best = scores.masked_fill(out, -torch.inf).topk(min(NEAREST, len(vectors)), dim=1)
             found.append(best.indices.masked_fill(best.values == -torch.inf, -1).cpu().numpy())
         return np.concatenate(found)[back]
@@ -217,11 +217,6 @@ class PathsTask(Task):
     def _corpus(self) -> Tensor:
         """Vectors [N, m] of the whole corpus."""
         return self._embed("document", np.arange(len(self.pairs.data.corpus)))
-
-    def _leaves(self, vectors: Tensor, count: int) -> Tensor:
-        """Likeliest leaves [n, l] of vectors [n, m]."""
-        beam = self.module.indexer.beam
-        return torch.cat([beam(part, count).leaves for part in torch.split(vectors, PART)])
 
     @torch.no_grad()
     def validate(self, module: nn.Module) -> dict[str, float]:
@@ -242,7 +237,7 @@ class PathsTask(Task):
         config, module = self.module.config, self.module
         queries, documents = self._embed("query", dev.queries), self._embed("document", dev.documents)
         order = module.leaves_in_order(queries, config.leaves).leaves
-        leaves = self._leaves(documents, config.per_document)
+        leaves = self.module.leaves_of(documents, config.per_document)
         curve = recall_curve(queries, documents, order, leaves, dev.judgements, shares)
         return curve, self._load(leaves)
 
@@ -257,12 +252,12 @@ class PathsTask(Task):
         vectors = self._corpus()
         if config.capacity:
             limit_leaf_size(module.indexer, vectors, config.capacity)
-        leaves = self._leaves(vectors, config.per_document)  # [N, l]
+        leaves = self.module.leaves_of(vectors, config.per_document)  # [N, l]
         sums = torch.zeros_like(module.centres).index_add_(0, leaves[:, 0], vectors)
         counts = torch.bincount(leaves[:, 0], minlength=config.leaves)
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])
         asked, data = np.unique(self.pairs.query_rows), self.pairs.data
-        to = self._leaves(self._embed("query", asked), 1)[:, 0]
+        to = self.module.leaves_of(self._embed("query", asked), 1)[:, 0]
         self.report = IndexReport(
             curve={} if self.held_out is None else self._measure(self.held_out, SHARES)[0],
             load=self._load(leaves),

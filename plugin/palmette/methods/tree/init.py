@@ -1,8 +1,7 @@
 """Start of training: the space, the hyperplanes of the corpus's geometry, and the splits of the coarse levels.
 
-With gentle slopes a node's probability is nearly linear in the embedding, so that nTVD is an L1 sketch of the space's
-own distance: a tree of principal directions ranks about as well as the encoder before its first step. Three parts learn
-ahead of the tree, in seconds on a CPU, each kept as far as held-out queries bear it out:
+With gentle slopes nTVD is an L1 sketch of the embeddings' own distance: a tree of principal directions ranks about as
+well as the encoder before its first step. Three parts learn ahead of it, each as far as held-out queries bear it out:
 
 1. The space. A tree's thousand hyperplanes have far more to learn than the few hundred directions under them, so a
    linear map W learns first, by InfoNCE on the cosines of Wx / |Wx|.
@@ -172,14 +171,9 @@ class _AdapterTask(Task):
 
 
 def sweep_learning_rates(
-    task: Task,
-    config: TrainingConfig,
-    rates: Sequence[float],
-    *,
-    epochs: int,
-    label: str,
+    task: Task, config: TrainingConfig, rates: Sequence[float], *, epochs: int, label: str,
     progress: bool | None,
-) -> None:
+) -> None:  # fmt: skip
     """Leave the best weights of all rates in ``task.module``: the initial ones if none improves on them."""
     config = config.replace(steps=min(config.steps, epochs * math.ceil(task.size() / config.batch_size)))
 
