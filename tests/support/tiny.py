@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
+
+import pytest
 
 from palmette import (
     Document,
@@ -23,6 +26,7 @@ from palmette import (
     load_encoder,
 )
 from palmette.encoder import Encoder
+from palmette.methods.tree import init
 from support.tiny_encoder import save_tiny_encoder
 
 COLOURS = ("red", "green", "blue", "white", "black", "golden")
@@ -48,10 +52,20 @@ def pairs() -> list[tuple[str, str]]:
     ]
 
 
+@contextmanager
+def short_start() -> Iterator[None]:
+    """Few steps of what a tree learns ahead: some dozens of texts need no more."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("ADAPTER", "COARSE"):
+            patch.setattr(init, name, getattr(init, name).replace(steps=30, evaluate_every=15))
+        yield
+
+
 def train_tree(**options: Any) -> TreeModel:
     """A depth-5 tree over a fake encoder."""
     settings: dict[str, Any] = {"depth": 5, "steps": 20, "batch_size": 16, "progress": False} | options
-    return TreeModel.fit(pairs(), encoder=FakeEncoder(48), **settings)
+    with short_start():
+        return TreeModel.fit(pairs(), encoder=FakeEncoder(48), **settings)
 
 
 @cache

@@ -17,17 +17,9 @@ def test_a_table_becomes_a_search_by_fields(tmp_path: Path, capsys: pytest.Captu
     rows = [f"{d.id},{d.fields.get('title', '')},{d.text},{d.metadata['brand']},{d.id}\n" for d in shop()]
     (tmp_path / "shop.csv").write_text("id,title,text,brand,price\n" + "".join(rows))
     ckpt, place = str(tmp_path / "ckpt"), str(tmp_path / "index")
-    options = [
-        "--fields",
-        "brand=metadata.brand,title,text",
-        "--budgets",
-        "text=9",
-        "--device",
-        "cpu",
-        "--quiet",
-    ]
     train = ["train", "fields", str(tmp_path / "shop.csv"), "--out", ckpt, "--encoder", learner().name]
-    assert main([*train, *options]) == 0
+    options = "--fields brand=metadata.brand,title,text --budgets text=9 --device cpu --quiet"
+    assert main([*train, *options.split()]) == 0
     config = json.loads((tmp_path / "ckpt" / "config.json").read_text())["config"]
     own = ["brand=metadata.brand", "title", "text"]
     assert config["fields"] == [*own, "all=metadata.brand+title+text"]
@@ -42,9 +34,8 @@ def test_a_table_becomes_a_search_by_fields(tmp_path: Path, capsys: pytest.Captu
     chosen = ["--fields", "title", "--weights", "title=2", "--blend", "0"]
     assert main(["search", place, "golden owl", "-k", "2", "--json", "--lexical", "0", *chosen]) == 0
     with Index.open(place) as index:
-        expected = index.search(
-            "golden owl", k=2, lexical=0, fields=["title"], weights={"title": 2}, blend=0.0
-        )
+        options = {"fields": ["title"], "weights": {"title": 2}, "blend": 0.0}
+        expected = index.search("golden owl", k=2, lexical=0, **options)
     assert [hit["id"] for hit in json.loads(capsys.readouterr().out)] == [hit.id for hit in expected]
 
 

@@ -55,10 +55,6 @@ def test_a_field_without_a_vector_is_not_asked_to_match() -> None:
     h[2, 0] = 0  # the answer of the second query has nothing in its first field
     _, found, _ = losses(q, h, aggregate, target, known, TAU)
     by_field = [(q @ h[:, f].T / TAU).tolist() for f in range(2)]
-    parts = [
-        by_hand([by_field[f][b]], [m])
-        for f in range(2)
-        for b, m in ((0, 0), (1, 2), (2, 4))
-        if (f, b) != (0, 1)
-    ]
+    places = [(f, b, m) for f in range(2) for b, m in ((0, 0), (1, 2), (2, 4)) if (f, b) != (0, 1)]
+    parts = [by_hand([by_field[f][b]], [m]) for f, b, m in places]
     assert float(found) == pytest.approx(sum(parts) / 5, abs=1e-5)

@@ -20,9 +20,8 @@ def table(which: Index) -> tuple[list[str], np.ndarray, dict[str, np.ndarray]]:
     """Ids, the query's vector, and the stored arrays of all documents, with vectors in full."""
     with which.backend.read() as view:
         keys = view.keys().tolist()
-        arrays = {
-            spec.name: np.asarray(view.rows(spec.name, keys), np.float32) for spec in which.model.arrays()
-        }
+        names = [spec.name for spec in which.model.arrays()]
+        arrays = {name: np.asarray(view.rows(name, keys), np.float32) for name in names}
         if SCALES in arrays:
             arrays[VECTORS] = arrays[VECTORS] * arrays[SCALES][..., None]
         return view.ids(keys), which.model.encode_queries([QUERY], None)[AGGREGATE][0], arrays
@@ -164,9 +163,7 @@ def test_hits_say_that_the_whole_matched() -> None:
 
 
 def test_the_words_that_matched_are_a_sentence_of_a_long_field() -> None:
-    long = Document(
-        id="long", text="Nothing to see here at all. " * 12 + "The owl lives in house 22 and sings."
-    )
+    long = Document("long", "Nothing to see here at all. " * 12 + "The owl lives in house 22 and sings.")
     made = Index.build([long], model())
     said = made.explain("owl 22", "long", lexical=0).detail["text"]
     assert 0 < len(said) <= 200
@@ -183,10 +180,8 @@ def test_a_trained_model_beats_its_beginning() -> None:
 
 
 def test_checkpoint_round_trip(tmp_path) -> None:
-    for name, made in (
-        ("one", model()),
-        ("other", train(queries="plain", stored="float32", trained_layers=0)),
-    ):
+    other = train(queries="plain", stored="float32", trained_layers=0)
+    for name, made in {"one": model(), "other": other}.items():
         made.save_pretrained(tmp_path / name)
         loaded = load_model(tmp_path / name)
         assert isinstance(loaded, FieldsModel)
@@ -203,10 +198,7 @@ def test_documents_with_missing_unknown_and_odd_fields() -> None:
         Document(id="none", text="golden owl 22"),
         Document(id="other", text="a cat", fields={"colour": "red"}),
         Document(
-            id="list",
-            text="x",
-            metadata={"brand": ["red", "blue"]},
-            fields={"title": {"kind": "cat", "n": 3.0}},
+            "list", "x", metadata={"brand": ["red", "blue"]}, fields={"title": {"kind": "cat", "n": 3.0}}
         ),
         Document(id="only", fields={"title": "owl 22"}),
         Document(id="blank", text="…", fields={"title": "  "}),
@@ -248,9 +240,7 @@ def test_only_encoders_that_can_learn() -> None:
 
 
 def test_documents_that_differ_in_a_field_alone_are_scored_apart() -> None:
-    alike = [
-        Document(id=brand, text="The owl.", metadata={"brand": brand}) for brand in ("red", "blue", "red ")
-    ]
+    alike = [Document(brand, "The owl.", metadata={"brand": brand}) for brand in ("red", "blue", "red ")]
     first, second, third = model().score("red owl", alike)
     assert first == third
     assert first != second
@@ -258,10 +248,7 @@ def test_documents_that_differ_in_a_field_alone_are_scored_apart() -> None:
 
 def test_vectors_for_other_stores_are_aggregates() -> None:
     texts = ["the owl lives", "red cat"]
-    documents = model().encode_documents(
-        [Document(str(n), fields={"text": text}) for n, text in enumerate(texts)]
-    )
+    given = [Document(str(n), fields={"text": text}) for n, text in enumerate(texts)]
+    documents, asked = model().encode_documents(given), model().encode_queries(texts, None)
     np.testing.assert_allclose(model().embed(texts), documents[AGGREGATE], atol=1e-6)
-    np.testing.assert_allclose(
-        model().embed(texts, kind="query"), model().encode_queries(texts, None)[AGGREGATE], atol=1e-6
-    )
+    np.testing.assert_allclose(model().embed(texts, kind="query"), asked[AGGREGATE], atol=1e-6)

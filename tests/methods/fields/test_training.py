@@ -139,11 +139,8 @@ def test_validation_is_of_two_stages_and_of_each() -> None:
     made = task()
     scores = made.validate(made.module.eval())
     assert made.metric in scores
-    assert set(scores) == {
-        f"{metric}{by}"
-        for metric in ("ndcg@10", "recall@10", "mrr@10")
-        for by in ("", " by aggregate", " by best field")
-    }
+    ways = ("", " by aggregate", " by best field")
+    assert set(scores) == {f"{metric}{by}" for metric in ("ndcg@10", "recall@10", "mrr@10") for by in ways}
     assert all(0 <= value <= 1 for value in scores.values())
     assert replace(made, dev=None).validate(made.module) == {}
 
@@ -179,11 +176,10 @@ def test_without_labels_the_encoder_s_own_vectors_are_kept(catalogue: list[Any])
         made = train(data=catalogue, fields=fields, whole=True, steps=3, stored="float32")
     assert (made.record.labelled, made.record.pairs, made.record.steps) == (False, 0, 0)
     index = Index.build(catalogue, made)
-    texts = [
-        " ".join(filter(None, made.extractor.read(d)[:-1])) for d in index.get([str(n) for n in range(9)])
-    ]
+    some = index.get([str(n) for n in range(9)])
+    texts = [" ".join(filter(None, made.extractor.read(document)[:-1])) for document in some]
     own, asked = learner().encode(texts), learner().encode_queries(["red cat 7"])[0]
-    scores = made.score("red cat 7", index.get([str(n) for n in range(9)]))
+    scores = made.score("red cat 7", some)
     np.testing.assert_allclose(scores, own @ asked / np.linalg.norm(own, axis=1), atol=1e-5)
     mixed = made.lexical_weight(made.search_options({}), "auto")
     assert mixed is not None

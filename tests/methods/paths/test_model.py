@@ -161,9 +161,7 @@ def test_unequal_leaves_are_said_aloud(tmp_path, capsys) -> None:
     model = paths()
     with Index.create(tmp_path / "i", model) as index:
         index.add(documents())
-        twins = [
-            Document(id=f"twin {n}", text=f"The red owl lives in house {n} and sings.") for n in range(300)
-        ]
+        twins = [Document(f"twin {n}", f"The red owl lives in house {n} and sings.") for n in range(300)]
         with pytest.warns(UserWarning, match=r"leaves have become unequal.*index\.copy_to"):
             index.add(twins)
         now = index.survey()["documents per leaf"]

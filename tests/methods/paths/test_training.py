@@ -9,7 +9,7 @@ from palmette.methods.paths.config import SHARPNESS, PathsConfig
 from palmette.methods.paths.init import initialise, kmeans
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Indexer, Paths
-from palmette.methods.paths.training import Inputs, PathsTask, limit_leaf_size, load_imbalance
+from palmette.methods.paths.training import PathsTask, limit_leaf_size, load_imbalance
 from palmette.training.pairs import TrainingPairs, Validation
 
 
@@ -96,7 +96,7 @@ def test_the_loss_needs_every_digit_while_a_transformer_learns_in_half_precision
     asked, right = data.pairs("train")
     made = Paths(PathsConfig(branches=3, height=2, intra_leaf=1.0).replace(width=6))
     pairs = TrainingPairs(data, texts(8), texts(16)[8:], asked, right, Validation.of(data, 0))
-    task = PathsTask(made, pairs, Inputs(pairs, None, False), None)
+    task = PathsTask(made, pairs, None)
     read = made(texts(7), texts(15)[8:])  # what a transformer would have come to
     losses = []
     for half in (False, True):

@@ -13,14 +13,7 @@ from palmette.encoder import States
 from palmette.hub.card import render_card
 from palmette.maths import BLOCK, ntvd, symmetric_info_nce
 from palmette.methods.tree import TreeConfig, init, training
-from palmette.methods.tree.init import (
-    ENOUGH,
-    choose_pairs,
-    fit_adapter,
-    initialise,
-    start_task,
-    train_coarse_levels,
-)
+from palmette.methods.tree.init import ENOUGH, choose_pairs, fit_adapter, initialise, start_task
 from palmette.methods.tree.module import Adapter, Tree, fold_leaves
 from palmette.methods.tree.training import TreeTask
 from palmette.training.config import TrainingConfig
@@ -38,11 +31,8 @@ def seeded(seed: int = 0) -> torch.Generator:
 def noisy_pairs(noise: float, count: int = 200) -> TrainingPairs:
     """Pairs that only the first half of each text's coordinates tells apart; the others are noise."""
     generator = seeded()
-    signal = torch.randn(count, WIDTH // 2, generator=generator)
-    queries, documents = (
-        torch.cat([signal, noise * torch.randn(count, WIDTH // 2, generator=generator)], dim=1)
-        for _ in range(2)
-    )
+    signal, *others = (torch.randn(count, WIDTH // 2, generator=generator) for _ in range(3))
+    queries, documents = (torch.cat([signal, noise * other], dim=1) for other in others)
     data = load_data([(f"question {row}", f"answer {row}") for row in range(count)])
     return TrainingPairs(data, queries, documents, *data.pairs("train"), Validation.of(data, 0))
 
@@ -62,14 +52,9 @@ def test_a_principal_start_keeps_the_encoders_neighbours(monkeypatch: pytest.Mon
     initialise(tree, x, seeded())
     with torch.no_grad():
         leaves = tree(States(x))
-    cosine, overlap = x @ x.T, ntvd(leaves, leaves)
-    for similarity in (cosine, overlap):
-        similarity.fill_diagonal_(-9)
-    shared = [
-        len(set(a) & set(b)) / 10
-        for a, b in zip(cosine.topk(10).indices.tolist(), overlap.topk(10).indices.tolist(), strict=True)
-    ]
-    assert sum(shared) / len(shared) > 0.6  # a random start at the same slopes finds about half of that
+    near = [similarity.fill_diagonal_(-9).topk(10).indices for similarity in (x @ x.T, ntvd(leaves, leaves))]
+    shared = (near[0][:, :, None] == near[1][:, None]).sum((1, 2)) / 10
+    assert shared.mean() > 0.6  # a random start at the same slopes finds about half of that
 
 
 def test_a_principal_start_has_the_directions_of_the_decomposition_then_orthonormal_ones() -> None:
@@ -120,7 +105,7 @@ def test_the_coarse_levels_learn_and_the_splits_below_stay(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(init, "COARSE_LEVELS", 3)
-    monkeypatch.setattr(init, "COARSE", init.COARSE.replace(steps=100, evaluate_every=50))
+    monkeypatch.setattr(init, "COARSE", init.COARSE.replace(steps=60, evaluate_every=30))
     pairs = noisy_pairs(1.0)
     tree = Tree(TreeConfig(depth=5, width=WIDTH, space="encoder", **options)).eval()
     initialise(tree, pairs.documents, seeded())
@@ -130,10 +115,10 @@ def test_the_coarse_levels_learn_and_the_splits_below_stay(
         with torch.no_grad():
             return pairs.validate(lambda x: fold_leaves(tree(States(x)), 3), ntvd)["ndcg@10"]
 
-    assert train_coarse_levels(tree, replace(pairs, dev=None), 0, False) == 0
+    assert init.train_coarse_levels(tree, replace(pairs, dev=None), 0, False) == 0
     assert all(torch.equal(value, start[name]) for name, value in tree.state_dict().items())
     before = quality()
-    assert train_coarse_levels(tree, pairs, 0, False) == 7
+    assert init.train_coarse_levels(tree, pairs, 0, False) == 7
     assert quality() > before + 0.05
     for name, value in tree.state_dict().items():
         if name in ("linear.directions", "linear.offsets"):
@@ -147,10 +132,10 @@ def test_the_coarse_levels_learn_and_the_splits_below_stay(
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Maps of a dozen columns need no more steps, and one rate."""
-    monkeypatch.setattr(init, "ADAPTER", init.ADAPTER.replace(steps=150, evaluate_every=30))
-    monkeypatch.setattr(init, "ADAPTER_RATES", (3e-3,))
+    monkeypatch.setattr(init, "ADAPTER", init.ADAPTER.replace(steps=60, evaluate_every=20))
+    monkeypatch.setattr(init, "ADAPTER_RATES", (8e-3,))
     monkeypatch.setattr(init, "COARSE_LEVELS", 0)
 
 
@@ -171,7 +156,8 @@ def never() -> NoReturn:
 def test_the_space_is_learned_and_kept_as_far_as_it_helps_the_held_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(init, "ADAPTER", init.ADAPTER.replace(steps=500))
+    monkeypatch.setattr(init, "ADAPTER", init.ADAPTER.replace(steps=200, evaluate_every=50))
+    monkeypatch.setattr(init, "ADAPTER_RATES", (5e-3,))
     pairs, adapter, half, kept = noisy_pairs(2.0), Adapter(WIDTH), Adapter(WIDTH), Adapter(WIDTH)
     before = quality(adapter, pairs)
     fit_adapter(adapter, pairs, seed=0, progress=False)
@@ -184,7 +170,7 @@ def test_the_space_is_learned_and_kept_as_far_as_it_helps_the_held_out(
     assert torch.equal(kept.weight, torch.eye(WIDTH)), "nothing held out: nothing to choose by"
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("one_rate")
 def test_pairs_that_teach_are_kept() -> None:
     pairs, adapter = noisy_pairs(1.0, 400), Adapter(WIDTH)
     before = quality(adapter, pairs)
@@ -192,7 +178,7 @@ def test_pairs_that_teach_are_kept() -> None:
     assert quality(adapter, pairs) > before + 0.1
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("one_rate")
 def test_synthetic_queries_teach_where_pairs_do_not() -> None:
     synthetic, adapter, alone = unlabelled(noisy_pairs(1.0, 400)), Adapter(WIDTH), Adapter(WIDTH)
     pairs = misleading(noisy_pairs(1.0, 400))
@@ -203,7 +189,7 @@ def test_synthetic_queries_teach_where_pairs_do_not() -> None:
     torch.testing.assert_close(adapter.weight, alone.weight, atol=0, rtol=0)
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("one_rate")
 @pytest.mark.parametrize("synthetic", [None, lambda: None, lambda: misleading(noisy_pairs(1.0, 400))])
 def test_the_pairs_are_kept_where_synthetic_queries_are_no_better(synthetic: Any) -> None:
     pairs, adapter, alone = misleading(noisy_pairs(1.0, 400)), Adapter(WIDTH), Adapter(WIDTH)
@@ -212,7 +198,7 @@ def test_the_pairs_are_kept_where_synthetic_queries_are_no_better(synthetic: Any
     torch.testing.assert_close(adapter.weight, alone.weight, atol=0, rtol=0)
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("one_rate")
 @pytest.mark.parametrize("held", [ENOUGH - 1, ENOUGH, 0])
 def test_a_few_held_out_questions_cannot_tell(held: int) -> None:
     synthetic = noisy_pairs(1.0, 400)
@@ -258,21 +244,15 @@ def test_synthetic_queries_train_and_judged_ones_are_held_out() -> None:
     assert sorted(again.queries[key] for key in again.qrels["train"]) == sorted(alone.queries.values())
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("one_rate")
 def test_a_tree_learns_from_labels_or_from_synthetic_queries() -> None:
-    data, how = (
-        half_labelled(),
-        {"encoder": FakeEncoder(64), "depth": 4, "steps": 4, "batch_size": 8, "progress": False},
-    )
+    data = half_labelled()
+    how = {"encoder": FakeEncoder(64), "depth": 4, "steps": 4, "batch_size": 8, "progress": False}
     for options, synthetic in (({"learn_from": "labels"}, False), ({"space": "encoder"}, False), ({}, True)):
-        model = TreeModel.fit(data, **how, **options)
-        assert model.record.pairs == (
-            len(with_synthetic_queries(data, 0).qrels["train"]) if synthetic else 60
-        )
-        assert model.record.made == synthetic
-        card = render_card(
-            method="tree", class_name="TreeModel", config={}, encoder={}, record=model.record.to_dict()
-        )
+        record = TreeModel.fit(data, **how, **options).record
+        made = len(with_synthetic_queries(data, 0).qrels["train"])
+        assert (record.pairs, record.made) == (made if synthetic else 60, synthetic)
+        card = render_card(method="tree", class_name="T", config={}, encoder={}, record=record.to_dict())
         assert ("made from the documents" in card) == synthetic
     short_texts = [(f"q{row}", f"a{row}") for row in range(10 * ENOUGH)]  # too short to make questions of
     assert not TreeModel.fit(short_texts, **how).record.made
@@ -290,7 +270,7 @@ def test_synthetic_queries_move_a_tree_half_of_the_way(
     pairs = noisy_pairs(1.0)
     pairs = pairs if labelled else unlabelled(pairs)
     config = TreeConfig(depth=4, width=WIDTH, space="encoder", **options)
-    loop = TrainingConfig(steps=30, batch_size=32, learning_rate=0.02)
+    loop = TrainingConfig(steps=12, batch_size=32, learning_rate=0.02)
     reached = {}
     for share in (0.5, 1.0):
         monkeypatch.setattr(training, "SHRINKAGE", share)
@@ -299,9 +279,7 @@ def test_synthetic_queries_move_a_tree_half_of_the_way(
         trained = train(task, loop, device="cpu", progress=False)
         reached[share] = task.module.state_dict()
         assert trained.metrics == task.validate(task.module)
-    assert any(not torch.equal(value, begun[name]) for name, value in reached[1.0].items()), (
-        "nothing was learned"
-    )
+    assert any(not torch.equal(value, begun[name]) for name, value in reached[1.0].items()), "learned"
     halfway = not labelled and config.start == "principal"
     for name, value in reached[0.5].items():
         full = reached[1.0][name]

@@ -14,13 +14,11 @@ import pytest
 from palmette import Document, Index
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.tree import TreeInspection
-from palmette.methods.tree.inspect import _congruence, _page
+from palmette.methods.tree.inspect import _congruence
 from support.chromium import BINARY, Page, browser
 from support.tiny import documents, train_tree, tree
 
-HOSTILE = (
-    "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'> &lt; <!-- ${x} {{data}}"
-)
+HOSTILE = "</script><script>hurt = 1</script><img src=x onerror='window.hurt = 1'> &lt; <!-- ${x} {{data}}"
 QUERIES = ["where does the red owl live?", "who sings? <b>&amp; \u2028 '", "golden bee"]
 browsing = pytest.mark.skipif(BINARY is None, reason="no Chromium on this machine")
 
@@ -118,12 +116,12 @@ def test_what_cannot_be_inspected_says_so(index: Index, plain: TreeInspection) -
         TreeInspection.of(index, queries=["red", 3])
     with pytest.raises(InputError, match="empty"):
         TreeInspection.of(index, queries=[" "])
-    for name, value, words in (
-        ("listed", -1, "at least 0, got -1"),
-        ("terms", 2.5, "a whole number, got 2.5"),
+    for options, words in (
+        ({"listed": -1}, "at least 0, got -1"),
+        ({"terms": 2.5}, "a whole number, got 2.5"),
     ):
-        with pytest.raises(ConfigError, match=f"{name} must be {words}"):
-            TreeInspection.of(index, **{name: value})
+        with pytest.raises(ConfigError, match=f"{next(iter(options))} must be {words}"):
+            TreeInspection.of(index, **options)
 
     class Other:
         model = type("Model", (), {"method": "paths"})()
@@ -188,7 +186,7 @@ def test_a_cell_is_a_frame_of_its_own(inspection: TreeInspection) -> None:
     assert outline.tags[0][1]["sandbox"] == "allow-scripts"
     assert unescape(cell).count("<!doctype html>") == 1
     assert len(json.loads(Outline(outline.tags[0][1]["srcdoc"]).data)["listed"]) == 52
-    assert len(json.loads(Outline(_page(inspection, most=26)).data)["listed"]) == 26
+    assert len(json.loads(Outline(inspection.to_html(most=26)).data)["listed"]) == 26
 
 
 @pytest.fixture(scope="module")
@@ -267,10 +265,8 @@ def test_mouse_and_keys_walk_the_tree(tab: Page, url: str, inspection: TreeInspe
 def test_a_query_lights_its_way_and_links_lead_back(tab: Page, url: str, inspection: TreeInspection) -> None:
     route = inspection.routes[0]
     tab.goto(f"{url}#query=0")
-    ways = (
-        "[...document.querySelectorAll('.lit')].filter(e => e.getAttribute('stroke-opacity') === '1').length"
-    )
-    assert tab.evaluate(ways) == len(route.path) + 1
+    bright = "filter(e => e.getAttribute('stroke-opacity') === '1').length"
+    assert tab.evaluate(f"[...document.querySelectorAll('.lit')].{bright}") == len(route.path) + 1
     assert route.path in tab.evaluate(STATUS)
     found = "[...document.querySelectorAll('#panel details li')].map(e => e.querySelector('bdi').textContent)"
     assert tab.evaluate(found) == [d.title or d.id for d in route.found]
@@ -299,9 +295,8 @@ def test_the_keyboard_stays_in_a_tree_that_folds(
 ) -> None:
     """In a tree with levels below those that the page opens by itself."""
     monkeypatch.setattr("palmette.methods.tree.init.COARSE_LEVELS", 0)
-    seen = TreeInspection.of(
-        Index.build(documents(), train_tree(depth=7, steps=1, space="encoder")), queries=QUERIES
-    )
+    deep = train_tree(depth=7, steps=1, space="encoder")
+    seen = TreeInspection.of(Index.build(documents(), deep), queries=QUERIES)
     url = seen.save_html(tmp_path / "deep.html").as_uri()
     for way in ("Escape", "chip"):
         tab.goto(f"{url}#")
@@ -315,10 +310,9 @@ def test_the_keyboard_stays_in_a_tree_that_folds(
         else:
             tab.press("Escape")
         assert (tab.evaluate(PRESSED), tab.evaluate(STATUS), tab.evaluate(STOPS)) == (0, "", 1)
+        stop = tab.evaluate("document.querySelector('[tabindex=\"0\"][role=treeitem]').dataset.node")
         assert below not in tab.evaluate(NODES)
-        assert below.startswith(
-            tab.evaluate("document.querySelector('[tabindex=\"0\"][role=treeitem]').dataset.node")
-        )
+        assert below.startswith(stop)
     tab.goto(f"{url}#query=0")
     tab.click("#more")
     tab.click("#more")
@@ -384,9 +378,8 @@ def test_dragging_pans_and_keys_zoom(tab: Page, url: str) -> None:
     tab.press("+")
     assert tab.evaluate("document.getElementById('tree').getBoundingClientRect().width") > 1.1 * wide
     tab.press("0")
-    high, room = tab.evaluate(
-        "[tree.getBoundingClientRect().height, document.getElementById('scroll').clientHeight]"
-    )
+    heights = "[tree.getBoundingClientRect().height, document.getElementById('scroll').clientHeight]"
+    high, room = tab.evaluate(heights)
     assert high <= room + 1
 
 

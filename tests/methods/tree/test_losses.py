@@ -29,15 +29,13 @@ WRONG = {"red": ["x", "y"], "green": ["a"], "white": ["x"]}
 def encoded(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, TrainingPairs]:
     """The pairs with given wrong answers and without."""
     cache: Path = tmp_path_factory.mktemp("cache")
-    made = {}
-    for wrong in (False, True):
-        rows = [
-            {"query": q, "positive": d} | ({"negatives": WRONG.get(q, [])} if wrong else {}) for q, d in ASKED
-        ]
-        made[wrong] = TrainingPairs.encode(
-            load_data(rows, dev_fraction=0), FakeEncoder(12), EncodingCache(cache)
-        )
-    return made
+    rows = [{"query": query, "positive": document} for query, document in ASKED]
+    hard = [{**row, "negatives": WRONG.get(row["query"], [])} for row in rows]
+    data = {wrong: load_data(given, dev_fraction=0) for wrong, given in ((False, rows), (True, hard))}
+    return {
+        wrong: TrainingPairs.encode(loaded, FakeEncoder(12), EncodingCache(cache))
+        for wrong, loaded in data.items()
+    }
 
 
 def untrained(**options: Any) -> Tree:
@@ -132,9 +130,8 @@ def test_levels_are_drawn_in_proportion_to_their_squares() -> None:
     config, generator = TreeConfig(depth=4, schedule="stochastic"), torch.Generator().manual_seed(0)
     draws = torch.tensor([level for _ in range(4000) for level in levels_of_step(config, generator, 0.5)])
     expected = torch.arange(1.0, 5) ** 2
-    torch.testing.assert_close(
-        torch.bincount(draws, minlength=5)[1:] / 4000, expected / expected.sum(), atol=0.025, rtol=0
-    )
+    shares = torch.bincount(draws, minlength=5)[1:] / 4000
+    torch.testing.assert_close(shares, expected / expected.sum(), atol=0.025, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -32,18 +32,11 @@ def index() -> Index:
 @pytest.mark.parametrize(
     "options",
     [
-        {"depth": 0},
-        {"depth": 15},
-        {"dropout": 1.0},
-        {"sharpness": 0.0},
-        {"sharpness": float("inf")},
-        {"schedule": "uniform"},
-        {"split": "axe"},
-        {"distill": 1.5},
-        {"learn_from": "documents"},
+        {"depth": 0}, {"depth": 15}, {"dropout": 1.0}, {"sharpness": 0.0}, {"sharpness": float("inf")},
+        {"schedule": "uniform"}, {"split": "axe"}, {"distill": 1.5}, {"learn_from": "documents"},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         TreeConfig(**options)
@@ -60,9 +53,7 @@ def test_configs_of_former_checkpoints() -> None:
 
 
 def test_the_papers_recipe() -> None:
-    model = TreeModel.fit(
-        pairs(), preset="paper", encoder=FakeEncoder(48), depth=3, steps=2, batch_size=8, progress=False
-    )
+    model = train_tree(preset="paper", depth=3, steps=2, batch_size=8)
     config = model.config
     assert (config.split, config.aggregation, config.propagation) == ("cross_attention", "tree", "learned")
     assert (config.start, config.space, config.distill) == ("random", "encoder", 0.0)
@@ -101,12 +92,9 @@ def test_embeddings_of_a_level_and_their_roots() -> None:
 
 
 def test_embeddings_of_the_encoder_are_enough_unless_the_tree_reads_tokens(index: Index) -> None:
-    model, texts = tree(), [document.text for document in documents()[:5]]
-    made, given = (
-        model.encode_documents(documents()[:5]),
-        model.encode_documents([], model.encoder.encode(texts)),
-    )
-    for name, array in made.items():
+    model, some = tree(), documents()[:5]
+    given = model.encode_documents([], model.encoder.encode([document.text for document in some]))
+    for name, array in model.encode_documents(some).items():
         np.testing.assert_allclose(given[name].astype(float), array.astype(float), atol=1)
         np.testing.assert_allclose(as_floats(given[name]), as_floats(array), atol=1e-3)
     vectors = model.encoder.encode_queries(ASKED)
@@ -136,10 +124,8 @@ def test_auto_is_the_smallest_level_that_is_good_enough(index: Index) -> None:
 def test_rerank_by_the_cosine_in_the_trees_space(space: str) -> None:
     model = tree() if space == "adapted" else train_tree(steps=1, space="encoder")
     index, texts = Index.build(documents(), model), [document.text for document in documents()]
-    q, d = (
-        model.module.embed(torch.from_numpy(x)).numpy()
-        for x in (model.encoder.encode_queries(ASKED), model.encoder.encode(texts))
-    )
+    read = (model.encoder.encode_queries(ASKED), model.encoder.encode(texts))
+    q, d = (model.module.embed(torch.from_numpy(x)).numpy() for x in read)
     if space == "adapted":
         assert not torch.equal(model.module.adapter.weight, torch.eye(48)), "the identity would show nothing"
     cosine = (q / np.linalg.norm(q, axis=1, keepdims=True)) @ (d / np.linalg.norm(d, axis=1, keepdims=True)).T
@@ -184,7 +170,7 @@ def test_a_text_has_the_same_leaves_alone_and_in_any_batch(
     monkeypatch.setattr("palmette.methods.tree.init.COARSE_LEVELS", 0)
     generator = np.random.default_rng(0)
     words = [f"word{n}" for n in range(200)]
-    texts = [" ".join(generator.choice(words, 3)) for _ in range(150)]
+    texts = [" ".join(generator.choice(words, 3)) for _ in range(80)]
     how: dict[str, Any] = {"encoder": FakeEncoder(384), "steps": 1, "batch_size": 16, "progress": False}
     model = TreeModel.fit([(text[:9], text) for text in texts[:64]], **how, **options)
     together = model.encode_queries(texts, TreeSearch())
@@ -193,14 +179,14 @@ def test_a_text_has_the_same_leaves_alone_and_in_any_batch(
         np.testing.assert_array_equal(array, np.concatenate([one[name] for one in alone]))
     index = Index.in_memory(model)
     index.add([Document(id=f"a{n}", text=text) for n, text in enumerate(texts)], progress=False)
-    for n, text in enumerate(texts[:20]):  # twins that came alone: older ones first
+    for n, text in enumerate(texts[:8]):  # twins that came alone: older ones first
         index.add([Document(id=f"b{n}", text=text)], progress=False)
-    ranked = index.rank(texts[:20], 2, lexical=0)
-    assert ranked.ids == [[f"a{n}", f"b{n}"] for n in range(20)]
+    ranked = index.rank(texts[:8], 2, lexical=0)
+    assert ranked.ids == [[f"a{n}", f"b{n}"] for n in range(8)]
     assert all(first == second for first, second in ranked.scores)
     for rerank in (False, True):
-        single = [index.rank([text], 20, lexical=0, rerank=rerank).ids[0] for text in texts[:20]]
-        assert single == index.rank(texts[:20], 20, lexical=0, rerank=rerank).ids
+        single = [index.rank([text], 20, lexical=0, rerank=rerank).ids[0] for text in texts[:8]]
+        assert single == index.rank(texts[:8], 20, lexical=0, rerank=rerank).ids
 
 
 # -- training and checkpoints -----------------------------------------------------------------------------------
@@ -228,7 +214,7 @@ def test_documents_without_labels_train_too() -> None:
 
 def test_fit_refuses_what_it_does_not_know() -> None:
     with pytest.raises(ConfigError, match="'depht'.*Did you mean 'depth'"):
-        TreeModel.fit(pairs(), encoder=FakeEncoder(8), depht=3)
+        train_tree(depht=3)
     with pytest.raises(InputError, match="no documents|empty"):
         TreeModel.fit([], encoder=FakeEncoder(8))
     with pytest.raises(TrainingError, match="at least 2 pairs .*, got 1, beside 1 held out to validate with"):
@@ -239,12 +225,10 @@ def test_fit_refuses_what_it_does_not_know() -> None:
     "options",
     [
         {},
-        {"split": "mlp"},
+        {"split": "mlp", "propagation": "learned"},
         {"split": "cross_attention", "depth": 3},
-        {"propagation": "learned"},
         {"propagation": "none", "schedule": "constant"},
-        {"space": "encoder", "schedule": "linear"},
-        {"start": "random", "schedule": "matryoshka"},
+        {"space": "encoder", "schedule": "linear", "start": "random"},
     ],
     ids=str,
 )
@@ -252,11 +236,8 @@ def test_checkpoint_round_trip_gives_the_same_arrays(tmp_path: Path, options: di
     model = train_tree(**{"steps": 2} | options)
     model.save_pretrained(tmp_path / "ckpt")
     for loaded in (load_model(tmp_path / "ckpt"), TreeModel.from_pretrained(tmp_path / "ckpt")):
-        assert (loaded.fingerprint, loaded.config, loaded.record) == (
-            model.fingerprint,
-            model.config,
-            model.record,
-        )
+        for name in ("fingerprint", "config", "record"):
+            assert getattr(loaded, name) == getattr(model, name)
         mine, theirs = (m.encode_queries(["red cat"], TreeSearch()) for m in (loaded, model))
         assert all(np.array_equal(mine[name], theirs[name]) for name in theirs)
     names = {path.name for path in (tmp_path / "ckpt").iterdir() if not path.name.startswith(".")}

@@ -43,9 +43,8 @@ def small_attention() -> Iterator[None]:
 
 def random_tree(depth: int, seed: int, **options: Any) -> tuple[Tree, torch.Generator]:
     generator = torch.Generator().manual_seed(seed)
-    config = TreeConfig(
-        **{"depth": depth, "width": WIDTH, "token_width": TOKENS, "start": "random"} | options
-    )
+    shape = {"depth": depth, "width": WIDTH, "token_width": TOKENS, "start": "random"}
+    config = TreeConfig(**shape | options)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         tree = Tree(config).eval()
@@ -147,9 +146,8 @@ def test_every_parameter_learns(kind: dict[str, Any]) -> None:
     tree, _ = random_tree(3, 1, **kind)
     if kind["start"] == "principal":  # at the start itself what leads to a zero readout has no gradient
         shaken(tree, 0.1)
-    assert (tree.linear is None) == (kind["split"] != "linear" and kind["start"] == "random"), (
-        "as in the paper"
-    )
+    # as in the paper
+    assert (tree.linear is None) == (kind["split"] != "linear" and kind["start"] == "random")
     loss = symmetric_info_nce(ntvd(tree(texts(8, 1)), tree(texts(8, 2))) * tree.multiplier(3))
     loss = loss + tree.log_multipliers[:2].sum()  # the levels above have their own
     loss.backward()

@@ -96,34 +96,17 @@ class FieldsConfig(Config):
     """Whether labelled pairs trained the model. Without them it keeps the encoder's own vectors."""
 
     retired: ClassVar[Mapping[str, object]] = {
-        "sees": (),
-        "query_words": "auto",
-        "word_steps": 2000,
-        "diversity_weight": 0.0,
-        "negatives": "given",
-        "mining_rounds": 3,
-        "mining_depth": 30,
-        "pretrain_steps": 0,
-        "pretrain_rate": 1e-4,
-        "targets": "auto",
+        "sees": (), "query_words": "auto", "word_steps": 2000, "diversity_weight": 0.0, "negatives": "given",
+        "mining_rounds": 3, "mining_depth": 30, "pretrain_steps": 0, "pretrain_rate": 1e-4, "targets": "auto",
         "words": 0,
-    }
+    }  # fmt: skip
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {  # section 4.1 and table 6 (US); its 200 epochs are 200 · pairs / 1,024 steps
-            "whole": False,
-            "pooling": "token",
-            "similarity": "inner_product",
-            "document_tokens": 400,
-            "query_tokens": 64,
-            "temperature": 0.1,
-            "stored": "float32",
-            "learning_rate": 5e-6,
-            "batch_size": 1024,
-            "warmup": 0.1,
-            "decay": "linear",
-            "clip": 1.0,
+            "whole": False, "pooling": "token", "similarity": "inner_product", "document_tokens": 400,
+            "query_tokens": 64, "temperature": 0.1, "stored": "float32", "learning_rate": 5e-6, "batch_size": 1024,
+            "warmup": 0.1, "decay": "linear", "clip": 1.0,
         }
-    }
+    }  # fmt: skip
 
     def check(self) -> None:
         """Conditions between options."""
@@ -149,10 +132,8 @@ class FieldsConfig(Config):
     @property
     def attended(self) -> NDArray[np.bool_]:
         """[F, F] fields (columns) that each field (row) attends to, itself included."""
-        table = np.ones((len(self.fields), len(self.fields)), bool)
-        table = {"triangular": np.tril(table), "diagonal": np.eye(len(table)) > 0, "full": table}[
-            self.attention
-        ]
+        full = np.ones((len(self.fields), len(self.fields)), bool)
+        table = {"triangular": np.tril(full), "diagonal": np.eye(len(full)) > 0, "full": full}[self.attention]
         if self.reads_whole:
             table[-1, :-1] = table[:-1, -1] = False
         return table

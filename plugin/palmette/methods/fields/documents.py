@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from palmette.encoder import Backbone
 from palmette.errors import ConfigError, InputError
-from palmette.methods.fields.config import WHOLE, FieldsConfig, parse_mapping
+from palmette.methods.fields.config import WHOLE, FieldsConfig
 from palmette.types import Document, written
 
 TEXT = "text"
@@ -31,14 +31,12 @@ class FieldsWarning(UserWarning):
 
 @dataclass(frozen=True)
 class FieldExtractor:
-    """Reads the texts of a document's fields.
-
-    Attributes:
-        sources: Field name → source: a key of ``Document.fields``, else of the metadata; ``metadata.brand`` or
-            ``fields.specs.size`` to be exact; ``text``; several joined by ``+``.
-    """
+    """Reads the texts of a document's fields."""
 
     sources: Mapping[str, str]
+    """Field name → source: a key of ``Document.fields``, else of the metadata; ``metadata.brand`` or
+    ``fields.specs.size`` to be exact; ``text``; several joined by ``+``.
+    """
 
     @classmethod
     def of(cls, items: Sequence[str]) -> Self:
@@ -64,10 +62,8 @@ class FieldExtractor:
         extractor = cls({name: name for name in names})
         words = np.array([[len(text.split()) for text in extractor._texts(d)] for d in sample])  # [n, F]
         lengths = words.sum(axis=0) / np.maximum((words > 0).sum(axis=0), 1)
-        kept = [
-            at for at in np.argsort(lengths, kind="stable").tolist() if (words[:, at] > 0).mean() >= _RARE
-        ]
-        order = [names[at] for at in kept] or [TEXT]
+        known = (words > 0).mean(axis=0) >= _RARE
+        order = [names[at] for at in np.argsort(lengths, kind="stable").tolist() if known[at]] or [TEXT]
         metadata = dict.fromkeys(
             f"metadata.{name}"
             for document in sample
@@ -102,11 +98,6 @@ class FieldExtractor:
         return cls(sources)
 
     @property
-    def items(self) -> tuple[str, ...]:
-        """Items as :meth:`of` takes them."""
-        return parse_mapping(self.sources)
-
-    @property
     def reads_metadata(self) -> bool:
         """True if a source may lie in the metadata."""
         parts = {part for source in self.sources.values() for part in source.split("+")}
@@ -124,7 +115,7 @@ class FieldExtractor:
         ]
 
     def _check(self, documents: Sequence[Document]) -> None:
-        """Raise when no document has a field: its source is misspelt."""
+        """Raise if no document has a field: its source is misspelt."""
         missing = set(self.sources)
         for document in documents:
             missing -= {name for name, text in zip(self.sources, self._texts(document), strict=True) if text}
@@ -185,11 +176,10 @@ class Tokens:
         """Tokenise texts, at most ``limit`` tokens of each."""
         rows: list[list[int]] = []
         hidden = None if progress is None else not progress
-        with tqdm(total=len(texts), desc=label, unit="text", delay=2, disable=hidden, leave=False) as bar:
-            for start in range(0, len(texts), 512):
-                part = [text[: 40 * limit] for text in texts[start : start + 512]]  # the rest is cut anyway
-                rows += backbone.tokenise(part, limit)
-                bar.update(len(part))
+        parts = range(0, len(texts), 512)
+        for start in tqdm(parts, desc=label, unit="batch", delay=2, disable=hidden, leave=False):
+            part = [text[: 40 * limit] for text in texts[start : start + 512]]  # the rest is cut anyway
+            rows += backbone.tokenise(part, limit)
         sizes = np.fromiter(map(len, rows), np.int64, len(rows))
         flat = np.fromiter((id for row in rows for id in row), np.int32, int(sizes.sum()))
         return cls(flat, np.concatenate([[0], np.cumsum(sizes)]))
@@ -207,29 +197,21 @@ def query_tokens(
 ) -> Tokens:
     """Tokens of queries, after the encoder's prompt."""
     limit = min(config.query_tokens, backbone.max_length - 2)
-    prompt = backbone.prompts.get("query", "")
-    texts = [prompt + text for text in texts]
+    texts = [backbone.prompts.get("query", "") + text for text in texts]
     return Tokens.read(backbone, texts, limit, progress=progress, label="Reading queries")
 
 
 def field_tokens(
-    backbone: Backbone,
-    extractor: FieldExtractor,
-    documents: Sequence[Document],
-    limits: Sequence[int],
-    attended: NDArray[np.bool_],
-    *,
-    progress: bool | None = False,
-) -> list[Tokens]:
+    backbone: Backbone, extractor: FieldExtractor, documents: Sequence[Document], limits: Sequence[int],
+    attended: NDArray[np.bool_], *, progress: bool | None = False,
+) -> list[Tokens]:  # fmt: skip
     """Tokens of each field of all documents.
 
     The encoder's prompt precedes every field that attends to no other filled one, by ``attended`` [F, F].
     """
     texts = [extractor.read(document) for document in documents]
     if prompt := backbone.prompts.get("document", ""):
-        mutual = (
-            attended & attended.T
-        )  # with full attention the first field counts as earlier than the others
+        mutual = attended & attended.T  # with full attention the first field counts as the earlier one
         earlier = (attended & ~mutual) | np.tril(mutual, -1)
         for row in texts:
             filled = np.array([bool(text) for text in row])
@@ -264,9 +246,8 @@ def token_budgets(
     wanted = np.array([max(_LEAST, int(np.quantile(np.diff(field.starts), _COVERED))) for field in tokens])
     free = np.array([name not in given for name in names])
     left = room - 1 - 2 * len(names) - sum(given.values())  # CLS, and a token and a SEP per field
-    cut = next(
-        (cut for cut in range(room, _LEAST, -1) if np.minimum(wanted, cut)[free].sum() <= left), _LEAST
-    )
+    fitting = (cut for cut in range(room, _LEAST, -1) if np.minimum(wanted, cut)[free].sum() <= left)
+    cut = next(fitting, _LEAST)
     limits = tuple(given.get(name, min(size, cut)) for name, size in zip(names, wanted.tolist(), strict=True))
     most = backbone.positions - 2  # CLS stands before all fields, a SEP after the last
     if sum(limits) > most:

@@ -17,16 +17,10 @@ _LONG = 200  # characters up to which a field's text is quoted whole
 
 
 def explain(
-    config: FieldsConfig,
-    options: FieldsSearch,
-    query: Floats,
-    fields: Floats,  # [F, d]
-    weights: Floats,  # [F]
-    aggregate: Floats,  # [d]
-    texts: Mapping[str, str],
-    nearest: Callable[[Sequence[str]], int],
-) -> Explanation:
-    """Explanation of one document: its stored arrays, its texts by field where it is at hand, for a query [d].
+    config: FieldsConfig, options: FieldsSearch, query: Floats, fields: Floats, weights: Floats, aggregate: Floats,
+    texts: Mapping[str, str], nearest: Callable[[Sequence[str]], int],
+) -> Explanation:  # fmt: skip
+    """Explanation of one document for a query [d]: vectors [F, d], weights [F], aggregate [d], and texts by field.
 
     ``nearest`` chooses the text that is nearest to the query.
     """
@@ -36,18 +30,20 @@ def explain(
     weighted = np.where(counted, factors * similarities, -np.inf)
     best = int(weighted.argmax())
     # An empty field repeats the fields that it attends to.
-    filled = [
-        name for name, seen in zip(names, config.attended[best], strict=True) if seen and texts.get(name)
-    ]
+    seen = zip(names, config.attended[best], strict=True)
+    filled = [name for name, attended in seen if attended and texts.get(name)]
     told = names[best] if names[best] in filled else next(reversed(filled), "")
     text = _passage(texts[told], nearest) if told else ""
     quoted = f": {text!r}" if text else ""
     share, whole = blend(config, options), float(aggregate @ query)
-    parts = _blended(
-        _steps(config, similarities, float(factors[best]), best),
-        _shares(config, weights, fields, similarities, whole),
-        share,
-    )
+    merged: dict[str, Part] = {}
+    steps = _steps(config, similarities, float(factors[best]), best)
+    for found, counts in ((steps, 1 - share), (_shares(config, weights, fields, similarities, whole), share)):
+        for part in found if counts else ():
+            known = merged.get(part.name, Part(part.name, 0.0))
+            value, facts = known.value + counts * part.value, {**known.detail, **part.detail}
+            merged[part.name] = Part(part.name, value, facts)
+    parts = list(merged.values())
     if options.by == "aggregate":
         heaviest = max(parts[: len(names)], key=lambda part: abs(part.value)).name
         said = f"similarity of all fields {whole:.3f}, most of it from {heaviest}; nearest alone is {names[best]}"
@@ -64,28 +60,16 @@ def explain(
     return Explanation(score, parts, f"{said}{quoted}{also}", detail)
 
 
-def _blended(best: Sequence[Part], together: Sequence[Part], share: float) -> list[Part]:
-    """Sum of what each field adds to the best field's similarity and to the aggregate's, in their shares."""
-    merged: dict[str, Part] = {}
-    for parts, counts in ((best, 1 - share), (together, share)):
-        for part in parts if counts else ():
-            known = merged.get(part.name, Part(part.name, 0.0))
-            merged[part.name] = Part(
-                part.name, known.value + counts * part.value, {**known.detail, **part.detail}
-            )
-    return list(merged.values())
-
-
 def _shares(
     config: FieldsConfig, weights: Floats, fields: Floats, similarities: Floats, score: float
 ) -> list[Part]:
     """Parts of the aggregate's similarity: w_f h_f · q over the length of the sum."""
     length = float(np.linalg.norm(weights @ fields)) if config.similarity == "cosine" else 1.0
+    values = weights * similarities / max(length, 1e-12)
+    columns = (config.order, values.tolist(), similarities.tolist(), weights.tolist())
     parts = [
-        Part(name, float(value), {"similarity": float(similarity), "weight": float(weight)})
-        for name, value, similarity, weight in zip(
-            config.order, weights * similarities / max(length, 1e-12), similarities, weights, strict=True
-        )
+        Part(name, value, {"similarity": similarity, "weight": weight})
+        for name, value, similarity, weight in zip(*columns, strict=True)
     ]
     rest = score - sum(part.value for part in parts)
     return [*parts, Part("rounding of stored vectors", rest)] if abs(rest) > 1e-7 else parts
@@ -93,14 +77,12 @@ def _shares(
 
 def _steps(config: FieldsConfig, similarities: Floats, factor: float, best: int) -> list[Part]:
     """Similarity of the field that matched; in a cascade, what each field up to it adds to the ones before."""
-    names = config.order[: best + 1]
-    if config.attention != "triangular" or (config.reads_whole and best == len(config.order) - 1):
-        own = float(similarities[best])
-        return [Part(names[-1], factor * own, {"similarity": own})]
-    before = np.concatenate([[0.0], similarities[:best]])
+    alone = config.attention != "triangular" or (config.reads_whole and best == len(config.order) - 1)
+    chosen = slice(best if alone else 0, best + 1)
+    steps = np.diff(similarities[chosen].astype(np.float64), prepend=0.0).tolist()
     return [
-        Part(name, factor * float(own - earlier), {"similarity": float(own)})
-        for name, own, earlier in zip(names, similarities[: best + 1], before, strict=True)
+        Part(name, factor * step, {"similarity": float(own)})
+        for name, step, own in zip(config.order[chosen], steps, similarities[chosen], strict=True)
     ]
 
 

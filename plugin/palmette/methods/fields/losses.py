@@ -25,20 +25,12 @@ def best_field(by_field: Tensor, fields: Tensor) -> Tensor:
 def losses(
     queries: Tensor, fields: Tensor, aggregate: Tensor, target: Tensor, known: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """L_Agg, L_Fields and L_Max (equation 5).
+    """L_Agg, L_Fields and L_Max (equation 5) of queries h_q [B, d], fields h_{p,f} [M, F, d], aggregates h_p [M, d].
 
-    Args:
-        queries: [B, d] h_q.
-        fields: [M, F, d] h_{p,f}.
-        aggregate: [M, d] h_p.
-        target: [B] column of each query's document.
-        known: [B, M] True for every document that answers a query.
-        temperature: τ.
+    ``target`` [B] is the column of each query's document, ``known`` [B, M] tells every document that answers a query.
     """
     by_field = torch.einsum("bd,mfd->fbm", queries, fields) / temperature  # [F, B, M]
-    filled = (
-        (fields[target] != 0).any(-1).T
-    )  # [F, B] whether a query's document has that field, or earlier ones
+    filled = (fields[target] != 0).any(-1).T  # [F, B] fields that a query's document has, or earlier ones
     each = info_nce(by_field, target, known, reduction="none")  # [F, B]
     return (
         info_nce(queries @ aggregate.T / temperature, target, known),

@@ -30,7 +30,7 @@ from palmette.methods.fields.explain import explain
 from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.search import AGGREGATE, FIELDS, SCALES, WEIGHTS, plan
 from palmette.methods.fields.training import FieldsTask
-from palmette.model import Model, Queries
+from palmette.model import Arrays, Model, Queries
 from palmette.search.plan import ArraySpec, SearchPlan, View
 from palmette.types import Document, Explanation
 
@@ -69,15 +69,9 @@ class FieldsModel(Model):
 
     @classmethod
     def task(
-        cls,
-        config: FieldsConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
+        cls, config: FieldsConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
         progress: bool | None,
-    ) -> tuple[FieldsConfig, FieldsTask]:
+    ) -> tuple[FieldsConfig, FieldsTask]:  # fmt: skip
         """Copy the encoder, choose how much of each field it reads, and tokenise everything.
 
         The cache is not used: what a trained encoder gives today is wrong tomorrow.
@@ -91,7 +85,8 @@ class FieldsModel(Model):
             )
         extractor = FieldExtractor.for_training(config, data.corpus)
         backbone = Backbone.of(encoder, new_tokens=len(extractor.sources))
-        config = config.replace(fields=extractor.items, dimension=backbone.dimension, labelled=data.labelled)
+        found = {"fields": extractor.sources, "dimension": backbone.dimension, "labelled": data.labelled}
+        config = config.replace(**found)
         config = config.replace(limits=token_budgets(backbone, extractor, data.corpus, config))
         module = FieldEncoder(config, backbone, encoder.precision).to(backbone.device)
         backbone.freeze(config.trained_layers)
@@ -109,12 +104,8 @@ class FieldsModel(Model):
         """Aggregate, fields' vectors with their scales, and fields' weights in the aggregate."""
         count, width, stored = len(self.config.order), self.config.dimension, self.config.stored
         scales = (ArraySpec(SCALES, (count,)),) if stored == "int8" else ()
-        return (
-            ArraySpec(AGGREGATE, (width,)),
-            ArraySpec(FIELDS, (count, width), stored),
-            *scales,
-            ArraySpec(WEIGHTS, (count,)),
-        )
+        fields = ArraySpec(FIELDS, (count, width), stored)
+        return ArraySpec(AGGREGATE, (width,)), fields, *scales, ArraySpec(WEIGHTS, (count,))
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
@@ -141,10 +132,8 @@ class FieldsModel(Model):
         if isinstance(queries, np.ndarray):
             self.require_embeddings()
         texts = self.encoder.check(list(queries), "query")
-        few = 0 < len(texts) <= 32
-        return {
-            AGGREGATE: self._coalesce(texts, self._encode_queries) if few else self._encode_queries(texts)
-        }
+        few, run = 0 < len(texts) <= 32, self._encode_queries
+        return {AGGREGATE: self._coalesce(texts, run) if few else run(texts)}
 
     def _encode_queries(self, texts: Sequence[str]) -> Floats:
         tokens = query_tokens(self.module.backbone, texts, self.config)
@@ -155,11 +144,7 @@ class FieldsModel(Model):
         return plan(self.config, queries[AGGREGATE], k, options)
 
     def explain(
-        self,
-        query: Queries,
-        arrays: Mapping[str, NDArray[np.generic]],
-        options: FieldsSearch,
-        evidence: Mapping[str, Any],
+        self, query: Queries, arrays: Arrays, options: FieldsSearch, evidence: Mapping[str, Any]
     ) -> Explanation:
         """The field that matched, similarity and weight of each field, and the words that are nearest."""
         vector = query[AGGREGATE][0]
@@ -170,15 +155,10 @@ class FieldsModel(Model):
         document = evidence.get("document")
         texts = self.extractor.read(document) if document is not None else []
         return explain(
-            self.config,
-            options,
-            vector,
-            fields,
-            stored[WEIGHTS].reshape(-1),
-            stored[AGGREGATE].reshape(-1),
+            self.config, options, vector, fields, stored[WEIGHTS].reshape(-1), stored[AGGREGATE].reshape(-1),
             dict(zip(self.config.order, texts, strict=False)),
             lambda pieces: int((self.embed(pieces) @ vector).argmax()),
-        )
+        )  # fmt: skip
 
     def content_read(self, document: Document) -> str:
         """Texts of the fields, wherever they lie."""
@@ -192,8 +172,7 @@ class FieldsModel(Model):
 
     def lexical_variants(self) -> dict[str, FieldsSearch]:
         """Two stages, and the aggregate alone."""
-        searches = (FieldsSearch(), FieldsSearch(by="aggregate"))
-        return {options_key(options): options for options in searches}
+        return {options_key(options): options for options in (FieldsSearch(), FieldsSearch(by="aggregate"))}
 
     def lexical_key(self, options: FieldsSearch) -> str:
         """Key of the variant by the aggregate or by the best field."""
@@ -216,13 +195,11 @@ class FieldsModel(Model):
         if view is not None:
             return {}
         order = self.config.order
+        attended = zip(order, self.config.attended, strict=True)
         return {
             "fields": dict(self.extractor.sources),
             "tokens": dict(zip(order, self.config.limits, strict=True)),
-            "sees": {
-                name: [other for other, seen in zip(order, row, strict=True) if seen]
-                for name, row in zip(order, self.config.attended.tolist(), strict=True)
-            },
+            "sees": {name: np.array(order)[row].tolist() for name, row in attended},
             "parameters": sum(value.numel() for value in self.module.parameters()),
             "dimension": self.config.dimension,
             "labelled": self.config.labelled,

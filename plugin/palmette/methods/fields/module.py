@@ -46,11 +46,9 @@ class Layout:
     * ``3F + 1``     a word of a query (or the SEP after it)
     * ``3F + 2``     padding
 
-    Attributes:
-        attended: [F, F] fields (columns) that each field (row) attends to.
-        attention_table: [C, C] whether a token of one code attends to one of another, C = 3F + 3.
-        pooling_table: [F, C] whether tokens of a code are averaged into the vector of a field.
-        before: [F, F] fields whose words are counted before those of a field, for its positions.
+    ``attended`` [F, F] says which fields (columns) a field (row) attends to, ``attention_table`` [C, C] the same of
+    codes, ``pooling_table`` [F, C] which tokens are averaged into the vector of a field, ``before`` [F, F] the fields
+    whose words are counted before those of a field, for its positions.
     """
 
     def __init__(self, attended: Tensor) -> None:
@@ -96,9 +94,7 @@ class Layout:
         for fields in documents:
             ids, codes, positions = self._head(backbone)
             sizes = torch.tensor([len(words) for words in fields])
-            starts = (
-                1 + self.before @ sizes
-            ).tolist()  # a position tells only of fields that are attended to
+            starts = (1 + self.before @ sizes).tolist()  # positions count only words that are attended to
             for field, (words, start) in enumerate(zip(fields, starts, strict=True)):
                 if len(words):
                     ids += [*words, backbone.sep]
@@ -124,13 +120,8 @@ class Layout:
 
     def _batch(self, rows: Sequence[tuple[list[int], ...]], pad: int) -> Batch:
         columns = zip(*([torch.tensor(part) for part in row] for row in rows), strict=True)
-        fillers = (pad, 3 * self.fields + 2, 0)
-        return Batch(
-            *(
-                nn.utils.rnn.pad_sequence(list(column), batch_first=True, padding_value=filler)
-                for column, filler in zip(columns, fillers, strict=True)
-            )
-        )
+        filled = zip(columns, (pad, 3 * self.fields + 2, 0), strict=True)
+        return Batch(*(nn.utils.rnn.pad_sequence(list(column), True, filler) for column, filler in filled))
 
 
 class Pooled(NamedTuple):
@@ -180,27 +171,22 @@ class FieldEncoder(nn.Module):
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *more: Any) -> None:
         """Load weights, those of earlier checkpoints under their former names."""
-        names = {"turns": "field_maps"} | {
-            f"weigh.{part}": f"field_weights.{part}" for part in ("weight", "bias")
-        }
-        for old, new in names.items():
+        names = [(f"weigh.{part}", f"field_weights.{part}") for part in ("weight", "bias")]
+        for old, new in (("turns", "field_maps"), *names):
             if prefix + old in state:
                 state[prefix + new] = state.pop(prefix + old)
         super()._load_from_state_dict(state, prefix, *more)
 
     def forward(self, kind: Kind, texts: Any) -> Encoded:
         """Vectors of documents (token ids by field), queries (token ids) or :class:`Pooled` states."""
-        if kind == "pooled":
-            return self._finish(texts)
         if kind == "query" and self.config.queries == "plain":
             return self._plain(texts)
-        return self._finish(self.pool(kind, texts))
+        return self._finish(texts if kind == "pooled" else self.pool(kind, texts))
 
     def pool(self, kind: Kind, texts: Sequence[Any]) -> Pooled:
         """States of documents or queries, from one pass of the encoder."""
         sequences = self.layout.documents if kind == "document" else self.layout.queries
-        batch = sequences(texts, self.backbone)
-        ids, codes, positions = (part.to(self.backbone.device) for part in batch)
+        ids, codes, positions = (part.to(self.backbone.device) for part in sequences(texts, self.backbone))
         states = torch.as_tensor(self.backbone(ids, self.layout.mask(codes), positions))  # [B, T, w]
         pooling = self.config.pooling
         if pooling == "token" or (pooling == "auto" and self.backbone.pooling == "cls"):
@@ -303,9 +289,8 @@ class FrozenStates:
             for part in self.module.batches(texts):
                 fields, first, filled = self.module.pool(self.kind, [texts[at] for at in part])
                 chosen = missing[part]
-                self.states[chosen] = (
-                    torch.cat([fields, first[:, None]], 1).half().cpu().numpy()
-                )  # [b, F + 1, w]
+                pooled = torch.cat([fields, first[:, None]], 1)  # [b, F + 1, w]
+                self.states[chosen] = pooled.half().cpu().numpy()
                 self.filled[chosen] = filled.cpu().numpy()
                 self.known[chosen] = True
         device = self.module.backbone.device

@@ -17,13 +17,7 @@ from palmette.methods.fields.config import BLEND, FieldsConfig, FieldsSearch
 from palmette.methods.fields.documents import FieldExtractor, Tokens, field_tokens, query_tokens
 from palmette.methods.fields.init import fit_field_weights, keep_encoder
 from palmette.methods.fields.losses import best_field, charm_loss
-from palmette.methods.fields.module import (
-    Encoded,
-    FieldEncoder,
-    FrozenStates,
-    Kind,
-    gradient_cached,
-)
+from palmette.methods.fields.module import Encoded, FieldEncoder, FrozenStates, Kind, gradient_cached
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task
 from palmette.training.pairs import Validation
@@ -59,31 +53,25 @@ class FieldsTask(Task):
         }
         self.states: dict[Kind, FrozenStates] = {}
         if self.module.frozen and self.size():
-            counts: dict[Kind, int] = {"document": len(self.data.corpus), "query": len(self.queries)}
-            if self.module.config.queries == "plain":
-                del counts["query"]
+            counts: dict[Kind, int] = {"document": len(self.data.corpus)}
+            if self.module.config.queries == "fields":
+                counts["query"] = len(self.queries)
             for kind, count in counts.items():
                 self.states[kind] = FrozenStates(self.module, kind, count, self.read[kind])
 
     @classmethod
     def of(
-        cls,
-        module: FieldEncoder,
-        data: RetrievalData,
-        extractor: FieldExtractor,
-        *,
-        seed: int,
+        cls, module: FieldEncoder, data: RetrievalData, extractor: FieldExtractor, *, seed: int,
         progress: bool | None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Task with all texts tokenised and the fields' initial weights in the module."""
         config, backbone = module.config, module.backbone
         if not config.labelled:
             keep_encoder(module)
             empty = np.empty(0, np.int64)
             return cls(module, data, [], query_tokens(backbone, [], config), empty, empty, None)
-        documents = field_tokens(
-            backbone, extractor, data.corpus, config.limits, config.attended, progress=progress
-        )
+        limits, attended = config.limits, config.attended
+        documents = field_tokens(backbone, extractor, data.corpus, limits, attended, progress=progress)
         queries = query_tokens(backbone, data.query_texts, config, progress=progress)
         dev = Validation.of(data, seed, queries=DEV_QUERIES, documents=DEV_DOCUMENTS)
         task = cls(module, data, documents, queries, *data.pairs("train"), dev)
@@ -156,8 +144,6 @@ class FieldsTask(Task):
         place = -min(FieldsSearch().shortlist, by_aggregate.shape[1])
         listed = by_aggregate >= np.partition(by_aggregate, place, axis=1)[:, [place]]
         two_stage = np.where(listed, BLEND * by_aggregate + (1 - BLEND) * best, -np.inf)
-        scores: dict[str, float] = {}
-        for name, table in (("", two_stage), (" by aggregate", by_aggregate), (" by best field", best)):
-            judged = self.dev.score_ranking(best_of_each(table, 10))
-            scores |= {key + name: value for key, value in judged.items()}
-        return scores
+        tables = {"": two_stage, " by aggregate": by_aggregate, " by best field": best}
+        judged = {name: self.dev.score_ranking(best_of_each(table, 10)) for name, table in tables.items()}
+        return {key + name: value for name, scores in judged.items() for key, value in scores.items()}

@@ -103,7 +103,7 @@ class LayersConfig(Config):
 
     @property
     def shared(self) -> bool:
-        """Whether all networks are one frozen stack of copies under heads of their own."""
+        """True if all networks are one frozen stack of copies under heads of their own."""
         return self.from_encoder and self.trains == "heads"
 
     def kind(self, layer: int) -> Literal["own", "copy", "map", "random"]:

@@ -13,25 +13,13 @@ from palmette.types import Explanation, Part
 
 
 def explain_layers(
-    queries: Floats,
-    weights: Floats,
-    vector: Floats,
-    layers: Sequence[int],
-    options: LayersSearch,
+    queries: Floats, weights: Floats, vector: Floats, layers: Sequence[int], options: LayersSearch,
     evidence: Mapping[str, Any],
-) -> Explanation:
-    """Parts of one document's score.
+) -> Explanation:  # fmt: skip
+    """Parts of a document's score, given the layers' queries [L, d] and weights [L], and the document's vector [d].
 
     A fused score is the weighted mean of the layers' similarities: each adds its share. In the other orders the score
     is the similarity at the layer that found the document; without a search behind it, the highest.
-
-    Args:
-        queries: [L, d] query of each layer.
-        weights: [L] weights of the layers.
-        vector: [d] of the document.
-        layers: Numbers of the layers.
-        options: Of the search.
-        evidence: ``layer`` that found the document, and which ``words`` of the query it has.
     """
     similar = (queries @ vector).astype(float).tolist()  # [L]
     finder = int(evidence.get("layer", 0)) or None
@@ -48,14 +36,14 @@ def explain_layers(
     score = sum(part.value for part in parts)
     detail: dict[str, Any] = {
         "found_by": finder,
-        "similarity": {str(layer): value for layer, value in zip(layers, similar, strict=True)},
+        "similarity": dict(zip(map(str, layers), similar, strict=True)),
     }
     values = ", ".join(f"{layer}: {value:.2f}" for layer, value in detail["similarity"].items())
-    text = f"score {score:.3f}{(finder and '; ' + how.format(finder)) or ''}; similarity by layer {values}"
+    found = f"; {how.format(finder)}" if finder else ""
+    text = f"score {score:.3f}{found}; similarity by layer {values}"
     if (words := evidence.get("words")) is not None:
         detail["words"] = {word: bool(held) for word, held in words.items()}
         held = [word for word, there in words.items() if there]
-        text += f"; {len(held)} of {len(words)} words of the question" + (
-            (held and f" ({', '.join(held)})") or ""
-        )
+        text += f"; {len(held)} of {len(words)} words of the question"
+        text += f" ({', '.join(held)})" if held else ""
     return Explanation(score, parts, text, detail)

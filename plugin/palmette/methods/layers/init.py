@@ -30,11 +30,7 @@ SAME = 0.999
 def complete_config(config: LayersConfig, encoder: Encoder, states: Tensor, mask: Tensor) -> LayersConfig:
     """Config with the encoder's widths, layers and heads, and whether the networks are copies of its layers.
 
-    Args:
-        config: The user's.
-        encoder: The frozen encoder.
-        states: [B, T, L + 1, h] of some texts, the embeddings first.
-        mask: [B, T] token mask.
+    ``states`` [B, T, L + 1, h], the embeddings first, and ``mask`` [B, T] are those of some texts.
     """
     sizes = {"states": encoder.hidden_size, "vector": encoder.dimension, "last": encoder.num_layers}
     config = config.replace(**sizes, from_encoder=False)
@@ -53,15 +49,7 @@ def complete_config(config: LayersConfig, encoder: Encoder, states: Tensor, mask
 def initialise(
     config: LayersConfig, encoder: Encoder, summaries: Callable[[int], Tensor], own: Tensor, seed: int
 ) -> LayerNetworks:
-    """Networks before training.
-
-    Args:
-        config: Complete.
-        encoder: The frozen encoder.
-        summaries: Layer number → pooled states of some queries [n, p].
-        own: [n, d] the encoder's vectors of these queries.
-        seed: For random weights.
-    """
+    """Networks before training, from some queries' pooled states [n, p] by layer and encoder vectors [n, d]."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = LayerNetworks(config)
@@ -71,30 +59,27 @@ def initialise(
         for part, state in zip(list(layers)[::-1], weights[::-1], strict=False):
             part.load_state_dict(state)
     for layer, network in zip(config.query_layers, module.networks_of(), strict=True):
-        if network.kind == "copy" and config.depth_of(layer):
-            _set(network.head, *_pooling(summaries(config.last), own, config.states))
-        elif network.kind == "copy":
-            _set(network.head, *ridge(summaries(layer), own))
-        elif network.map is not None:
-            _set(network.map, *ridge(summaries(layer), own))
+        linear = network.head if network.kind == "copy" else network.map
+        if isinstance(linear, nn.Linear):
+            copied = network.kind == "copy" and config.depth_of(layer)
+            weight, bias = (
+                _pooling(summaries(config.last), own, config.states)
+                if copied
+                else ridge(summaries(layer), own)
+            )
+            linear.weight.copy_(weight)
+            linear.bias.copy_(bias)
     return module
-
-
-def _set(linear: nn.Module, weight: Tensor, bias: Tensor) -> None:
-    assert isinstance(linear, nn.Linear)
-    linear.weight.copy_(weight)
-    linear.bias.copy_(bias)
 
 
 def _pooling(pooled: Tensor, own: Tensor, states: int) -> tuple[Tensor, Tensor]:
     """Map of the last layer's summaries [n, p] to the encoder's queries [n, d]: its own pooling, if linear."""
-    width = own.shape[1]
-    if width == states:
+    if own.shape[1] == states:
         halves = torch.split(pooled, states, dim=1)
-        alike = [float(F.cosine_similarity(half, own).mean()) for half in halves]
-        best = alike.index(max(alike))
+        alike = torch.stack([F.cosine_similarity(half, own).mean() for half in halves])
+        best = int(alike.argmax())
         if alike[best] > SAME:
             length = (halves[best] * own).sum() / halves[best].square().sum()
-            blocks = [torch.eye(width) * (length if place == best else 0.0) for place in range(len(halves))]
-            return torch.cat(blocks, dim=1), torch.zeros(width)
+            blocks = [torch.eye(states) * (length if place == best else 0.0) for place in range(len(halves))]
+            return torch.cat(blocks, dim=1), torch.zeros(states)
     return ridge(pooled, own)

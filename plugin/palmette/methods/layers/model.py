@@ -13,7 +13,7 @@ from palmette.arrays import Floats, unit_rows
 from palmette.config import check_keys
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache, Kind
-from palmette.encoder.base import Coalescer
+from palmette.encoder.base import Coalescer, Output
 from palmette.errors import ConfigError
 from palmette.methods.layers.config import TRAINING, LayersConfig, LayersSearch
 from palmette.methods.layers.explain import explain_layers
@@ -58,15 +58,9 @@ class LayersModel(Model):
 
     @classmethod
     def task(
-        cls,
-        config: LayersConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
+        cls, config: LayersConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
         progress: bool | None,
-    ) -> tuple[LayersConfig, LayersTask]:
+    ) -> tuple[LayersConfig, LayersTask]:  # fmt: skip
         """Encode every text once and initialise the networks."""
         if not encoder.num_layers:
             raise ConfigError(f"encoder {encoder.name!r} has no transformer layers: choose one that has some")
@@ -107,23 +101,17 @@ class LayersModel(Model):
     def check_search(self, options: LayersSearch) -> None:
         """Check that the layers were trained and that each has a share of the budget."""
         layers = self.layers_of(options)
-        if unknown := sorted(set(layers) - set(self.config.query_layers)):
-            raise ConfigError(
-                f"layer {unknown[0]} was not trained; this model has layers {list(self.config.query_layers)}"
-            )
-        if options.budget is not None and len(options.budget) != len(layers):
-            raise ConfigError(
-                f"budget {options.budget!r} needs a share for each of the layers {list(layers)}"
-            )
+        known, budget = self.config.query_layers, options.budget
+        if unknown := sorted(set(layers) - set(known)):
+            raise ConfigError(f"layer {unknown[0]} was not trained; this model has layers {list(known)}")
+        if budget is not None and len(budget) != len(layers):
+            raise ConfigError(f"budget {budget!r} needs a share for each of the layers {list(layers)}")
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: LayersSearch) -> Queries:
         """Query vectors of the layers [Q, L, d] and their weighted mean [Q, d]; the encoder stops at the last layer."""
         if isinstance(queries, np.ndarray):
-            raise ConfigError(
-                "a layers model reads more of the text than its embedding: search with the text itself"
-            )
-        layers = self.layers_of(options)
-        texts = self.encoder.check(queries, "query")
+            self.require_embeddings()
+        layers, texts = self.layers_of(options), self.encoder.check(queries, "query")
         run = partial(self._encode, layers=layers)
         if 0 < len(texts) <= TOGETHER:
             shared: dict[tuple[int, ...], Coalescer] = self.__dict__.setdefault("_coalescers", {})
@@ -135,11 +123,10 @@ class LayersModel(Model):
 
     def _encode(self, texts: Sequence[str], layers: tuple[int, ...]) -> Floats:
         last = self.config.last in layers
-        how: dict[str, Any] = (
-            {"outputs": ("layers", "pooled")} if last else {"outputs": ("layers",), "depth": layers[-1]}
-        )
+        outputs: tuple[Output, ...] = ("layers", "pooled") if last else ("layers",)
+        depth = None if last else layers[-1]
         out = np.empty((len(texts), len(layers), self.config.vector), np.float32)
-        for rows, states in self.encoder.iter_states(texts, kind="query", **how):
+        for rows, states in self.encoder.iter_states(texts, kind="query", outputs=outputs, depth=depth):
             assert states.layers is not None
             with torch.inference_mode():
                 inputs = [states.layers[:, layer] for layer in layers]
@@ -147,7 +134,7 @@ class LayersModel(Model):
         return out
 
     def lexical_key(self, options: LayersSearch) -> str | None:
-        """One weight for all fused searches; in the other orders each layer has its places, whatever it scores."""
+        """One weight for all fused searches; the other orders do not rank by score alone."""
         return "" if options.order == "fused" else None
 
     def plan(self, queries: Queries, k: int, options: LayersSearch, view: View) -> SearchPlan:
@@ -180,11 +167,9 @@ class LayersModel(Model):
         """Layers with their initial query and their weight in a fused list."""
         if view is not None:
             return {}
-        weights = self.module.weights().tolist()
-        return {
-            "layers": {
-                str(layer): {"began as": self.config.kind(layer), "weight": round(weight, 3)}
-                for layer, weight in zip(self.config.query_layers, weights, strict=True)
-            },
-            "parameters": sum(p.numel() for p in self.module.parameters()),
+        weights = zip(self.config.query_layers, self.module.weights().tolist(), strict=True)
+        layers = {
+            str(layer): {"began as": self.config.kind(layer), "weight": round(weight, 3)}
+            for layer, weight in weights
         }
+        return {"layers": layers, "parameters": sum(p.numel() for p in self.module.parameters())}

@@ -101,13 +101,10 @@ class RNet(nn.Module):
 
 
 class LayerNetworks(nn.Module):
-    """A retrieval network per query layer, and the layers' weights in a fused list.
-
-    Attributes:
-        shares: [L] the weights; at first the last layer counts as much as all others together.
-    """
+    """A retrieval network per query layer, and the layers' weights in a fused list."""
 
     shares: Tensor
+    """[L] weights; at first the last layer counts as much as all others together."""
 
     def __init__(self, config: LayersConfig) -> None:
         super().__init__()
@@ -147,19 +144,13 @@ class LayerNetworks(nn.Module):
         return [network.features(x, mask) for network, x in zip(self.networks_of(layers), after, strict=True)]
 
     def forward(
-        self,
-        inputs: Sequence[Tensor],
-        mask: Tensor | None,
-        own: Tensor | None,
+        self, inputs: Sequence[Tensor], mask: Tensor | None, own: Tensor | None,
         layers: Sequence[int] | None = None,
-    ) -> Tensor:
-        """Queries [B, L, d] of some query layers, of unit length where similarity is a cosine.
+    ) -> Tensor:  # fmt: skip
+        """Queries [B, L, d] of some query layers (all by default), of unit length where similarity is a cosine.
 
-        Args:
-            inputs: States [B, T, h] of each layer; or its features [B, p], without a mask.
-            mask: [B, T] token mask.
-            own: [B, d] the encoder's queries, where its last layer is among them.
-            layers: Numbers of the layers; ``None`` for all.
+        ``inputs`` are the layers' states [B, T, h] with a token ``mask`` [B, T], or their features [B, p] without.
+        ``own`` [B, d] is the encoder's query, where its last layer is among them.
         """
         read = list(inputs) if mask is None else self.features(inputs, mask, layers)
         queries = [network.query(x, own) for network, x in zip(self.networks_of(layers), read, strict=True)]

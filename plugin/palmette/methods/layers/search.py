@@ -50,14 +50,9 @@ def merge_layers(
         keys, values = np.where(at < 0, -1, keys), np.where(at < 0, np.float32(-np.inf), values)
         finder = np.asarray(layers)[at // shape[2]]
     return replace(
-        found,
-        keys=keys,
-        scores=values,
-        visited=min(float(len(view)), plan.group * found.visited),
-        evidence={"layer": finder},
-        refined=plan.group * found.refined,
-        read=plan.group * found.read,
-    )
+        found, keys=keys, scores=values, visited=min(float(len(view)), plan.group * found.visited),
+        evidence={"layer": finder}, refined=plan.group * found.refined, read=plan.group * found.read,
+    )  # fmt: skip
 
 
 def split_budget(k: int, shares: Sequence[int]) -> list[int]:
@@ -75,18 +70,11 @@ def split_budget(k: int, shares: Sequence[int]) -> list[int]:
 
 
 def take_new_per_layer(ranked: Keys, places: Sequence[int]) -> Rows:
-    """Best documents of each layer that no earlier layer took (equation 4), as positions in ``ranked``.
+    """Best documents of each layer that no earlier layer took (equation 4): keys [Q, L, n] → layer · n + column [Q, k].
 
     A layer with b places, after earlier layers took t documents, needs its t + b best at most. So one search that
     fetches k = Σ b per layer is enough and gives exactly k documents. Where an engine finds fewer, places that a layer
-    cannot fill go to whatever else was found.
-
-    Args:
-        ranked: [Q, L, n] keys of each layer's nearest documents, best first, padded with −1.
-        places: Places of each layer, k in all.
-
-    Returns:
-        [Q, k] layer · n + column, padded with −1.
+    cannot fill go to whatever else was found. Both are padded with −1.
     """
     _, layers, width = ranked.shape
     k = sum(places)

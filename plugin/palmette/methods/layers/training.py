@@ -35,19 +35,14 @@ def _blocks(rows: Rows) -> Sequence[Rows]:
 
 @dataclass
 class LayersTask(Task):
-    """In-batch softmax at every layer; the encoder and the documents' vectors stay frozen.
-
-    Attributes:
-        module: The networks.
-        pairs: The encoder's vectors of queries and documents, and the training pairs.
-        states: States of the queries at all layers, on disk: [Σ T, L + 1, h].
-        features: Inputs of the heads of every query [n, p], by layer, where only the heads are trained.
-    """
+    """In-batch softmax at every layer; the encoder and the documents' vectors stay frozen."""
 
     module: LayerNetworks
     pairs: TrainingPairs
     states: TokenRows
+    """States of the queries at all layers, on disk: [Σ T, L + 1, h]."""
     features: list[Tensor] = field(default_factory=list)
+    """Inputs of the heads for every query [n, p], by layer, where only the heads are trained."""
     metric: ClassVar[str] = "ndcg@10"  # of the fused list
 
     @property
@@ -57,15 +52,9 @@ class LayersTask(Task):
 
     @classmethod
     def of(
-        cls,
-        config: LayersConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
+        cls, config: LayersConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
         progress: bool | None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Encode every text once, complete the config and initialise the networks."""
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         held = data.judgements("dev")[0] if pairs.dev else pairs.query_rows
@@ -114,14 +103,12 @@ class LayersTask(Task):
 
     def queries(self, module: nn.Module, rows: Rows) -> Tensor:
         """Queries [B, L, d] of query rows [B]."""
-        at = torch.from_numpy(rows)
-        own = self.pairs.queries[at]
-        queries: Tensor
-        if self.features:
-            queries = module([features[at] for features in self.features], None, own)
-        else:
+        at, mask = torch.from_numpy(rows), None
+        inputs = [features[at] for features in self.features]
+        if not inputs:
             x, mask = self.states.take(rows, self.pairs.queries.device)
-            queries = module([x[:, :, layer] for layer in self.config.query_layers], mask, own)
+            inputs = [x[:, :, layer] for layer in self.config.query_layers]
+        queries: Tensor = module(inputs, mask, self.pairs.queries[at])
         return queries
 
     def documents(self, rows: Rows) -> Tensor:
@@ -145,15 +132,10 @@ class LayersTask(Task):
         if self.pairs.dev is None:
             return {}
         queries, documents = self._held_out()
-
-        def judged(asked: Tensor) -> dict[str, float]:
-            return self.pairs.score_ranking(asked, documents, lambda q, d: q @ d.T)
-
-        alone = {
-            f"ndcg@10 of layer {layer}": judged(queries[:, place])["ndcg@10"]
-            for place, layer in enumerate(self.config.query_layers)
-        }
-        return {**judged(self.module.fused(queries)), **alone}
+        asked = [self.module.fused(queries), *queries.unbind(1)]
+        fused, *alone = (self.pairs.score_ranking(q, documents, lambda q, d: q @ d.T) for q in asked)
+        by_layer = zip(self.config.query_layers, alone, strict=True)
+        return {**fused, **{f"ndcg@10 of layer {layer}": scores["ndcg@10"] for layer, scores in by_layer}}
 
     def _held_out(self) -> tuple[Tensor, Tensor]:
         """Held-out queries [Q, L, d], and the documents [N, d] that they rank."""

@@ -30,12 +30,9 @@ class PathsConfig(Config):
     """Shape, start and losses of an index."""
 
     retired: ClassVar[Mapping[str, object]] = {
-        "sharpness": SHARPNESS,
-        "intra_leaf_form": "triplet",
-        "balance": 0.0,
-        "indexer_rate": 1.0,
+        "sharpness": SHARPNESS, "intra_leaf_form": "triplet", "balance": 0.0, "indexer_rate": 1.0,
         "encoder_rate": ENCODER_RATE,
-    }
+    }  # fmt: skip
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": PAPER}
 
     branches: Annotated[int, Field(ge=2, le=65_536)] | None = None
@@ -81,9 +78,8 @@ class PathsConfig(Config):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Config of a checkpoint; earlier versions called ``centroid_weight`` ``nearness``."""
-        return super().from_dict(
-            {"centroid_weight" if name == "nearness" else name: data[name] for name in data}
-        )
+        former = {"nearness": "centroid_weight"}
+        return super().from_dict({former.get(name, name): value for name, value in data.items()})
 
     def check(self) -> None:
         """Check the capacity and the number of leaves."""
@@ -96,7 +92,7 @@ class PathsConfig(Config):
             )
 
     def for_documents(self, count: int) -> PathsConfig:
-        """Config with branches for so many documents, where they are left open."""
+        """Config with branches for ``count`` documents, where they are left open."""
         if self.branches is not None:
             return self
         wanted = max(self.per_document, LEAVES_PER_ROOT * count**0.5, 2)

@@ -29,10 +29,8 @@ NOTICED, WORSE, ENOUGH = 2.0, 1.5, 10
 """Expected over ideal documents per leaf when unbalanced, at all and against training; least documents per leaf."""
 
 Numbers = dict[str, int | float]
-LeafTerms = dict[
-    Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")],
-    list[tuple[Annotated[str, Field(min_length=1, max_length=80)], int | float]],
-]
+Name = Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")]
+LeafTerms = dict[Name, list[tuple[Annotated[str, Field(min_length=1, max_length=80)], int | float]]]
 """Leaf, such as ``3.17`` → its terms with their weights, strongest first."""
 
 
@@ -108,21 +106,13 @@ def leaf_terms(text_of: Callable[[int], str], leaf_of: Tensor, router: Paths, *,
     totals, texts_in = np.bincount(term, minlength=len(spelled)), np.bincount(leaves)
     leaf, term, count = add_counts(leaves[text], term, np.ones(len(term), np.int64), len(spelled))
     weight = log_odds(count, texts_in[leaf], totals[term], len(rows))
-    return {leaf_name(router, at): best for at, best in top_terms(leaf, term, weight, spelled, terms)}
-
-
-def leaf_name(router: Paths, leaf: int) -> str:
-    """Name of a leaf: the turns that lead to it, such as ``3.17``."""
-    return ".".join(map(str, router.indexer.path_of(leaf)))
+    return {router.indexer.name_of(at): best for at, best in top_terms(leaf, term, weight, spelled, terms)}
 
 
 def explain_leaf(
-    router: Paths,
-    keywords: LeafTerms,
-    query: Mapping[str, NDArray[Any]],
-    arrays: Mapping[str, NDArray[Any]],
+    router: Paths, keywords: LeafTerms, query: Mapping[str, NDArray[Any]], arrays: Mapping[str, NDArray[Any]],
     evidence: Mapping[str, Any],
-) -> Explanation:
+) -> Explanation:  # fmt: skip
     """Cosine q·d as q·c + q·(d − c), where c is the mean of the leaf's documents: its theme, and the rest."""
     q, d = (np.asarray(a[VECTOR], np.float64).reshape(-1) for a in (query, arrays))  # [m] each
     beam = router.leaves_in_order(torch.from_numpy(q)[None], router.config.leaves)
@@ -131,9 +121,9 @@ def explain_leaf(
     visited = int(evidence.get(VISITED, SHOWN))
 
     def facts(at: int) -> dict[str, Any]:
-        name, path = leaf_name(router, leaves[at]), router.indexer.path_of(leaves[at])
-        words = [term for term, _ in keywords.get(name, ())]
-        return {"leaf": name, "path": path, "probability": chances[at], "keywords": words}
+        leaf, path = router.indexer.name_of(leaves[at]), router.indexer.path_of(leaves[at])
+        words = [term for term, _ in keywords.get(leaf, ())]
+        return {"leaf": leaf, "path": path, "probability": chances[at], "keywords": words}
 
     found = {**facts(place), "place": place + 1}
     name, about = found["leaf"], ", ".join(found["keywords"][:TERMS])

@@ -19,14 +19,12 @@ from palmette.methods.paths.config import TRAINING, PathsConfig, PathsSearch
 from palmette.methods.paths.explain import REPORT, IndexReport, explain_leaf, leaf_load, load_warning
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.search import LEAVES, VECTOR, VISITED, leaves_to_visit
-from palmette.methods.paths.training import Inputs, PathsTask, encode_texts, initial_module
+from palmette.methods.paths.training import PathsTask, encode_texts, initial_module
 from palmette.model import Model, Queries
 from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan, View
 from palmette.training.pairs import TrainingPairs, Validation
 from palmette.types import Document, Explanation
 
-PART = 4096
-"""Texts that are routed at a time."""
 DEV_QUERIES, DEV_DOCUMENTS = 300, 2000
 """Size of a validation that encodes its texts again, because the encoder learns."""
 
@@ -59,25 +57,17 @@ class PathsModel(Model):
 
     @classmethod
     def task(
-        cls,
-        config: PathsConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
+        cls, config: PathsConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
         progress: bool | None,
-    ) -> tuple[PathsConfig, PathsTask]:
+    ) -> tuple[PathsConfig, PathsTask]:  # fmt: skip
         """Encode the pairs once, and start the indexer from the corpus."""
         config = config.for_documents(len(data.corpus)).replace(width=encoder.dimension)
         pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         backbone = Backbone.of(encoder) if config.encoder_learns == "all" else None
         fewer: dict[str, Any] = {"queries": DEV_QUERIES, "documents": DEV_DOCUMENTS} if backbone else {}
-        held = Validation.of(
-            data, seed, **fewer
-        )  # documents at random: leaves are as full of these as of all
+        held = Validation.of(data, seed, **fewer)  # random documents fill the leaves as all of them do
         module = initial_module(config, pairs, seed, backbone)
-        return config, PathsTask(module, pairs, Inputs(pairs, backbone, progress), held)
+        return config, PathsTask(module, pairs, held, progress)
 
     @classmethod
     def module_for(cls, config: PathsConfig, encoder: Encoder) -> Paths:
@@ -110,10 +100,8 @@ class PathsModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Unit vectors, and the leaves of each document, likeliest first."""
-        return (
-            ArraySpec(VECTOR, (self.config.width,)),
-            ArraySpec(LEAVES, (self.config.per_document,), "int32"),
-        )
+        leaves = ArraySpec(LEAVES, (self.config.per_document,), "int32")
+        return ArraySpec(VECTOR, (self.config.width,)), leaves
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
@@ -122,9 +110,8 @@ class PathsModel(Model):
         if vectors is None:
             vectors = self._encode([document.content for document in documents], "document")
         x = self._embed(vectors)
-        beams = [self.router.indexer.beam(part, self.config.per_document) for part in torch.split(x, PART)]
-        leaves = torch.cat([beam.leaves for beam in beams])
-        return {VECTOR: x.float().numpy(), LEAVES: leaves.numpy().astype(np.int32)}
+        leaves = self.router.leaves_of(x, self.config.per_document).numpy().astype(np.int32)
+        return {VECTOR: x.float().numpy(), LEAVES: leaves}
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: PathsSearch) -> Queries:
         """Vectors [Q, m]."""
@@ -139,9 +126,9 @@ class PathsModel(Model):
 
     def _encode(self, texts: Sequence[str], kind: Kind) -> Floats:
         """Encoder vectors [n, m]: of the encoder as it was, or as it has learned."""
-        backbone = self.module.backbone
-        if backbone is not None:
-            vectors: Floats = encode_texts(backbone, texts, kind).cpu().numpy()
+        vectors: Floats
+        if self.module.backbone is not None:
+            vectors = encode_texts(self.module.backbone, texts, kind).cpu().numpy()
         else:
             vectors = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
         return vectors
@@ -177,18 +164,16 @@ class PathsModel(Model):
             load = leaf_load(np.pad(held, (0, config.leaves - len(held))))
             warning = load_warning(load, report.load)
             return {"documents per leaf": load, **({"warning": warning} if warning else {})}
-        terms = {"keywords": report.documents, "keywords of queries": report.queries}
+        curve = {f"{share:g}": row for share, row in report.curve.items()}
+        terms, asked = (
+            {leaf: [term for term, _ in best] for leaf, best in some.items()}
+            for some in (report.documents, report.queries)
+        )
         return {
-            "leaves": config.leaves,
-            "branches": config.branches,
-            "height": config.height,
+            **{name: getattr(config, name) for name in ("leaves", "branches", "height")},
             "documents per leaf": report.load,
             "documents per leaf in training": list(report.loads),
-            "recall by share of documents visited": {
-                f"{share:g}": row for share, row in report.curve.items()
-            },
-            **{
-                name: {leaf: [t for t, _ in best] for leaf, best in some.items()}
-                for name, some in terms.items()
-            },
+            "recall by share of documents visited": curve,
+            "keywords": terms,
+            "keywords of queries": asked,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -21,8 +22,8 @@ WIDER = 2
 """Width of the beam below the root, as a multiple of the leaves that are then ordered."""
 LEAST = -69.08
 """Log probability below which leaves are ordered by their centroids alone."""
-PART = 64
-"""Texts whose beams are in memory together."""
+PART, ROUTED = 64, 4096
+"""Texts whose beams are in memory together: wide ones, and those of few leaves."""
 
 
 class Routed(NamedTuple):
@@ -103,37 +104,28 @@ class Indexer(nn.Module):
         """Turns that lead to a leaf."""
         return [leaf // self.branches**h % self.branches for h in range(self.height - 1, -1, -1)]
 
+    def name_of(self, leaf: int) -> str:
+        """Turns that lead to a leaf, such as ``3.17``."""
+        return ".".join(map(str, self.path_of(leaf)))
+
 
 class Paths(nn.Module):
-    """A residual linear map of the encoder's embeddings, and the indexer on it; both learn together.
-
-    Attributes:
-        backbone: The encoder itself, where it learns too.
-        centres: [L, m] mean vector of the training documents in each leaf; zero before training ends.
-    """
+    """A residual linear map of the embeddings by an encoder, which may learn too, and the indexer on it."""
 
     centres: Tensor
+    """[L, m] mean vector of the training documents in each leaf; zero before training ends."""
+    lr_scale: Mapping[str, float] = {"backbone.": ENCODER_RATE}
 
     def __init__(self, config: PathsConfig, backbone: Backbone | None = None) -> None:
         super().__init__()
         assert config.branches is not None
-        self.config = config
-        self.backbone = backbone
+        self.config, self.backbone = config, backbone
+        self.transformer_learns = backbone is not None
         if backbone is not None:
             backbone.freeze(None)
         self.adapter = nn.Parameter(torch.zeros(config.width, config.width))
         self.indexer = Indexer(config.branches, config.height, config.width)
         self.register_buffer("centres", torch.zeros(config.leaves, config.width))
-
-    @property
-    def transformer_learns(self) -> bool:
-        """Whether training gains from bfloat16 on CPUs that have it."""
-        return self.backbone is not None
-
-    @property
-    def lr_scale(self) -> dict[str, float]:
-        """Learning rates of parts, as multiples of the run's."""
-        return {"backbone.": ENCODER_RATE}
 
     def router(self) -> Paths:
         """Copy in double precision on the CPU, without backbone: equal results in any batch."""
@@ -159,12 +151,14 @@ class Paths(nn.Module):
         assert self.backbone is not None
         return self.backbone.pool(self.backbone(*part), part[1])
 
-    def leaves_in_order(self, x: Tensor, count: int) -> Beam:
-        """Leaves to visit first: those of a beam by log probability plus weighted cosine with the leaf's centroid.
+    def leaves_of(self, x: Tensor, count: int) -> Tensor:
+        """Likeliest leaves [n, l] of unit vectors [n, m]."""
+        return torch.cat([self.indexer.beam(part, count).leaves for part in torch.split(x, ROUTED)])
 
-        Args:
-            x: [n, m] unit vectors.
-            count: Leaves wanted of each.
+    def leaves_in_order(self, x: Tensor, count: int) -> Beam:
+        """First ``count`` leaves to visit of unit vectors [n, m].
+
+        Leaves of a beam are ordered by log probability plus weighted cosine with the leaf's centroid.
         """
         weight, every = self.config.centroid_weight * SHARPNESS, self.config.leaves
         wide = every if self.indexer.height == 1 else min(every, WIDER * count)

@@ -54,8 +54,7 @@ def leaves_to_visit(
     if (options.beam is None and budget >= count) or not count:
         return np.zeros((len(vectors), 0), np.int64)
     held = view.list_sizes(LEAVES)
-    sizes = np.zeros(config.leaves, np.int64)  # [L]
-    sizes[: len(held)] = held
+    sizes = np.pad(held, (0, config.leaves - len(held)))  # [L]
     entries = int(held.sum())
     needed = min(k * config.per_document, entries)  # so many entries are at least k documents
     share = max(budget, needed) / max(1, entries)
@@ -77,30 +76,18 @@ def leaves_to_visit(
 
 
 def recall_curve(
-    queries: Tensor,
-    documents: Tensor,
-    order: Tensor,
-    leaves: Tensor,
-    judgements: Judgements,
-    shares: Sequence[float] = SHARES,
-) -> dict[float, Mapping[str, float]]:
-    """Recall, and share of documents really visited, by the share that may be visited.
+    queries: Tensor, documents: Tensor, order: Tensor, leaves: Tensor, judgements: Judgements,
+    shares: Sequence[float],
+) -> dict[float, dict[str, int | float]]:  # fmt: skip
+    """Recall of queries [Q, m], and share of documents [N, m] really visited, by the share that may be visited.
 
-    Args:
-        queries: [Q, m] vectors.
-        documents: [N, m] vectors.
-        order: [Q, L] all leaves, each query's likeliest first.
-        leaves: [N, l] leaves of the documents.
-        judgements: Of these queries and documents.
-        shares: Shares of N.
+    ``order`` [Q, L] are all leaves, each query's likeliest first, and ``leaves`` [N, l] those of the documents.
     """
     sizes = torch.bincount(leaves.flatten(), minlength=order.shape[1])
     held = sizes[order].cumsum(1)  # [Q, L]
     rank = torch.argsort(order, dim=1)  # [Q, L] place of each leaf
-    looked = [
-        (held <= (torch.inf if share == 1.0 else share * len(documents))).sum(1).clamp(min=1)
-        for share in shares
-    ]  # [Q] each
+    budgets = [torch.inf if share == 1.0 else share * len(documents) for share in shares]
+    looked = [(held <= budget).sum(1).clamp(min=1) for budget in budgets]  # [Q] each
     ranks: list[list[Tensor]] = [[] for _ in shares]
     visited = [0.0 for _ in shares]
     for start in range(0, len(queries), PART):
@@ -112,9 +99,11 @@ def recall_curve(
             found = cosine.masked_fill(~inside, -torch.inf).topk(min(DEPTH, len(documents)), dim=1)
             ranks[at].append(found.indices.masked_fill(found.values == -torch.inf, -1))
             visited[at] += float(inside.sum())
-    curve: dict[float, Mapping[str, float]] = {}
-    for at, share in enumerate(shares):
-        scored = score_ranks(torch.cat(ranks[at]).cpu().numpy(), judgements, ks=(10, DEPTH))
-        found_at = {name: scored[name] for name in ("recall@10", "recall@100", "ndcg@10")}
-        curve[share] = {"visited": visited[at] / (len(queries) * len(documents)), **found_at}
-    return curve
+    scored = [score_ranks(torch.cat(found).cpu().numpy(), judgements, ks=(10, DEPTH)) for found in ranks]
+    return {
+        share: {
+            "visited": seen / (len(queries) * len(documents)),
+            **{name: scores[name] for name in ("recall@10", "recall@100", "ndcg@10")},
+        }
+        for share, seen, scores in zip(shares, visited, scored, strict=True)
+    }

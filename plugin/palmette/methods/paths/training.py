@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,10 +14,10 @@ from tqdm.auto import tqdm
 from palmette.arrays import Rows
 from palmette.encoder import Backbone, Kind
 from palmette.methods.paths.config import SHARPNESS, PathsConfig
-from palmette.methods.paths.explain import IndexReport, leaf_load, leaf_terms
+from palmette.methods.paths.explain import IndexReport, Numbers, leaf_load, leaf_terms
 from palmette.methods.paths.init import initialise
 from palmette.methods.paths.losses import intra_leaf, triplet
-from palmette.methods.paths.module import Indexer, Part, Paths
+from palmette.methods.paths.module import ROUTED, Indexer, Part, Paths
 from palmette.methods.paths.search import SHARES, recall_curve
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
@@ -31,34 +31,12 @@ JUDGED_AT = (0.1, 0.2, 0.4, 1.0)
 """Shares of the documents over whose recall the best weights are chosen."""
 NEAREST = 20
 """Mined negatives of each query."""
-PART, TEXTS = 4096, 32
-"""Vectors that are routed, and texts that a learning encoder reads, at a time outside training."""
+TEXTS = 32
+"""Texts that a learning encoder reads at a time outside training."""
 ROUNDS, STEP, FADE = 200, 0.25, 0.99
 """Rounds of the auction that limits leaves, its first step (for a sharpness of 20), and how the step shrinks."""
 ROOM = 1 << 26
 """Logits in memory at a time: of very many texts an even sample is looked at."""
-
-
-class Inputs:
-    """Queries and documents as the module reads them: embeddings, or tokens where the encoder itself learns."""
-
-    def __init__(self, pairs: TrainingPairs, backbone: Backbone | None, progress: bool | None) -> None:
-        self.backbone, self.progress, data = backbone, progress, pairs.data
-        self.vectors: dict[Kind, Tensor] = {"query": pairs.queries, "document": pairs.documents}
-        self.texts: dict[Kind, Sequence[str]] = {"query": data.query_texts, "document": data.texts}
-
-    def batch(self, kind: Kind, rows: Rows) -> Part:
-        """Embeddings [n, m], or padded ids and token mask [n, T] each."""
-        if self.backbone is None:
-            return self.vectors[kind][torch.from_numpy(rows)]
-        return self.backbone.plain([self.texts[kind][row] for row in rows.tolist()], kind)
-
-    def embeddings(self, kind: Kind, rows: Rows) -> Tensor:
-        """[n, m] as the encoder is now, without gradients."""
-        if self.backbone is None:
-            return self.vectors[kind][torch.from_numpy(rows)]
-        texts = [self.texts[kind][row] for row in rows.tolist()]
-        return encode_texts(self.backbone, texts, kind, self.progress)
 
 
 @torch.no_grad()
@@ -109,8 +87,8 @@ def limit_leaf_size(indexer: Indexer, x: Tensor, limit: float) -> float:
     """
     h, branches = indexer.height - 1, indexer.branches
     x = x[:: max(1, len(x) * branches // ROOM)]
-    path = torch.cat([indexer(part).path[:, :h] for part in torch.split(x, PART)])  # independent of prices
-    pieces = zip(torch.split(x, PART), torch.split(path, PART), strict=True)
+    path = torch.cat([indexer(part).path[:, :h] for part in torch.split(x, ROUTED)])  # independent of prices
+    pieces = zip(torch.split(x, ROUTED), torch.split(path, ROUTED), strict=True)
     seen = [indexer.transformed(some, way[:, None])[:, 0] for some, way in pieces]
     logits = torch.cat([k @ indexer.outer[h] + indexer.bias[h] for k in seen])  # [n, B]
     # Prices [T, B], by the last turn where there is one, and how much of each turn's a text pays: [n, T]
@@ -139,23 +117,17 @@ def limit_leaf_size(indexer: Indexer, x: Tensor, limit: float) -> float:
 
 @dataclass
 class PathsTask(Task):
-    """The paper's three losses.
-
-    Attributes:
-        module: Space and indexer.
-        pairs: Training pairs, with their embeddings by the encoder as it was.
-        inputs: Embeddings or tokens of them.
-        held_out: Queries and documents of the validation.
-        report: Facts of the training, once it is over.
-    """
+    """The paper's three losses."""
 
     module: Paths
     pairs: TrainingPairs
-    inputs: Inputs
+    """Training pairs, with their embeddings by the encoder as it was."""
     held_out: Validation | None
+    progress: bool | None = None
     steps: int = 1
     steps_per_epoch: int = 1
     report: IndexReport = field(default_factory=IndexReport)
+    """Facts of the training, once it is over."""
     mined: tuple[int, Rows] | None = None
     metric: ClassVar[str] = "recall over visits"  # at 10 and 100, averaged over shares of documents visited
 
@@ -166,7 +138,26 @@ class PathsTask(Task):
     def to(self, device: torch.device) -> None:
         """Move the embeddings beside the module."""
         self.pairs = self.pairs.to(device)
-        self.inputs.vectors = {"query": self.pairs.queries, "document": self.pairs.documents}
+
+    def _vectors(self, kind: Kind, rows: Rows) -> Tensor:
+        """Embeddings [n, m] by the encoder as it was."""
+        return (self.pairs.queries if kind == "query" else self.pairs.documents)[torch.from_numpy(rows)]
+
+    def _texts(self, kind: Kind, rows: Rows) -> list[str]:
+        texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
+        return [texts[row] for row in rows.tolist()]
+
+    def _inputs(self, kind: Kind, rows: Rows) -> Part:
+        if self.module.backbone is None:
+            return self._vectors(kind, rows)
+        return self.module.backbone.plain(self._texts(kind, rows), kind)
+
+    def _embed(self, kind: Kind, rows: Rows) -> Tensor:
+        """Unit vectors [n, m] by encoder and module as they are now, without gradients."""
+        if self.module.backbone is None:
+            return self.module.embed(self._vectors(kind, rows))
+        texts = self._texts(kind, rows)
+        return self.module.embed(encode_texts(self.module.backbone, texts, kind, self.progress))
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
         """One run, whose length tells the epochs."""
@@ -179,11 +170,9 @@ class PathsTask(Task):
         config, asked = self.module.config, self.pairs.query_rows[rows]
         own, others = self.pairs.document_rows[rows], self._negatives(rows, generator, progress)
         documents = np.concatenate([own, *others])
-        vectors, routed = module(self.inputs.batch("query", asked), self.inputs.batch("document", documents))
+        vectors, routed = module(self._inputs("query", asked), self._inputs("document", documents))
         with torch.autocast(vectors.device.type, enabled=False):  # margins need every digit
-            (q, d), (tq, td) = (
-                torch.split(x, [len(asked), len(documents)]) for x in (vectors, routed.embedding)
-            )
+            (q, d), (tq, td) = (x.tensor_split([len(asked)]) for x in (vectors, routed.embedding))
             known = self.pairs.data.positives_mask(asked, documents)
             negative = ~torch.from_numpy(known).to(q.device)  # [B, C]
             total = config.semantic * triplet(q @ d.T, negative, config.margin)
@@ -212,27 +201,22 @@ class PathsTask(Task):
     @torch.no_grad()
     def _mine(self) -> Rows:
         """Nearest irrelevant documents in the leaf of each training row's query: [P, n], padded with −1."""
-        module, pairs, vectors = self.module, self.pairs, self._corpus()
-        placed = self._leaves(vectors, 1)[:, 0]
+        pairs, vectors = self.pairs, self._corpus()
+        placed = self.module.leaves_of(vectors, 1)[:, 0]
         asked, back = np.unique(pairs.query_rows, return_inverse=True)
         found = []
         for rows in np.array_split(asked, -(-len(asked) // 256)):
-            queries = module.embed(self.inputs.embeddings("query", rows))
+            queries = self._embed("query", rows)
             scores = queries @ vectors.T  # [256, N]
             relevant = pairs.data.positives_mask(rows, np.arange(len(vectors)))
-            out = torch.from_numpy(relevant).to(scores.device) | (self._leaves(queries, 1) != placed)
+            out = torch.from_numpy(relevant).to(scores.device) | (self.module.leaves_of(queries, 1) != placed)
             best = scores.masked_fill(out, -torch.inf).topk(min(NEAREST, len(vectors)), dim=1)
             found.append(best.indices.masked_fill(best.values == -torch.inf, -1).cpu().numpy())
         return np.concatenate(found)[back]
 
     def _corpus(self) -> Tensor:
         """Vectors [N, m] of the whole corpus."""
-        return self.module.embed(self.inputs.embeddings("document", np.arange(len(self.pairs.data.corpus))))
-
-    def _leaves(self, vectors: Tensor, count: int) -> Tensor:
-        """Likeliest leaves [n, l] of vectors [n, m]."""
-        beam = self.module.indexer.beam
-        return torch.cat([beam(part, count).leaves for part in torch.split(vectors, PART)])
+        return self._embed("document", np.arange(len(self.pairs.data.corpus)))
 
     @torch.no_grad()
     def validate(self, module: nn.Module) -> dict[str, float]:
@@ -248,19 +232,16 @@ class PathsTask(Task):
             **{LOADED + name: value for name, value in load.items()},
         }
 
-    def _measure(
-        self, dev: Validation, shares: Sequence[float]
-    ) -> tuple[dict[float, Mapping[str, float]], dict[str, int | float]]:
+    def _measure(self, dev: Validation, shares: Sequence[float]) -> tuple[dict[float, Numbers], Numbers]:
         """Recall curve of the held-out queries, and load of the documents that they rank."""
         config, module = self.module.config, self.module
-        queries = module.embed(self.inputs.embeddings("query", dev.queries))
-        documents = module.embed(self.inputs.embeddings("document", dev.documents))
+        queries, documents = self._embed("query", dev.queries), self._embed("document", dev.documents)
         order = module.leaves_in_order(queries, config.leaves).leaves
-        leaves = self._leaves(documents, config.per_document)
+        leaves = self.module.leaves_of(documents, config.per_document)
         curve = recall_curve(queries, documents, order, leaves, dev.judgements, shares)
         return curve, self._load(leaves)
 
-    def _load(self, leaves: Tensor) -> dict[str, int | float]:
+    def _load(self, leaves: Tensor) -> Numbers:
         counts = torch.bincount(leaves.flatten(), minlength=self.module.config.leaves)
         return leaf_load(counts.cpu().numpy())
 
@@ -271,23 +252,22 @@ class PathsTask(Task):
         vectors = self._corpus()
         if config.capacity:
             limit_leaf_size(module.indexer, vectors, config.capacity)
-        leaves = self._leaves(vectors, config.per_document)  # [N, l]
+        leaves = self.module.leaves_of(vectors, config.per_document)  # [N, l]
         sums = torch.zeros_like(module.centres).index_add_(0, leaves[:, 0], vectors)
         counts = torch.bincount(leaves[:, 0], minlength=config.leaves)
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])
         asked, data = np.unique(self.pairs.query_rows), self.pairs.data
-        to = self._leaves(module.embed(self.inputs.embeddings("query", asked)), 1)[:, 0]
-        report: dict[str, Any] = {
-            "curve": {} if self.held_out is None else self._measure(self.held_out, SHARES)[0],
-            "load": self._load(leaves),
-            "loads": tuple(
+        to = self.module.leaves_of(self._embed("query", asked), 1)[:, 0]
+        self.report = IndexReport(
+            curve={} if self.held_out is None else self._measure(self.held_out, SHARES)[0],
+            load=self._load(leaves),
+            loads=tuple(
                 {"step": entry["step"], "epoch": round(entry["step"] / self.steps_per_epoch, 2)}
                 | {n.removeprefix(LOADED): v for n, v in entry["metrics"].items() if n.startswith(LOADED)}
                 for entry in result.history
                 if entry.get("metrics")
             ),
-            "documents": leaf_terms(lambda row: data.corpus[row].content, leaves[:, 0], module),
-            "queries": leaf_terms(lambda at: data.query_texts[asked[at]], to, module),
-        }
-        self.report = IndexReport(**report)
+            documents=leaf_terms(lambda row: data.corpus[row].content, leaves[:, 0], module),
+            queries=leaf_terms(lambda at: data.query_texts[asked[at]], to, module),
+        )
         return result

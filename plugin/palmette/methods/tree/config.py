@@ -77,7 +77,7 @@ class TreeConfig(Config):
         """Config of a checkpoint; former values of options that only training reads become the defaults."""
         former = {"learn_from": ("documents",), "schedule": ("uniform", "stochastic_linear")}
         return super().from_dict(
-            {name: value for name, value in data.items() if value not in former.get(name, ())}
+            {key: value for key, value in data.items() if value not in former.get(key, ())}
         )
 
     @property

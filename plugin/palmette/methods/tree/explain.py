@@ -17,6 +17,7 @@ from palmette.training.pairs import TrainingPairs
 from palmette.types import Explanation, Part
 
 Ints = NDArray[np.int64]
+Arrays = Mapping[str, NDArray[Any]]
 PLACES, TERMS = 2, 3
 """Nodes that an explanation's sentence names, and terms of each."""
 SAMPLE, PART = 50_000, 1024
@@ -30,18 +31,16 @@ def node_masses(rows: NDArray[Any]) -> NDArray[np.float64]:
     return np.concatenate([wide.reshape(len(rows), 2**h, -1).sum(2) for h in range(depth + 1)], axis=1)
 
 
+def evenly_spaced(n: int, most: int) -> Ints:
+    """Up to ``most`` of n places."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
+
+
 # -- topics: terms that are frequent under a node and rare elsewhere -------------------------------------------
 
 
 def topics_of_texts(texts: Iterable[str], leaves: Ints, depth: int, *, terms: int = 8) -> Terms:
-    """Terms with their weights of every node that has any, by the node's name.
-
-    Args:
-        texts: Texts.
-        leaves: [n] column of the leaf that each text falls into.
-        depth: Levels of the tree.
-        terms: Terms per node at most.
-    """
+    """Up to ``terms`` terms, with weights, of every node that has any: by name, from the texts' leaves [n]."""
     spelled, text, term = count_terms(texts)
     totals, found = np.bincount(term, minlength=len(spelled)), dict[int, list[tuple[str, float]]]()
     below, count = leaves[text], np.ones(len(term), np.int64)
@@ -61,7 +60,7 @@ def topics_of_training(tree: Tree, pairs: TrainingPairs) -> Terms:
         return {}  # leaves, but no tree
     pairs = pairs.to(tree.log_multipliers.device)
     corpus = pairs.data.corpus
-    chosen = np.unique(np.linspace(0, len(corpus) - 1, min(len(corpus), SAMPLE)).astype(np.int64))
+    chosen = evenly_spaced(len(corpus), SAMPLE)
     size, leaves = PART if pairs.document_tokens is None else PART // 32, []
     with torch.inference_mode():
         for start in range(0, len(chosen), size):
@@ -74,24 +73,15 @@ def topics_of_training(tree: Tree, pairs: TrainingPairs) -> Terms:
 # -- one hit ---------------------------------------------------------------------------------------------------
 
 
-def explain(
-    query: Mapping[str, NDArray[Any]],
-    arrays: Mapping[str, NDArray[Any]],
-    level: int,
-    topics: Terms,
-    *,
-    rerank: bool,
-) -> Explanation:
+def explain(query: Arrays, arrays: Arrays, level: int, topics: Terms, *, rerank: bool) -> Explanation:
     """Parts of the overlap by the node where they leave the path of the larger shares, from the root down.
 
     After a rerank the score is the cosine, which the path illustrates but does not make up.
     """
     leaves = np.stack([as_floats(a[LEAVES]).reshape(-1) for a in (query, arrays)])  # [2, C]
     nodes = leaves.reshape(2, 2**level, -1).sum(2, dtype=np.float64).astype(np.float32)
-    masses = node_masses(
-        np.concatenate([nodes, nodes.min(0, keepdims=True)])
-    )  # [3, nodes] query, document, overlap
-    in_query, in_document, shared = masses.tolist()
+    rows = np.concatenate([nodes, nodes.min(0, keepdims=True)])  # query, document, overlap
+    in_query, in_document, shared = node_masses(rows).tolist()
     parts, steps, node = [], [], 0
     for _ in range(level):
         turn, other = (2, 1) if shared[2 * node + 2] > shared[2 * node + 1] else (1, 2)
@@ -102,8 +92,17 @@ def explain(
         steps.append({"node": name, "query": in_query[node], "document": in_document[node], "topic": topic})
     kind, path = "leaf" if 2**level == leaves.shape[1] else "node", name_of(node)
     parts.append(Part(f"{kind} {path}", shared[node], {"node": path}))
-    score, places = shared[0], _common_nodes(in_query, in_document, topics)
-    text = _sentence(score, steps[-1], places)
+    score, end, places = shared[0], steps[-1], _common_nodes(in_query, in_document, topics)
+    common = "; and of ".join(
+        f"{', '.join(one['topic'][:TERMS])} (node {one['node']} holds {one['query']:.1%} of the question and "
+        f"{one['document']:.1%} of the document; an even spread would give {one['even']:.1%})"
+        for one in places
+    )
+    about = f"; both speak more than most of {common}" if common else ""
+    text = (
+        f"overlap {score:.3f}{about}; the larger share of it leads to {end['node']}, which holds {end['query']:.1%} of "
+        f"the question and {end['document']:.1%} of the document"
+    )
     if rerank:
         vectors = (x[ADAPTED].reshape(1, -1).astype(np.float64) for x in (query, arrays))
         score = float(np.einsum("nd,nd->n", *vectors).astype(np.float32)[0])
@@ -131,16 +130,3 @@ def _common_nodes(query: Sequence[float], document: Sequence[float], topics: Ter
         if not any(name.startswith(other["node"]) or other["node"].startswith(name) for other in places):
             places.append({**place, "topic": [term for term, _ in topics[name]]})
     return places[:PLACES]
-
-
-def _sentence(score: float, end: Mapping[str, Any], places: Sequence[Mapping[str, Any]]) -> str:
-    common = "; and of ".join(
-        f"{', '.join(one['topic'][:TERMS])} (node {one['node']} holds {one['query']:.1%} of the question and "
-        f"{one['document']:.1%} of the document; an even spread would give {one['even']:.1%})"
-        for one in places
-    )
-    about = f"; both speak more than most of {common}" if common else ""
-    return (
-        f"overlap {score:.3f}{about}; the larger share of it leads to {end['node']}, which holds {end['query']:.1%} of "
-        f"the question and {end['document']:.1%} of the document"
-    )

@@ -1,8 +1,7 @@
 """Start of training: the space, the hyperplanes of the corpus's geometry, and the splits of the coarse levels.
 
-With gentle slopes a node's probability is nearly linear in the embedding, so that nTVD is an L1 sketch of the space's
-own distance: a tree of principal directions ranks about as well as the encoder before its first step. Three parts learn
-ahead of the tree, in seconds on a CPU, each kept as far as held-out queries bear it out:
+With gentle slopes nTVD is an L1 sketch of the embeddings' own distance: a tree of principal directions ranks about as
+well as the encoder before its first step. Three parts learn ahead of it, each as far as held-out queries bear it out:
 
 1. The space. A tree's thousand hyperplanes have far more to learn than the few hundred directions under them, so a
    linear map W learns first, by InfoNCE on the cosines of Wx / |Wx|.
@@ -19,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -103,7 +101,7 @@ def choose_pairs(
     """
 
     def per_query(represent: Adapter) -> NDArray[np.float64]:
-        """nDCG@10 of the mapped cosines for every held-out question that has an answer."""
+        """nDCG@10 of the mapped cosines, by held-out question with an answer."""
         assert pairs.dev is not None
         with torch.no_grad():
             mapped = pairs.held_out(lambda states: represent(pooled(states)))
@@ -112,16 +110,12 @@ def choose_pairs(
     def is_gain(gain: NDArray[np.float64], errors: float) -> bool:
         return bool(gain.mean() > errors * gain.std() / np.sqrt(len(gain)))
 
-    if synthetic is None or pairs.dev is None:
-        fit_adapter(adapter, pairs, seed, progress)
-        return pairs
-    identity = per_query(adapter)
+    identity = None if synthetic is None or pairs.dev is None else per_query(adapter)
     fit_adapter(adapter, pairs, seed, progress)
-    given = per_query(adapter)
-    if len(identity) < ENOUGH or is_gain(given - identity, 2):
+    if synthetic is None or identity is None or len(identity) < ENOUGH:
         return pairs
-    others = synthetic()
-    if others is None:
+    given = per_query(adapter)
+    if is_gain(given - identity, 2) or (others := synthetic()) is None:
         return pairs
     other = Adapter(len(adapter.weight))
     fit_adapter(other, others, seed, progress)
@@ -177,14 +171,9 @@ class _AdapterTask(Task):
 
 
 def sweep_learning_rates(
-    task: Task,
-    config: TrainingConfig,
-    rates: Sequence[float],
-    *,
-    epochs: int,
-    label: str,
+    task: Task, config: TrainingConfig, rates: Sequence[float], *, epochs: int, label: str,
     progress: bool | None,
-) -> None:
+) -> None:  # fmt: skip
     """Leave the best weights of all rates in ``task.module``: the initial ones if none improves on them."""
     config = config.replace(steps=min(config.steps, epochs * math.ceil(task.size() / config.batch_size)))
 
@@ -194,9 +183,9 @@ def sweep_learning_rates(
     best, kept = -math.inf, (initial := weights())
     for rate in rates:
         task.module.load_state_dict(initial)
+        settings, title = config.replace(learning_rate=rate), f"{label}, rate {rate:g}"
         # In this process alone: of several each comes to the same, and none waits for the others.
-        how: dict[str, Any] = {"device": "cpu", "alone": True, "progress": progress}
-        run = train(task, config.replace(learning_rate=rate), label=f"{label}, rate {rate:g}", **how)
+        run = train(task, settings, label=title, device="cpu", alone=True, progress=progress)
         if run.metrics[task.metric] > best:
             best, kept = run.metrics[task.metric], weights()
     task.module.load_state_dict(kept)
@@ -249,16 +238,9 @@ def train_coarse_levels(tree: Tree, pairs: TrainingPairs, seed: int, progress: b
     levels, whole = min(COARSE_LEVELS, tree.config.depth), tree.linear
     if not levels or whole is None or pairs.dev is None or len(pairs) < 2:
         return 0
-    shallow = {
-        "depth": levels,
-        "split": "linear",
-        "propagation": "product",
-        "schedule": "matryoshka",
-        "dropout": 0.0,
-    }
-    coarse = Tree(
-        tree.config.replace(**shallow)
-    )  # the first levels as a tree of their own, in the same space
+    # The first levels as a tree of their own, in the same space.
+    alone = {"split": "linear", "propagation": "product", "schedule": "matryoshka", "dropout": 0.0}
+    coarse = Tree(tree.config.replace(depth=levels, **alone))
     coarse.lr_scale, coarse.adapter, own = {"log_multipliers": 5.0}, tree.adapter, coarse.linear
     assert own is not None
     n = len(own.offsets)

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from palmette.config import check_range
 from palmette.errors import ConfigError, InputError, NotFoundError
-from palmette.methods.tree.explain import node_masses, topics_of_texts
+from palmette.methods.tree.explain import evenly_spaced, node_masses, topics_of_texts
 from palmette.methods.tree.module import name_of
 from palmette.methods.tree.search import ADAPTED, LEAVES, greedy_leaf
 from palmette.search.plan import View
@@ -180,32 +180,23 @@ class TreeInspection:
             if not len(keys):
                 raise InputError("this index holds no documents to inspect the tree with: add some first")
             leaf, probability, share, decided, spread = _survey(view, keys, depth, progress)
-            sampled, compared = (_evenly(len(keys), most) for most in (READ, COMPARED))
+            sampled, compared = (evenly_spaced(len(keys), most) for most in (READ, COMPARED))
             topics = topics_of_texts(_texts(view, keys[sampled]), leaf[sampled], depth, terms=terms)
             vectors = view.rows(ADAPTED, keys[compared].tolist()).astype(np.float32)
             picked = _picked(leaf, probability, listed)
             documents = view.documents(keys[picked].tolist())
-            encoded = (
-                index.model.encode_queries(queries, index.model.search_options({}))[LEAVES] if queries else []
-            )
+            plain = index.model.search_options({})
+            encoded = index.model.encode_queries(queries, plain)[LEAVES] if queries else []
             routes = [_route(view, *each, names) for each in zip(queries, results, encoded, strict=True)]
         per_leaf = np.bincount(leaf, minlength=2**depth)
         counts, leaves = node_masses(per_leaf[None])[0], names[2**depth - 1 :]
         shown = zip(documents, leaf[picked].tolist(), probability[picked].tolist(), strict=True)
-        nodes = (
-            TreeNode(
-                name,
-                share=float(share[at]),
-                documents=int(counts[at]),
-                decided=float(decided[at]) if at < len(decided) else None,
-                words=tuple(topics.get(name, ())),
-            )
-            for at, name in enumerate(names)
-        )
+        decisions = [*decided.tolist(), *[None] * len(leaves)]
+        columns = zip(names, share.tolist(), counts.astype(int).tolist(), decisions, strict=True)
         return cls(
             documents=len(keys),
             leaves=tuple(leaves),
-            nodes=tuple(nodes),
+            nodes=tuple(TreeNode(*column, tuple(topics.get(column[0], ()))) for column in columns),
             balance=_balance(share[2**depth - 1 :], per_leaf, spread),
             congruence=_congruence(vectors, leaf[compared], depth),
             listed=tuple(_document(document, leaves[at], score) for document, at, score in shown),
@@ -225,9 +216,29 @@ class TreeInspection:
         """Everything as JSON values."""
         return asdict(self)
 
-    def to_html(self) -> str:
-        """Self-contained page."""
-        return _page(self)
+    def to_html(self, *, most: int | None = None) -> str:
+        """Self-contained page, with ``most`` documents at most: data, style and script inside, nothing fetched.
+
+        Documents are untrusted. They enter the page as JSON in an inert ``<script type="application/json">`` without
+        a ``<``, and the script puts them into text nodes, never into markup. The content security policy names the
+        hashes of the one style and the one script, so that nothing else can run or load.
+        """
+        template = (files("palmette.methods.tree") / "page.html").read_text(encoding="utf-8")
+        inner = {tag: re.findall(f"<{tag}>(.*?)</{tag}>", template, re.S)[0] for tag in ("style", "script")}
+        digests = {tag: hashlib.sha256(text.encode()).digest() for tag, text in inner.items()}
+        hashes = {tag: b64encode(digest).decode() for tag, digest in digests.items()}
+        data = self.to_dict()
+        data["listed"] = data["listed"][:: 1 if most is None else max(1, -(-len(self.listed) // most))]
+        inert = json.dumps(data, separators=(",", ":"), allow_nan=False)
+        for mark in "&<>":
+            inert = inert.replace(mark, f"\\u{ord(mark):04x}")
+        values = {
+            "policy": f"default-src 'none'; style-src 'sha256-{hashes['style']}'; "
+            f"script-src 'sha256-{hashes['script']}'; base-uri 'none'; form-action 'none'; connect-src 'none'",
+            "title": f"Tree of {self.documents:,} documents",
+            "data": inert,
+        }
+        return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)
 
     def save_html(self, path: str | Path) -> Path:
         """Write :meth:`to_html` to a file."""
@@ -240,7 +251,7 @@ class TreeInspection:
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, so that two cells of a notebook do not interfere."""
-        inner = escape(_page(self, most=FRAMED), quote=True)
+        inner = escape(self.to_html(most=FRAMED), quote=True)
         return (
             f'<iframe srcdoc="{inner}" sandbox="allow-scripts" title="Tree" '
             'style="width:100%;height:640px;border:1px solid #8884;border-radius:8px"></iframe>'
@@ -278,11 +289,6 @@ def _distributions(stored: NDArray[Any]) -> NDArray[np.float32]:
     return rows
 
 
-def _evenly(n: int, most: int) -> Ints:
-    """Up to ``most`` of n places, evenly spaced."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
-
-
 def _texts(view: View, keys: Ints) -> Iterator[str]:
     for start in range(0, len(keys), CHUNK):
         yield from (document.content for document in view.documents(keys[start : start + CHUNK].tolist()))
@@ -300,9 +306,8 @@ def _document(document: Document, leaf: str, score: float) -> TreeDocument:
     title = document.metadata.get("title") or document.fields.get("title")
     title = _shorten(title) if isinstance(title, str) else ""
     text = document.content[: 8 * CHARACTERS].lstrip()
-    return TreeDocument(
-        document.key, title, _shorten(text.removeprefix(title).lstrip() or text), leaf, round(score, 4)
-    )
+    text = _shorten(text.removeprefix(title).lstrip() or text)
+    return TreeDocument(document.key, title, text, leaf, round(score, 4))
 
 
 def _shorten(text: str) -> str:
@@ -341,30 +346,3 @@ def _congruence(vectors: NDArray[np.float32], leaves: Ints, depth: int) -> Congr
     totals, counts = np.bincount(level, cosine, depth + 1), np.bincount(level, minlength=depth + 1)
     steps = tuple((h, float(totals[h] / counts[h]), int(counts[h])) for h in np.flatnonzero(counts).tolist())
     return Congruence(steps, float(cosine.mean()) if len(cosine) else 1.0)
-
-
-# -- the page -------------------------------------------------------------------------------------------------
-
-
-def _page(inspection: TreeInspection, most: int | None = None) -> str:
-    """One HTML file: data, style and script inside, nothing fetched; ``most`` limits its documents.
-
-    Documents are untrusted. They enter the page as JSON in an inert ``<script type="application/json">`` without a
-    ``<``, and the script puts them into text nodes, never into markup. The content security policy names the hashes of
-    the one style and the one script, so that nothing else can run or load.
-    """
-    template = (files("palmette.methods.tree") / "page.html").read_text(encoding="utf-8")
-    inner = {tag: re.findall(f"<{tag}>(.*?)</{tag}>", template, re.S)[0] for tag in ("style", "script")}
-    hashes = {tag: b64encode(hashlib.sha256(text.encode()).digest()).decode() for tag, text in inner.items()}
-    data = inspection.to_dict()
-    data["listed"] = data["listed"][:: 1 if most is None else max(1, -(-len(inspection.listed) // most))]
-    inert = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    for mark in "&<>":
-        inert = inert.replace(mark, f"\\u{ord(mark):04x}")
-    values = {
-        "policy": f"default-src 'none'; style-src 'sha256-{hashes['style']}'; script-src 'sha256-{hashes['script']}'; "
-        "base-uri 'none'; form-action 'none'; connect-src 'none'",
-        "title": f"Tree of {inspection.documents:,} documents",
-        "data": inert,
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)

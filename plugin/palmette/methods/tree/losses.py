@@ -15,15 +15,9 @@ TEMPERATURE = 0.05
 
 
 def level_loss(
-    queries: Tensor,
-    documents: Tensor,
-    multiplier: Tensor,
-    known: Tensor,
-    teacher: Tensor,
-    distill: float,
-    negatives: Tensor | None = None,
-    negatives_known: Tensor | None = None,
-) -> Tensor:
+    queries: Tensor, documents: Tensor, multiplier: Tensor, known: Tensor, teacher: Tensor, distill: float,
+    negatives: Tensor | None = None, negatives_known: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """(1 − λ) · equation 1 + λ · distillation, of a batch of pairs at one level.
 
     Equation 1 is the symmetric InfoNCE on sim(a, b) = τ · nTVD(a, b) = −τ/2 · Σ|a − b|. The paper has τ = 1; a learned

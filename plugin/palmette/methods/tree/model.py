@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, as_floats, to_fixed
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
-from palmette.errors import ConfigError
 from palmette.lexical.terms import Terms, terms_from_json, terms_to_json
 from palmette.lexical.weight import options_key
 from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
@@ -24,7 +22,7 @@ from palmette.methods.tree.init import start_task
 from palmette.methods.tree.module import DoubleRouter, Tree
 from palmette.methods.tree.search import ADAPTED, LEAVES, fold_to_level, plan
 from palmette.methods.tree.training import TreeTask, level_within_tolerance
-from palmette.model import Model, Queries
+from palmette.model import Arrays, Model, Queries
 from palmette.search.plan import ArraySpec, SearchPlan, View
 from palmette.training.pairs import TrainingPairs
 from palmette.types import Document, Explanation
@@ -74,10 +72,10 @@ class TreeModel(Model):
         """Task on pairs that are encoded once, started from the corpus's geometry."""
         tokens = config.reads_tokens
         config = config.replace(width=encoder.dimension, token_width=encoder.hidden_size if tokens else 0)
-        how: dict[str, Any] = {"encoder": encoder, "cache": cache, "seed": seed, "progress": progress}
-        return config, start_task(
-            config, data, partial(TrainingPairs.encode, **how, tokens=tokens), seed, progress
+        encode = partial(
+            TrainingPairs.encode, encoder=encoder, cache=cache, seed=seed, tokens=tokens, progress=progress
         )
+        return config, start_task(config, data, encode, seed, progress)
 
     @classmethod
     def module_for(cls, config: TreeConfig, encoder: Encoder) -> Tree:
@@ -97,24 +95,19 @@ class TreeModel(Model):
         """Read topics back, and the word weight of a rerank under the names it had."""
         for former in ('{"rerank": "adapted"}', '{"rerank": "encoder"}'):
             if former in self.lexical_weights:
-                self.lexical_weights.setdefault(
-                    options_key(TreeSearch(rerank=True)), self.lexical_weights[former]
-                )
+                now = options_key(TreeSearch(rerank=True))
+                self.lexical_weights.setdefault(now, self.lexical_weights[former])
         if TOPICS in files:
-            named = re.compile("[LR]*").fullmatch
             self.topics = terms_from_json(
-                files[TOPICS], TOPICS, lambda name: bool(named(name)), "node such as 'LRL'"
+                files[TOPICS], TOPICS, lambda name: not set(name) - set("LR"), "node such as 'LRL'"
             )
 
     # -- encoding -------------------------------------------------------------------------------------------
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Leaf probabilities (coarser levels are sums of them) and vectors in the space of the splits."""
-        dtype = "uint16" if self._fixed_point else "float32"
-        return (
-            ArraySpec(LEAVES, (self.config.leaves,), dtype),
-            ArraySpec(ADAPTED, (self.config.width,), "float16"),
-        )
+        leaves = ArraySpec(LEAVES, (self.config.leaves,), "uint16" if self._fixed_point else "float32")
+        return leaves, ArraySpec(ADAPTED, (self.config.width,), "float16")
 
     @property
     def accepts_embeddings(self) -> bool:
@@ -125,9 +118,8 @@ class TreeModel(Model):
         self, documents: Sequence[Document], vectors: Floats | None = None
     ) -> dict[str, NDArray[np.generic]]:
         """Leaf probabilities, in fixed point where the tree is not too deep, and vectors in half precision."""
-        encoded = self._encode(
-            [document.content for document in documents] if vectors is None else vectors, "document"
-        )
+        given = [document.content for document in documents] if vectors is None else vectors
+        encoded = self._encode(given, "document")
         leaves = to_fixed(encoded[LEAVES]) if self._fixed_point else encoded[LEAVES]
         return {LEAVES: leaves, ADAPTED: encoded[ADAPTED].astype(np.float16)}
 
@@ -167,10 +159,7 @@ class TreeModel(Model):
         adapted = np.empty((len(texts), self.config.width), np.float32)
         tokens = self.config.reads_tokens
         if isinstance(texts, np.ndarray):
-            if tokens:
-                raise ConfigError(
-                    "a tree with split='cross_attention' reads a text's tokens: give the text itself"
-                )
+            self.require_embeddings()
             parts: Any = [(np.arange(len(texts)), States(torch.from_numpy(texts).to(self.encoder.device)))]
         else:
             outputs: Any = ("pooled", "tokens") if tokens else ("pooled",)
@@ -213,11 +202,7 @@ class TreeModel(Model):
         return {options_key(search): search for search in (TreeSearch(), TreeSearch(rerank=True), *levels)}
 
     def explain(
-        self,
-        query: Queries,
-        arrays: Mapping[str, NDArray[Any]],
-        options: TreeSearch,
-        evidence: Mapping[str, Any],
+        self, query: Queries, arrays: Arrays, options: TreeSearch, evidence: Mapping[str, Any]
     ) -> Explanation:
         """Path that both texts share, and the overlap that leaves it at each node."""
         return explain(query, arrays, self.level(options), self.topics, rerank=options.rerank)
@@ -227,11 +212,11 @@ class TreeModel(Model):
         config, linear = self.config, self.module.linear
         if view is not None:
             return {}
-        facts: dict[str, Any] = {"depth": config.depth, "leaves": config.leaves}
-        facts |= {"split": config.split, "propagation": config.propagation}
+        facts: dict[str, Any] = {
+            name: getattr(config, name) for name in ("depth", "leaves", "split", "propagation")
+        }
         if linear is not None and config.propagation != "none":
-            steepness = torch.split(
-                linear.slopes * linear.directions.norm(dim=1), [2**level for level in range(config.depth)]
-            )
-            facts["mean slope per level"] = [round(float(level.mean()), 3) for level in steepness]
+            steepness = linear.slopes * linear.directions.norm(dim=1)
+            levels = torch.split(steepness, [2**level for level in range(config.depth)])
+            facts["mean slope per level"] = [round(float(level.mean()), 3) for level in levels]
         return {**facts, "multiplier": round(float(self.module.multiplier(config.depth)), 3)}

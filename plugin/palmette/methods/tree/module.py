@@ -118,9 +118,8 @@ class CrossAttention(nn.Module):
         return torch.cat(parts, dim=1)
 
     def _attend(self, embeddings: Tensor, out: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        query = _heads(self.query(embeddings.flatten(0, 1))[None]).expand(
-            len(key), -1, -1, -1
-        )  # [B, H, n, k]
+        one = _heads(self.query(embeddings.flatten(0, 1))[None])  # [1, H, n, k]
+        query = one.expand(len(key), -1, -1, -1)  # [B, H, n, k]
         attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)  # [B, H, n, k]
         readout = out.reshape(len(out), HEADS, -1).expand(attended.shape[2], -1, -1)  # [n, H, k]
         return torch.einsum("bhnk,nhk->bn", attended, readout)
@@ -138,9 +137,8 @@ class AncestorRefinement(nn.Module):
 
     def __init__(self, config: TreeConfig) -> None:
         super().__init__()
-        above = (
-            torch.arange(1, config.leaves)[:, None] >> torch.arange(config.depth)
-        ) - 1  # [N, D] itself, parent, …
+        number, up = torch.arange(1, config.leaves)[:, None], torch.arange(config.depth)
+        above = (number >> up) - 1  # [N, D] itself, parent, …
         self.register_buffer("above", above.clamp_min(0), persistent=False)
         self.register_buffer("mask", (above >= 0).float(), persistent=False)  # [N, D]
         nodes = len(above)
@@ -163,12 +161,7 @@ class AncestorRefinement(nn.Module):
 def propagate(scores: Tensor, level: int) -> Tensor:
     """Product propagation (equation 7): T(x)_t = ∏ of the routing probabilities on the way from the root to t.
 
-    Args:
-        scores: [B, n] scores of the first n ≥ 2^level − 1 split nodes; σ(score) is the probability of going left.
-        level: Level to reach.
-
-    Returns:
-        [B, 2^level] probabilities of reaching the nodes of that level, left to right.
+    [B, n] scores of the first n ≥ 2^level − 1 split nodes, of which σ is the probability of going left → [B, 2^level].
     """
     reach = scores.new_ones(len(scores), 1)  # [B, 1]: everything reaches the root
     for above in range(level):
@@ -195,9 +188,8 @@ class LearnedPropagation(nn.Module):
         super().__init__()
         leaves, depth = config.leaves, config.depth
         leaf, down = torch.arange(leaves)[:, None], depth - torch.arange(depth)  # [C, 1], [D]
-        self.register_buffer(
-            "path", ((leaf + leaves) >> down) - 1, persistent=False
-        )  # [C, D] splits from the root
+        path = ((leaf + leaves) >> down) - 1  # [C, D] splits from the root
+        self.register_buffer("path", path, persistent=False)
         turns = 1.0 - 2.0 * ((leaf >> (down - 1)) & 1)  # [C, D] 1 left, −1 right
         self.register_buffer("turns", turns, persistent=False)
         self.inner = nn.Parameter(torch.randn(leaves, depth, NODE_HIDDEN) / math.sqrt(depth))
@@ -239,10 +231,7 @@ class Tree(nn.Module):
     def __init__(self, config: TreeConfig) -> None:
         super().__init__()
         self.config = config
-        attends, alone = (
-            config.split == "cross_attention",
-            config.split != "linear" and config.start == "random",
-        )
+        attends, alone = config.reads_tokens, config.split != "linear" and config.start == "random"
         self.adapter = Adapter(config.width) if config.space == "adapted" else None
         self.linear = None if alone else Linear(config.scored, config.width)
         self.beyond: nn.Module | None = None  # f
@@ -298,8 +287,7 @@ class DoubleRouter:
     def leaves(self, embeddings: Tensor) -> NDArray[np.float64]:
         """Leaf probabilities [B, C] of embeddings [B, d], for trees that read no tokens."""
         parts = torch.split(embeddings.to(self.device, torch.float64), self.part)
-        leaves: NDArray[np.float64] = torch.cat([self.tree(States(x)).cpu() for x in parts]).numpy()
-        return leaves
+        return np.concatenate([self.tree(States(x)).cpu().numpy() for x in parts])
 
     def embed(self, embeddings: Tensor) -> NDArray[np.float64]:
         """Unit vectors in the space of the splits: [B, d] → [B, d]."""

@@ -36,16 +36,13 @@ def level_metric(level: int) -> str:
 
 def level_within_tolerance(metrics: Mapping[str, float], depth: int, tolerance: float) -> int:
     """Smallest level whose validated quality is within a share ``tolerance`` of the best."""
-    quality = {
-        level: metrics[name] for level in range(1, depth + 1) if (name := level_metric(level)) in metrics
-    }
+    quality = [metrics[name] for level in range(depth) if (name := level_metric(level + 1)) in metrics]
     if len(quality) < depth:
         raise ConfigError(
             "level='auto' needs the validation table of a training with held-out queries, which this checkpoint "
             f"lacks: give a level from 1 to {depth}"
         )
-    enough = (1 - tolerance) * max(quality.values())
-    return next(level for level, value in quality.items() if value >= enough)
+    return next(level for level, value in enumerate(quality, 1) if value >= (1 - tolerance) * max(quality))
 
 
 @dataclass
@@ -82,9 +79,7 @@ class TreeTask(Task):
         candidates = torch.logspace(0, 3.5, 29)
         for level in range(1, config.depth + 1):
             similarity = ntvd(fold_leaves(queries, level), fold_leaves(documents, level))  # [B, B]
-            losses = torch.stack(
-                [symmetric_info_nce(similarity * value, known) for value in candidates.tolist()]
-            )
+            losses = torch.stack([symmetric_info_nce(similarity * value, known) for value in candidates])
             module.log_multipliers[level - 1] = candidates[losses.argmin().cpu()].log()
 
     def loss(
