@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from palmette.errors import ConfigError
 
-_PATIENCE = timedelta(days=1)
-"""Time to wait for another process, which may encode for hours; launchers end those that crashed."""
+_PATIENCE = timedelta(days=1)  # for another process may encode for hours; launchers end those that crashed
 
 
 def check_device(device: str | torch.device | None) -> torch.device:
@@ -64,7 +63,7 @@ def auto_precision(device: torch.device) -> str:
 
 @cache
 def _cpu_has_bfloat16() -> bool:
-    """Tell by Linux's list of instructions: torch answers yes on CPUs that emulate them, too."""
+    """Look into Linux's list of instructions: torch answers yes on CPUs that emulate them, too."""
     try:
         flags = Path("/proc/cpuinfo").read_text("utf-8", "replace").partition("flags")[2].partition("\n")[0]
     except OSError:
@@ -107,12 +106,10 @@ class Distributed(SingleProcess):
 
         _join(device)
         self.accelerator = Accelerator(cpu=device.type == "cpu")
-        super().__init__(self.accelerator.device)
-        self.rank = self.accelerator.process_index
+        self.device, self.rank = self.accelerator.device, self.accelerator.process_index
 
     def prepare(self, module: nn.Module) -> nn.Module:  # noqa: D102
-        prepared: nn.Module = self.accelerator.prepare(module)
-        return prepared
+        return cast(nn.Module, self.accelerator.prepare(module))
 
     def clip(self, parameters: Iterable[Tensor], norm: float) -> None:  # noqa: D102
         self.accelerator.clip_grad_norm_(parameters, norm)
@@ -126,6 +123,10 @@ class Distributed(SingleProcess):
         from accelerate.utils import gather_object
 
         return list(gather_object([value]))
+
+
+def _several() -> bool:
+    return int(os.environ.get("WORLD_SIZE") or 1) > 1
 
 
 def processes(device: str | torch.device | None, *, alone: bool = False) -> SingleProcess:
@@ -161,10 +162,6 @@ def finish() -> None:
     if _several() and torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
-
-
-def _several() -> bool:
-    return int(os.environ.get("WORLD_SIZE") or 1) > 1
 
 
 def _join(device: torch.device) -> Any:

@@ -6,8 +6,8 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def test_only_what_is_missing_is_encoded(cache):
     assert encoder.seen[len(set(TEXTS)) :] == ["new"]
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.lists(st.lists(st.sampled_from(["a", "b b", "c", "d\ud800", "é", ""]), max_size=6), max_size=3))
 def test_any_order_and_repetition_gives_the_encoders_rows(tmp_path_factory, calls):
     cache, encoder = EncodingCache(tmp_path_factory.mktemp("cache")), FakeEncoder(4)
@@ -133,36 +133,29 @@ def overwrite(file: Path) -> None:
     file.write_bytes(data[:16384] + b"\xff" * (len(data) - 16384))
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda f: run(f, "UPDATE texts SET data = zeroblob(32)"), id="altered vectors"),
-        pytest.param(lambda f: run(f, "UPDATE texts SET data = zeroblob(3)"), id="truncated vectors"),
-        pytest.param(lambda f: run(f, "UPDATE texts SET data = 7"), id="no vectors"),
-        pytest.param(
-            lambda f: run(
-                f,
-                "UPDATE texts SET (crc, data) = (SELECT crc, data FROM texts AS t ORDER BY t.key LIMIT 1)",
-            ),
-            id="vectors of other texts",
-        ),
-        pytest.param(lambda f: f.write_bytes(b"\0" * 9000), id="zeros"),
-        pytest.param(lambda f: f.write_bytes(b"no database"), id="foreign file"),
-        pytest.param(lambda f: f.write_bytes(b""), id="empty file"),
-        pytest.param(lambda f: f.write_bytes(f.read_bytes()[:20000]), id="truncated file"),
-        pytest.param(overwrite, id="overwritten pages"),
-        pytest.param(lambda f: run(f, "DROP TABLE texts"), id="foreign database"),
-        pytest.param(lambda f: run(f, "UPDATE about SET facts = 'x'"), id="of another encoder"),
-    ],
-)
+DAMAGES = {
+    "altered vectors": lambda f: run(f, "UPDATE texts SET data = zeroblob(32)"),
+    "truncated vectors": lambda f: run(f, "UPDATE texts SET data = zeroblob(3)"),
+    "no vectors": lambda f: run(f, "UPDATE texts SET data = 7"),
+    "vectors of other texts": lambda f: run(
+        f, "UPDATE texts SET (crc, data) = (SELECT crc, data FROM texts AS t ORDER BY t.key LIMIT 1)"
+    ),
+    "zeros": lambda f: f.write_bytes(b"\0" * 9000),
+    "foreign file": lambda f: f.write_bytes(b"no database"),
+    "empty file": lambda f: f.write_bytes(b""),
+    "truncated file": lambda f: f.write_bytes(f.read_bytes()[:20000]),
+    "overwritten pages": overwrite,
+    "foreign database": lambda f: run(f, "DROP TABLE texts"),
+    "of another encoder": lambda f: run(f, "UPDATE about SET facts = 'x'"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("output", ["pooled", "tokens"])
 def test_what_is_damaged_is_made_again(cache, damage, output):
     def call(encoder: FakeEncoder) -> np.ndarray:
-        return (
-            cache.encode(encoder, TEXTS)
-            if output == "pooled"
-            else np.array(cache.encode_tokens(encoder, TEXTS)[0])
-        )
+        pooled = output == "pooled"
+        return cache.encode(encoder, TEXTS) if pooled else np.array(cache.encode_tokens(encoder, TEXTS)[0])
 
     encoder = Counting()
     expected = call(encoder)
@@ -243,26 +236,17 @@ for i in range(int(sys.argv[2]), int(sys.argv[2]) + 20):
 
 def test_processes_and_threads_may_fill_it_together(tmp_path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "error"}
-    command = [sys.executable, "-c", CODE, str(tmp_path)]
-    workers = [subprocess.Popen([*command, start], env=env) for start in ("0", "5")]
-    errors = []
+    worker = subprocess.Popen([sys.executable, "-c", CODE, str(tmp_path), "5"], env=env)
 
-    def work(start: int) -> None:
+    def fill(start: int) -> None:
         cache, encoder = EncodingCache(tmp_path), FakeEncoder(8)
-        try:
-            for i in range(start, start + 20):
-                texts = [f"text {j}" for j in range(i, i + 10)]
-                assert np.array_equal(cache.encode(encoder, texts), encoder.encode(texts))
-        except Exception as error:
-            errors.append(error)
+        for i in range(start, start + 20):
+            texts = [f"text {j}" for j in range(i, i + 10)]
+            assert np.array_equal(cache.encode(encoder, texts), encoder.encode(texts))
 
-    threads = [threading.Thread(target=work, args=(3 * i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert [worker.wait(120) for worker in workers] == [0, 0]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(fill, range(0, 12, 3)))
+    assert worker.wait(120) == 0
     encoder = Counting()
     EncodingCache(tmp_path).encode(encoder, [f"text {i}" for i in range(34)])
     assert encoder.seen == []

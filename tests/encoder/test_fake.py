@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.encoder import FakeEncoder
@@ -20,12 +18,6 @@ def test_bits_are_the_same_in_every_process_and_release():
     states = encoder.states(["The cat sat.", "", "naïve ☃"], outputs=("pooled", "tokens", "layers"))
     content = b"".join(t.numpy().tobytes() for t in (states.pooled, states.tokens, states.layers))
     assert hashlib.sha256(content).hexdigest()[:16] == "70b029dc87051973"
-    code = (
-        "from palmette.encoder import FakeEncoder as F; print(F(16).encode(['The cat sat.']).tobytes().hex())"
-    )
-    env = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "77"}
-    other = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert bytes.fromhex(other.stdout.strip()) == FakeEncoder(16).encode(["The cat sat."]).tobytes()
 
 
 def test_texts_that_share_words_or_stems_are_near():
@@ -41,6 +33,7 @@ def test_a_word_stands_differently_in_another_context():
     assert not np.array_equal(layers[0, 2, 2], layers[1, 2, 2])
 
 
+@settings(max_examples=30)
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=4))
 def test_any_text_gives_a_unit_vector(texts):
     found = FakeEncoder(24, max_length=8).encode(texts)
@@ -51,11 +44,7 @@ def test_the_limit_holds_and_is_part_of_the_fingerprint():
     short, long = FakeEncoder(8, max_length=4), FakeEncoder(8)
     assert short.states(["a b c d e f"], outputs=("tokens",)).tokens.shape == (1, 4, 8)
     assert short.fingerprint != long.fingerprint
-    assert (
-        len(
-            {FakeEncoder(8).fingerprint, FakeEncoder(9).fingerprint, FakeEncoder(8, num_layers=2).fingerprint}
-        )
-        == 3
-    )
+    others = [long, FakeEncoder(9), FakeEncoder(8, num_layers=2)]
+    assert len({other.fingerprint for other in others}) == 3
     with pytest.raises(ConfigError, match="dimension"):
         FakeEncoder(0)

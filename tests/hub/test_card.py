@@ -8,7 +8,6 @@ import re
 import pytest
 from huggingface_hub import ModelCard
 
-from palmette.hub import render_card
 from support.checkpoints import card_of
 
 RESULTS = {"tree": {"nDCG@10": 0.7441, "Recall@10": 0.9}, "BM25 | stemmed": {"nDCG@10": 0.858}}
@@ -49,9 +48,8 @@ def test_what_is_unknown_is_left_out():
 
 
 def test_metrics_of_training_are_called_so():
-    text = card_of(
-        record={"data": "my docs", "documents": 1234, "labelled": False, "metrics": {"nDCG@10": 0.5}}
-    )
+    record = {"data": "my docs", "documents": 1234, "labelled": False, "metrics": {"nDCG@10": 0.5}}
+    text = card_of(record=record)
     assert "At the end of training, on held-out questions of my docs:" in text
     assert "my docs, 1,234 documents, made from the documents alone, without labels" in text
 
@@ -91,13 +89,7 @@ def test_examples_parse_and_name_the_retriever(name, retriever):
 
 def test_the_quality_of_levels_is_a_table_of_its_own() -> None:
     metrics = {"ndcg@10": 0.75, "ndcg@10 at level 1": 0.25, "ndcg@10 at level 2": 0.5}
-    card = render_card(
-        method="tree",
-        class_name="TreeModel",
-        config={},
-        encoder={"name": "fake:8"},
-        record={"metrics": metrics},
-    )
+    card = card_of(record={"metrics": metrics})
     assert "| tree | 0.750 |" in card
     assert "| level 1 | 0.250 |\n| level 2 | 0.500 |" in card
     assert "at level" not in card

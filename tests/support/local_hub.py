@@ -17,6 +17,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,16 +33,12 @@ Answer = tuple[dict[str, str], bytes]
 
 
 class Request(NamedTuple):
-    """One line of the log."""
-
     method: str
     path: str
     status: int
 
 
 class Refusal(Exception):
-    """An error the Hub answers with."""
-
     def __init__(self, status: int, message: str, code: str = "") -> None:
         super().__init__(message)
         self.status, self.message, self.code = status, message, code
@@ -58,7 +55,6 @@ class Repo:
     tags: dict[str, str] = field(default_factory=dict)
 
     def commit(self, branch: str, files: Mapping[str, bytes]) -> str:
-        """Make ``files`` the new head of a branch."""
         history = json.dumps([len(self.commits), branch, self.branches.get(branch), sorted(files)])
         sha = hashlib.sha1(history.encode() + b"".join(files[name] for name in sorted(files))).hexdigest()
         self.commits[sha] = dict(files)
@@ -66,7 +62,6 @@ class Repo:
         return sha
 
     def resolve(self, revision: str) -> str:
-        """The commit that a branch, tag or commit id names."""
         sha = self.branches.get(revision) or self.tags.get(revision) or revision
         if sha not in self.commits:
             raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
@@ -95,7 +90,6 @@ class LocalHub:
 
     @property
     def url(self) -> str:
-        """What ``HF_ENDPOINT`` must be."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     # -- what a test does behind the client's back ---------------------------------------------
@@ -130,7 +124,6 @@ class LocalHub:
     # -- the protocol --------------------------------------------------------------------------------
 
     def answer(self, method: str, path: str, token: Token, body: bytes) -> Answer:
-        """Headers and body for one request; errors are raised as Refusal."""
         if self.down is not None:
             raise Refusal(self.down, "out of order")
         if token not in (None, TOKEN, READ_TOKEN):
@@ -138,9 +131,8 @@ class LocalHub:
         for verb, pattern, action in _ROUTES:
             if verb == ("GET" if method == "HEAD" else method) and (match := re.fullmatch(pattern, path)):
                 if verb == "POST" and token != TOKEN and not path.endswith("validate-yaml"):
-                    raise Refusal(
-                        403 if token else 401, "You don't have the rights for this: a write token is needed"
-                    )
+                    reason = "You don't have the rights for this: a write token is needed"
+                    raise Refusal(403 if token else 401, reason)
                 parts = {name: unquote(value) for name, value in match.groupdict().items() if value}
                 with self._lock:
                     return action(self, parts, token, body)
@@ -159,30 +151,22 @@ class LocalHub:
         exists = repo_id in self.repos
         if not exists:
             self.put(repo_id, {".gitattributes": b"*.safetensors filter=lfs\n"}, private=private)
-        headers, content = _json(
-            {"url": f"{self.url}/{repo_id}", "error": "You already created this model repo"}
-        )
+        answer = {"url": f"{self.url}/{repo_id}", "error": "You already created this model repo"}
+        headers, content = _json(answer)
         return ({":status": "409"} if exists else {}) | headers, content
 
     def _validate(self, parts: Parts, token: Token, body: bytes) -> Answer:
         named = re.match(r"---\n.*\n---\n", json.loads(body)["content"], re.DOTALL)
-        return _json(
-            {"errors": [], "warnings": [] if named else [{"message": "empty or missing yaml metadata"}]}
-        )
+        warnings = [] if named else [{"message": "empty or missing yaml metadata"}]
+        return _json({"errors": [], "warnings": warnings})
 
     def _preupload(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo = self._repo(parts, token)
         head = repo.commits[repo.resolve(parts["revision"])]
-        modes = [
-            {
-                "path": name,
-                "uploadMode": "regular",
-                "shouldIgnore": False,
-                "oid": _blob(head[name]) if name in head else None,
-            }
-            for name in (item["path"] for item in json.loads(body)["files"])
-        ]
-        return _json({"files": modes})
+        names = [item["path"] for item in json.loads(body)["files"]]
+        oids = {name: _blob(head[name]) if name in head else None for name in names}
+        mode = {"uploadMode": "regular", "shouldIgnore": False}
+        return _json({"files": [{"path": name, "oid": oid, **mode} for name, oid in oids.items()]})
 
     def _commit(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo = self._repo(parts, token)
@@ -197,9 +181,8 @@ class LocalHub:
             elif operation["key"] == "deletedFile":
                 del files[value["path"]]
         sha = repo.commit(parts["revision"], files)
-        return _json(
-            {"success": True, "commitOid": sha, "commitUrl": f"{self.url}/{parts['repo']}/commit/{sha}"}
-        )
+        url = f"{self.url}/{parts['repo']}/commit/{sha}"
+        return _json({"success": True, "commitOid": sha, "commitUrl": url})
 
     def _tag(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo, name = self._repo(parts, token), json.loads(body)["tag"]
@@ -219,19 +202,14 @@ class LocalHub:
         repo = self._repo(parts, token)
         sha = repo.resolve(parts.get("revision") or "main")
         names = [{"rfilename": name} for name in sorted(repo.commits[sha])]
-        return _json(
-            {"id": parts["repo"], "sha": sha, "private": repo.private, "tags": [], "siblings": names}
-        )
+        facts = {"id": parts["repo"], "sha": sha, "private": repo.private, "tags": [], "siblings": names}
+        return _json(facts)
 
     def _tree(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo = self._repo(parts, token)
         files = repo.commits[repo.resolve(parts["revision"])]
-        return _json(
-            [
-                {"type": "file", "path": name, "size": len(files[name]), "oid": _blob(files[name])}
-                for name in sorted(files)
-            ]
-        )
+        facts = ((name, len(data), _blob(data)) for name, data in sorted(files.items()))
+        return _json([{"type": "file", "path": name, "size": size, "oid": oid} for name, size, oid in facts])
 
     def _file(self, parts: Parts, token: Token, body: bytes) -> Answer:
         repo = self._repo(parts, token)
@@ -241,11 +219,12 @@ class LocalHub:
         if parts["path"] not in repo.commits[sha]:
             raise Refusal(404, "Entry not found", "EntryNotFound")
         data = repo.commits[sha][parts["path"]]
-        return {
+        headers = {
             "ETag": f'"{_blob(data)}"',
             "X-Repo-Commit": sha,
             "Content-Type": "application/octet-stream",
-        }, data
+        }
+        return headers, data
 
 
 _Action = Callable[[LocalHub, Parts, Token, bytes], Answer]
@@ -264,7 +243,6 @@ _ROUTES: tuple[tuple[str, str, _Action], ...] = (
 
 
 def _blob(data: bytes) -> str:
-    """Git's id of a file's content."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
@@ -283,9 +261,8 @@ def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
                 status = int(headers.pop(":status", HTTPStatus.OK))
             except Refusal as error:
                 headers, data = _json({"error": error.message})
-                headers |= {"X-Error-Message": error.message} | (
-                    {"X-Error-Code": error.code} if error.code else {}
-                )
+                headers |= {"X-Error-Message": error.message}
+                headers |= {"X-Error-Code": error.code} if error.code else {}
                 status = error.status
             hub.requests.append(Request(self.command, path, status))
             self.send_response(status)
@@ -304,12 +281,7 @@ def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
 
 
 if __name__ == "__main__":
-    with LocalHub() as served:
-        print(
-            f"export HF_ENDPOINT={served.url} HF_TOKEN={TOKEN}   # until Ctrl+C; the user is {USER!r}",
-            flush=True,
-        )
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            print()
+    with LocalHub() as served, suppress(KeyboardInterrupt):
+        export = f"export HF_ENDPOINT={served.url} HF_TOKEN={TOKEN}"
+        print(f"{export}   # until Ctrl+C; the user is {USER!r}", flush=True)
+        threading.Event().wait()

@@ -35,14 +35,7 @@ def save_tiny_encoder(
 
 @cache
 def _build(
-    prompts: tuple[tuple[str, str], ...],
-    dense: int | None,
-    router: bool,
-    family: str,
-    pooling: str,
-    words: tuple[str, ...],
-    width: int,
-    layers: int,
+    prompts: tuple[tuple[str, str], ...], dense, router, family, pooling, words, width, layers
 ) -> Path:
     import torch
     from sentence_transformers import SentenceTransformer

@@ -29,21 +29,17 @@ __all__ = [
     "load_encoder",
 ]
 
-_HOME = {
+_HOMES = {
     "Backbone": "backbone",
     "CachedEncoder": "cache",
-    "Encoder": "base",
     "EncodingCache": "cache",
     "FakeEncoder": "fake",
-    "Kind": "base",
-    "Output": "base",
     "SentenceEncoder": "sentence",
-    "States": "base",
     "load_encoder": "load",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'base')}"), name)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from palmette.config import check_range
 from palmette.encoder.base import Encoder, Kind
 from palmette.encoder.load import load_encoder
 from palmette.encoder.sentence import FAMILIES, SentenceEncoder, layer_body
@@ -37,9 +38,7 @@ class Backbone(nn.Module):
         dimension: Width of pooled vectors, d; w unless the encoder ends in a projection.
         max_length: Tokens per text, those at both ends included.
         pooling: ``mean`` or ``cls``.
-        cls: Id of the token before every text.
-        sep: Id of the token after it.
-        pad: Id of the padding token.
+        cls, sep, pad: Ids of the token before every text, of the one after it, and of the padding.
         vocabulary: Number of tokens that the tokenizer knows; new ones count on from there.
         prompts: Text put before a query and before a document.
     """
@@ -68,21 +67,18 @@ class Backbone(nn.Module):
             )
         self.cls, self.sep = ends
         self.pad = self.tokenizer.pad_token_id
-        words = self.network.get_input_embeddings()
-        self.vocabulary = int(words.weight.shape[0])
+        words = self.network.get_input_embeddings().weight.detach()
+        self.vocabulary = len(words)
         # A new token begins as the first one of every text, which the network reads as "no word".
-        start = words.weight.detach()[self.cls].repeat(new_tokens, 1)  # [new, w]
+        start = words[self.cls].repeat(new_tokens, 1)  # [new, w]
         self.new_tokens = nn.Parameter(start.clone()) if new_tokens else None
 
     @classmethod
     def of(cls, encoder: Encoder, *, new_tokens: int = 0, pretrained: bool = True) -> Self:
-        """Copy an encoder.
+        """Copy a sentence-transformers model of the BERT family, with ``new_tokens`` more in its vocabulary.
 
-        Args:
-            encoder: A sentence-transformers model of the BERT family.
-            new_tokens: Tokens to add to the vocabulary.
-            pretrained: Start from its exact weights; ``False`` where others will be loaded, which is faster where
-                the encoder computes in half precision.
+        ``pretrained=False`` is for copies whose weights will be loaded: they may begin as rounded ones, which is faster
+        where the encoder computes in half precision.
         """
         encoder = getattr(encoder, "encoder", encoder)  # the one behind a cache
         family = encoder.family if isinstance(encoder, SentenceEncoder) else None
@@ -117,8 +113,7 @@ class Backbone(nn.Module):
     def freeze(self, trained_layers: int | None) -> None:
         """Train only the last layers (and new tokens, and modules after the layers); ``None`` for everything."""
         count = len(self.layers)
-        if trained_layers is not None and not 0 <= trained_layers <= count:
-            raise ConfigError(f"trained_layers must be between 0 and {count}, got {trained_layers!r}")
+        check_range("Backbone", "trained_layers", trained_layers, 0, count)
         if trained_layers is not None:
             self.network.requires_grad_(False)
             for layer in self.layers[count - trained_layers :]:
@@ -127,33 +122,30 @@ class Backbone(nn.Module):
     # -- texts → token ids ----------------------------------------------------------------------------------
 
     def tokenise(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
-        """Token ids of each text, without those at both ends, at most ``limit``."""
+        """Return each text's token ids, without those at both ends, at most ``limit``."""
         if not texts:
             return []
         room = self.max_length - 2 if limit is None else limit
-        ids: list[list[int]] = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)[
-            "input_ids"
-        ]
-        return [row[:room] for row in ids]
+        encoded = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)
+        return [row[:room] for row in encoded["input_ids"]]
 
     def plain(self, texts: Sequence[str], kind: Kind = "document") -> tuple[Tensor, Tensor]:
-        """Texts as the encoder reads them: ids [B, T], and where there is a token [B, T]."""
+        """Tokenise texts as the encoder does: ids [B, T], and where there is a token [B, T]."""
         prompt = self.prompts.get(kind, "")
         rows = [[self.cls, *ids, self.sep] for ids in self.tokenise([prompt + text for text in texts])]
         return self.padded(rows)
 
     def padded(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Pad rows of ids: [B, T], and where there is a token [B, T]; on the device of the weights."""
-        lengths = torch.tensor([len(row) for row in rows])
         parts = [torch.tensor(row, dtype=torch.long) for row in rows]
         ids = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=self.pad)  # [B, T]
-        mask = torch.arange(ids.shape[1]) < lengths[:, None]
+        mask = torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
         return ids.to(self.device), mask.to(self.device)
 
     # -- token ids → states ---------------------------------------------------------------------------------
 
     def words(self, ids: Tensor) -> Tensor:
-        """Embeddings of tokens [B, T] → [B, T, w], new ones included."""
+        """Embed tokens [B, T], new ones included: [B, T, w]."""
         known = self.network.get_input_embeddings()(ids.clamp(max=self.vocabulary - 1))
         if self.new_tokens is None:
             return torch.as_tensor(known)
@@ -163,16 +155,13 @@ class Backbone(nn.Module):
     def forward(
         self, ids: Tensor, mask: Tensor, positions: Tensor | None = None, *, layers: bool = False
     ) -> Tensor:
-        """Compute hidden states.
+        """Compute the last hidden states [B, T, w]; with ``layers`` all, the embeddings first: [B, L + 1, T, w].
 
         Args:
             ids: [B, T] tokens; those from ``vocabulary`` on are the new ones.
             mask: True where there is a token [B, T], or where one may attend to another [B, 1, T, T].
-            positions: [B, T] counted from 0; by default their order.
-            layers: Return all layers' states, the embeddings first, rather than the last one's.
-
-        Returns:
-            [B, T, w], or [B, L + 1, T, w] with ``layers``.
+            positions: [B, T] counted from 0; by default the tokens' order.
+            layers: Return all layers' states.
         """
         embedded, config = self.words(ids), self.network.config
         # On a CPU, torch's fused attention takes its gradient in bfloat16 four times as long as in float32.
@@ -181,10 +170,8 @@ class Backbone(nn.Module):
         if mask.ndim == 2:
             mask = mask[:, None, None, :].expand(-1, 1, ids.shape[1], -1)  # [B, 1, T, T]
         if config._attn_implementation == "eager":  # adds the mask to the scores
-            lowest = torch.finfo(embedded.dtype).min
-            mask = torch.zeros(mask.shape, dtype=embedded.dtype, device=mask.device).masked_fill(
-                ~mask, lowest
-            )
+            zeros = torch.zeros(mask.shape, dtype=embedded.dtype, device=mask.device)
+            mask = zeros.masked_fill(~mask, torch.finfo(embedded.dtype).min)
         if positions is None:
             positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
         elif config.model_type == "mpnet":  # whose bias by distance takes tokens' order for their places
@@ -192,14 +179,9 @@ class Backbone(nn.Module):
             far = positions[:, None, :] - positions[:, :, None]  # [B, T, T]
             bias = body.relative_attention_bias(body.relative_position_bucket(far)).permute(0, 3, 1, 2)
             mask = mask + bias - body.compute_position_bias(embedded)  # [B, H, T, T]
-        given: dict[str, Any] = {"output_hidden_states": True} if layers else {}
-        out = self.network(
-            inputs_embeds=embedded,
-            attention_mask=mask,
-            position_ids=positions + self.first_position,
-            return_dict=True,
-            **given,
-        )
+        places: dict[str, Any] = {"attention_mask": mask, "position_ids": positions + self.first_position}
+        places |= {"output_hidden_states": True} if layers else {}
+        out = self.network(inputs_embeds=embedded, return_dict=True, **places)
         states: Tensor = torch.stack(out.hidden_states, dim=1) if layers else out.last_hidden_state
         return states
 
@@ -218,7 +200,7 @@ class Backbone(nn.Module):
         return pooled
 
     def embed(self, texts: Sequence[str], kind: Kind = "document") -> Tensor:
-        """Sentence vectors [B, d] of one batch, as the encoder makes them; gradients flow where they are on."""
+        """Make sentence vectors [B, d] of one batch as the encoder does; gradients flow where they are on."""
         ids, mask = self.plain(texts, kind)
         return self.pool(self(ids, mask), mask)
 

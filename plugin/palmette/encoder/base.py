@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from palmette.config import check_range
 from palmette.errors import ConfigError, EncodingError, InputError
 
 Kind = Literal["query", "document"]
@@ -149,18 +149,17 @@ class Encoder(ABC):
         that is not their order. A bar shows on terminals only, unless ``progress`` is False.
         """
         wanted, checked = self._outputs(outputs, depth), self.check(texts, kind)
-        size = self._size(batch_size)
+        size = self.batch_size if batch_size is None else batch_size
+        check_range("encode", "batch_size", size, 1)
         order = np.argsort([-len(text) for text in checked], kind="stable").astype(np.int64)
         hidden = True if progress is False else None  # None: hidden unless stderr is a terminal
         with tqdm(total=len(order), desc="encoding", unit="text", delay=1, disable=hidden) as bar:
-            start = 0
-            while start < len(order):
+            while len(order):
                 count = size
                 if self.tokens_per_pass:
-                    tokens = min(self.max_length, 2 + len(checked[order[start]]) // 4)
+                    tokens = min(self.max_length, 2 + len(checked[order[0]]) // 4)
                     count = min(size, max(1, self.tokens_per_pass // tokens))
-                rows = order[start : start + count]
-                start += len(rows)
+                rows, order = order[:count], order[count:]
                 names = rows.tolist() if positions is None else [positions[row] for row in rows]
                 yield rows, self._run_batch([checked[row] for row in rows], names, kind, wanted, depth)
                 bar.update(len(rows))
@@ -216,12 +215,6 @@ class Encoder(ABC):
             f"{type(self).__name__}({self.name!r}, dimension={self.dimension}, device={str(self.device)!r})"
         )
 
-    def _size(self, batch_size: int | None) -> int:
-        size = self.batch_size if batch_size is None else batch_size
-        if size < 1:
-            raise ConfigError(f"batch_size must be at least 1, got {size!r}")
-        return size
-
     def _outputs(self, outputs: Sequence[Output], depth: int | None) -> frozenset[Output]:
         wanted: frozenset[Output] = frozenset(outputs)
         if not wanted or wanted - set(get_args(Output)):
@@ -266,11 +259,6 @@ class Encoder(ABC):
 def readable(text: str) -> str:
     """Replace lone surrogates, which tokenizers refuse, by "?"; every character keeps its place."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-def digest(*parts: str) -> str:
-    """SHA-256 over strings and their borders."""
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class FairLock:
@@ -319,10 +307,9 @@ class Coalescer:
         call = _Call(texts)
         with self._changed:
             self._queue.append(call)
-        while True:
+        while not call.alone:
             with self._changed:
-                while self._busy and call.rows is None and not call.alone:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: not self._busy or call.alone or call.rows is not None)
                 if call.rows is not None:
                     return call.rows
                 if call.alone:
@@ -333,23 +320,17 @@ class Coalescer:
                 while self._queue and len(self._queue[0].texts) <= room:
                     batch.append(self._queue.popleft())
                     room -= len(batch[-1].texts)
-            self._lead(batch, call, run)
+            try:
+                rows = run([text for each in batch for text in each.texts])
+                for each in batch:
+                    each.rows, rows = rows[: len(each.texts)], rows[len(each.texts) :]
+            except Exception:  # it belongs to one of the callers, and must not reach the others
+                if batch == [call]:
+                    raise
+            finally:
+                with self._changed:
+                    for each in batch:
+                        each.alone = each.rows is None
+                    self._busy = False
+                    self._changed.notify_all()
         return run(list(call.texts))
-
-    def _lead(self, batch: list[_Call], own: _Call, run: Callable[[list[str]], Floats]) -> None:
-        """Run one pass; if it fails, every call of it must run alone."""
-        try:
-            rows = run([text for call in batch for text in call.texts])
-            start = 0
-            for call in batch:
-                call.rows = rows[start : start + len(call.texts)]
-                start += len(call.texts)
-        except Exception:  # it belongs to one of the callers, and must not reach the others
-            if batch == [own]:
-                raise
-        finally:
-            with self._changed:
-                for call in batch:
-                    call.alone = call.rows is None
-                self._busy = False
-                self._changed.notify_all()

@@ -33,7 +33,7 @@ from palmette.encoder.base import Copies, Encoder, Floats, Kind, Output, States
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError
 
 Halves = NDArray[np.float16]
-_KEPT = 8_192  # vectors encoded between two writes: the most that a killed run loses
+_KEPT = 8_192  # vectors encoded between two writes, which is the most that a killed run loses
 _KEYS = 5_000  # of one query
 _PATIENCE = 60.0  # seconds to wait for another writer
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)  # the last: no such table
@@ -63,23 +63,16 @@ class EncodingCache:
         progress: bool | None = None,
     ) -> Floats:
         """Pooled vectors [N, d]: read where they are known, else encoded and kept."""
-        checked, keys = _keys(encoder, texts, kind)
-        file = self._file(encoder, kind, "pooled")
+        checked, keys, file = self._open(encoder, texts, kind, "pooled")
         out = np.empty((len(keys), encoder.dimension), np.float32)
-        first: dict[bytes, int] = {}
-        for row, key in enumerate(keys):
-            first.setdefault(key, row)
+        first = {key: row for row, key in reversed(list(enumerate(keys)))}
         missing = dict(first)
         for key, data in file.get(first, 4 * encoder.dimension):
             out[missing.pop(key)] = np.frombuffer(data, np.float32)
-        rows = list(missing.values())
-        waiting: list[int] = []
+        rows, waiting = sorted(missing.values()), list[int]()
+        new = [checked[row] for row in rows]
         for batch, states in encoder.iter_states(
-            [checked[row] for row in rows],
-            kind=kind,
-            batch_size=batch_size,
-            progress=progress,
-            positions=rows,
+            new, kind=kind, batch_size=batch_size, progress=progress, positions=rows
         ):
             found = [rows[i] for i in batch]
             assert states.pooled is not None
@@ -107,10 +100,9 @@ class EncodingCache:
         Returns:
             ``flat`` [Σ T, d] (or [Σ T, L + 1, d] for ``layers``), float16, read-only; ``offsets`` [N + 1].
         """
-        checked, keys = _keys(encoder, texts, kind)
-        file = self._file(encoder, kind, outputs)
-        wide = encoder.hidden_size
-        shape = (wide,) if outputs == "tokens" else (encoder.num_layers + 1, wide)
+        checked, keys, file = self._open(encoder, texts, kind, outputs)
+        layers = (encoder.num_layers + 1,) if outputs == "layers" else ()
+        shape = (*layers, encoder.hidden_size)
         size = 2 * math.prod(shape)
         step = 1024 if outputs == "tokens" else 128  # texts whose states are held in memory
         lengths, hidden = [0], True if progress is False else None
@@ -142,7 +134,16 @@ class EncodingCache:
     def __repr__(self) -> str:
         return f"EncodingCache({str(self.root)!r})"
 
-    def _file(self, encoder: Encoder, kind: Kind, output: str) -> _File:
+    def _open(
+        self, encoder: Encoder, texts: Sequence[str], kind: Kind, output: str
+    ) -> tuple[list[str], list[bytes], _File]:
+        """Return checked texts, their keys, and the file of these encodings."""
+        if not encoder.frozen:
+            raise ConfigError(
+                f"encoder {encoder.name!r} is being trained: its encodings change and are not kept"
+            )
+        checked = encoder.check(texts, kind)
+        keys = [hashlib.sha256(text.encode()).digest()[:16] for text in checked]
         facts = {
             "format": 2,
             "fingerprint": encoder.fingerprint,
@@ -152,8 +153,8 @@ class EncodingCache:
             "output": output,
         }
         text = json.dumps(facts, sort_keys=True)
-        name = hashlib.sha256(text.encode()).hexdigest()[:32]
-        return _File(self.root / "encodings" / f"{name}.sqlite", encoder.name, text)
+        name = f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.sqlite"
+        return checked, keys, _File(self.root / "encodings" / name, encoder.name, text)
 
     def _keep(self, file: _File, keys: Sequence[bytes], vectors: Floats, rows: Sequence[int]) -> None:
         try:
@@ -176,21 +177,18 @@ class _File:
         self.path, self.encoder, self.facts, self.lock = path, encoder, facts, path.parent / ".lock"
 
     def get(self, keys: Iterable[bytes], size: int) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys that are known, and their data, a multiple of ``size`` bytes; what is damaged is unknown."""
+        """Yield known keys and their data, a multiple of ``size`` bytes; damaged data are skipped, with a warning."""
         wanted, damaged = list(keys), 0
         left = set(wanted)
+        if not self.path.exists():
+            return
         try:
-            if not self.path.exists():
-                return
             with contextlib.closing(self._open()) as connection:
                 step = min(_KEYS, connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER))
                 for start in range(0, len(wanted), step):
                     some = wanted[start : start + step]
-                    marks = ",".join("?" * len(some))
-                    rows = connection.execute(
-                        f"SELECT key, crc, data FROM texts WHERE key IN ({marks})", some
-                    )
-                    for key, crc, data in rows:
+                    query = f"SELECT key, crc, data FROM texts WHERE key IN ({','.join('?' * len(some))})"
+                    for key, crc, data in connection.execute(query, some):
                         whole = key in left and isinstance(data, bytes) and not len(data) % size
                         if whole and _crc(key, data) == crc:
                             left.remove(key)
@@ -203,7 +201,6 @@ class _File:
             self._warn(f"{damaged} texts have been altered")
 
     def put(self, rows: Mapping[bytes, bytes]) -> None:
-        """Keep data by key."""
         if not rows:
             return
         values = [(key, _crc(key, rows[key]), rows[key]) for key in sorted(rows)]
@@ -218,8 +215,11 @@ class _File:
                     raise
 
     def _open(self) -> sqlite3.Connection:
-        connection = _connect(self.path)
+        """Open a file that exists; in a folder that cannot be written, without SQLite's files beside it."""
+        how = "mode=rw" if os.access(self.path.parent, os.W_OK) else "immutable=1"
+        connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?{how}", _PATIENCE, uri=True)
         try:
+            connection.execute("PRAGMA synchronous=NORMAL")
             facts = connection.execute("SELECT facts FROM about").fetchone()
             if facts != (self.facts,):
                 error = sqlite3.DatabaseError("it belongs to another encoder")
@@ -249,7 +249,7 @@ class _File:
             new.replace(self.path)
 
     def _set_aside(self, error: sqlite3.Error) -> bool:
-        """Rename a damaged or foreign file, with a warning; False where the error is another."""
+        """Rename a damaged or foreign file, with a warning; return False for any other error."""
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _DAMAGED:
             return False
         with contextlib.suppress(OSError), FileLock(self.lock, timeout=_PATIENCE):
@@ -325,32 +325,16 @@ def default_cache_dir() -> Path:
     """Return ``$PALMETTE_CACHE``, else palmette's folder among the user's caches."""
     if given := os.environ.get("PALMETTE_CACHE"):
         return Path(given).expanduser()
-    if sys.platform == "win32":
-        return (
-            Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "palmette" / "cache"
-        )
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "palmette"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "palmette"
-
-
-def _keys(encoder: Encoder, texts: Sequence[str], kind: Kind) -> tuple[list[str], list[bytes]]:
-    if not encoder.frozen:
-        raise ConfigError(f"encoder {encoder.name!r} is being trained: its encodings change and are not kept")
-    checked = encoder.check(texts, kind)
-    return checked, [hashlib.sha256(text.encode()).digest()[:16] for text in checked]
+        return Path("~/Library/Caches/palmette").expanduser()
+    windows = sys.platform == "win32"
+    name, usual = ("LOCALAPPDATA", "~/AppData/Local") if windows else ("XDG_CACHE_HOME", "~/.cache")
+    folder = Path(os.environ.get(name) or usual).expanduser() / "palmette"
+    return folder / "cache" if windows else folder
 
 
 def _crc(key: bytes, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(key))
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    """Open a file that exists; in a folder that cannot be written, without SQLite's files beside it."""
-    how = "mode=rw" if os.access(path.parent, os.W_OK) else "immutable=1"
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", _PATIENCE, uri=True)
-    connection.execute("PRAGMA synchronous=NORMAL")
-    return connection
 
 
 def _token_states(

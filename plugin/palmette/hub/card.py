@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 PLACE = "OWNER/NAME"
 """Stands for the repository's name until :func:`~palmette.hub.push_checkpoint` knows it."""
-CARD_METRICS = ("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10")
-"""Metrics of a report that the card shows."""
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _LIMITS = (
@@ -42,7 +40,7 @@ def render_card(
     repo_id: str = PLACE,
     kind: Literal["retriever", "reader"] = "retriever",
 ) -> str:
-    """Text of ``README.md``, with the Hub's metadata as YAML at its head.
+    """Write ``README.md``, with the Hub's metadata as YAML at its head.
 
     ``results`` are system → metric → value on the data ``evaluated_on``, the model first, baselines after it; by
     default the record's metrics, marked as such. Metrics named ``… at level 3`` make a table of their own. ``record``
@@ -53,16 +51,16 @@ def render_card(
     from huggingface_hub import EvalResult, ModelCardData
 
     data = _line(record.get("data") or "data that was not named")
-    reached: dict[str, float] = {}
-    levels: dict[str, dict[str, float]] = {}  # "level 3" → metric → value
-    for name, value in (record.get("metrics") or {}).items():
-        metric, at, level = name.partition(" at ")
-        (levels.setdefault(level, {}) if at else reached)[metric] = value
-    rows = results or ({method: reached} if reached else {})
     place = _line(evaluated_on) if evaluated_on else data
-    measured = (
-        f"Measured on {place}" if results else f"At the end of training, on held-out questions of {data}"
-    )
+    levels: dict[str, dict[str, float]] = {}  # "level 3", or "" for the whole model → metric → value
+    for name, value in (record.get("metrics") or {}).items():
+        metric, _, level = name.partition(" at ")
+        levels.setdefault(level, {})[metric] = value
+    reached = levels.pop("", {})
+    rows = results or ({method: reached} if reached else {})
+    measured = f"Measured on {place}"
+    if not results:
+        measured = f"At the end of training, on held-out questions of {data}"
     tables = [f"{measured}:\n\n{_table(rows)}" if rows else "Not measured yet: run `palmette evaluate`."]
     if levels:
         tables.append(f"By level, on held-out questions of training:\n\n{_table(levels)}")
@@ -92,14 +90,16 @@ def render_card(
         model_name=repo_id if values else None,
         eval_results=scores or None,
     )
-    return _template(kind).substitute(
+    facts = _facts(config, encoder, record, data)
+    # The template's parts of this kind.
+    parts = re.split(r"<!-- (\w+) -->\n", (files("palmette.hub") / "card.md").read_text(encoding="utf-8"))
+    kept = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name in (kind, "end")]
+    return Template(parts[0] + "".join(kept)).substitute(
         metadata=str(metadata.to_yaml()).strip(),
         title=_line(repo_id),
         method=_line(method),
         class_name=class_name,
-        facts="\n".join(
-            f"| {name} | {_cell(value)} |" for name, value in _facts(config, encoder, record, data)
-        ),
+        facts="\n".join(f"| {name} | {_cell(value)} |" for name, value in facts),
         results="\n\n".join(tables),
         repo=_line(repo_id),
         retriever=retriever or class_name.removesuffix("Model") + "Retriever",
@@ -107,22 +107,14 @@ def render_card(
     )
 
 
-def _template(kind: str) -> Template:
-    """Text of card.md with the parts of one kind."""
-    parts = re.split(r"<!-- (\w+) -->\n", (files("palmette.hub") / "card.md").read_text(encoding="utf-8"))
-    kept = [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name in (kind, "end")]
-    return Template(parts[0] + "".join(kept))
-
-
 def _facts(
     config: Mapping[str, Any], encoder: Mapping[str, Any], record: Mapping[str, Any], data: str
 ) -> Iterable[tuple[str, str]]:
-    """Rows of the table at the top."""
-    brief = {
-        name: f"[{len(value)} values]" if isinstance(value, list) and len(value) > 16 else repr(value)
-        for name, value in config.items()
-    }
-    yield "Options", ", ".join(f"`{name}={value}`" for name, value in brief.items()) or "none"
+    options = []
+    for name, value in config.items():
+        long = isinstance(value, list) and len(value) > 16
+        options.append(f"`{name}={f'[{len(value)} values]' if long else repr(value)}`")
+    yield "Options", ", ".join(options) or "none"
     revision = f" at `{encoder['revision']}`" if encoder.get("revision") else ""
     yield "Encoder", f"`{encoder.get('name', 'not recorded')}`{revision}"
     sizes = [f"{record[name]:,} {name}" for name in ("documents", "pairs") if record.get(name)]
@@ -148,7 +140,7 @@ def _table(rows: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _line(value: object) -> str:
-    """One line of text: a newline in a name must not end a table or start a heading."""
+    """Put text on one line: a newline in a name must not end a table or start a heading."""
     return " ".join(str(value).split())
 
 

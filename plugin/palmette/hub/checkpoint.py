@@ -8,6 +8,7 @@ the folder stay.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,12 +16,12 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from palmette.errors import CheckpointError, NotFoundError
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
 _PROGRAMS = (".bat", ".cmd", ".dll", ".dylib", ".exe", ".pth", ".py", ".pyc", ".pyd", ".sh", ".so")
 _OURS = ".palmette-"
@@ -57,16 +57,20 @@ class Layout(NamedTuple):
 LAYOUT = Layout()
 
 
-class Entry(NamedTuple):
+class Entry(BaseModel):
     """Sum and size of a file."""
 
-    sha256: str
+    model_config = ConfigDict(frozen=True, strict=True)
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     size: int
 
     @classmethod
     def of(cls, data: bytes) -> Self:
-        """Entry of these bytes."""
-        return cls(hashlib.sha256(data).hexdigest(), len(data))
+        """Sum up these bytes."""
+        return cls(sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+
+
+_FILES = TypeAdapter(dict[str, Entry])
 
 
 def read_manifest(data: bytes, where: str) -> dict[str, Entry]:
@@ -77,24 +81,23 @@ def read_manifest(data: bytes, where: str) -> dict[str, Entry]:
         raise CheckpointError(
             f"{where}: {LAYOUT.manifest} is damaged ({error}); save or pull the checkpoint again"
         ) from error
-    if isinstance(content, dict) and content.get("kind") == "palmette index":
+    if not isinstance(content, dict):
+        content = {}
+    if content.get("kind") == "palmette index":
         raise CheckpointError(f"{where} is an index, not a checkpoint: name the one it was made with")
-    if not isinstance(content, dict) or content.get("format") != LAYOUT.format:
+    if content.get("format") != LAYOUT.format:
         raise CheckpointError(f"{where} is no palmette checkpoint: its {LAYOUT.manifest} is not palmette's")
-    version, listed = content.get("version"), content.get("files")
+    version = content.get("version")
     if isinstance(version, int) and version > LAYOUT.version:
         raise CheckpointError(
             f"{where} has checkpoint format {version}, and this palmette reads up to {LAYOUT.version}."
             " Run: pip install --upgrade palmette"
         )
     entries: dict[str, Entry] = {}
-    for name, value in listed.items() if isinstance(listed, dict) and version == LAYOUT.version else ():
-        sha256, size = (value.get("sha256"), value.get("size")) if isinstance(value, dict) else (None, None)
-        if not LAYOUT.allows(name) or not _SHA256.fullmatch(str(sha256)) or not isinstance(size, int):
-            entries.clear()
-            break
-        entries[name] = Entry(str(sha256), size)
-    if not {LAYOUT.config, LAYOUT.weights} <= entries.keys():
+    with contextlib.suppress(ValidationError):
+        entries = _FILES.validate_python(content.get("files"))
+    needed = {LAYOUT.config, LAYOUT.weights} <= entries.keys()
+    if version != LAYOUT.version or not needed or not all(map(LAYOUT.allows, entries)):
         raise CheckpointError(
             f"{where}: {LAYOUT.manifest} is damaged: it must list {LAYOUT.config}, {LAYOUT.weights} and"
             f" only flat names ending in {', '.join(LAYOUT.suffixes)}, each with sha256 and size;"
@@ -104,14 +107,14 @@ def read_manifest(data: bytes, where: str) -> dict[str, Entry]:
 
 
 def dump_manifest(files: Mapping[str, Entry]) -> bytes:
-    """Content of ``manifest.json``."""
-    listed = {name: entry._asdict() for name, entry in files.items()}
+    """Write ``manifest.json``."""
+    listed = {name: entry.model_dump() for name, entry in files.items()}
     content = {"format": LAYOUT.format, "version": LAYOUT.version, "files": listed}
     return json.dumps(content, indent=2, sort_keys=True).encode() + b"\n"
 
 
 def flaws(files: Mapping[str, Entry], folder: Path) -> dict[str, str]:
-    """File name → flaw, for every file that is not as listed."""
+    """Map the name of every file that is not as listed to its flaw."""
     found = {}
     for name, entry in files.items():
         path = folder / name
@@ -129,7 +132,7 @@ def flaws(files: Mapping[str, Entry], folder: Path) -> dict[str, str]:
 
 
 def foreign(where: str, names: Iterable[str]) -> CheckpointError:
-    """Error for a folder or repository without a manifest; it says so when there are only pickles."""
+    """Make the error for a folder or repository without a manifest; it says so when there are only pickles."""
     names = sorted(names)
     pickles = [name for name in names if PurePosixPath(name).suffix in _PICKLES]
     if pickles and not any(name.endswith(".safetensors") for name in names):
@@ -223,12 +226,11 @@ def _move_up(folder: Path) -> None:
 
 
 def _earlier(folder: Path) -> set[str]:
-    """Files of the checkpoint that is there now."""
     path = folder / LAYOUT.manifest
     return set(read_manifest(path.read_bytes(), str(folder))) if path.is_file() else set()
 
 
-@contextmanager
+@contextlib.contextmanager
 def _writing(folder: Path) -> Iterator[None]:
     """Turn errors of the disk and the lock into CheckpointError."""
     try:
@@ -267,14 +269,12 @@ class Checkpoint:
 
     path: Path
     config: dict[str, Any]
-    """Content of ``config.json``."""
     fingerprint: str
     """SHA-256 over what determines the model's results, equal on every machine."""
     files: Mapping[str, Entry] = field(repr=False)
     origin: str | None = None
-    """Hub repository it came from, if any."""
+    """Hub repository it came from, if any; ``revision`` is the commit."""
     revision: str | None = None
-    """Commit it came from, if any."""
 
     @property
     def extras(self) -> list[str]:
@@ -288,20 +288,19 @@ class Checkpoint:
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
     def tensors(self, device: str = "cpu") -> dict[str, Tensor]:
-        """Weights by name, from safetensors."""
+        """Read the weights by name, from safetensors."""
         from safetensors import SafetensorError
         from safetensors.torch import load
 
         try:
             tensors = load(self.file(LAYOUT.weights))
         except SafetensorError as error:  # the sum is right, so it was written so
-            raise CheckpointError(
-                f"{self.path}: {LAYOUT.weights} is no safetensors file ({error}); save it again"
-            ) from error
+            reason = f"{LAYOUT.weights} is no safetensors file ({error})"
+            raise CheckpointError(f"{self.path}: {reason}; save it again") from error
         return {name: tensor.to(device) for name, tensor in tensors.items()}
 
     def file(self, name: str) -> bytes:
-        """Content of one file of the checkpoint."""
+        """Read one file of the checkpoint."""
         if name not in self.files:
             raise NotFoundError(
                 f"the checkpoint in {self.path} has no file {name!r}; it has: {', '.join(sorted(self.files))}"
@@ -309,13 +308,11 @@ class Checkpoint:
         try:
             data = (self.path / name).read_bytes()
         except OSError as error:
-            raise CheckpointError(
-                f"{self.path}: {name} can no longer be read ({error.strerror}); open it again"
-            ) from error
+            reason = f"{name} can no longer be read ({error.strerror})"
+            raise CheckpointError(f"{self.path}: {reason}; open it again") from error
         if Entry.of(data) != self.files[name]:
-            raise CheckpointError(
-                f"{self.path}: {name} has changed since the checkpoint was opened; open it again"
-            )
+            reason = f"{name} has changed since the checkpoint was opened"
+            raise CheckpointError(f"{self.path}: {reason}; open it again")
         return data
 
 
@@ -332,14 +329,13 @@ def save_checkpoint(
     The folder is new, empty, or an earlier checkpoint's, which is replaced; any other one is refused. Equal tensors
     give equal files on every machine.
     """
-    extra = dict(files or {})
-    if taken := sorted(extra.keys() & {LAYOUT.config, LAYOUT.weights}):
+    if taken := sorted(set(files or ()) & {LAYOUT.config, LAYOUT.weights}):
         raise CheckpointError(f"files={taken[0]!r} is written by palmette itself; choose another name")
     try:
         text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{LAYOUT.config} must hold JSON values only: {error}") from error
-    content = {LAYOUT.config: text.encode() + b"\n", LAYOUT.weights: dump_tensors(tensors), **extra}
+    content = {LAYOUT.config: text.encode() + b"\n", LAYOUT.weights: dump_tensors(tensors), **(files or {})}
     folder = Path(path).expanduser()
     return read_checkpoint(folder, write_folder(folder, content, card))
 
@@ -372,21 +368,17 @@ def read_checkpoint(
         if not isinstance(config, dict):
             raise ValueError(f"an object is needed, got {type(config).__name__}")
     except ValueError as error:
-        raise CheckpointError(
-            f"{folder}: {LAYOUT.config} is unusable ({error}); save the checkpoint again"
-        ) from error
+        message = f"{folder}: {LAYOUT.config} is unusable ({error}); save the checkpoint again"
+        raise CheckpointError(message) from error
     return Checkpoint(folder, config, fingerprint_of(config, files), files, origin, revision)
 
 
 def dump_tensors(tensors: Mapping[str, Tensor]) -> bytes:
-    """Content of the file of weights."""
+    """Write the file of weights, a copy of each, so that views and tied weights are written out."""
     from safetensors.torch import save
 
-    # A copy each, so that views and tied weights are written out.
-    return save(
-        {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()},
-        {"format": "pt"},
-    )
+    copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    return save(copies, {"format": "pt"})
 
 
 def fingerprint_of(config: Mapping[str, Any], files: Mapping[str, Entry]) -> str:
@@ -399,8 +391,7 @@ def fingerprint_of(config: Mapping[str, Any], files: Mapping[str, Entry]) -> str
         encoder = encoder["fingerprint"]
     aside = (LAYOUT.config, *LAYOUT.notes)
     content = {
-        "method": config.get("method"),
-        "config": config.get("config"),
+        **{name: config.get(name) for name in ("method", "config")},
         "encoder": encoder,
         "files": {name: entry.sha256 for name, entry in files.items() if name not in aside},
     }

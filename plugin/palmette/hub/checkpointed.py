@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from palmette.config import Config, check_keys
-from palmette.hub.card import CARD_METRICS, render_card
+from palmette.hub.card import render_card
 from palmette.hub.checkpoint import LAYOUT, Checkpoint, Entry, dump_tensors, fingerprint_of, save_checkpoint
 from palmette.hub.remote import open_checkpoint, push_checkpoint
+from palmette.metrics import SHOWN
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 class TrainingRecord(Config):
-    """Facts of a training run that a checkpoint keeps: data, length, and the metrics reached."""
+    """Data, length and metrics of a training run, kept in the checkpoint."""
 
     data: str = "unknown"
     documents: int = 0
@@ -70,14 +71,14 @@ class Checkpointed(ABC):
 
     @abstractmethod
     def config_json(self) -> dict[str, Any]:
-        """Content of ``config.json``."""
+        """Return the content of ``config.json``."""
 
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:
-        """Weights by name, on the CPU."""
+        """Return the weights by name, on the CPU."""
 
     def extras(self) -> dict[str, bytes]:
-        """Files of a checkpoint besides config and weights (a vocabulary, an edge list): JSON or text by name."""
+        """Return files besides config and weights (a vocabulary, an edge list): JSON or text by name."""
         return {}
 
     @cached_property
@@ -87,13 +88,13 @@ class Checkpointed(ABC):
         return fingerprint_of(self.config_json(), {name: Entry.of(data) for name, data in files.items()})
 
     def card(self, report: Any = None, **more: Any) -> str:
-        """Model card: task, training data, and the measured table of a ``report`` of :func:`palmette.evaluate`.
+        """Write the model card: task, training data, and the table of a ``report`` of :func:`palmette.evaluate`.
 
         ``license``, ``dataset`` (the training data on the Hub), ``language`` and ``limits`` go into it too.
         """
         check_keys(f"{type(self).__name__} card", more, ("dataset", "language", "license", "limits"))
         if report is not None:
-            rows = {row.name: {name: row.metrics[name] for name in CARD_METRICS} for row in report.rows}
+            rows = {row.name: {name: row.metrics[name] for name in SHOWN} for row in report.rows}
             more |= {"results": rows, "evaluated_on": f"{report.data}, {report.split}"}
         return render_card(
             method=self.method,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,10 +55,10 @@ def open_checkpoint(
         )
     repository = Repository(repo_or_dir, revision, token, cache_dir, local_files_only or is_offline())
     if revision is not None and re.fullmatch("[0-9a-f]{40}", revision) and not repository.offline:
-        try:  # a commit never changes: what is cached and whole needs no request
+        with suppress(
+            CheckpointError, NotFoundError
+        ):  # a commit never changes: if cached whole, it needs no request
             return _load(replace(repository, offline=True))
-        except (CheckpointError, NotFoundError):
-            pass
     return _load(repository)
 
 
@@ -83,7 +82,7 @@ def push_checkpoint(
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise NotFoundError(
-            f"no folder {str(folder)!r} to push (looked from {Path.cwd()}); save the model there first"
+            f"no folder {str(folder)!r} to push (in {Path.cwd()}); save the model there first"
         )
     checkpoint = open_folder(folder)
     content = {name: checkpoint.file(name) for name in checkpoint.files}
@@ -107,9 +106,8 @@ def push_checkpoint(
             with hub_errors(repo_id, create_tag):
                 api.create_tag(repo_id, tag=create_tag, revision=commit.oid)
         except (HubError, NotFoundError) as error:
-            raise HubError(
-                f"pushed as {commit.commit_url}, but without the tag {create_tag!r}: {error}"
-            ) from error
+            untagged = f"pushed as {commit.commit_url}, but without the tag {create_tag!r}: {error}"
+            raise HubError(untagged) from error
     return str(commit.commit_url)
 
 
@@ -144,12 +142,8 @@ class Repository:
         """
         from huggingface_hub import hf_hub_download, snapshot_download
 
-        how: dict[str, Any] = {
-            "revision": self.revision,
-            "token": self.token,
-            "cache_dir": self.cache_dir,
-            "endpoint": endpoint(),
-        }
+        how: dict[str, Any] = {"revision": self.revision, "token": self.token, "cache_dir": self.cache_dir}
+        how["endpoint"] = endpoint()
         with hub_errors(self.repo_id, self.revision, self.offline and not is_offline()):
             if afresh:
                 for name in names:
@@ -189,14 +183,11 @@ def _load(repository: Repository) -> Checkpoint:
             repository.fetch(wrong, afresh=True)
         except (HubError, NotFoundError) as error:
             name, flaw = next(iter(wrong.items()))
-            raise CheckpointError(
-                f"{where}: the cached {name} {flaw}, and fetching it afresh failed: {error}"
-            ) from error
+            stale = f"{where}: the cached {name} {flaw}, and fetching it afresh failed: {error}"
+            raise CheckpointError(stale) from error
         wrong = flaws(files, folder)
     for name, flaw in wrong.items():
-        advice = (
-            "It is so in the repository too, a fresh download shows: pin another revision or ask its owner"
-        )
+        advice = "It is so in the repository too: pin another revision or ask its owner"
         if offline:
             advice = f"Load it once with the network, which replaces {folder / name}"
         raise CheckpointError(f"{where}: {name} {flaw}. {advice}")
@@ -223,55 +214,53 @@ def is_offline() -> bool:
 @contextmanager
 def hub_errors(repo_id: str, revision: str | None = None, local_files_only: bool = False) -> Iterator[None]:
     """Turn errors of the Hub's client into a PalmetteError that names the repository and the fix."""
-    utils = importlib.import_module("huggingface_hub.utils")
-    # The client's HTTP library: httpx2, re-exported, in version 2; httpx in version 1.
-    http_error: type[Exception] = (
-        getattr(utils, "httpx", None) or importlib.import_module("httpx")
-    ).HTTPError
     try:
         yield
     except PalmetteError:
         raise
-    except (ValueError, RuntimeError, OSError, http_error) as error:
-        raise _translate(error, repo_id, revision, local_files_only, http_error) from error
+    except Exception as error:
+        if not (_by_http(error) or isinstance(error, ValueError | RuntimeError | OSError)):
+            raise
+        raise _translate(error, repo_id, revision, local_files_only) from error
 
 
-def _translate(
-    error: BaseException, repo_id: str, revision: str | None, local: bool, http_error: type[Exception]
-) -> PalmetteError:
+def _by_http(error: BaseException) -> bool:
+    """Recognise errors of the client's HTTP library, which is httpx or httpx2."""
+    return type(error).__module__.startswith("httpx")
+
+
+def _translate(error: BaseException, repo_id: str, revision: str | None, local: bool) -> PalmetteError:
     from huggingface_hub import errors
 
     target = f"{repo_id!r}" + (f" at revision {revision!r}" if revision else "")
-    cause, sought = error.__cause__, isinstance(error, errors.LocalEntryNotFoundError)
-    if sought and (local or is_offline()):
+    if isinstance(error, errors.HFValidationError):
+        return NotFoundError(
+            f"{repo_id!r} is neither a folder here ({Path.cwd()}) nor a repository's name, which reads"
+            f" 'owner/name': {error}"
+        )
+    uncached = isinstance(error, errors.LocalEntryNotFoundError)
+    if uncached and (local or is_offline()):
         switch = "local_files_only=True" if local else "HF_HUB_OFFLINE"
         return NotFoundError(
             f"{target} is not, or not wholly, in the cache, and {switch} forbids fetching it. Load it once"
             f" without {switch}, or name the cache_dir it was loaded to"
         )
-    if sought and isinstance(cause, errors.HfHubHTTPError):  # the Hub answered, and the cache is empty
-        return _refused(cause, repo_id, revision, target)
-    if not sought:
-        if isinstance(error, errors.HfHubHTTPError):
-            return _refused(error, repo_id, revision, target)
-        if isinstance(error, errors.OfflineModeIsEnabled):
-            return HubError(f"{target}: the Hub is switched off by HF_HUB_OFFLINE; unset it to go on")
-        if isinstance(error, errors.HFValidationError):
-            return NotFoundError(
-                f"{repo_id!r} is neither a folder here ({Path.cwd()}) nor a repository's name, which reads"
-                f" 'owner/name': {error}"
-            )
-        if isinstance(error, ValueError | RuntimeError) and isinstance(cause, Exception):  # a failed transfer
-            return _translate(cause, repo_id, revision, local, http_error)
-        if not isinstance(error, http_error):
-            return HubError(
-                f"{target}: {str(error).strip().rstrip('.')}. Check the token, the disk's space and who may"
-                " write to the cache"
-            )
-    reason = cause if sought and cause else error
+    while isinstance(error.__cause__, Exception) and (
+        isinstance(error, errors.LocalEntryNotFoundError | ValueError | RuntimeError)
+    ):
+        error = error.__cause__  # the client's own words for a failed request or transfer
+    if isinstance(error, errors.HfHubHTTPError) and not isinstance(error, errors.LocalEntryNotFoundError):
+        return _refused(error, repo_id, revision, target)
+    if isinstance(error, errors.OfflineModeIsEnabled) and not uncached:
+        return HubError(f"{target}: the Hub is switched off by HF_HUB_OFFLINE; unset it to go on")
+    if uncached or _by_http(error):
+        return HubError(
+            f"{target}: no connection to {endpoint()} ({type(error).__name__}: {error})"
+            f"{', and it is not in the cache' if uncached else ''}. Check the network and HF_ENDPOINT"
+        )
     return HubError(
-        f"{target}: no connection to {endpoint()} ({type(reason).__name__}: {reason})"
-        f"{', and it is not in the cache' if sought else ''}. Check the network and HF_ENDPOINT"
+        f"{target}: {str(error).strip().rstrip('.')}. Check the token, the disk's space and who may"
+        " write to the cache"
     )
 
 
