@@ -100,10 +100,9 @@ class Model(Checkpointed):
         self.record = record or TrainingRecord()
         self.origin = origin
         self.revision = revision
+        # config of a checkpoint of an earlier version: a copy keeps it, and so its fingerprint
         self._loaded_config: Mapping[str, Any] | None = None
-        """Config as a checkpoint of an earlier version has it, which a copy keeps, and so its fingerprint."""
-        self.lexical_weights: dict[str, LexicalWeight] = {}
-        """Weight of words beside this model's scores, by :meth:`lexical_key`."""
+        self.lexical_weights: dict[str, LexicalWeight] = {}  # by `lexical_key`
 
     # -- hooks ----------------------------------------------------------------------------------------------
 
@@ -186,7 +185,9 @@ class Model(Checkpointed):
     def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """One vector per text [n, d], for other vector stores: the encoder's own, unless a method has better."""
         check_keys(f"{self.method} embed", options, ())
-        vectors: Floats = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
+        vectors: Floats = (
+            self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
+        )
         return vectors
 
     def describe(self, view: View | None = None) -> dict[str, Any]:
@@ -237,13 +238,8 @@ class Model(Checkpointed):
         with main_process_first(device):  # of several processes one encodes; the cache then serves the others
             coder = load_encoder(encoder, device=device)
             settings, task = cls.task(settings, loaded, coder, store, seed=loop.seed, progress=progress)
-        run: dict[str, Any] = {
-            "device": device,
-            "output_dir": output_dir,
-            "resume": resume,
-            "progress": progress,
-        }
-        trained = train(task, loop, label=f"Training the {cls.method} model", **run)
+        where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
+        trained = train(task, loop, label=f"Training the {cls.method} model", progress=progress, **where)
         model = cls(settings, coder, task.module, record=TrainingRecord.after(loaded, loop, task, trained))
         model.after_fit(task)
         model.lexical_weights = learn_lexical_weights(
@@ -262,7 +258,7 @@ class Model(Checkpointed):
         """Configs of method and loop: defaults, then the preset, then given configs, then single options."""
         own, loop = cls.config_class.choices(), TrainingConfig.choices()
         check_keys(f"{cls.__name__}.fit", options, [*own, *loop])
-        chosen = {**cls.config_class.preset(preset)}
+        chosen = cls.config_class.preset(preset)
         if config is not None:
             chosen |= _set_options(config, cls.config_class)
         paced = {**cls.training_defaults, **{name: chosen.pop(name) for name in loop if name in chosen}}

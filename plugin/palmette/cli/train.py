@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from palmette.cli.commands import DEVICE, describe, read_value
+from palmette.cli.commands import describe, read_value
 from palmette.config import Config
 
 READER = "reader"
@@ -30,7 +30,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         "palmette train tree squad/ --out ckpt --depth 10 --steps 2000 --encoder BAAI/bge-small-en-v1.5\n"
         "palmette train tree squad/ --out ckpt --resume\n"
         "palmette train reader squad/train.json --out reader            answers from what an index finds",
-        *("--no-titles", "--quiet", "--json"),
+        *("--device", "--no-titles", "--quiet", "--json"),
     )
     methods = [*names(), READER]
     add("method", choices=methods, help="what to train")
@@ -38,7 +38,6 @@ def _add_train(command: argparse.ArgumentParser) -> None:
     add("data", help="BEIR folder, JSONL of pairs or of documents, or folder of .md and .txt files")
     add("--out", required=True, type=Path, help="folder for the checkpoint")
     add("--encoder", default=DEFAULT_ENCODER, help="sentence-transformers model: Hub name or folder")
-    add("--device", **DEVICE)
     add("--state", type=Path, help="folder for log and state, to resume from (default: beside OUT)")
     add("--resume", action="store_true", help="go on where a killed run stopped")
     method = next((word for word in given if word in methods), None)
@@ -47,11 +46,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         cls = _class(method)
         defaults = getattr(cls, "training_defaults", {})
         if presets := list(cls.config_class.presets):
-            add(
-                "--preset",
-                choices=presets,
-                help="named set of options; others on the command line override it",
-            )
+            add("--preset", choices=presets, help="named set of options; others override it")
         _add_options(command.add_argument_group(f"{method} options"), cls.config_class)
     elif {"-h", "--help"} & set(given):
         first = {name: (_class(name).__doc__ or "").partition("\n")[0].partition(". ")[0] for name in methods}
@@ -155,15 +150,18 @@ def _report(args: argparse.Namespace, model: Any, path: Path) -> None:
         facts = {"checkpoint": str(path), "fingerprint": model.fingerprint, **record.to_dict()}
         print(json.dumps(facts, indent=2))
         return
-    pairs = "pairs of"
+    if args.method == READER:
+        source = f"trained on {record.pairs} questions of {record.data}"
+    elif record.pairs:
+        source = f"trained on {record.pairs} {'questions made' if record.made else 'pairs'} of {record.data}"
+    else:
+        source = "kept the encoder's own vectors"
     documents = "DOCUMENTS" if Path(args.data).is_file() and record.labelled else shlex.quote(args.data)
     following = f"index {shown} {documents} --out my-index"
     if args.method == READER:
-        pairs, following = "questions of", f'answer my-index "your question" --reader {shown}'
-    elif getattr(record, "made", False):
-        pairs = "questions made of"
+        following = f'answer my-index "your question" --reader {shown}'
     reached = f", {record.metric} {record.metrics.get(record.metric, 0):.3f} on held-out queries"
     print(
-        f"{args.method} trained on {record.pairs} {pairs} {record.data} in {record.seconds:.0f} s"
+        f"{args.method} {source} in {record.seconds:.0f} s"
         f"{reached if record.metrics else ''}\ncheckpoint: {path}\nnext: palmette {following}"
     )

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,13 +135,6 @@ def _epoch_order(size: int, *seeds: int) -> NDArray[np.int64]:
     return order
 
 
-def _batch_rows(config: TrainingConfig, size: int, step: int, process: int) -> NDArray[np.int64]:
-    batch = min(config.batch_size, size)
-    epoch, index = divmod(step, size // batch)
-    order = _epoch_order(size, config.seed, 1, epoch, process)
-    return order[index * batch : (index + 1) * batch]
-
-
 def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
     """Optimiser groups by weight decay and by the module's ``lr_scale``."""
     scales: Mapping[str, float] = getattr(module, "lr_scale", {})
@@ -151,8 +144,8 @@ def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
     for each in sorted({*scale.values(), 1.0}):
         own = [p for name, p in named if scale[name] == each]
         matrices, others = [p for p in own if p.ndim > 1], [p for p in own if p.ndim <= 1]
-        groups.append({"params": matrices, "weight_decay": config.weight_decay, "pace": each})
-        groups.append({"params": others, "weight_decay": 0.0, "pace": each})
+        groups.append({"params": matrices, "weight_decay": config.weight_decay, "lr_scale": each})
+        groups.append({"params": others, "weight_decay": 0.0, "lr_scale": each})
     return groups
 
 
@@ -167,16 +160,14 @@ def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -
 class _Loop:
     """State of one run."""
 
-    def __init__(
-        self, task: Task, config: TrainingConfig, group: SingleProcess, output_dir: Path | None
-    ) -> None:
+    def __init__(self, task: Task, config: TrainingConfig, group: SingleProcess, folder: Path | None) -> None:
         self.task, self.config, self.processes = task, config, group
         self.device, self.main = group.device, group.rank == 0
         task.to(self.device)
         self.module = group.prepare(task.module)
         self.optimizer = AdamW(_groups(task.module, config), lr=config.learning_rate)
         self.state = TrainingState()
-        self.folder = output_dir if self.main else None
+        self.folder = folder if self.main else None
         # Reading a value off a GPU waits for it: losses stay there until a validation or a save.
         self.eager = group.alone and self.device.type == "cpu"
         self.precise = torch.float64 if self.device.type == "cpu" else torch.float32
@@ -194,10 +185,12 @@ class _Loop:
 
     def step(self, step: int) -> None:
         """One optimiser step."""
-        config, device, process = self.config, self.device, self.processes.rank
+        config, device, process, size = self.config, self.device, self.processes.rank, self.task.size()
         for group in self.optimizer.param_groups:
-            group["lr"] = config.rate(step) * group["pace"]
-        rows = _batch_rows(config, self.task.size(), step, process)
+            group["lr"] = config.rate(step) * group["lr_scale"]
+        batch = min(config.batch_size, size)
+        epoch, index = divmod(step, size // batch)
+        rows = _epoch_order(size, config.seed, 1, epoch, process)[index * batch : (index + 1) * batch]
         devices = [device] if device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), _autocast(config, self.task.module, device):
             generator = _generator(config.seed, 2, step, process)
@@ -247,13 +240,6 @@ class _Loop:
         entry = self.processes.broadcast({"step": step, "seconds": round(self.state.seconds, 3), **values})
         self.state.log(entry, self.folder)
 
-    def save(self, step: int) -> None:
-        """Write everything a resume needs."""
-        if self.folder is not None:
-            self.state.save(
-                self.folder, step, self.task.module, self.optimizer, self.config, self.task.size()
-            )
-
     def run(self, bar: Any) -> tuple[int, bool]:
         """Steps until the end or until patience is spent; returns (steps done, stopped early)."""
         config, state = self.config, self.state
@@ -277,12 +263,12 @@ class _Loop:
                 metrics, loss = self.validate(done), float(self.running)
                 self.log(done, loss=loss, rate=config.rate(step), metrics=metrics)
                 if metrics:
-                    bar.set_postfix(
-                        loss=f"{loss:.3f}", **{self.task.metric: f"{metrics[self.task.metric]:.3f}"}
-                    )
+                    name = self.task.metric
+                    bar.set_postfix({"loss": f"{loss:.3f}", name: f"{metrics[name]:.3f}"})
             stopped = state.stopped(config)
-            if saving or stopped:
-                self.save(done)
+            if (saving or stopped) and self.folder is not None:
+                size = self.task.size()
+                state.save(self.folder, done, self.task.module, self.optimizer, config, size)
             if stopped:
                 return done, True
         return max(config.steps, state.step), False
@@ -341,23 +327,17 @@ def train(
             steps, stopped = loop.run(bar)
         state.restore(module)
         module.eval()
-        best = state.best_step if state.best else steps
         before = sum(result.steps for result in results)
+        best = before + (state.best_step if state.best else steps)
         results.append(
-            TrainingResult(
-                steps, before + best, state.best_metrics, state.seconds, stopped, state.history, loop.main
-            )
+            TrainingResult(steps, best, state.best_metrics, state.seconds, stopped, state.history, loop.main)
         )
     if not results:  # nothing to train
         results = [TrainingResult(0, 0, {}, 0.0, False, main_process=group.rank == 0)]
-    last = results[-1]
-    result = TrainingResult(
+    result = replace(
+        results[-1],
         steps=sum(result.steps for result in results),
-        best_step=last.best_step,
-        metrics=last.metrics,
         seconds=sum(result.seconds for result in results),
-        stopped_early=last.stopped_early,
         history=[entry for result in results for entry in result.history],
-        main_process=last.main_process,
     )
     return task.finish(result)

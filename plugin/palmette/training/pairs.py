@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -57,21 +57,16 @@ class Validation:
         draw = np.random.default_rng(seed)
         every = list(data.split(split).qrels.items())
         chosen = [every[place] for place in np.sort(draw.permutation(len(every))[:queries]).tolist()]
-        judged = [
-            (at, data.rows[id], grade)
-            for at, (_, grades) in enumerate(chosen)
-            for id, grade in grades.items()
-        ]
-        if not any(grade > 0 for _, _, grade in judged):
+        grades = [judged for _, judged in chosen]
+        if not any(grade > 0 for judged in grades for grade in judged.values()):
             return None
-        needed = np.unique([document for _, document, _ in judged])
+        needed = np.unique([data.rows[document] for judged in grades for document in judged])
         others = np.setdiff1d(np.arange(len(data.corpus)), needed)
         extra = draw.permutation(others)[: max(0, documents - len(needed))]
         ranked = np.sort(np.concatenate([needed, extra])).astype(np.int64)
-        at, document, grade = (np.array(column) for column in zip(*judged, strict=True))
+        places = {data.corpus[row].key: place for place, row in enumerate(ranked.tolist())}
         rows = np.array([data.query_rows[query] for query, _ in chosen], np.int64)
-        local = np.searchsorted(ranked, document)
-        return cls(rows, ranked, Judgements.of(len(chosen), len(ranked), at, local, grade))
+        return cls(rows, ranked, Judgements.of_queries(grades, places, len(ranked)))
 
     def with_nearest_documents(self, queries: Tensor, documents: Tensor) -> Self:
         """Validation of the same size whose unjudged documents are the nearest of [N, d] to its queries of [Q, d].
@@ -271,7 +266,7 @@ class TrainingPairs:
         if self.dev is None:
             return {}
         return self.score_ranking(
-            *self.held_out(lambda states: represent(_states_pooled(states))), similarity
+            *self.held_out(lambda states: represent(cast("Tensor", states.pooled))), similarity
         )
 
 
@@ -279,8 +274,3 @@ def _states(pooled: Tensor, tokens: TokenRows | None, rows: Rows) -> States:
     embedded = pooled[torch.from_numpy(rows)]
     states, mask = (None, None) if tokens is None else tokens.take(rows, pooled.device)
     return States(embedded, tokens=states, mask=mask)
-
-
-def _states_pooled(states: States) -> Tensor:
-    assert states.pooled is not None
-    return states.pooled
