@@ -1,25 +1,7 @@
 """Model: the base of every method's trained retriever, and the hooks that a method fills.
 
-A method (``methods/<name>/model.py``) subclasses :class:`Model` once. Facts of the class: ``method``, ``retriever``,
-``config_class``, ``search_class``, ``training_defaults``, ``reads_metadata``, ``needs_queries``.
-
-======================  =======================================================================================
-``task``                what is trained: module, loss, validation                       (a ``training.Task``)
-``module_for``          an untrained module to load weights into
-``arrays``              what is stored per document                                         (``ArraySpec``)
-``encode_documents``    documents → those arrays
-``encode_queries``      queries → query arrays
-``plan``                query arrays → what to compare with what                            (``SearchPlan``)
-``rank``                reorders or cuts what came back
-``explain``             one query, one document → parts that add up to the score
-``check_search``        raises where options do not fit this model
-``lexical_variants``    searches whose word weight is learned
-``lexical_key``         which of them a search scores like
-``after_fit``           keeps facts of the training besides weights
-``extras``              files of a checkpoint besides config and weights; ``load_extras`` reads them back
-``embed``               one vector per text, for other vector stores
-``describe``            facts of the structure, or of an index's documents in it
-======================  =======================================================================================
+A method (``methods/<name>/model.py``) subclasses :class:`Model` once. It must fill ``task``, ``module_for``,
+``arrays``, ``encode_documents``, ``encode_queries``, ``plan`` and ``explain``; the other hooks have defaults.
 """
 
 from __future__ import annotations
@@ -230,7 +212,7 @@ class Model(Checkpointed):
         settings, loop = cls._configs(config, preset, training, options)
         kinds: dict[str, Any] = {} if cls.needs_queries else {"kinds": ()}
         loaded = load_data(data, seed=loop.seed, **kinds)
-        if not loaded.trainable and (cls.needs_queries or loaded.labelled):
+        if not loaded.qrels.get("train") and (cls.needs_queries or loaded.labelled):
             raise InputError(
                 f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
             )

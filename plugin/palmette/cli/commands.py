@@ -90,7 +90,7 @@ def _search_options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _shortened(text: str, limit: int) -> str:
+def shortened(text: str, limit: int) -> str:
     """One line of so many characters at most."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[:limit]}…"
@@ -173,7 +173,7 @@ def run_search(args: argparse.Namespace) -> None:
             if len(args.query) > 1:
                 print(f"\n? {query}")
             for rank, hit in enumerate(hits, 1):
-                print(f"{rank:>2}. {hit.score:.4f}  {hit.id}\n      {_shortened(hit.document.content, 160)}")
+                print(f"{rank:>2}. {hit.score:.4f}  {hit.id}\n      {shortened(hit.document.content, 160)}")
                 if args.explain:
                     print(f"      why: {hit.explain()}")
             if not hits:
@@ -227,13 +227,13 @@ def run_answer(args: argparse.Namespace) -> None:
         if not answer:
             print(f"no answer found (probability that there is none: {answer.confidence:.0%})")
         for support in answer.supports[:1]:
-            print(f"{_shortened(answer.text, 200)}\n  {answer.confidence:.0%}  {support.document.key}")
+            print(f"{shortened(answer.text, 200)}\n  {answer.confidence:.0%}  {support.document.key}")
         if args.explain:
             for support in answer.supports:
-                sentence = _shortened(support.sentence, 200)
+                sentence = shortened(support.sentence, 200)
                 print(f"    {support.share:.0%} from {support.document.key}: {sentence}")
             for text, confidence in answer.alternatives.items():
-                print(f"    or {confidence:.0%}: {_shortened(text, 200)}")
+                print(f"    or {confidence:.0%}: {shortened(text, 200)}")
 
 
 def _add_evaluate(command: argparse.ArgumentParser) -> None:

@@ -47,7 +47,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         defaults = getattr(cls, "training_defaults", {})
         if presets := list(cls.config_class.presets):
             add("--preset", choices=presets, help="named set of options; others override it")
-        _add_options(command.add_argument_group(f"{method} options"), cls.config_class)
+        _add_options(command.add_argument_group(f"{method} options"), cls.config_class, {})
     elif {"-h", "--help"} & set(given):
         first = {name: (_class(name).__doc__ or "").partition("\n")[0].partition(". ")[0] for name in methods}
         lines = "".join(f"\n  {name.ljust(10)}{sentence.rstrip('.')}" for name, sentence in first.items())
@@ -62,12 +62,12 @@ def _class(method: str) -> Any:
     return Reader if method == READER else model_class(method)
 
 
-def _add_options(group: Any, config: type[Config], defaults: Mapping[str, Any] | None = None) -> None:
+def _add_options(group: Any, config: type[Config], defaults: Mapping[str, Any]) -> None:
     """One flag per option that a user sets; only given ones reach ``fit``."""
     for name in config.choices():
         field = config.model_fields[name]
         kinds = _flat(field.annotation)
-        default = {**(defaults or {})}.get(name, field.get_default(call_default_factory=True))
+        default = defaults.get(name, field.get_default(call_default_factory=True))
         about = config.help()[name].replace("%", "%%").replace("``", "")
         shown = "" if default is None or default == () else f" (default: {default})"
         how: dict[str, Any] = {"type": partial(_read, kinds), "metavar": name.upper()}
@@ -123,9 +123,10 @@ def run_train(args: argparse.Namespace) -> None:
     load: dict[str, Any] = {"seed": options.get("seed", 0), "titles": not args.no_titles}
     if args.method != READER and not cls.needs_queries:
         load["kinds"] = ()
+    read: Any = load_reading if args.method == READER else load_data
     try:
         model = cls.fit(
-            (load_reading if args.method == READER else load_data)(args.data, **load),
+            read(args.data, **load),
             **options,
             encoder=args.encoder,
             device=args.device,

@@ -136,11 +136,6 @@ class RetrievalData:
         return [document.content for document in self.corpus] + list(self.remainders.values())
 
     @property
-    def trainable(self) -> bool:
-        """There are judgements to train on."""
-        return bool(self.qrels.get("train"))
-
-    @property
     def splits(self) -> list[str]:
         """Names of the splits."""
         return list(self.qrels)

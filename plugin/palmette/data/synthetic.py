@@ -8,9 +8,8 @@ Every query is made of one document's words, and that document answers it. The k
 * ``phrase``    a run of 4 to 12 words inside a sentence; of characters, in scripts without blanks
 * ``keywords``  the 3 to 6 words with the highest tf-idf
 
-The words may be cut out of the document (an inverse cloze), so that finding the same words again is no help.
-An encoder that is trained needs that; over a frozen one it changed no result (linear tree, SQuAD passages),
-and each cut document has to be encoded for itself. So by default they stay in.
+The words may be cut out of the document (an inverse cloze), which a trained encoder needs. Over a frozen one that
+changed no result (linear tree, SQuAD passages) and costs an encoding per cut document, so by default they stay in.
 """
 
 from __future__ import annotations

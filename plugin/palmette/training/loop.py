@@ -6,8 +6,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,15 +139,15 @@ def _epoch_order(size: int, *seeds: int) -> NDArray[np.int64]:
 def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
     """Optimiser groups by weight decay and by the module's ``lr_scale``."""
     scales: Mapping[str, float] = getattr(module, "lr_scale", {})
-    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    scale = {name: next((scales[part] for part in scales if name.startswith(part)), 1.0) for name, _ in named}
-    groups: list[dict[str, Any]] = []
-    for each in sorted({*scale.values(), 1.0}):
-        own = [p for name, p in named if scale[name] == each]
-        matrices, others = [p for p in own if p.ndim > 1], [p for p in own if p.ndim <= 1]
-        groups.append({"params": matrices, "weight_decay": config.weight_decay, "lr_scale": each})
-        groups.append({"params": others, "weight_decay": 0.0, "lr_scale": each})
-    return groups
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, False): [], (1.0, True): []}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            scale = next((scales[prefix] for prefix in scales if name.startswith(prefix)), 1.0)
+            groups.setdefault((scale, parameter.ndim <= 1), []).append(parameter)
+    return [
+        {"params": params, "weight_decay": 0.0 if vectors else config.weight_decay, "lr_scale": scale}
+        for (scale, vectors), params in sorted(groups.items(), key=itemgetter(0))
+    ]
 
 
 def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -> Any:
@@ -304,7 +305,7 @@ def train(
         raise ConfigError("resume=True needs the output_dir of the run to go on with")
     group = processes(device, alone=alone)
     hidden = None if progress is None else not progress
-    results: list[TrainingResult] = []
+    result = TrainingResult(0, 0, {}, 0.0, False, main_process=group.rank == 0)
     for stage in stages:
         folder = None if output_dir is None else Path(output_dir, stage.name)
         loop = _Loop(stage.task, stage.training, group, folder)
@@ -327,17 +328,13 @@ def train(
             steps, stopped = loop.run(bar)
         state.restore(module)
         module.eval()
-        before = sum(result.steps for result in results)
-        best = before + (state.best_step if state.best else steps)
-        results.append(
-            TrainingResult(steps, best, state.best_metrics, state.seconds, stopped, state.history, loop.main)
+        result = TrainingResult(
+            steps=result.steps + steps,
+            best_step=result.steps + (state.best_step if state.best else steps),
+            metrics=state.best_metrics,
+            seconds=result.seconds + state.seconds,
+            stopped_early=stopped,
+            history=result.history + state.history,
+            main_process=loop.main,
         )
-    if not results:  # nothing to train
-        results = [TrainingResult(0, 0, {}, 0.0, False, main_process=group.rank == 0)]
-    result = replace(
-        results[-1],
-        steps=sum(result.steps for result in results),
-        seconds=sum(result.seconds for result in results),
-        history=[entry for result in results for entry in result.history],
-    )
     return task.finish(result)

@@ -246,15 +246,13 @@ class TrainingPairs:
     def held_out(self, represent: Callable[[States], Tensor]) -> tuple[Tensor, Tensor]:
         """Validation queries and the documents they are ranked against, after ``represent``, in parts."""
         assert self.dev is not None
-        part = 1024 if self.document_tokens is None else 32
-        queries, documents = (
-            torch.cat([represent(states(rows[at : at + part])) for at in range(0, len(rows), part)])
-            for states, rows in (
-                (self.query_states, self.dev.queries),
-                (self.document_states, self.dev.documents),
-            )
-        )
-        return queries, documents
+        size = 1024 if self.document_tokens is None else 32
+        parts: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for at in range(0, len(self.dev.queries), size):
+            parts[0].append(represent(self.query_states(self.dev.queries[at : at + size])))
+        for at in range(0, len(self.dev.documents), size):
+            parts[1].append(represent(self.document_states(self.dev.documents[at : at + size])))
+        return torch.cat(parts[0]), torch.cat(parts[1])
 
     def score_ranking(self, queries: Tensor, documents: Tensor, similarity: Similarity) -> dict[str, float]:
         """nDCG@10, Recall@10 and MRR@10 of :meth:`held_out`'s [Q, c] and [N, c] under a similarity."""
