@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palmette import Index, TreeModel, load_encoder, load_model, sample
+from palmette import Index, TreeModel, load_data, load_encoder, load_model, sample
 from palmette.cli import main
 from palmette.encoder.cache import CachedEncoder
 from palmette.evaluation import EncoderBaseline, evaluate_index
@@ -125,9 +125,8 @@ def test_a_real_encoder_on_real_documents(tmp_path: Path) -> None:
     asked = [q for q in load_questions() if set(q.gold) <= known]
     assert len(asked) >= 15
     encoder = CachedEncoder(load_encoder("packaged:all-MiniLM-L6-v2"), tmp_path)
-    model = TreeModel.fit(
-        corpus, encoder=encoder, cache=encoder.cache, steps=40, batch_size=64, progress=False
-    )
+    data = load_data(corpus, kinds=("title", "keywords"))
+    model = TreeModel.fit(data, encoder=encoder, cache=encoder.cache, steps=40, batch_size=64, progress=False)
     queries, qrels = {q.id: q.question for q in asked}, {q.id: dict.fromkeys(q.gold, 1) for q in asked}
     found = EncoderBaseline(encoder, corpus).search(list(queries.values())).ids
     baseline = score_run(dict(zip(queries, found, strict=True)), qrels, ks=(10,))["ndcg@10"]

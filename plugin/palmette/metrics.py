@@ -35,19 +35,12 @@ Qrels = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Judgements:
-    """Grades by (query row, document row), sorted once so that whole result matrices are looked up at a time.
+    """Grades by (query row, document row), sorted once so that whole result matrices are looked up at a time."""
 
-    Attributes:
-        queries: Number of queries; a ranking matrix has as many rows.
-        documents: Number of documents that rows may point to.
-        keys: ``query * documents + document``, ascending. [J]
-        grades: Their grades, negative ones as 0. [J]
-    """
-
-    queries: int
-    documents: int
-    keys: Rows
-    grades: Gains
+    queries: int  # rows of a ranking matrix
+    documents: int  # documents that rows may point to
+    keys: Rows  # [J] query * documents + document, ascending
+    grades: Gains  # [J] their grades, negative ones as 0
 
     @classmethod
     def of(
@@ -243,21 +236,13 @@ def _listed(texts: Iterable[str], what: str) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class Row:
-    """Figures of one system.
-
-    Attributes:
-        name: The system.
-        metrics: Quality, means over the queries.
-        latency_ms: Percentiles of one query asked alone, encoding included.
-        prepare_seconds: Encoding and indexing all documents.
-        visited: Documents compared with each query, on average, as a share of all.
-    """
+    """Figures of one system."""
 
     name: str
-    metrics: Mapping[str, float]
-    latency_ms: Mapping[str, float]
-    prepare_seconds: float
-    visited: float
+    metrics: Mapping[str, float]  # means over the queries
+    latency_ms: Mapping[str, float]  # percentiles of one query asked alone, encoding included
+    prepare_seconds: float  # encoding and indexing all documents
+    visited: float  # documents compared with each query, on average, as a share of all
 
 
 @dataclass(frozen=True)

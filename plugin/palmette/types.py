@@ -93,11 +93,12 @@ class Document:
                 _check_str(f"document {self.id!r}: {name} keys", key)
         if not self.text.strip() and not self.fields:
             raise InputError(f"document {self.id!r} is empty: give it a text (or fields)")
-        if self.id is None:
+        identity: object = self.id
+        if identity is None:
             object.__setattr__(self, "id", self.digest[:32])
-        elif not isinstance(self.id, str) or not self.id:
+        elif not isinstance(identity, str) or not identity:
             raise InputError(
-                f"a document id must be a non-empty str, got {self.id!r}; use str(id), or None for a hash"
+                f"a document id must be a non-empty str, got {identity!r}; use str(id), or None for a hash"
             )
 
     @property

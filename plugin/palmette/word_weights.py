@@ -69,8 +69,7 @@ def learn_lexical_weights(
     collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in documents])
     words = np.stack([collection.shares(query) for query in queries])
     learned = {}
-    with _cached(model, frozen, cache):
-        view = _view(model, documents, progress)
+    with _encoded(model, documents, frozen, cache, progress) as view:
         texts: Any = model.encoder.encode_queries(queries) if model.accepts_embeddings else queries
         for key, options in variants.items():
             learned[key] = learn_weight(_scores(model, view, texts, options), words, judgements)
@@ -99,37 +98,27 @@ def learn_weights(
         )
     queries, documents, judgements = sample
     for model, scale in zip(models, scales, strict=True):
-        with _cached(model, model.encoder, cache):
-            view = _view(model, documents, progress)
+        with _encoded(model, documents, model.encoder, cache, progress) as view:
             tables.append(_scores(model, view, queries, model.search_options({})) / scale)
     return best_weights(np.stack(tables), judgements)
 
 
 @contextmanager
-def _cached(model: Any, frozen: Encoder, cache: EncodingCache) -> Iterator[None]:
-    """Let a model reuse the encodings of its training."""
-    encoder = model.encoder
+def _encoded(
+    model: Any, documents: Sequence[Document], frozen: Encoder, cache: EncodingCache, progress: bool | None
+) -> Iterator[ArrayView]:
+    """View of documents, while the model reuses the encodings of its training."""
+    encoder, hidden = model.encoder, None if progress is None else not progress
     if encoder is frozen:
         model.encoder = CachedEncoder(encoder, cache)
     try:
-        yield
+        starts = range(0, len(documents), BATCH)
+        bar = tqdm(starts, desc="Weighing words", unit="batch", delay=2, disable=hidden, leave=False)
+        parts = [model.encode_documents(documents[start : start + BATCH]) for start in bar]
+        arrays = {spec.name: np.concatenate([part[spec.name] for part in parts]) for spec in model.arrays()}
+        yield ArrayView(arrays, documents)
     finally:
         model.encoder = encoder
-
-
-def _view(model: Any, documents: Sequence[Document], progress: bool | None) -> ArrayView:
-    hidden = None if progress is None else not progress
-    starts = tqdm(
-        range(0, len(documents), BATCH),
-        desc="Weighing words",
-        delay=2,
-        disable=hidden,
-        leave=False,
-        unit="batch",
-    )
-    parts = [model.encode_documents(documents[start : start + BATCH]) for start in starts]
-    arrays = {spec.name: np.concatenate([part[spec.name] for part in parts]) for spec in model.arrays()}
-    return ArrayView(arrays, documents)
 
 
 def _scores(model: Any, view: ArrayView, queries: Sequence[str] | Floats, options: Any) -> Floats:

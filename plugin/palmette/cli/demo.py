@@ -147,10 +147,9 @@ def _reader(folder: Path, data: RetrievalData, index: Index) -> Reader:
     if folder.is_dir():
         return Reader.from_pretrained(folder, encoder=encoder)
     with _stage("Training a reader to choose the sentence that answers"):
-        asked = load_reading(data).split("dev")
-        lessons = ReadingData(data.name, data.corpus, {"train": asked, "dev": asked})
-        cache = getattr(encoder, "cache", None)
-        reader = Reader.fit(lessons, encoder=encoder, unit="sentence", passages=3, cache=cache)
+        asked, cache = load_reading(data).split("dev"), getattr(encoder, "cache", None)
+        judged = ReadingData(data.name, data.corpus, {"train": asked, "dev": asked})
+        reader = Reader.fit(judged, encoder=encoder, unit="sentence", passages=3, cache=cache)
         reader.save_pretrained(folder)
     return reader
 

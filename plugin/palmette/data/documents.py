@@ -251,12 +251,12 @@ def _joined(parts: Sequence[str], joint: str) -> list[str]:
     """Neighbours joined while they are short enough."""
     joined: list[str] = []
     words = 0
-    for part in parts:
+    for part in filter(None, parts):
         more = len(part.split())
-        if joined and joined[-1] and words + more <= WORDS:
+        if joined and words + more <= WORDS:
             joined[-1] += joint + part
             words += more
         else:
             joined.append(part)
             words = more
-    return [part for part in joined if part]
+    return joined

@@ -50,8 +50,10 @@ def located(where: str) -> Iterator[None]:
         raise kind(f"{where}: {error}") from error
 
 
-def _open(path: Path, **how: Any) -> IO[str]:
-    return gzip.open(path, "rt", **how) if path.suffix == ".gz" else path.open(**how)
+def _open(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding=encoding, newline=newline)
+    return path.open(encoding=encoding, newline=newline)
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:

@@ -76,22 +76,16 @@ class RetrievalData:
     A row is a position: of a document in ``corpus``, of a query in ``queries``. A synthetic query may be cut out of its
     document and trained against what remains; the remainders are further rows of :attr:`texts`, beyond the corpus, and
     no search returns them.
-
-    Attributes:
-        name: For logs and the model card.
-        corpus: Documents to search.
-        queries: Query id → text.
-        qrels: Split → query id → document id → grade.
-        labelled: ``False`` when the training queries are synthetic.
-        remainders: Synthetic query id → its document without it.
     """
 
     name: str
     corpus: Sequence[Document]
     queries: dict[str, str]
-    qrels: dict[str, Qrels]
-    labelled: bool = True
-    remainders: dict[str, str] = field(default_factory=dict, repr=False)
+    qrels: dict[str, Qrels]  # by split
+    labelled: bool = True  # False when the training queries are synthetic
+    remainders: dict[str, str] = field(
+        default_factory=dict, repr=False
+    )  # synthetic query → its document without it
 
     def __post_init__(self) -> None:
         if not self.corpus:

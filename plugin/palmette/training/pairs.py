@@ -105,31 +105,19 @@ class Validation:
 
 
 class HardNegatives(NamedTuple):
-    """Documents given as wrong answers to queries of a batch.
+    """Documents given as wrong answers to queries of a batch."""
 
-    Attributes:
-        documents: [M, d] embeddings, each document once.
-        known: [B, M] True where one of them answers another query of the batch.
-        rows: [M] rows of the documents.
-    """
-
-    documents: Tensor
-    known: Tensor
-    rows: Rows
+    documents: Tensor  # [M, d] embeddings, each document once
+    known: Tensor  # [B, M] True where one of them answers another query of the batch
+    rows: Rows  # [M] rows of the documents
 
 
 class TokenRows(NamedTuple):
-    """Token states of some texts, mapped from disk.
+    """Token states of some texts, mapped from disk."""
 
-    Attributes:
-        flat: [Σ T, d] float16.
-        offsets: Text i has ``flat[offsets[i] : offsets[i + 1]]``.
-        place: Row → i.
-    """
-
-    flat: NDArray[np.float16]
-    offsets: Rows
-    place: Mapping[int, int]
+    flat: NDArray[np.float16]  # [Σ T, d]
+    offsets: Rows  # text i has flat[offsets[i] : offsets[i + 1]]
+    place: Mapping[int, int]  # row → i
 
     def take(self, rows: Rows, device: torch.device) -> tuple[Tensor, Tensor]:
         """Rows [B] → padded states [B, T, d] and their mask [B, T]."""
@@ -146,26 +134,17 @@ class TokenRows(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingPairs:
-    """Embeddings of a data set's training and validation texts, and the pairs among them.
-
-    Attributes:
-        data: The data.
-        queries: [Q, d] by query row; those that neither train nor validate are zero.
-        documents: [N, d] by text row: the corpus, then the remainders of documents whose queries were cut out.
-        query_rows: [P] the query of each training pair.
-        document_rows: [P] its document.
-        dev: The queries and documents that validate, if any.
-        query_tokens: Token states of the same queries, if wanted.
-        document_tokens: Token states of the texts.
-    """
+    """Embeddings of a data set's training and validation texts, and the pairs among them."""
 
     data: RetrievalData
-    queries: Tensor
-    documents: Tensor
-    query_rows: Rows
-    document_rows: Rows
-    dev: Validation | None
-    query_tokens: TokenRows | None = None
+    queries: Tensor  # [Q, d] by query row; those that neither train nor validate are zero
+    documents: (
+        Tensor  # [N, d] by text row: the corpus, then the remainders of documents whose queries were cut out
+    )
+    query_rows: Rows  # [P] query of each training pair
+    document_rows: Rows  # [P] its document
+    dev: Validation | None  # queries and documents that validate
+    query_tokens: TokenRows | None = None  # token states of the same queries and texts, if wanted
     document_tokens: TokenRows | None = None
 
     @classmethod
