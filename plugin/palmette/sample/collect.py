@@ -233,11 +233,11 @@ def own_members(owner: type, public: set[int]) -> list[tuple[str, Any]]:
 
 def member_kind(value: Any) -> str:
     """``method``, ``property`` or nothing."""
-    wrapped = classmethod | staticmethod | types.ClassMethodDescriptorType
-    if isinstance(value, wrapped) or inspect.isroutine(value):
+    wrapped = isinstance(value, classmethod | staticmethod | types.ClassMethodDescriptorType)
+    if wrapped or inspect.isroutine(value):
         return "method"
-    computed = property | types.GetSetDescriptorType | functools.cached_property
-    return "property" if isinstance(value, computed) else ""
+    computed = isinstance(value, property | types.GetSetDescriptorType | functools.cached_property)
+    return "property" if computed else ""
 
 
 def main() -> None:
