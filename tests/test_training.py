@@ -5,9 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,9 +18,8 @@ from torch.nn import functional as F
 from palmette import devices as where
 from palmette.devices import processes
 from palmette.errors import ConfigError, TrainingError
-from palmette.training.loop import Stage, train
 from palmette.training.config import TrainingConfig
-from palmette.training.loop import AdamW, _Loop
+from palmette.training.loop import AdamW, Stage, _Loop, train
 from support.quadratic import Quadratic
 
 
@@ -101,25 +100,43 @@ def test_every_row_is_drawn_once_per_epoch() -> None:
         assert sorted(np.concatenate(epoch).tolist()) == list(range(24))
 
 
-@pytest.mark.parametrize("killed_at", [1, 20, 49])
-def test_resume_after_a_kill_ends_where_an_unbroken_run_ends(tmp_path: Path, killed_at: int) -> None:
-    script = textwrap.dedent(
-        """
-        import sys
-        from palmette.training import TrainingConfig, train
-        from support.quadratic import Quadratic
-        config = TrainingConfig(steps=50, batch_size=8, learning_rate=0.05, save_every=10, evaluate_every=10, seed=3)
-        train(Quadratic(kill_at=int(sys.argv[2]), dropout=0.3), config, device="cpu", output_dir=sys.argv[1])
-        """
-    )
-    search = os.pathsep.join(path for path in sys.path if path)
-    command = [sys.executable, "-c", script, str(tmp_path), str(killed_at)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": search}, capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+RESUMED = {
+    "steps": 50,
+    "batch_size": 8,
+    "learning_rate": 0.05,
+    "save_every": 10,
+    "evaluate_every": 10,
+    "seed": 3,
+}
+KILLED = f"""
+import sys
+from palmette.training import TrainingConfig, train
+from support.quadratic import Quadratic
+for device in ("cpu", None, "cpu"):
+    train(Quadratic(), TrainingConfig(steps=2, batch_size=4), device=device)
+assert "accelerate.state" not in sys.modules, "a run keeps no decision for the next one"
+task = Quadratic(kill_at=20, dropout=0.3)
+train(task, TrainingConfig(**{RESUMED}), device="cpu", output_dir=sys.argv[1])
+"""
 
-    config = TrainingConfig(
-        steps=50, batch_size=8, learning_rate=0.05, save_every=10, evaluate_every=10, seed=3
-    )
+
+@pytest.mark.parametrize("killed_at", [1, 20, 49])
+def test_resume_after_a_kill_ends_where_an_unbroken_run_ends(
+    tmp_path: Path, killed_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainingConfig(**RESUMED)
+    if killed_at == 20:
+        search = os.pathsep.join(path for path in sys.path if path)
+        command = [sys.executable, "-c", KILLED, str(tmp_path)]
+        done = subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": search}, capture_output=True, check=False
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    else:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(os, "kill", Mock(side_effect=KeyboardInterrupt))
+            task = Quadratic(kill_at=killed_at, dropout=0.3)
+            train(task, config, device="cpu", output_dir=tmp_path)
     resumed, unbroken = Quadratic(dropout=0.3), Quadratic(dropout=0.3)
     second = train(resumed, config, device="cpu", output_dir=tmp_path, resume=True)
     first = train(unbroken, config, device="cpu")
@@ -256,19 +273,6 @@ def test_rate_rises_then_falls(decay: str) -> None:
 def test_settings_out_of_range_are_refused(options: dict) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         TrainingConfig(**options)
-
-
-def test_one_process_keeps_no_decision_for_the_next_run() -> None:
-    script = (
-        "import sys; from palmette.training import *; from support.quadratic import Quadratic\n"
-        "for device in ('cpu', None, 'cpu'): train(Quadratic(), TrainingConfig(steps=2, batch_size=4), device=device)\n"
-        "assert 'accelerate.state' not in sys.modules"
-    )
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_device_that_is_not_there_is_named() -> None:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from palmette import Document, FakeEncoder
-from palmette.encoder.cache import EncodingCache
 from palmette.data import RetrievalData, load_data
+from palmette.encoder.cache import EncodingCache
 from palmette.training.pairs import DEV_DOCUMENTS, TrainingPairs, Validation, top_documents
 
 TOPICS, EACH, QUERIES, DOCUMENTS = 50, 20, 10, 120

@@ -36,32 +36,25 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Answer": "reader",
-    "Document": "types",
-    "Encoder": "encoder",
-    "Explanation": "types",
-    "FakeEncoder": "encoder",
-    "FieldsModel": "methods.fields",
-    "FusionModel": "fusion",
-    "Hit": "types",
-    "Index": "index",
-    "LayersModel": "methods.layers",
-    "Model": "model",
-    "Pair": "types",
-    "PalmetteError": "errors",
-    "PathsModel": "methods.paths",
-    "Part": "types",
-    "Reader": "reader",
-    "RetrievalData": "data",
-    "TaxonomyModel": "methods.taxonomy",
-    "TreeModel": "methods.tree",
-    "evaluate": "evaluation",
-    "load_data": "data",
-    "load_encoder": "encoder",
-    "load_model": "methods",
-    "sample_data": "sample",
+_NAMES = {
+    "data": ("RetrievalData", "load_data"),
+    "encoder": ("Encoder", "FakeEncoder", "load_encoder"),
+    "errors": ("PalmetteError",),
+    "evaluation": ("evaluate",),
+    "fusion": ("FusionModel",),
+    "index": ("Index",),
+    "methods": ("load_model",),
+    "methods.fields": ("FieldsModel",),
+    "methods.layers": ("LayersModel",),
+    "methods.paths": ("PathsModel",),
+    "methods.taxonomy": ("TaxonomyModel",),
+    "methods.tree": ("TreeModel",),
+    "model": ("Model",),
+    "reader": ("Answer", "Reader"),
+    "sample": ("sample_data",),
+    "types": ("Document", "Explanation", "Hit", "Pair", "Part"),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Answer",

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
 
 from palmette.errors import ConfigError
-
-__all__ = ["FILLED_IN", "Config", "check_keys", "check_range", "given"]
 
 FILLED_IN = "filled in by fit"
 """Marks a field that training completes and users do not set: ``width: Annotated[int, FILLED_IN] = 0``."""
@@ -35,13 +31,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_range(
-    owner: str,
-    name: str,
-    value: float | None,
-    low: float,
-    high: float = float("inf"),
-    *,
-    whole: bool = False,
+    owner: str, name: str, value: float | None, low: float, high: float = np.inf, *, whole: bool = False
 ) -> None:
     """Raise unless an argument is a number in ``[low, high]``, and an integer where ``whole`` (``None`` passes)."""
     if value is None:
@@ -49,7 +39,7 @@ def check_range(
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise ConfigError(f"{owner}: {name} must be a number, got {type(value).__name__} {value!r:.80}")
     if not low <= value <= high:
-        bound = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
+        bound = f"at least {low:g}" if high == np.inf else f"between {low:g} and {high:g}"
         raise ConfigError(f"{owner}: {name} must be {bound}, got {value!r}")
     if whole and not isinstance(value, int | np.integer):
         raise ConfigError(f"{owner}: {name} must be a whole number, got {value!r}")
@@ -75,7 +65,8 @@ class Config(BaseModel):
         try:
             super().__init__(**{name: _plain(value) for name, value in options.items()})
         except ValidationError as error:
-            raise ConfigError(self._explain(error.errors(include_url=False), options)) from None
+            check_keys(type(self).__name__, options, self.names())
+            raise ConfigError(f"{type(self).__name__}: {_reason(error, options)}") from None
         self.check()
 
     def check(self) -> None:
@@ -106,16 +97,11 @@ class Config(BaseModel):
 
     def replace(self, **changes: Any) -> Self:
         """Copy with some options changed."""
-        return type(self)(**{name: getattr(self, name) for name in self.names()} | changes)
+        return type(self)(**dict(self) | changes)
 
     def to_dict(self) -> dict[str, Any]:
         """Options as JSON values."""
-        values = {name: getattr(self, name) for name in self.names()}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-    def to_json(self) -> str:
-        """Options as a JSON object."""
-        return json.dumps(self.to_dict(), indent=2, sort_keys=True)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -128,28 +114,21 @@ class Config(BaseModel):
                 )
         return cls(**{name: value for name, value in data.items() if name not in cls.retired})
 
-    @classmethod
-    def _explain(cls, errors: list[ErrorDetails], options: Mapping[str, Any]) -> str:
-        """One sentence for the first invalid option."""
-        check_keys(cls.__name__, options, cls.names())
-        name = str(errors[0]["loc"][0])
-        about = [error for error in errors if error["loc"][0] == name]
-        if about[0]["type"] == "missing":
-            return f"{cls.__name__}: {name!r} is missing"
-        if about[0]["type"] == "value_error":
-            return f"{cls.__name__}: {about[0]['ctx']['error']}"
-        wanted = " or ".join(dict.fromkeys(error["msg"].removeprefix("Input should be ") for error in about))
-        for long, short in _SHORTER.items():
-            wanted = wanted.replace(long, short)
-        value = options[name]
-        return f"{cls.__name__}: {name} must be {wanted}, got {value!r} ({type(value).__name__})"
 
-
-_SHORTER = {
-    "greater than or equal to": "at least",
-    "less than or equal to": "at most",
-    "greater than": "above",
-}
+def _reason(error: ValidationError, options: Mapping[str, Any]) -> str:
+    """One sentence for the first invalid option."""
+    errors = error.errors(include_url=False)
+    name = str(errors[0]["loc"][0])
+    about = [each for each in errors if each["loc"][0] == name]
+    if about[0]["type"] == "missing":
+        return f"{name!r} is missing"
+    if about[0]["type"] == "value_error":
+        return str(about[0]["ctx"]["error"])
+    wanted = " or ".join(dict.fromkeys(each["msg"].removeprefix("Input should be ") for each in about))
+    for long, short in (("greater than or equal to", "at least"), ("less than or equal to", "at most")):
+        wanted = wanted.replace(long, short)
+    wanted = wanted.replace("greater than", "above")
+    return f"{name} must be {wanted}, got {options[name]!r} ({type(options[name]).__name__})"
 
 
 def _plain(value: object) -> object:

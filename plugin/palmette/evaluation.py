@@ -149,19 +149,12 @@ class EncoderBaseline(_Baseline):
 
 @dataclass(frozen=True)
 class _Reading:
-    """A reader, and the questions it answers from the first documents that a system finds.
-
-    Attributes:
-        reader: Answers.
-        asked: Questions with their accepted answers, in the order of the queries.
-        documents: By id.
-        passages: Number of documents read.
-    """
+    """A reader, and the questions it answers from the first documents that a system finds."""
 
     reader: Reader
-    asked: Sequence[Asked]
+    asked: Sequence[Asked]  # in the order of the queries
     documents: Mapping[str, Document]
-    passages: int
+    passages: int  # documents read
 
     def scores(self, found: Sequence[Sequence[str]]) -> dict[str, float]:
         """Share of rankings that hold an accepted answer, and agreement of the reader's answers with those."""
@@ -230,17 +223,14 @@ def evaluate(
         index.add(loaded.corpus, progress=progress)
         return _index_search(index, {"lexical": lexical, **options})
 
-    def encoded() -> Search:
-        baseline = EncoderBaseline(model.encoder, loaded.corpus, progress=progress)
+    def beside(baseline: _Baseline) -> Search:
         return lambda texts, k: (baseline.search(texts, k).ids, 1.0)
 
-    def by_words() -> Search:
-        baseline = BM25(loaded.corpus)
-        return lambda texts, k: (baseline.search(texts, k).ids, 1.0)
-
-    systems = {_label(model, lexical, options): indexed}
+    systems: dict[str, Callable[[], Search]] = {_label(model, lexical, options): indexed}
     if baselines:
-        systems |= {f"encoder {model.encoder.name}": encoded, "BM25": by_words}
+        encoded = partial(EncoderBaseline, model.encoder, loaded.corpus, progress=progress)
+        systems[f"encoder {model.encoder.name}"] = lambda: beside(encoded())
+        systems["BM25"] = lambda: beside(BM25(loaded.corpus))
     hidden = None if progress is None else not progress
     bar = tqdm(systems.items(), desc="Evaluating", unit="system", disable=hidden)
     rows = [_measure(name, prepare, judged, reading) for name, prepare in bar]

@@ -22,20 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from palmette.errors import InputError
 
-__all__ = [
-    "Judgements",
-    "Report",
-    "Row",
-    "answer_accuracy",
-    "answer_rank",
-    "exact_match",
-    "f1",
-    "holds_answer",
-    "query_scores",
-    "score_ranks",
-    "score_run",
-]
-
 KS = (1, 10, 100)
 SHOWN = ("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10")
 """Metrics that tables show."""
@@ -49,19 +35,12 @@ Qrels = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Judgements:
-    """Grades by (query row, document row), sorted once so that whole result matrices are looked up at a time.
+    """Grades by (query row, document row), sorted once so that whole result matrices are looked up at a time."""
 
-    Attributes:
-        queries: Number of queries; a ranking matrix has as many rows.
-        documents: Number of documents that rows may point to.
-        keys: ``query * documents + document``, ascending. [J]
-        grades: Their grades, negative ones as 0. [J]
-    """
-
-    queries: int
-    documents: int
-    keys: Rows
-    grades: Gains
+    queries: int  # rows of a ranking matrix
+    documents: int  # documents that rows may point to
+    keys: Rows  # [J] query * documents + document, ascending
+    grades: Gains  # [J] their grades, negative ones as 0
 
     @classmethod
     def of(
@@ -81,6 +60,14 @@ class Judgements:
                 f"judgements: query row {q} and document row {d} are judged twice; keep one grade"
             )
         return cls(queries, documents, keys, np.maximum(np.asarray(grades, np.float64)[order], 0.0))
+
+    @classmethod
+    def of_queries(
+        cls, judged: Sequence[Mapping[str, int]], rows: Mapping[str, int], documents: int
+    ) -> Judgements:
+        """Judgements from each query's grades by document id, and the documents' rows."""
+        flat = [(row, rows[doc], grade) for row, grades in enumerate(judged) for doc, grade in grades.items()]
+        return cls.of(len(judged), documents, *np.asarray(flat, np.int64).reshape(-1, 3).T)
 
     def gains(self, rows: ArrayLike) -> Gains:
         """[Q, K] grades of a ranking matrix of document rows; a row below 0 is an empty place."""
@@ -108,38 +95,28 @@ class Judgements:
         return np.bincount((self.keys // max(self.documents, 1))[self.grades > 0], minlength=self.queries)
 
 
-def _check_ks(ks: Sequence[object]) -> None:
+def _deepest(ks: Sequence[int]) -> int:
     if not ks or not all(isinstance(k, int) and not isinstance(k, bool) and k > 0 for k in ks):
         raise InputError(f"ks must name places of 1 or more, such as (1, 10, 100); got {tuple(ks)!r}")
+    return max(ks)
 
 
 def query_scores(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = KS) -> dict[str, Gains]:
     """Each measure at each k, by query [Q]; queries without a relevant document score 0 here."""
-    _check_ks(ks)
-    gains, ideal = judgements.gains(rows), judgements.ideal(max(ks))  # [Q, K], [Q, max k]
+    gains, ideal = judgements.gains(rows), judgements.ideal(_deepest(ks))  # [Q, K], [Q, max k]
     relevant = np.maximum(judgements.relevant, 1)
     place = np.arange(1, max(gains.shape[1], ideal.shape[1]) + 1)
-    scores: dict[str, dict[int, Gains]] = {"ndcg": {}, "recall": {}, "mrr": {}, "hit": {}}
+    discount = np.log2(1 + place)
+    scores: dict[str, Gains] = {}
     for k in ks:
         top, best = gains[:, :k], ideal[:, :k]
-        dcg, ideal_dcg = ((g / np.log2(1 + place[: g.shape[1]])).sum(axis=1) for g in (top, best))
-        reciprocal = (top > 0) / place[: top.shape[1]]
-        scores["ndcg"][k] = np.divide(dcg, ideal_dcg, out=np.zeros_like(ideal_dcg), where=ideal_dcg > 0)
-        scores["recall"][k] = np.count_nonzero(top > 0, axis=1) / relevant
-        scores["mrr"][k] = reciprocal.max(axis=1, initial=0.0)
-        scores["hit"][k] = np.asarray((top > 0).any(axis=1), np.float64)
-    return {f"{name}@{k}": values for name, by_k in scores.items() for k, values in by_k.items()}
-
-
-def _mean(rows: ArrayLike, judgements: Judgements, ks: Sequence[int]) -> dict[str, float]:
-    by_query = query_scores(rows, judgements, ks=ks)
-    scored = judgements.relevant > 0
-    if not scored.any():
-        raise InputError(
-            f"none of the {judgements.queries} queries has a relevant document (a grade of 1 or more)"
-        )
-    scores = {name: float(values[scored].mean()) for name, values in by_query.items()}
-    return scores | {"queries": float(scored.sum()), "unjudged": float((~scored).sum())}
+        dcg = (top / discount[: top.shape[1]]).sum(axis=1)
+        ideal_dcg = (best / discount[: best.shape[1]]).sum(axis=1)
+        scores[f"ndcg@{k}"] = np.divide(dcg, ideal_dcg, out=np.zeros_like(ideal_dcg), where=ideal_dcg > 0)
+        scores[f"recall@{k}"] = np.count_nonzero(top > 0, axis=1) / relevant
+        scores[f"mrr@{k}"] = ((top > 0) / place[: top.shape[1]]).max(axis=1, initial=0.0)
+        scores[f"hit@{k}"] = np.asarray((top > 0).any(axis=1), np.float64)
+    return scores
 
 
 def score_ranks(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = KS) -> dict[str, float]:
@@ -148,17 +125,23 @@ def score_ranks(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = 
     Besides ``ndcg@k``, ``recall@k``, ``mrr@k`` and ``hit@k`` the result counts the ``queries`` that were scored and
     those left out as ``unjudged``.
     """
-    _check_ks(ks)
-    ranked = np.asarray(rows)
+    ranked, deepest = np.asarray(rows), _deepest(ks)
     if ranked.ndim != 2 or len(ranked) != judgements.queries:
         raise InputError(
             f"ranks must be a matrix with {judgements.queries} rows, one per query; got {ranked.shape}"
         )
-    if ranked.shape[1] < min(max(ks), judgements.documents):
+    if ranked.shape[1] < min(deepest, judgements.documents):
         raise InputError(
-            f"ranks are {ranked.shape[1]} places deep, but k={max(ks)} is asked for: search deeper"
+            f"ranks are {ranked.shape[1]} places deep, but k={deepest} is asked for: search deeper"
         )
-    return _mean(ranked, judgements, ks)
+    scored = judgements.relevant > 0
+    if not scored.any():
+        raise InputError(
+            f"none of the {judgements.queries} queries has a relevant document (a grade of 1 or more)"
+        )
+    scores = query_scores(ranked, judgements, ks=ks)
+    means = {name: float(values[scored].mean()) for name, values in scores.items()}
+    return means | {"queries": float(scored.sum()), "unjudged": float((~scored).sum())}
 
 
 def score_run(run: Mapping[str, Sequence[str]], qrels: Qrels, *, ks: Sequence[int] = KS) -> dict[str, float]:
@@ -166,25 +149,20 @@ def score_run(run: Mapping[str, Sequence[str]], qrels: Qrels, *, ks: Sequence[in
 
     Judged queries that the run lacks score 0; queries of the run that nobody judged count as ``unjudged``.
     """
-    _check_ks(ks)
     queries = [*qrels, *(query for query in run if query not in qrels)]
     known = {
-        doc: row for row, doc in enumerate(dict.fromkeys(doc for judged in qrels.values() for doc in judged))
+        doc: row for row, doc in enumerate(dict.fromkeys(d for judged in qrels.values() for d in judged))
     }
-    flat = [
-        (row, known[doc], grade) for row, judged in enumerate(qrels.values()) for doc, grade in judged.items()
-    ]
-    columns = np.asarray(flat, np.int64).reshape(-1, 3).T
-    judgements = Judgements.of(len(queries), len(known), *columns)
-    ranks = np.full((len(queries), max(ks)), -1, np.int64)
+    judgements = Judgements.of_queries([qrels.get(query, {}) for query in queries], known, len(known))
+    ranks = np.full((len(queries), _deepest(ks)), -1, np.int64)
     for row, query in enumerate(queries):
         ranked = run.get(query, ())
         if len(set(ranked)) != len(ranked):
             twice = next(doc for place, doc in enumerate(ranked) if doc in ranked[:place])
             raise InputError(f"run: query {query!r} lists document {twice!r} twice")
-        rows = [known.get(doc, -1) for doc in ranked[: max(ks)]]
+        rows = [known.get(doc, -1) for doc in ranked[: ranks.shape[1]]]
         ranks[row, : len(rows)] = rows
-    return _mean(ranks, judgements, ks)
+    return score_ranks(ranks, judgements, ks=ks)
 
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -258,21 +236,13 @@ def _listed(texts: Iterable[str], what: str) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class Row:
-    """Figures of one system.
-
-    Attributes:
-        name: The system.
-        metrics: Quality, means over the queries.
-        latency_ms: Percentiles of one query asked alone, encoding included.
-        prepare_seconds: Encoding and indexing all documents.
-        visited: Documents compared with each query, on average, as a share of all.
-    """
+    """Figures of one system."""
 
     name: str
-    metrics: Mapping[str, float]
-    latency_ms: Mapping[str, float]
-    prepare_seconds: float
-    visited: float
+    metrics: Mapping[str, float]  # means over the queries
+    latency_ms: Mapping[str, float]  # percentiles of one query asked alone, encoding included
+    prepare_seconds: float  # encoding and indexing all documents
+    visited: float  # documents compared with each query, on average, as a share of all
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,7 @@
 """Model: the base of every method's trained retriever, and the hooks that a method fills.
 
-A method (``methods/<name>/model.py``) subclasses :class:`Model` once. Facts of the class: ``method``, ``retriever``,
-``config_class``, ``search_class``, ``training_defaults``, ``reads_metadata``, ``needs_queries``.
-
-======================  =======================================================================================
-``task``                what is trained: module, loss, validation                       (a ``training.Task``)
-``module_for``          an untrained module to load weights into
-``arrays``              what is stored per document                                         (``ArraySpec``)
-``encode_documents``    documents → those arrays
-``encode_queries``      queries → query arrays
-``plan``                query arrays → what to compare with what                            (``SearchPlan``)
-``rank``                reorders or cuts what came back
-``explain``             one query, one document → parts that add up to the score
-``check_search``        raises where options do not fit this model
-``lexical_variants``    searches whose word weight is learned
-``lexical_key``         which of them a search scores like
-``after_fit``           keeps facts of the training besides weights
-``extras``              files of a checkpoint besides config and weights; ``load_extras`` reads them back
-``embed``               one vector per text, for other vector stores
-``describe``            facts of the structure, or of an index's documents in it
-======================  =======================================================================================
+A method (``methods/<name>/model.py``) subclasses :class:`Model` once. It must fill ``task``, ``module_for``,
+``arrays``, ``encode_documents``, ``encode_queries``, ``plan`` and ``explain``; the other hooks have defaults.
 """
 
 from __future__ import annotations
@@ -100,10 +82,9 @@ class Model(Checkpointed):
         self.record = record or TrainingRecord()
         self.origin = origin
         self.revision = revision
+        # config of a checkpoint of an earlier version: a copy keeps it, and so its fingerprint
         self._loaded_config: Mapping[str, Any] | None = None
-        """Config as a checkpoint of an earlier version has it, which a copy keeps, and so its fingerprint."""
-        self.lexical_weights: dict[str, LexicalWeight] = {}
-        """Weight of words beside this model's scores, by :meth:`lexical_key`."""
+        self.lexical_weights: dict[str, LexicalWeight] = {}  # by `lexical_key`
 
     # -- hooks ----------------------------------------------------------------------------------------------
 
@@ -186,7 +167,9 @@ class Model(Checkpointed):
     def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """One vector per text [n, d], for other vector stores: the encoder's own, unless a method has better."""
         check_keys(f"{self.method} embed", options, ())
-        vectors: Floats = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
+        vectors: Floats = (
+            self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
+        )
         return vectors
 
     def describe(self, view: View | None = None) -> dict[str, Any]:
@@ -229,7 +212,7 @@ class Model(Checkpointed):
         settings, loop = cls._configs(config, preset, training, options)
         kinds: dict[str, Any] = {} if cls.needs_queries else {"kinds": ()}
         loaded = load_data(data, seed=loop.seed, **kinds)
-        if not loaded.trainable and (cls.needs_queries or loaded.labelled):
+        if not loaded.qrels.get("train") and (cls.needs_queries or loaded.labelled):
             raise InputError(
                 f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
             )
@@ -237,13 +220,8 @@ class Model(Checkpointed):
         with main_process_first(device):  # of several processes one encodes; the cache then serves the others
             coder = load_encoder(encoder, device=device)
             settings, task = cls.task(settings, loaded, coder, store, seed=loop.seed, progress=progress)
-        run: dict[str, Any] = {
-            "device": device,
-            "output_dir": output_dir,
-            "resume": resume,
-            "progress": progress,
-        }
-        trained = train(task, loop, label=f"Training the {cls.method} model", **run)
+        where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
+        trained = train(task, loop, label=f"Training the {cls.method} model", progress=progress, **where)
         model = cls(settings, coder, task.module, record=TrainingRecord.after(loaded, loop, task, trained))
         model.after_fit(task)
         model.lexical_weights = learn_lexical_weights(
@@ -262,7 +240,7 @@ class Model(Checkpointed):
         """Configs of method and loop: defaults, then the preset, then given configs, then single options."""
         own, loop = cls.config_class.choices(), TrainingConfig.choices()
         check_keys(f"{cls.__name__}.fit", options, [*own, *loop])
-        chosen = {**cls.config_class.preset(preset)}
+        chosen = cls.config_class.preset(preset)
         if config is not None:
             chosen |= _set_options(config, cls.config_class)
         paced = {**cls.training_defaults, **{name: chosen.pop(name) for name in loop if name in chosen}}

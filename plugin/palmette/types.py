@@ -12,8 +12,6 @@ from typing import Any
 
 from palmette.errors import InputError, PalmetteError
 
-__all__ = ["Document", "Explanation", "Hit", "Metadata", "Pair", "Part", "written"]
-
 Metadata = Mapping[str, Any]
 """JSON-like values under string keys; nested mappings are reached by a filter as ``"author.name"``."""
 
@@ -46,13 +44,6 @@ def _fault(value: object, place: str) -> str | None:
 def _check_str(what: str, value: object) -> None:
     if not isinstance(value, str):
         raise InputError(f"{what} must be a str, got {type(value).__name__}: {value!r:.80}")
-
-
-def _check_id(value: object) -> None:
-    if not isinstance(value, str) or not value:
-        raise InputError(
-            f"a document id must be a non-empty str, got {value!r}; use str(id), or None for a hash"
-        )
 
 
 def written(value: Any) -> str:
@@ -93,8 +84,8 @@ class Document:
 
     def __post_init__(self) -> None:
         _check_str(f"document {self.id!r}: text", self.text)
-        for name, value in (("metadata", self.metadata), ("fields", self.fields), ("payload", self.payload)):
-            if not isinstance(value, Mapping):
+        for name in ("metadata", "fields", "payload"):
+            if not isinstance(value := getattr(self, name), Mapping):
                 raise InputError(
                     f"document {self.id!r}: {name} must be a mapping, got {type(value).__name__}"
                 )
@@ -102,10 +93,13 @@ class Document:
                 _check_str(f"document {self.id!r}: {name} keys", key)
         if not self.text.strip() and not self.fields:
             raise InputError(f"document {self.id!r} is empty: give it a text (or fields)")
-        if self.id is None:
+        identity: object = self.id
+        if identity is None:
             object.__setattr__(self, "id", self.digest[:32])
-        else:
-            _check_id(self.id)
+        elif not isinstance(identity, str) or not identity:
+            raise InputError(
+                f"a document id must be a non-empty str, got {identity!r}; use str(id), or None for a hash"
+            )
 
     @property
     def key(self) -> str:
@@ -164,7 +158,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """The explanation as JSON values."""
         parts = [
-            {"name": p.name, "value": p.value, **({"detail": dict(p.detail)} if p.detail else {})}
+            {"name": p.name, "value": p.value} | ({"detail": dict(p.detail)} if p.detail else {})
             for p in self.parts
         ]
         return {"score": self.score, "text": self.text, "parts": parts, "detail": dict(self.detail)}

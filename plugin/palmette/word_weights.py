@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from palmette.data import RetrievalData
@@ -29,27 +28,24 @@ WORDS = 3
 """Words of a document that stand for a query where there is none."""
 BATCH = 256
 
-_Sample = tuple[list[str], list[Document], Judgements | None]
 
-
-def _sample(data: RetrievalData, seed: int) -> _Sample | None:
+def _sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Document], Judgements | None] | None:
     """Draw held-out queries, or training queries, which teach the scale alone, as synthetic ones do.
 
-    Those share words with their documents, so a weight learned from them would trust words too much.
+    Those share words with their documents, so a weight learned from them would trust words too much. Without any
+    query the first words of documents stand for queries.
     """
     held = Validation.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
     some = held or Validation.of(data, seed, split="train", queries=QUERIES, documents=DOCUMENTS)
-    if (
-        some is None and not data.queries
-    ):  # the first words of documents stand for queries and teach the scale
-        rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:DOCUMENTS]).tolist()
-        texts = [" ".join(data.corpus[row].all_text.split()[:WORDS]) for row in rows[:QUERIES]]
-        return texts, [data.corpus[row] for row in rows], None
-    if some is None:
+    if some is not None:
+        documents = [data.corpus[row] for row in some.documents]
+        judgements = some.judgements if held and data.labelled else None
+        return [data.query_texts[row] for row in some.queries], documents, judgements
+    if data.queries:
         return None
-    queries = [data.query_texts[row] for row in some.queries]
-    documents = [data.corpus[row] for row in some.documents]
-    return queries, documents, some.judgements if held and data.labelled else None
+    rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:DOCUMENTS])
+    documents = [data.corpus[row] for row in rows.tolist()]
+    return [" ".join(document.all_text.split()[:WORDS]) for document in documents[:QUERIES]], documents, None
 
 
 def learn_lexical_weights(
@@ -68,21 +64,16 @@ def learn_lexical_weights(
     variants = model.lexical_variants()
     sample = _sample(data, seed) if variants else None
     if sample is None:
-        return {
-            "": LexicalWeight(weight=0.0)
-        }  # words do not count, or there is nothing to learn their weight from
+        return {"": LexicalWeight(weight=0.0)}  # words do not count, or nothing teaches their weight
     queries, documents, judgements = sample
     collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in documents])
     words = np.stack([collection.shares(query) for query in queries])
-    with _cached(model, frozen, cache):
-        view = _view(model, documents, progress)
-        vectors = model.encoder.encode_queries(queries) if model.accepts_embeddings else None
-        return {
-            key: learn_weight(
-                _scores(model, view, queries if vectors is None else vectors, options), words, judgements
-            )
-            for key, options in variants.items()
-        }
+    learned = {}
+    with _encoded(model, documents, frozen, cache, progress) as view:
+        texts: Any = model.encoder.encode_queries(queries) if model.accepts_embeddings else queries
+        for key, options in variants.items():
+            learned[key] = learn_weight(_scores(model, view, texts, options), words, judgements)
+    return learned
 
 
 def learn_weights(
@@ -107,34 +98,27 @@ def learn_weights(
         )
     queries, documents, judgements = sample
     for model, scale in zip(models, scales, strict=True):
-        with _cached(model, model.encoder, cache):
-            view = _view(model, documents, progress)
+        with _encoded(model, documents, model.encoder, cache, progress) as view:
             tables.append(_scores(model, view, queries, model.search_options({})) / scale)
     return best_weights(np.stack(tables), judgements)
 
 
 @contextmanager
-def _cached(model: Any, frozen: Encoder, cache: EncodingCache) -> Iterator[None]:
-    """Let a model reuse the encodings of its training."""
-    encoder = model.encoder
+def _encoded(
+    model: Any, documents: Sequence[Document], frozen: Encoder, cache: EncodingCache, progress: bool | None
+) -> Iterator[ArrayView]:
+    """View of documents, while the model reuses the encodings of its training."""
+    encoder, hidden = model.encoder, None if progress is None else not progress
     if encoder is frozen:
         model.encoder = CachedEncoder(encoder, cache)
     try:
-        yield
+        starts = range(0, len(documents), BATCH)
+        bar = tqdm(starts, desc="Weighing words", unit="batch", delay=2, disable=hidden, leave=False)
+        parts = [model.encode_documents(documents[start : start + BATCH]) for start in bar]
+        arrays = {spec.name: np.concatenate([part[spec.name] for part in parts]) for spec in model.arrays()}
+        yield ArrayView(arrays, documents)
     finally:
         model.encoder = encoder
-
-
-def _view(model: Any, documents: Sequence[Document], progress: bool | None) -> ArrayView:
-    hidden = None if progress is None else not progress
-    parts: dict[str, list[NDArray[Any]]] = {spec.name: [] for spec in model.arrays()}
-    with tqdm(total=len(documents), desc="Weighing words", delay=2, disable=hidden, leave=False) as bar:
-        for start in range(0, len(documents), BATCH):
-            batch = documents[start : start + BATCH]
-            for name, rows in model.encode_documents(batch).items():
-                parts[name].append(rows)
-            bar.update(len(batch))
-    return ArrayView({name: np.concatenate(rows) for name, rows in parts.items()}, documents)
 
 
 def _scores(model: Any, view: ArrayView, queries: Sequence[str] | Floats, options: Any) -> Floats:
@@ -142,8 +126,7 @@ def _scores(model: Any, view: ArrayView, queries: Sequence[str] | Floats, option
     found = model.search(view, model.encode_queries(queries, options), len(view), options)
     held = found.keys >= 0
     lowest = np.where(held, found.scores, np.inf).min(axis=1, initial=np.inf)
-    table = np.repeat(np.where(np.isfinite(lowest), lowest, 0.0)[:, None], len(view), axis=1).astype(
-        np.float32
-    )
+    lowest = np.where(np.isfinite(lowest), lowest, 0.0).astype(np.float32)
+    table = np.repeat(lowest[:, None], len(view), axis=1)
     table[np.nonzero(held)[0], found.keys[held]] = found.scores[held]
     return table

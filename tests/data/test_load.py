@@ -84,16 +84,11 @@ def test_with_only_test_there_is_nothing_to_train_on(beir):
 
 
 def test_titles_can_be_left_out_of_the_text(beir):
-    corpus = [
-        {"_id": "1", "title": "Lamp", "text": "It shines."},
-        {"_id": "2", "title": "Only a title", "text": ""},
-    ]
+    lamp, title = {"title": "Lamp", "text": "It shines."}, {"title": "Only a title", "text": ""}
+    corpus = [{"_id": "1"} | lamp, {"_id": "2"} | title]
     folder = beir(corpus, [{"_id": "q", "text": "light"}], test=[("q", "1", 1)])
     for titles, first in ((True, "Lamp It shines."), (False, "It shines.")):
-        for documents in (
-            load_data(folder, titles=titles).corpus,
-            list(iter_documents(folder, titles=titles)),
-        ):
+        for documents in (load_data(folder, titles=titles).corpus, [*iter_documents(folder, titles=titles)]):
             assert [document.text for document in documents] == [first, "Only a title"]
             assert documents[0].metadata == {"title": "Lamp"}
 
@@ -107,30 +102,20 @@ def test_titles_can_be_left_out_of_the_text(beir):
         ),
         ({"train": [("who", "d1", 1)]}, "1 of 1 judgements name queries .*'who'"),
         ({"train": [("q1", "d1", 1), ("q1", "d1", 0)]}, r"train.tsv.*:3: .*were judged 1, now 0; keep one"),
-        (
-            {"train": [("q1", "d1", 1), ("q1", "d2", "x")]},
-            r"train.tsv.*:3: the grade must be a whole number, got 'x'",
-        ),
+        ({"train": [("q1", "d1", 1), ("q1", "d2", "x")]}, r"train.tsv.*:3: the grade must be a whole .*'x'"),
         ({"train": [("q1", "d1")]}, r"train.tsv.*:2: expected query id, document id and grade"),
         ({"train": []}, "train.tsv.* holds no judgements"),
         ({}, r"queries.jsonl.* has no judgements: expected .*qrels/train.tsv"),
         ({"train": TRAIN, "corpus": []}, "no documents in '.*beir'"),
-        (
-            {"train": TRAIN, "corpus": [*CORPUS, {"_id": "d9"}]},
-            r"corpus.jsonl.*:5: a document needs 'text' or 'title'",
+        *(
+            ({"train": TRAIN, "corpus": [*CORPUS, {"_id": "d9"} | more]}, rf"corpus.jsonl.*:5: {text}")
+            for more, text in (
+                ({}, "a document needs 'text' or 'title'"),
+                ({"text": 7}, "'text' must be a str, got int"),
+                ({"text": " "}, ".*'d9' is empty"),
+            )
         ),
-        (
-            {"train": TRAIN, "corpus": [*CORPUS, {"_id": "d9", "text": 7}]},
-            r"corpus.jsonl.*:5: 'text' must be a str, got int",
-        ),
-        (
-            {"train": TRAIN, "corpus": [*CORPUS, {"_id": "d9", "text": " "}]},
-            r"corpus.jsonl.*:5: .*'d9' is empty",
-        ),
-        (
-            {"train": TRAIN, "queries": [*QUERIES, {"_id": "q99"}]},
-            r"queries.jsonl.*:21: a query needs '_id' and a 'text'",
-        ),
+        ({"train": TRAIN, "queries": [*QUERIES, {"_id": "q99"}]}, r"queries.jsonl.*:21: a query needs '_id'"),
     ],
 )
 def test_a_broken_folder_is_refused_with_the_place(beir, broken, text):
@@ -154,12 +139,9 @@ def test_ids_with_two_contents(beir):
         (b"[1, 2]\n", r"p.jsonl:1: expected a JSON object per line, got list"),
         (
             b'{"query": "a", "positive": "b"}\n\n{"query": "a"}\n',
-            r"p.jsonl:3: a pair needs 'positive' \(or 'answer'",
+            r"p.jsonl:3: a pair needs 'positive' \(or 'ans",
         ),
-        (
-            b'{"query": " ", "positive": "b"}\n',
-            r"p.jsonl:1: the query must be a str that is not empty, got ' '",
-        ),
+        (b'{"query": " ", "positive": "b"}\n', r"p.jsonl:1: the query must be a str .* not empty, got ' '"),
         (b'{"query": "a", "positive": []}\n', r"p.jsonl:1: query 'a' has no positive"),
         (b'{"query": "a", "positive": 3}\n', r"p.jsonl:1: cannot make a document of int 3"),
         (b'{"query": "\xff"}\n', r"p.jsonl: cannot be read after line 0 .*UTF-8"),
@@ -217,12 +199,8 @@ def test_pairs_file(tmp_path):
         tmp_path / "faq.jsonl.gz", lines([{"query": f"q{n}", "positive": f"a{n}"} for n in range(30)])
     )
     data = load_data(path)
-    assert (data.name, len(data.qrels["train"]), len(data.qrels["dev"]), data.labelled) == (
-        "faq",
-        27,
-        3,
-        True,
-    )
+    sizes = {split: len(qrels) for split, qrels in data.qrels.items()}
+    assert (data.name, sizes, data.labelled) == ("faq", {"train": 27, "dev": 3}, True)
 
 
 def test_a_positive_is_never_its_own_negative():
@@ -249,12 +227,8 @@ def test_other_things_are_refused_with_the_position(pairs, text):
 
 
 def test_loaded_data_only_gains_a_dev_split():
-    data = RetrievalData(
-        "mine",
-        [Document("d", "x")],
-        {f"q{n}": f"{n}" for n in range(10)},
-        {"train": {f"q{n}": {"d": 1} for n in range(10)}},
-    )
+    queries = {f"q{n}": f"{n}" for n in range(10)}
+    data = RetrievalData("mine", [Document("d", "x")], queries, {"train": {key: {"d": 1} for key in queries}})
     assert load_data(data, dev_fraction=0) is data
     assert len(load_data(data).qrels["dev"]) == 1
     assert load_data(load_data(data)).qrels == load_data(data).qrels

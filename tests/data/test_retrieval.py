@@ -27,7 +27,7 @@ def make(train, test=None, queries=None, texts=None):
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(judgements, judgements, st.lists(st.integers(0, 2), min_size=SIZE, max_size=SIZE), st.integers(0, 99))
 def test_the_mask_knows_every_answer(train, test, same, seed):
     data = make(train, test, queries=[f"Query {n}" if n < 3 else f"query {same[n]} " for n in range(SIZE)])
@@ -73,15 +73,8 @@ def test_row_lists():
     lists = RowLists.of(np.array([2, 0, 2, 2]), np.array([5, 9, 1, 3]), 4)
     assert [lists[row].tolist() for row in range(4)] == [[9], [], [1, 3, 5], []]
     owner, values = lists.flat(np.array([2, 1, 0, 2]))
-    assert list(zip(owner.tolist(), values.tolist(), strict=True)) == [
-        (0, 1),
-        (0, 3),
-        (0, 5),
-        (2, 9),
-        (3, 1),
-        (3, 3),
-        (3, 5),
-    ]
+    assert owner.tolist() == [0, 0, 0, 2, 3, 3, 3]
+    assert values.tolist() == [1, 3, 5, 9, 1, 3, 5]
 
 
 def test_what_does_not_hold_together():

@@ -134,11 +134,7 @@ def test_loaded_data_trains_on_what_remains():
     pairs = data.pairs("train")
     beyond = pairs.documents >= len(data.corpus)
     assert beyond.sum() == len(data.remainders) > 10
-    source = {
-        row: next(iter(data.qrels["train"][query]))
-        for query, row in data.query_rows.items()
-        if query in data.qrels["train"]
-    }
+    source = {data.query_rows[query]: next(iter(judged)) for query, judged in data.qrels["train"].items()}
     for query, row in zip(pairs.queries[beyond], pairs.documents[beyond], strict=True):
         words = set(data.texts[row].replace(".", "").split())
         whole = data.corpus[data.rows[source[int(query)]]].text

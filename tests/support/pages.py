@@ -70,64 +70,24 @@ def _command(line: str) -> None:
     assert status == 0, f"{line!r} ended with status {status}"
 
 
+# id, title, text, topic, month
+TABLE = """\
+apples|Apples|Apples are picked in September and October. They keep until spring in a cold room.|fruit|9
+pears|Pears|Pears are picked while they are hard. They ripen in a bowl and keep in a cool cellar.|fruit|10
+cherries|Cherries|Cherries are picked with their stalks in June. Nets keep the birds away.|fruit|6
+quinces|Quince jelly|Quinces are too hard to eat raw. Boil them for an hour to make jelly.|fruit|10
+bees|Bees|Bees need flowers from March to October. A hive stands in the morning sun.|bees|3
+honey|Honey|Honey is taken twice a year. It is ready when the bees have closed the cells with wax.|bees|7
+sheep|Sheep|Sheep are shorn in May before it gets hot. They eat the grass under the trees.|wool|5
+wool|Wool|Wash wool in lukewarm water. Never wring it; let it dry on a flat towel.|wool|5
+wall|Palmettes|A palmette is a tree trained flat against a wall. Its branches lie in tiers.|trees|2
+pruning|Pruning|Apple trees are pruned in late winter. A saw leaves a cleaner cut than an axe.|trees|2
+scab|Scab|Scab makes brown spots on leaves and fruit. Rake up the fallen leaves in autumn.|trees|11
+compost|Compost|Mix kitchen scraps with dry leaves. A heap that smells is too wet.|soil|4
+"""
 TEXTS = {
-    "apples": (
-        "Apples",
-        "Apples are picked in September and October. They keep until spring in a cold room.",
-        "fruit",
-        9,
-    ),
-    "pears": (
-        "Pears",
-        "Pears are picked while they are hard. They ripen in a bowl and keep in a cool cellar.",
-        "fruit",
-        10,
-    ),
-    "cherries": (
-        "Cherries",
-        "Cherries are picked with their stalks in June. Nets keep the birds away.",
-        "fruit",
-        6,
-    ),
-    "quinces": (
-        "Quince jelly",
-        "Quinces are too hard to eat raw. Boil them for an hour to make jelly.",
-        "fruit",
-        10,
-    ),
-    "bees": ("Bees", "Bees need flowers from March to October. A hive stands in the morning sun.", "bees", 3),
-    "honey": (
-        "Honey",
-        "Honey is taken twice a year. It is ready when the bees have closed the cells with wax.",
-        "bees",
-        7,
-    ),
-    "sheep": (
-        "Sheep",
-        "Sheep are shorn in May before it gets hot. They eat the grass under the trees.",
-        "wool",
-        5,
-    ),
-    "wool": ("Wool", "Wash wool in lukewarm water. Never wring it; let it dry on a flat towel.", "wool", 5),
-    "wall": (
-        "Palmettes",
-        "A palmette is a tree trained flat against a wall. Its branches lie in tiers.",
-        "trees",
-        2,
-    ),
-    "pruning": (
-        "Pruning",
-        "Apple trees are pruned in late winter. A saw leaves a cleaner cut than an axe.",
-        "trees",
-        2,
-    ),
-    "scab": (
-        "Scab",
-        "Scab makes brown spots on leaves and fruit. Rake up the fallen leaves in autumn.",
-        "trees",
-        11,
-    ),
-    "compost": ("Compost", "Mix kitchen scraps with dry leaves. A heap that smells is too wet.", "soil", 4),
+    id: (title, text, topic, int(month))
+    for id, title, text, topic, month in (r.split("|") for r in TABLE.splitlines())
 }
 QUESTIONS = {
     "q1": ("when is the harvest?", ["apples", "pears", "cherries"]),

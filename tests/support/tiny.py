@@ -61,29 +61,30 @@ def short_start() -> Iterator[None]:
         yield
 
 
+def settings(**options: Any) -> dict[str, Any]:
+    """Options of a short run."""
+    return {"steps": 20, "batch_size": 16, "progress": False} | options
+
+
 def train_tree(**options: Any) -> TreeModel:
     """A depth-5 tree over a fake encoder."""
-    settings: dict[str, Any] = {"depth": 5, "steps": 20, "batch_size": 16, "progress": False} | options
     with short_start():
-        return TreeModel.fit(pairs(), encoder=FakeEncoder(48), **settings)
-
-
-@cache
-def tree() -> TreeModel:
-    """One such tree, shared by all tests of a process (models are immutable)."""
-    return train_tree()
+        return TreeModel.fit(pairs(), encoder=FakeEncoder(48), **settings(**{"depth": 5} | options))
 
 
 def train_taxonomy(**options: Any) -> TaxonomyModel:
     """Two towers over a fake encoder, trained on pairs alone."""
-    settings: dict[str, Any] = {"dimension": 32, "steps": 20, "batch_size": 16, "progress": False} | options
-    return TaxonomyModel.fit(pairs(), encoder=FakeEncoder(48), **settings)
+    return TaxonomyModel.fit(pairs(), encoder=FakeEncoder(48), **settings(**{"dimension": 32} | options))
 
 
-@cache
-def taxonomy() -> TaxonomyModel:
-    """One such model."""
-    return train_taxonomy()
+def train_layers(**options: Any) -> LayersModel:
+    """Three layers of a fake encoder."""
+    return LayersModel.fit(pairs(), encoder=FakeEncoder(48), **settings(**options))
+
+
+def train_paths(**options: Any) -> PathsModel:
+    """Eight leaves over a fake encoder."""
+    return PathsModel.fit(pairs(), encoder=FakeEncoder(48), **settings(**{"branches": 8} | options))
 
 
 @cache
@@ -105,44 +106,13 @@ def with_fields() -> list[Document]:
 def train_fields(**options: Any) -> FieldsModel:
     """An encoder of two fields, trained for a moment."""
     asked = [(question, document) for (question, _), document in zip(pairs(), with_fields(), strict=True)]
-    settings: dict[str, Any] = {
-        "fields": ["name", "text"],
-        "steps": 200,
-        "batch_size": 32,
-        "learning_rate": 3e-3,
-        "progress": False,
-    } | options
-    return FieldsModel.fit(asked, encoder=learner(), **settings)
+    chosen = {"fields": ["name", "text"], "steps": 200, "batch_size": 32, "learning_rate": 3e-3} | options
+    return FieldsModel.fit(asked, encoder=learner(), **settings(**chosen))
 
 
-@cache
-def fields() -> FieldsModel:
-    """One such model."""
-    return train_fields()
-
-
-def train_layers(**options: Any) -> LayersModel:
-    """Three layers of a fake encoder."""
-    settings: dict[str, Any] = {"steps": 20, "batch_size": 16, "progress": False} | options
-    return LayersModel.fit(pairs(), encoder=FakeEncoder(48), **settings)
-
-
-@cache
-def layers() -> LayersModel:
-    """One such model."""
-    return train_layers()
-
-
-def train_paths(**options: Any) -> PathsModel:
-    """Eight leaves over a fake encoder."""
-    settings: dict[str, Any] = {"branches": 8, "steps": 20, "batch_size": 16, "progress": False} | options
-    return PathsModel.fit(pairs(), encoder=FakeEncoder(48), **settings)
-
-
-@cache
-def paths() -> PathsModel:
-    """One such model."""
-    return train_paths()
+# models shared by all tests of a process: they are immutable
+fields, layers, paths = cache(train_fields), cache(train_layers), cache(train_paths)
+taxonomy, tree = cache(train_taxonomy), cache(train_tree)
 
 
 @cache

@@ -7,41 +7,54 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from palmette.errors import ConfigError
 
-REVISION = {"help": "branch, tag or commit of a Hub repository"}
-DEVICE = {"help": "cpu, cuda, mps; the best there is by default"}
-FILTER = {"help": "conditions on metadata, as JSON"}
-SWITCHES = {
-    "--no-titles": "leave titles out of the texts",
-    "--quiet": "no progress bars",
-    "--json": "print JSON",
-    "--explain": "say why each document matched, or which gave the answer",
-}
 CHECKPOINT = "checkpoint folder or Hub repository"
 
 
+def read_lexical(text: str) -> float | str:
+    """Weight of words, or ``auto``; the search checks its range."""
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, or auto, got {text!r}") from error
+
+
+SHARED: dict[str, dict[str, Any]] = {
+    "checkpoint": {"help": CHECKPOINT},
+    "index": {"help": "index folder"},
+    "--revision": {"help": "branch, tag or commit of a Hub repository"},
+    "--device": {"help": "cpu, cuda, mps; the best there is by default"},
+    "--filter": {"help": "conditions on metadata, as JSON"},
+    "--lexical": {"type": read_lexical, "help": "weight of words: 0 … 1, or auto"},
+    "--no-titles": {"action": "store_true", "help": "leave titles out of the texts"},
+    "--quiet": {"action": "store_true", "help": "no progress bars"},
+    "--json": {"action": "store_true", "help": "print JSON"},
+    "--explain": {"action": "store_true", "help": "say why each document matched, or which gave the answer"},
+}
+"""Arguments of several commands."""
+
+
 def describe(
-    command: argparse.ArgumentParser, usage: str, examples: str, *switches: str
+    command: argparse.ArgumentParser, usage: str, examples: str, *shared: str
 ) -> Callable[..., argparse.Action]:
-    """Set usage and examples, add switches, and return the function that adds further arguments."""
+    """Set usage and examples, add shared arguments, and return the function that adds further ones."""
     command.usage = f"{command.prog} {usage} [options]"
     command.epilog = "examples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines())
-    for switch in switches:
-        command.add_argument(switch, action="store_true", help=SWITCHES[switch])
+    for name in shared:
+        command.add_argument(name, **SHARED[name])
     return command.add_argument
 
 
 def read_value(text: str) -> Any:
     """JSON, a list without its brackets (``1,4``), or else a text."""
     for written in (text, f"[{text}]") if "," in text else (text,):
-        try:
+        with suppress(ValueError):
             return json.loads(written)
-        except ValueError:
-            continue
     return text
 
 
@@ -61,31 +74,23 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def _read_filter(text: str | None) -> dict[str, Any] | None:
-    try:
-        loaded: object = None if text is None else json.loads(text)
-    except ValueError as error:
-        raise ConfigError(
-            f'--filter must be JSON such as \'{{"lang": "en"}}\', got {text!r} ({error})'
-        ) from error
-    if text is not None and not isinstance(loaded, dict):
-        raise ConfigError(f"--filter must be a JSON object, got {text!r}")
-    return loaded if isinstance(loaded, dict) else None
-
-
-def _read_lexical(text: str) -> float | str:
-    """Weight of words, or ``auto``; the search checks its range."""
-    try:
-        return text if text == "auto" else float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, or auto, got {text!r}") from error
-
-
 def _search_options(args: argparse.Namespace) -> dict[str, Any]:
-    return read_options(args.extra) | ({} if args.lexical is None else {"lexical": args.lexical})
+    """Options of the method, weight of words and filter."""
+    options = read_options(args.extra)
+    if args.lexical is not None:
+        options["lexical"] = args.lexical
+    if (text := getattr(args, "filter", None)) is not None:
+        try:
+            options["filter"] = json.loads(text)
+        except ValueError as error:
+            example = '{"lang": "en"}'
+            raise ConfigError(f"--filter must be JSON such as '{example}', got {text!r} ({error})") from error
+        if not isinstance(options["filter"], dict):
+            raise ConfigError(f"--filter must be a JSON object, got {text!r}")
+    return options
 
 
-def _shortened(text: str, limit: int) -> str:
+def shortened(text: str, limit: int) -> str:
     """One line of so many characters at most."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[:limit]}…"
@@ -98,16 +103,13 @@ def _add_index(command: argparse.ArgumentParser) -> None:
         "palmette index ckpt docs.jsonl --out my-index\n"
         "palmette index me/ckpt notes/ --out my-index --revision v1\n\n"
         "Run it again with changed documents: only those are encoded and replaced.",
-        *("--no-titles", "--quiet", "--json"),
+        *("checkpoint", "--revision", "--device", "--no-titles", "--quiet", "--json"),
     )
-    add("checkpoint", help=CHECKPOINT)
     add("documents", help="JSONL or table of documents, BEIR folder, or folder of .md and .txt files")
     add("--out", required=True, type=Path, help="index folder: made, or updated where it exists")
     add("--prune", action="store_true", help="delete what is in the index and not in DOCUMENTS")
     add("--batch-size", type=int, default=256, help="documents encoded at a time")
     add("--language", default="english", help="language of a new index's stemmer, or none")
-    add("--revision", **REVISION)
-    add("--device", **DEVICE)
 
 
 def run_index(args: argparse.Namespace) -> None:
@@ -149,35 +151,29 @@ def _add_search(command: argparse.ArgumentParser) -> None:
         'palmette search my-index "error 0x80070005" --lexical 0.8      words count more\n'
         'palmette search my-index "first question" "second question" --json\n\n'
         "Options of the method, such as --level for a tree, are passed on.",
-        *("--explain", "--json"),
+        *("index", "--lexical", "--filter", "--device", "--explain", "--json"),
     )
-    add("index", help="index folder")
     add("query", nargs="+", help="one query, or several")
     add("-k", type=int, default=5, help="number of documents")
     add("--threshold", type=float, help="leave out documents that score less")
-    add("--lexical", type=_read_lexical, help="weight of words: 0 … 1, or auto")
     add("--engine", default="exact", help="exact, faiss, ivf, hnsw, ivf:nlist=256,nprobe=8")
-    add("--filter", **FILTER)
-    add("--device", **DEVICE)
 
 
 def run_search(args: argparse.Namespace) -> None:
     """Search and print."""
     from palmette.index import Index
 
-    how: dict[str, Any] = {"filter": _read_filter(args.filter), "threshold": args.threshold}
-    how |= _search_options(args)
+    how = _search_options(args) | {"threshold": args.threshold}
     with Index.open(args.index, device=args.device, engine=args.engine) as index:
         results = index.search(args.query, args.k, **how)
         if args.json:
-            found = [[_hit_facts(hit, args.explain) for hit in hits] for hits in results]
-            print(json.dumps(found[0] if len(args.query) == 1 else found, ensure_ascii=False, indent=2))
+            _print_json([[_hit_facts(hit, args.explain) for hit in hits] for hits in results])
             return
         for query, hits in zip(args.query, results, strict=True):
             if len(args.query) > 1:
                 print(f"\n? {query}")
             for rank, hit in enumerate(hits, 1):
-                print(f"{rank:>2}. {hit.score:.4f}  {hit.id}\n      {_shortened(hit.document.content, 160)}")
+                print(f"{rank:>2}. {hit.score:.4f}  {hit.id}\n      {shortened(hit.document.content, 160)}")
                 if args.explain:
                     print(f"      why: {hit.explain()}")
             if not hits:
@@ -190,6 +186,11 @@ def _hit_facts(hit: Any, explain: bool) -> dict[str, Any]:
     return facts | ({"explanation": hit.explain().to_dict()} if explain else {})
 
 
+def _print_json(found: list[Any]) -> None:
+    """Print a list, or its only item."""
+    print(json.dumps(found[0] if len(found) == 1 else found, ensure_ascii=False, indent=2))
+
+
 def _add_answer(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
@@ -198,18 +199,13 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
         'palmette answer my-index "when did it begin?" --reader me/reader -k 10 --threshold 0\n\n'
         "A reader is trained with `palmette train reader`. Options of the index's method, such as --level for a tree,\n"
         "are passed on.",
-        *("--explain", "--json"),
+        *("index", "--lexical", "--filter", "--revision", "--device", "--explain", "--json"),
     )
-    add("index", help="index folder")
     add("question", nargs="+", help="one question, or several")
     add("--reader", required=True, help=f"the reader: {CHECKPOINT}")
     add("-k", type=int, default=5, help="number of documents read")
     threshold = "least probability of there being an answer, 0 to answer always (default: as trained)"
     add("--threshold", type=float, help=threshold)
-    add("--lexical", type=_read_lexical, help="weight of words in the search: 0 … 1, or auto")
-    add("--filter", **FILTER)
-    add("--revision", **REVISION)
-    add("--device", **DEVICE)
 
 
 def run_answer(args: argparse.Namespace) -> None:
@@ -220,11 +216,10 @@ def run_answer(args: argparse.Namespace) -> None:
     options = _search_options(args)
     reader = Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
     with Index.open(args.index, device=args.device) as index:
-        found = index.search(args.question, args.k, filter=_read_filter(args.filter), **options)
+        found = index.search(args.question, args.k, **options)
         answers = reader.answer(args.question, found, threshold=args.threshold)
     if args.json:
-        told = [answer.to_dict() for answer in answers]
-        print(json.dumps(told[0] if len(told) == 1 else told, ensure_ascii=False, indent=2))
+        _print_json([answer.to_dict() for answer in answers])
         return
     for answer in answers:
         if len(answers) > 1:
@@ -232,13 +227,13 @@ def run_answer(args: argparse.Namespace) -> None:
         if not answer:
             print(f"no answer found (probability that there is none: {answer.confidence:.0%})")
         for support in answer.supports[:1]:
-            print(f"{_shortened(answer.text, 200)}\n  {answer.confidence:.0%}  {support.document.key}")
+            print(f"{shortened(answer.text, 200)}\n  {answer.confidence:.0%}  {support.document.key}")
         if args.explain:
             for support in answer.supports:
-                sentence = _shortened(support.sentence, 200)
+                sentence = shortened(support.sentence, 200)
                 print(f"    {support.share:.0%} from {support.document.key}: {sentence}")
             for text, confidence in answer.alternatives.items():
-                print(f"    or {confidence:.0%}: {_shortened(text, 200)}")
+                print(f"    or {confidence:.0%}: {shortened(text, 200)}")
 
 
 def _add_evaluate(command: argparse.ArgumentParser) -> None:
@@ -248,19 +243,17 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         "palmette evaluate ckpt squad/ --split test --baselines\n"
         "palmette evaluate ckpt squad/ --split dev --level 6 --json\n"
         "palmette evaluate ckpt squad/ --reader my-reader --passages 10",
-        *("--no-titles", "--quiet", "--json"),
+        *("checkpoint", "--revision", "--device", "--no-titles", "--quiet", "--json"),
     )
-    add("checkpoint", help=CHECKPOINT)
     add("data", help="BEIR folder, or a JSONL of pairs; for a reader, of questions")
     add("--split", default="test", help="split whose judgements count")
     add("--baselines", action="store_true", help="measure the untrained encoder and BM25 beside it")
-    lexical = "weight of words: 0 (the method alone) … 1, or auto"
-    add("--lexical", default=0.0, type=_read_lexical, help=lexical)
+    add(
+        "--lexical", default=0.0, type=read_lexical, help="weight of words: 0 (the method alone) … 1, or auto"
+    )
     add("--reader", help=f"answer the questions too: a reader's {CHECKPOINT}")
     add("--passages", type=int, default=5, help="number of documents the reader is given")
     add("--card", action="store_true", help="write the table into the checkpoint's README.md")
-    add("--revision", **REVISION)
-    add("--device", **DEVICE)
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
@@ -299,10 +292,9 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
         "CKPT_OR_INDEX",
         "palmette inspect ckpt\npalmette inspect my-index --json\npalmette inspect me/ckpt --revision v1\n"
         'palmette inspect my-index --html tree.html --query "how do I …?"',
-        "--json",
+        *("--revision", "--json"),
     )
     add("what", help="checkpoint folder, Hub repository or index folder")
-    add("--revision", **REVISION)
     html = "draw the tree of an index as one page that needs nothing else"
     add("--html", type=Path, metavar="FILE", help=html)
     query = "light up its way on the page; may be repeated"
@@ -319,12 +311,14 @@ def run_inspect(args: argparse.Namespace) -> None:
             raise ConfigError(
                 f"--html draws the tree of an index; {args.what} is none: make one with `palmette index`"
             )
-        model = load_model(args.what, revision=args.revision, device="cpu")
-        _print_facts({"model": _model_facts(model)}, args.json)
+        facts = {"model": _model_facts(load_model(args.what, revision=args.revision, device="cpu"))}
+        print(json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts)))
         return
     with Index.open(args.what, device="cpu") as index:
-        facts: dict[str, Any] = {"index": dataclasses.asdict(index.stats()) | index.survey()}
-        facts["model"] = _model_facts(index.model)
+        facts = {
+            "index": dataclasses.asdict(index.stats()) | index.survey(),
+            "model": _model_facts(index.model),
+        }
         if args.html:
             from palmette.methods.tree import TreeInspection
 
@@ -334,7 +328,7 @@ def run_inspect(args: argparse.Namespace) -> None:
                 leaves = len(inspection.leaves)
                 print(f"{facts['html']}: {inspection.documents:,} documents on {leaves:,} leaves")
                 return
-        _print_facts(facts, args.json)
+    print(json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts)))
 
 
 def _model_facts(model: Any) -> dict[str, Any]:
@@ -351,10 +345,6 @@ def _model_facts(model: Any) -> dict[str, Any]:
     }
 
 
-def _print_facts(facts: Mapping[str, Any], as_json: bool) -> None:
-    print(json.dumps(facts, indent=2) if as_json else "\n".join(_lines(facts)))
-
-
 def _lines(facts: Mapping[str, Any], indent: int = 0) -> list[str]:
     """Nested facts as indented text."""
     lines = []
@@ -367,8 +357,7 @@ def _lines(facts: Mapping[str, Any], indent: int = 0) -> list[str]:
 
 
 def _add_pull(command: argparse.ArgumentParser) -> None:
-    examples = "palmette pull me/ckpt\npalmette pull me/ckpt --revision v1 --out ckpt"
-    add = describe(command, "REPO", examples)
+    add = describe(command, "REPO", "palmette pull me/ckpt\npalmette pull me/ckpt --revision v1 --out ckpt")
     add("repo", help="Hub repository, such as me/ckpt")
     add("--revision", help="branch, tag or commit; pin a commit to be sure of the same weights")
     add("--out", type=Path, help="copy into this folder (default: keep it in the Hub's cache)")

@@ -7,11 +7,11 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palmette.cli.commands import describe
+from palmette.cli.commands import describe, shortened
 from palmette.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -83,11 +83,9 @@ def run_demo(args: argparse.Namespace) -> None:
     """Collect, train, index, measure, ask."""
     for module in ("langchain_core", "llama_index.core"):
         try:
-            found = find_spec(module)
-        except ModuleNotFoundError:
-            found = None
-        if found is None:
-            raise MissingExtraError(module, "demo", "palmette demo")
+            import_module(module)
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(module, "demo", "palmette demo") from error
     from palmette.sample import sample_data
 
     begun = time.monotonic()
@@ -149,10 +147,9 @@ def _reader(folder: Path, data: RetrievalData, index: Index) -> Reader:
     if folder.is_dir():
         return Reader.from_pretrained(folder, encoder=encoder)
     with _stage("Training a reader to choose the sentence that answers"):
-        asked = load_reading(data).split("dev")
-        lessons = ReadingData(data.name, data.corpus, {"train": asked, "dev": asked})
-        cache = getattr(encoder, "cache", None)
-        reader = Reader.fit(lessons, encoder=encoder, unit="sentence", passages=3, cache=cache)
+        asked, cache = load_reading(data).split("dev"), getattr(encoder, "cache", None)
+        judged = ReadingData(data.name, data.corpus, {"train": asked, "dev": asked})
+        reader = Reader.fit(judged, encoder=encoder, unit="sentence", passages=3, cache=cache)
         reader.save_pretrained(folder)
     return reader
 
@@ -164,20 +161,19 @@ def _measure(index: Index, data: RetrievalData) -> None:
 
     judged = data.split("test")
     print(f"Measured on {len(judged.queries)} handwritten questions:")
+    rows: list[tuple[str, int, Mapping[str, float], str]] = []
     for level in (10, 8, 6):
         row = evaluate_index(index, judged.queries, judged.qrels, level=level)
-        _print_quality(
-            f"level {level:>2}", 2**level, row.metrics, f"{row.latency_ms['p50']:.0f} ms a question"
+        rows.append(
+            (f"level {level:>2}", 2**level, row.metrics, f"{row.latency_ms['p50']:.0f} ms a question")
         )
     encoder = index.model.encoder
     found = EncoderBaseline(encoder, data.corpus).search(list(judged.queries.values()), 10).ids
     alone = score_run(dict(zip(judged.queries, found, strict=True)), judged.qrels, ks=(10,))
-    _print_quality("encoder ", encoder.dimension, alone, "(exact search, no tree)")
-
-
-def _print_quality(name: str, columns: int, metrics: Mapping[str, float], note: str) -> None:
-    quality = f"nDCG@10 {metrics['ndcg@10']:.3f}  recall@10 {metrics['recall@10']:.3f}"
-    print(f"  {name}  ({columns:>4} columns)  {quality}  {note}")
+    rows.append(("encoder ", encoder.dimension, alone, "(exact search, no tree)"))
+    for name, columns, metrics, note in rows:
+        quality = f"nDCG@10 {metrics['ndcg@10']:.3f}  recall@10 {metrics['recall@10']:.3f}"
+        print(f"  {name}  ({columns:>4} columns)  {quality}  {note}")
 
 
 def _langchain(index: Index, reader: Reader, questions: Sequence[str], k: int) -> None:
@@ -241,11 +237,8 @@ def _print_answer(question: str, answer: dict[str, Any]) -> None:
     if not answer["supports"]:
         print(f"  > no answer in these sources ({answer['confidence']:.0%})")
         return
-    words = " ".join(answer["answer"].split())
-    best = answer["supports"][0]
-    print(
-        f"  > {words[:240]}{'…' if len(words) > 240 else ''}\n    ({answer['confidence']:.0%}, {best['id']})"
-    )
+    best, words = answer["supports"][0]["id"], shortened(answer["answer"], 240)
+    print(f"  > {words}\n    ({answer['confidence']:.0%}, {best})")
 
 
 def _print_source(name: str, score: float, why: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from palmette.cli.commands import DEVICE, describe, read_value
+from palmette.cli.commands import describe, read_value
 from palmette.config import Config
 
 READER = "reader"
@@ -30,7 +30,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         "palmette train tree squad/ --out ckpt --depth 10 --steps 2000 --encoder BAAI/bge-small-en-v1.5\n"
         "palmette train tree squad/ --out ckpt --resume\n"
         "palmette train reader squad/train.json --out reader            answers from what an index finds",
-        *("--no-titles", "--quiet", "--json"),
+        *("--device", "--no-titles", "--quiet", "--json"),
     )
     methods = [*names(), READER]
     add("method", choices=methods, help="what to train")
@@ -38,7 +38,6 @@ def _add_train(command: argparse.ArgumentParser) -> None:
     add("data", help="BEIR folder, JSONL of pairs or of documents, or folder of .md and .txt files")
     add("--out", required=True, type=Path, help="folder for the checkpoint")
     add("--encoder", default=DEFAULT_ENCODER, help="sentence-transformers model: Hub name or folder")
-    add("--device", **DEVICE)
     add("--state", type=Path, help="folder for log and state, to resume from (default: beside OUT)")
     add("--resume", action="store_true", help="go on where a killed run stopped")
     method = next((word for word in given if word in methods), None)
@@ -47,12 +46,8 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         cls = _class(method)
         defaults = getattr(cls, "training_defaults", {})
         if presets := list(cls.config_class.presets):
-            add(
-                "--preset",
-                choices=presets,
-                help="named set of options; others on the command line override it",
-            )
-        _add_options(command.add_argument_group(f"{method} options"), cls.config_class)
+            add("--preset", choices=presets, help="named set of options; others override it")
+        _add_options(command.add_argument_group(f"{method} options"), cls.config_class, {})
     elif {"-h", "--help"} & set(given):
         first = {name: (_class(name).__doc__ or "").partition("\n")[0].partition(". ")[0] for name in methods}
         lines = "".join(f"\n  {name.ljust(10)}{sentence.rstrip('.')}" for name, sentence in first.items())
@@ -67,12 +62,12 @@ def _class(method: str) -> Any:
     return Reader if method == READER else model_class(method)
 
 
-def _add_options(group: Any, config: type[Config], defaults: Mapping[str, Any] | None = None) -> None:
+def _add_options(group: Any, config: type[Config], defaults: Mapping[str, Any]) -> None:
     """One flag per option that a user sets; only given ones reach ``fit``."""
     for name in config.choices():
         field = config.model_fields[name]
         kinds = _flat(field.annotation)
-        default = {**(defaults or {})}.get(name, field.get_default(call_default_factory=True))
+        default = defaults.get(name, field.get_default(call_default_factory=True))
         about = config.help()[name].replace("%", "%%").replace("``", "")
         shown = "" if default is None or default == () else f" (default: {default})"
         how: dict[str, Any] = {"type": partial(_read, kinds), "metavar": name.upper()}
@@ -128,9 +123,10 @@ def run_train(args: argparse.Namespace) -> None:
     load: dict[str, Any] = {"seed": options.get("seed", 0), "titles": not args.no_titles}
     if args.method != READER and not cls.needs_queries:
         load["kinds"] = ()
+    read: Any = load_reading if args.method == READER else load_data
     try:
         model = cls.fit(
-            (load_reading if args.method == READER else load_data)(args.data, **load),
+            read(args.data, **load),
             **options,
             encoder=args.encoder,
             device=args.device,
@@ -155,15 +151,18 @@ def _report(args: argparse.Namespace, model: Any, path: Path) -> None:
         facts = {"checkpoint": str(path), "fingerprint": model.fingerprint, **record.to_dict()}
         print(json.dumps(facts, indent=2))
         return
-    pairs = "pairs of"
+    if args.method == READER:
+        source = f"trained on {record.pairs} questions of {record.data}"
+    elif record.pairs:
+        source = f"trained on {record.pairs} {'questions made' if record.made else 'pairs'} of {record.data}"
+    else:
+        source = "kept the encoder's own vectors"
     documents = "DOCUMENTS" if Path(args.data).is_file() and record.labelled else shlex.quote(args.data)
     following = f"index {shown} {documents} --out my-index"
     if args.method == READER:
-        pairs, following = "questions of", f'answer my-index "your question" --reader {shown}'
-    elif getattr(record, "made", False):
-        pairs = "questions made of"
+        following = f'answer my-index "your question" --reader {shown}'
     reached = f", {record.metric} {record.metrics.get(record.metric, 0):.3f} on held-out queries"
     print(
-        f"{args.method} trained on {record.pairs} {pairs} {record.data} in {record.seconds:.0f} s"
+        f"{args.method} {source} in {record.seconds:.0f} s"
         f"{reached if record.metrics else ''}\ncheckpoint: {path}\nnext: palmette {following}"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,7 @@ __all__ = [
 ]
 
 QUERY_KEYS = ("query", "question", "anchor")
-PAIR_KEYS = (
-    QUERY_KEYS,
-    ("positive", "answer", "document", "text", "passage"),
-    ("negatives", "negative"),
-)
+PAIR_KEYS = (QUERY_KEYS, ("positive", "answer", "document", "text", "passage"), ("negatives", "negative"))
 
 DataLike = str | Path | RetrievalData | Iterable[Any]
 """A BEIR folder, a JSONL file, an iterable of pairs or documents, or data loaded before."""
@@ -76,14 +72,12 @@ def load_data(
         InputError: The data is empty, malformed (file and line are named) or inconsistent.
         DuplicateIdError: Two different contents under one id.
     """
-    loaded = data if isinstance(data, RetrievalData) else _read(data, titles, seed, tuple(kinds), cut)
+    synthetic: dict[str, Any] = {"seed": seed, "kinds": tuple(kinds), "cut": cut}
+    loaded = data if isinstance(data, RetrievalData) else _read(data, titles, synthetic)
     return loaded.with_dev(dev_fraction, seed)
 
 
-def _read(
-    data: str | Path | Iterable[Any], titles: bool, seed: int, kinds: tuple[str, ...], cut: float
-) -> RetrievalData:
-    synthetic: dict[str, Any] = {"seed": seed, "kinds": kinds, "cut": cut}
+def _read(data: str | Path | Iterable[Any], titles: bool, synthetic: Mapping[str, Any]) -> RetrievalData:
     if isinstance(data, str | Path):
         path = Path(data).expanduser()
         name = path.name.removesuffix(".gz").removesuffix(".jsonl")
@@ -104,34 +98,32 @@ def _read(
             f"expected a path or an iterable of pairs or documents, got {type(data).__name__} {data!r:.80}"
         )
     values = iter(data)
-    start = list(islice(values, 1))
-    whole = chain(start, values)
-    is_pair = [isinstance(v, Mapping) and any(key in v for key in QUERY_KEYS) for v in start]
-    if start and (is_pair[0] or isinstance(start[0], Pair | tuple)):
-        return _from_pairs(((f"pair {i}", value) for i, value in enumerate(whole)), "pairs")
-    return from_documents(iter_documents(whole), **synthetic)
+    first = next(values, None)
+    every = values if first is None else chain([first], values)
+    if isinstance(first, Pair | tuple) or (
+        isinstance(first, Mapping) and not first.keys().isdisjoint(QUERY_KEYS)
+    ):
+        return _from_pairs(((f"pair {i}", value) for i, value in enumerate(every)), "pairs")
+    return from_documents(iter_documents(every), **synthetic)
 
 
 def from_documents(documents: Iterable[Any], *, name: str = "documents", **synthetic: Any) -> RetrievalData:
     """Data without labels: a ``train`` split of queries made from the documents, see ``make_queries``."""
     corpus = list(iter_documents(documents))
-    queries = {
-        f"{item.kind}-{n}-{corpus[item.document].key}": item
-        for n, item in enumerate(make_queries(corpus, **synthetic))
-    }
-    if not queries and synthetic.get("kinds", DEFAULT_KINDS):
+    made = make_queries(corpus, **synthetic)
+    if not made and synthetic.get("kinds", DEFAULT_KINDS):
         raise InputError(
             f"{name}: no training queries could be made from {len(corpus)} documents: they are too short to "
             "be split; give pairs of a query and its document"
         )
-    return RetrievalData(
-        name,
-        corpus,
-        {key: item.query for key, item in queries.items()},
-        {"train": {key: {corpus[item.document].key: 1} for key, item in queries.items()}},
-        labelled=False,
-        remainders={key: item.rest for key, item in queries.items() if item.rest is not None},
-    )
+    queries: dict[str, str] = {}
+    train, remainders = Qrels(), dict[str, str]()
+    for n, (kind, query, row, rest) in enumerate(made):
+        key = f"{kind}-{n}-{corpus[row].key}"
+        queries[key], train[key] = query, {corpus[row].key: 1}
+        if rest is not None:
+            remainders[key] = rest
+    return RetrievalData(name, corpus, queries, {"train": train}, labelled=False, remainders=remainders)
 
 
 def with_synthetic_queries(data: RetrievalData, seed: int) -> RetrievalData:
@@ -154,10 +146,9 @@ def _pair_parts(value: Any) -> tuple[Any, list[Any], list[Any]]:
         parts: Sequence[Any] = (value.query, value.positive, value.negatives)
     elif isinstance(value, Mapping):
         parts = [next((value[k] for k in keys if value.get(k) is not None), None) for keys in PAIR_KEYS]
-        for part, (name, *others) in zip(parts[:2], PAIR_KEYS, strict=False):
-            if part is None:
-                others_named = ", ".join(map(repr, others))
-                raise InputError(f"a pair needs {name!r} (or {others_named}); got the keys {sorted(value)}")
+        if None in (missing := parts[:2]):
+            name, *others = map(repr, PAIR_KEYS[missing.index(None)])
+            raise InputError(f"a pair needs {name} (or {', '.join(others)}); got the keys {sorted(value)}")
     elif isinstance(value, tuple) and len(value) in (2, 3):
         parts = (*value, None)[:3]
     else:

@@ -8,17 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from palmette.data.files import (
-    TEXT_SUFFIXES,
-    existing,
-    is_jsonl,
-    is_table,
-    located,
-    read_jsonl,
-    read_table,
-    read_text,
-    read_texts,
-)
+from palmette.data import files
+from palmette.data.files import TEXT_SUFFIXES, located
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
 from palmette.types import Document, written
 
@@ -57,12 +48,11 @@ def to_document(value: Any) -> Document:
     if isinstance(value, Mapping):
         return _from_record(value)
     if hasattr(value, "page_content"):
-        return _document(
-            getattr(value, "id", None) or None, value.page_content, getattr(value, "metadata", {})
-        )
+        text, identity = value.page_content, getattr(value, "id", None)
+        return _document(identity or None, text, getattr(value, "metadata", {}))
     if hasattr(value, "get_content"):
-        identity = getattr(value, "node_id", None) or None
-        return _document(identity, value.get_content(), getattr(value, "metadata", {}))
+        identity, text = getattr(value, "node_id", None), value.get_content()
+        return _document(identity or None, text, getattr(value, "metadata", {}))
     raise InputError(
         f"cannot make a document of {type(value).__name__} {value!r:.80}; "
         "give a Document, a str, a dict with 'text', a LangChain document or a LlamaIndex node"
@@ -72,6 +62,13 @@ def to_document(value: Any) -> Document:
 def to_documents(values: Iterable[Any]) -> Iterator[Document]:
     """Documents from values of any kind that :func:`to_document` knows; errors name the position."""
     return _located(((f"document {position}", value) for position, value in enumerate(values)), to_document)
+
+
+def _located(values: Iterable[tuple[str, Any]], convert: Callable[[Any], Document]) -> Iterator[Document]:
+    for place, value in values:
+        with located(place):
+            document = convert(value)
+        yield document
 
 
 def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> Iterator[Document]:
@@ -107,13 +104,6 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
         raise InputError(f"there are no documents{where}; give at least one")
 
 
-def _located(values: Iterable[tuple[str, Any]], convert: Callable[[Any], Document]) -> Iterator[Document]:
-    for place, value in values:
-        with located(place):
-            document = convert(value)
-        yield document
-
-
 def _document(
     identity: str | None,
     text: Any,
@@ -123,12 +113,9 @@ def _document(
     metadata, fields = dict(metadata or {}), dict(fields or {})
     if isinstance(text, str) and not text.strip() and not fields:
         origin = [f"{key} {metadata[key]!r}" for key in ("source", "file_path", "page") if key in metadata]
-        name = (
-            "document"
-            + (f" {identity!r}" if identity else "")
-            + (f" of {', '.join(origin)}" if origin else "")
-        )
-        raise InputError(f"{name} is empty: give it a text (or fields), or leave it out")
+        name = f" {identity!r}" if identity else ""
+        name += f" of {', '.join(origin)}" if origin else ""
+        raise InputError(f"document{name} is empty: give it a text (or fields), or leave it out")
     return Document(identity, text, metadata, fields)
 
 
@@ -152,15 +139,15 @@ def _from_record(record: Mapping[str, Any], titles: bool = True) -> Document:
     identity = record.get("_id", record.get("id"))
     if isinstance(identity, bool) or not isinstance(identity, str | int | None):
         raise InputError(f"a document id must be a str or an int, got {identity!r:.60}")
-    extra = {k: v for k, v in record.items() if k not in ("_id", "id", "title", "text", "metadata", "fields")}
-    named = {"title": title} if title else {}
+    metadata, fields = ({"title": title} if title else {} for _ in range(2))
+    for key, value in record.items():
+        if key not in ("_id", "id", "title", "text", "metadata", "fields"):
+            (fields if isinstance(value, Mapping) else metadata)[key] = value
     return _document(
         None if identity is None else str(identity),
         text if text and (text.startswith(title) or not titles) else f"{title} {text}".strip(),
-        named
-        | {k: v for k, v in extra.items() if not isinstance(v, Mapping)}
-        | dict(record.get("metadata") or {}),
-        named | {k: v for k, v in extra.items() if isinstance(v, Mapping)} | dict(record.get("fields") or {}),
+        metadata | dict(record.get("metadata") or {}),
+        fields | dict(record.get("fields") or {}),
     )
 
 
@@ -181,18 +168,18 @@ def _from_path(given: str | Path, titles: bool) -> Iterator[Document]:
     path = Path(given).expanduser()
     if (path / "manifest.json").is_file():
         raise InputError(f"{path} is an index or a checkpoint, not documents: name what it was made from")
-    corpus = existing(path / "corpus.jsonl") if path.is_dir() else path
+    corpus = files.existing(path / "corpus.jsonl") if path.is_dir() else path
     if corpus is None:
-        for name, text in read_texts(path):
+        for name, text in files.read_texts(path):
             yield from _from_text(name, text)
     elif not corpus.exists():
         raise NotFoundError(f"there is no file or folder {str(path)!r}")
-    elif is_jsonl(corpus):
-        yield from _located(read_jsonl(corpus), partial(_from_record, titles=titles))
-    elif is_table(path):
-        yield from _located(read_table(path, kept=TEXT_KEYS), _from_row)
+    elif files.is_jsonl(corpus):
+        yield from _located(files.read_jsonl(corpus), partial(_from_record, titles=titles))
+    elif files.is_table(path):
+        yield from _located(files.read_table(path, kept=TEXT_KEYS), _from_row)
     elif path.suffix.lower() in TEXT_SUFFIXES:
-        yield from _from_text(path.name, read_text(path))
+        yield from _from_text(path.name, files.read_text(path))
     else:
         raise InputError(
             f"cannot read {str(path)!r}: expected a folder, .jsonl, .csv or .tsv (perhaps .gz), "
@@ -228,7 +215,7 @@ def passages(text: str) -> list[str]:
             parts.append(section)
             continue
         paragraphs = _PARAGRAPH.split((body if heading else section).strip())
-        fine = [part for paragraph in paragraphs if paragraph.strip() for part in _short_parts(paragraph)]
+        fine = [part for paragraph in paragraphs for part in _short_parts(paragraph) if part.strip()]
         start = f"{line}\n\n" if heading else ""
         parts += [
             f"{start}{part}".strip() for part in _joined(fine, "\n\n") or [""]
@@ -264,12 +251,12 @@ def _joined(parts: Sequence[str], joint: str) -> list[str]:
     """Neighbours joined while they are short enough."""
     joined: list[str] = []
     words = 0
-    for part in parts:
+    for part in filter(None, parts):
         more = len(part.split())
-        if joined and joined[-1] and words + more <= WORDS:
+        if joined and words + more <= WORDS:
             joined[-1] += joint + part
             words += more
         else:
             joined.append(part)
             words = more
-    return [part for part in joined if part]
+    return joined

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tqdm import tqdm
 
@@ -45,10 +45,15 @@ def located(where: str) -> Iterator[None]:
     """Prefix the errors raised inside with a place, such as ``corpus.jsonl:17``."""
     try:
         yield
-    except DuplicateIdError as error:
-        raise DuplicateIdError(f"{where}: {error}") from error
     except InputError as error:
-        raise InputError(f"{where}: {error}") from error
+        kind = DuplicateIdError if isinstance(error, DuplicateIdError) else InputError
+        raise kind(f"{where}: {error}") from error
+
+
+def _open(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding=encoding, newline=newline)
+    return path.open(encoding=encoding, newline=newline)
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -57,11 +62,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
         raise NotFoundError(f"there is no file {str(path)!r}")
     number = 0
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8") as lines
-        ):
+        with _open(path, encoding="utf-8") as lines:
             bar = tqdm(lines, desc=f"reading {path.name}", unit="line", delay=2, leave=False, disable=None)
             for number, line in enumerate(bar, 1):
                 if (text := line.strip("\ufeff\r\n")) and not text.isspace():
@@ -97,9 +98,8 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
     """
     csv.field_size_limit(max(LONGEST_CELL, csv.field_size_limit()))
     separator = SEPARATORS[Path(path.name.removesuffix(".gz")).suffix.lower()]
-    how: dict[str, Any] = {"mode": "rt", "encoding": "utf-8-sig", "newline": ""}
     try:
-        with gzip.open(path, **how) if path.suffix == ".gz" else path.open(**how) as lines:
+        with _open(path, encoding="utf-8-sig", newline="") as lines:
             rows = csv.DictReader(lines, delimiter=separator, strict=True)
             rows.fieldnames = names = _heading(path, [name.strip() for name in rows.fieldnames or ()])
             for row in rows:
@@ -133,8 +133,7 @@ def _heading(path: Path, names: list[str]) -> list[str]:
 
 
 def _value(name: str, cell: str) -> str | int | float:
-    number = None if name in _TEXT_COLUMNS else _NUMBER.fullmatch(cell)
-    if number is None:
+    if name in _TEXT_COLUMNS or not (number := _NUMBER.fullmatch(cell)):
         return cell
     return float(cell) if number[1] else int(cell)
 

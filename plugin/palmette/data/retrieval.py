@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -76,22 +76,16 @@ class RetrievalData:
     A row is a position: of a document in ``corpus``, of a query in ``queries``. A synthetic query may be cut out of its
     document and trained against what remains; the remainders are further rows of :attr:`texts`, beyond the corpus, and
     no search returns them.
-
-    Attributes:
-        name: For logs and the model card.
-        corpus: Documents to search.
-        queries: Query id → text.
-        qrels: Split → query id → document id → grade.
-        labelled: ``False`` when the training queries are synthetic.
-        remainders: Synthetic query id → its document without it.
     """
 
     name: str
     corpus: Sequence[Document]
     queries: dict[str, str]
-    qrels: dict[str, Qrels]
-    labelled: bool = True
-    remainders: dict[str, str] = field(default_factory=dict, repr=False)
+    qrels: dict[str, Qrels]  # by split
+    labelled: bool = True  # False when the training queries are synthetic
+    remainders: dict[str, str] = field(
+        default_factory=dict, repr=False
+    )  # synthetic query → its document without it
 
     def __post_init__(self) -> None:
         if not self.corpus:
@@ -99,14 +93,9 @@ class RetrievalData:
         if len(self.rows) != len(self.corpus):
             twice = next(d.key for row, d in enumerate(self.corpus) if self.rows[d.key] != row)
             raise DuplicateIdError(f"{self.name}: document id {twice!r} is there twice; ids must differ")
-        for what, known, named in (
-            ("queries", self.queries.keys(), [(s, q) for s, qrels in self.qrels.items() for q in qrels]),
-            (
-                "documents",
-                self.rows.keys(),
-                [(s, d) for s, q in self.qrels.items() for judged in q.values() for d in judged],
-            ),
-        ):
+        queries = [(split, query) for split, qrels in self.qrels.items() for query in qrels]
+        documents = [(split, doc) for split, query in queries for doc in self.qrels[split][query]]
+        for what, known, named in (("queries", self.queries, queries), ("documents", self.rows, documents)):
             if unknown := [(split, key) for split, key in named if key not in known]:
                 split, key = unknown[0]
                 raise InputError(
@@ -141,11 +130,6 @@ class RetrievalData:
         return [document.content for document in self.corpus] + list(self.remainders.values())
 
     @property
-    def trainable(self) -> bool:
-        """There are judgements to train on."""
-        return bool(self.qrels.get("train"))
-
-    @property
     def splits(self) -> list[str]:
         """Names of the splits."""
         return list(self.qrels)
@@ -160,19 +144,26 @@ class RetrievalData:
 
     def pairs(self, split: str = "train") -> RowPairs:
         """Every (query, relevant document) of a split, to train on."""
-        return RowPairs(*self._columns(self._pairs(split, relevant=True)))
+        return self._row_pairs([split], relevant=True)
+
+    def _row_pairs(self, splits: Iterable[str], *, relevant: bool) -> RowPairs:
+        """Pairs of splits, relevant or not; a query cut out of its document is paired with the remainder."""
+        remainders = {query: len(self.corpus) + row for row, query in enumerate(self.remainders)}
+        flat: list[tuple[int, int]] = []
+        for split in splits:
+            for query, judged in self.split(split).qrels.items():
+                for doc, grade in judged.items():
+                    if (grade > 0) is relevant:
+                        row = self.rows[doc]
+                        row = remainders.get(query, row) if relevant else row
+                        flat.append((self.query_rows[query], row))
+        return RowPairs(*np.asarray(flat, np.int64).reshape(-1, 2).T)
 
     def judgements(self, split: str) -> tuple[Rows, Judgements]:
         """Query rows of a split and their judgements over the corpus, for ``metrics.score_ranks``."""
         qrels = self.split(split).qrels
-        flat = [
-            (row, self.rows[doc], grade)
-            for row, judged in enumerate(qrels.values())
-            for doc, grade in judged.items()
-        ]
-        columns = np.asarray(flat, np.int64).reshape(-1, 3).T
         rows = np.asarray([self.query_rows[query] for query in qrels], np.int64)
-        return rows, Judgements.of(len(rows), len(self.corpus), *columns)
+        return rows, Judgements.of_queries(list(qrels.values()), self.rows, len(self.corpus))
 
     def positives_mask(self, query_rows: Rows, doc_rows: Rows) -> NDArray[np.bool_]:
         """[B, B'] True where a document of a batch is known to answer a query.
@@ -194,38 +185,23 @@ class RetrievalData:
     @cached_property
     def negatives(self) -> RowLists:
         """Documents known not to answer a training query (grade 0, or given as negatives), by query row."""
-        pairs = self._pairs("train", relevant=False) if "train" in self.qrels else ()
-        return RowLists.of(*self._columns(pairs), len(self.queries))
+        pairs = self._row_pairs(["train"] if "train" in self.qrels else (), relevant=False)
+        return RowLists.of(*pairs, len(self.queries))
 
     @cached_property
     def _known_answers(self) -> tuple[Rows, Rows, RowLists]:
         """Group of each query's text, group of each text, and the groups of texts that answer each group of queries."""
-        queries, documents = self._columns(
-            pair for split in self.qrels for pair in self._pairs(split, relevant=True)
-        )
+        pairs = self._row_pairs(self.qrels, relevant=True)
         source = {query: judged for qrels in self.qrels.values() for query, judged in qrels.items()}
         cut = [self.rows[next(iter(source[query]))] for query in self.remainders]
         query_groups, doc_groups = _groups(self.query_texts), _groups(d.content for d in self.corpus)
         doc_groups = np.concatenate([doc_groups, doc_groups[np.asarray(cut, np.int64)]])
         size = int(query_groups.max(initial=-1)) + 1
-        return query_groups, doc_groups, RowLists.of(query_groups[queries], doc_groups[documents], size)
-
-    @cached_property
-    def _remainder_rows(self) -> dict[str, int]:
-        return {query: len(self.corpus) + row for row, query in enumerate(self.remainders)}
-
-    def _pairs(self, split: str, *, relevant: bool) -> Iterator[tuple[int, int]]:
-        """(query row, text row) of a split's judgements; a query that was cut out of its document has the remainder."""
-        for query, judged in self.split(split).qrels.items():
-            for doc, grade in judged.items():
-                if (grade > 0) is relevant:
-                    row = self.rows[doc]
-                    yield self.query_rows[query], self._remainder_rows.get(query, row) if relevant else row
-
-    @staticmethod
-    def _columns(pairs: Iterable[tuple[int, int]]) -> tuple[Rows, Rows]:
-        queries, documents = np.asarray(list(pairs), np.int64).reshape(-1, 2).T
-        return queries, documents
+        return (
+            query_groups,
+            doc_groups,
+            RowLists.of(query_groups[pairs.queries], doc_groups[pairs.documents], size),
+        )
 
     def with_dev(self, fraction: float, seed: int = 0) -> RetrievalData:
         """Hold out a ``dev`` split of the training queries, unless there is one already.

@@ -8,9 +8,8 @@ Every query is made of one document's words, and that document answers it. The k
 * ``phrase``    a run of 4 to 12 words inside a sentence; of characters, in scripts without blanks
 * ``keywords``  the 3 to 6 words with the highest tf-idf
 
-The words may be cut out of the document (an inverse cloze), so that finding the same words again is no help.
-An encoder that is trained needs that; over a frozen one it changed no result (linear tree, SQuAD passages),
-and each cut document has to be encoded for itself. So by default they stay in.
+The words may be cut out of the document (an inverse cloze), which a trained encoder needs. Over a frozen one that
+changed no result (linear tree, SQuAD passages) and costs an encoding per cut document, so by default they stay in.
 """
 
 from __future__ import annotations
@@ -65,13 +64,9 @@ _EDGES = f" \t\r\n.,;:!?\"'“”‘’()[]{{}}*_#-–—•{_STOP}，、；：�
 
 
 class SyntheticQuery(NamedTuple):
-    """A query made of a document's words.
+    """A query made of the words of the document in row ``document``.
 
-    Attributes:
-        kind: One of ``KINDS``.
-        query: Its words.
-        document: Row of its document.
-        rest: The document without them, or ``None`` when the document stays whole.
+    ``rest`` is the document without them; ``None`` where it stays whole.
     """
 
     kind: str
@@ -80,18 +75,13 @@ class SyntheticQuery(NamedTuple):
     rest: str | None
 
 
-def count_words(text: str) -> int:
-    """Number of words; of scripts without blanks, of characters."""
-    return sum(1 for _ in _WORD.finditer(text))
-
-
 def sentences(text: str) -> list[tuple[int, int]]:
     """Spans of the sentences; pieces of fewer than four words (“St.”, “Fig. 2”) join what follows."""
     spans: list[tuple[int, int]] = []
     start = 0
     for found in [*_END.finditer(text), None]:
         end = found.end() if found else len(text)
-        long = count_words(text[start:end]) >= 4
+        long = len(_WORD.findall(text, start, end)) >= 4
         if long or (found is None and not spans and text[start:end].strip()):
             spans.append((start, end))
             start = end
@@ -120,18 +110,22 @@ def _body(document: Document, title: str) -> str:
 
 def _keyword_lists(texts: Sequence[str], size: int = 6) -> list[list[str]]:
     """Highest tf-idf terms of each text: words of three letters or more; pairs of characters in unspaced scripts."""
-    counts = []
+    counts: list[Counter[str]] = []
+    seen: Counter[str] = Counter()
     for text in texts:
-        count = Counter(word for word in (m.group().lower() for m in _TERM.finditer(text)) if len(word) > 2)
+        words = _TERM.findall(text)
+        count = Counter(map(str.lower, words))
+        for word in [word for word in count if len(word) < 3]:
+            del count[word]
         if not text.isascii():
-            count.update(m.group(1) for m in _PAIR.finditer(text))
+            count.update(_PAIR.findall(text))
         counts.append(count)
-    seen = Counter(word for count in counts for word in count)
-    weights = [{word: n * math.log(len(texts) / seen[word]) for word, n in count.items()} for count in counts]
-    return [
-        sorted((w for w in weight if weight[w] > 0), key=lambda w: (-weight[w], w))[:size]
-        for weight in weights
-    ]
+        seen.update(count.keys())
+    lists: list[list[str]] = []
+    for count in counts:
+        weights = [(-n * math.log(len(texts) / seen[word]), word) for word, n in count.items()]
+        lists.append([word for weight, word in sorted(weights)[:size] if weight < 0])
+    return lists
 
 
 def _query(
@@ -178,9 +172,8 @@ def make_queries(
     check_range("synthetic queries", "cut", cut, 0, 1)
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise ConfigError(f"there is no kind {unknown[0]!r} of synthetic queries; kinds: {', '.join(KINDS)}")
-    titles = [title_of(document) for document in documents]
-    shared = Counter(titles)
-    bodies = [_body(document, title) for document, title in zip(documents, titles, strict=True)]
+    titles = list(map(title_of, documents))
+    shared, bodies = Counter(titles), list(map(_body, documents, titles))
     keywords = _keyword_lists(bodies) if "keywords" in kinds else [[]] * len(bodies)
     queries: list[SyntheticQuery] = []
     bar = tqdm(documents, desc="making queries", unit="document", delay=2, leave=False, disable=None)
@@ -191,7 +184,7 @@ def make_queries(
         for kind in kinds:
             query, rest = _query(kind, title, bodies[row], spans, keywords[row], draw) or ("", "")
             whole = kind == "keywords" or draw.random() >= cut
-            if query and query not in taken and (kind == "keywords" or count_words(rest) >= MIN_REST):
+            if query and query not in taken and (kind == "keywords" or len(_WORD.findall(rest)) >= MIN_REST):
                 taken.add(query)
                 queries.append(SyntheticQuery(kind, query, row, None if whole else rest))
     return queries

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import zlib
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -37,13 +36,10 @@ MIN_BODY = 80
 
 @dataclass(frozen=True)
 class Question:
-    """A handwritten how-to question.
+    """A handwritten how-to question and the ids of the entries that answer it, the most typical first.
 
-    Attributes:
-        id: ``"howto-001"``, …; stable.
-        question: What a person would type.
-        gold: Ids of the entries that answer it, the most typical first. Some exist in newer Pythons only.
-        split: ``"dev"`` to choose by, ``"test"`` to report: the parity of the id's SHA-256.
+    Ids (``"howto-001"``, …) are stable. The split is ``"dev"`` to choose by, ``"test"`` to report: the parity of the
+    id's SHA-256. Some answers exist in newer Pythons only.
     """
 
     id: str
@@ -56,8 +52,7 @@ class Question:
 def load_questions() -> tuple[Question, ...]:
     """All questions, in the order of their ids."""
     lines = Path(__file__).with_name("questions.jsonl").read_text("utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    return tuple(Question(row["id"], row["question"], tuple(row["gold"]), row["split"]) for row in rows)
+    return tuple(Question(**row | {"gold": tuple(row["gold"])}) for row in map(json.loads, lines))
 
 
 def python_catalogue(
@@ -112,12 +107,11 @@ def _around_answers(entries: Sequence[Entry]) -> list[Entry]:
     answers = {name for question in load_questions() for name in question.gold if name in parents}
     homes = {parents.get(question.gold[0]) for question in load_questions()} - {""}
     kept = answers | {parents[name] for name in answers}
-
-    def everyday(entry: Entry) -> bool:
+    for entry in entries:
         exception = entry["kind"] == "class" and entry["id"].endswith(("Error", "Warning", "Exception"))
-        return entry["kind"] != "module" and not exception
-
-    return [e for e in entries if e["id"] in kept or (e["parent"] in homes and everyday(e))]
+        if entry["parent"] in homes and entry["kind"] != "module" and not exception:
+            kept.add(entry["id"])
+    return [entry for entry in entries if entry["id"] in kept]
 
 
 def _lineage(name: str) -> list[str]:
@@ -136,10 +130,8 @@ def _document(entry: Entry, max_chars: int) -> Document:
         id=name,
         text=f"{head}\n{summary}\n\n{body}".strip(),
         metadata={
-            "module": module,
+            **{key: entry[key] for key in ("module", "kind", "parent")},
             "package": module.partition(".")[0],
-            "kind": entry["kind"],
-            "parent": entry["parent"],
             "path": " > ".join(steps),
             "python": platform.python_version(),
         },
@@ -176,10 +168,10 @@ def sample_data(size: Literal["small", "full"] = "small", *, masked: bool = Fals
     queries: dict[str, str] = {}
     qrels: dict[str, Qrels] = {"train": {}, "heldout": {}, "dev": {}, "test": {}}
     remainders: dict[str, str] = {}
-    by_summary: dict[str, list[Document]] = defaultdict(list)
+    by_summary: dict[str, list[Document]] = {}
     for entry in corpus:
-        if entry.fields["summary"] not in entry.fields["signature"]:
-            by_summary[entry.fields["summary"]].append(entry)
+        if (summary := entry.fields["summary"]) not in entry.fields["signature"]:
+            by_summary.setdefault(summary, []).append(entry)
     for summary, entries in by_summary.items():
         if len(summary.split()) < MIN_WORDS or len(entries) > MAX_SHARED:
             continue

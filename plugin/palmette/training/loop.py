@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,25 +136,18 @@ def _epoch_order(size: int, *seeds: int) -> NDArray[np.int64]:
     return order
 
 
-def _batch_rows(config: TrainingConfig, size: int, step: int, process: int) -> NDArray[np.int64]:
-    batch = min(config.batch_size, size)
-    epoch, index = divmod(step, size // batch)
-    order = _epoch_order(size, config.seed, 1, epoch, process)
-    return order[index * batch : (index + 1) * batch]
-
-
 def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
     """Optimiser groups by weight decay and by the module's ``lr_scale``."""
     scales: Mapping[str, float] = getattr(module, "lr_scale", {})
-    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    scale = {name: next((scales[part] for part in scales if name.startswith(part)), 1.0) for name, _ in named}
-    groups: list[dict[str, Any]] = []
-    for each in sorted({*scale.values(), 1.0}):
-        own = [p for name, p in named if scale[name] == each]
-        matrices, others = [p for p in own if p.ndim > 1], [p for p in own if p.ndim <= 1]
-        groups.append({"params": matrices, "weight_decay": config.weight_decay, "pace": each})
-        groups.append({"params": others, "weight_decay": 0.0, "pace": each})
-    return groups
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, False): [], (1.0, True): []}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            scale = next((scales[prefix] for prefix in scales if name.startswith(prefix)), 1.0)
+            groups.setdefault((scale, parameter.ndim <= 1), []).append(parameter)
+    return [
+        {"params": params, "weight_decay": 0.0 if vectors else config.weight_decay, "lr_scale": scale}
+        for (scale, vectors), params in sorted(groups.items(), key=itemgetter(0))
+    ]
 
 
 def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -> Any:
@@ -167,16 +161,14 @@ def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -
 class _Loop:
     """State of one run."""
 
-    def __init__(
-        self, task: Task, config: TrainingConfig, group: SingleProcess, output_dir: Path | None
-    ) -> None:
+    def __init__(self, task: Task, config: TrainingConfig, group: SingleProcess, folder: Path | None) -> None:
         self.task, self.config, self.processes = task, config, group
         self.device, self.main = group.device, group.rank == 0
         task.to(self.device)
         self.module = group.prepare(task.module)
         self.optimizer = AdamW(_groups(task.module, config), lr=config.learning_rate)
         self.state = TrainingState()
-        self.folder = output_dir if self.main else None
+        self.folder = folder if self.main else None
         # Reading a value off a GPU waits for it: losses stay there until a validation or a save.
         self.eager = group.alone and self.device.type == "cpu"
         self.precise = torch.float64 if self.device.type == "cpu" else torch.float32
@@ -194,10 +186,12 @@ class _Loop:
 
     def step(self, step: int) -> None:
         """One optimiser step."""
-        config, device, process = self.config, self.device, self.processes.rank
+        config, device, process, size = self.config, self.device, self.processes.rank, self.task.size()
         for group in self.optimizer.param_groups:
-            group["lr"] = config.rate(step) * group["pace"]
-        rows = _batch_rows(config, self.task.size(), step, process)
+            group["lr"] = config.rate(step) * group["lr_scale"]
+        batch = min(config.batch_size, size)
+        epoch, index = divmod(step, size // batch)
+        rows = _epoch_order(size, config.seed, 1, epoch, process)[index * batch : (index + 1) * batch]
         devices = [device] if device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), _autocast(config, self.task.module, device):
             generator = _generator(config.seed, 2, step, process)
@@ -247,13 +241,6 @@ class _Loop:
         entry = self.processes.broadcast({"step": step, "seconds": round(self.state.seconds, 3), **values})
         self.state.log(entry, self.folder)
 
-    def save(self, step: int) -> None:
-        """Write everything a resume needs."""
-        if self.folder is not None:
-            self.state.save(
-                self.folder, step, self.task.module, self.optimizer, self.config, self.task.size()
-            )
-
     def run(self, bar: Any) -> tuple[int, bool]:
         """Steps until the end or until patience is spent; returns (steps done, stopped early)."""
         config, state = self.config, self.state
@@ -277,12 +264,12 @@ class _Loop:
                 metrics, loss = self.validate(done), float(self.running)
                 self.log(done, loss=loss, rate=config.rate(step), metrics=metrics)
                 if metrics:
-                    bar.set_postfix(
-                        loss=f"{loss:.3f}", **{self.task.metric: f"{metrics[self.task.metric]:.3f}"}
-                    )
+                    name = self.task.metric
+                    bar.set_postfix({"loss": f"{loss:.3f}", name: f"{metrics[name]:.3f}"})
             stopped = state.stopped(config)
-            if saving or stopped:
-                self.save(done)
+            if (saving or stopped) and self.folder is not None:
+                size = self.task.size()
+                state.save(self.folder, done, self.task.module, self.optimizer, config, size)
             if stopped:
                 return done, True
         return max(config.steps, state.step), False
@@ -318,7 +305,7 @@ def train(
         raise ConfigError("resume=True needs the output_dir of the run to go on with")
     group = processes(device, alone=alone)
     hidden = None if progress is None else not progress
-    results: list[TrainingResult] = []
+    result = TrainingResult(0, 0, {}, 0.0, False, main_process=group.rank == 0)
     for stage in stages:
         folder = None if output_dir is None else Path(output_dir, stage.name)
         loop = _Loop(stage.task, stage.training, group, folder)
@@ -341,23 +328,13 @@ def train(
             steps, stopped = loop.run(bar)
         state.restore(module)
         module.eval()
-        best = state.best_step if state.best else steps
-        before = sum(result.steps for result in results)
-        results.append(
-            TrainingResult(
-                steps, before + best, state.best_metrics, state.seconds, stopped, state.history, loop.main
-            )
+        result = TrainingResult(
+            steps=result.steps + steps,
+            best_step=result.steps + (state.best_step if state.best else steps),
+            metrics=state.best_metrics,
+            seconds=result.seconds + state.seconds,
+            stopped_early=stopped,
+            history=result.history + state.history,
+            main_process=loop.main,
         )
-    if not results:  # nothing to train
-        results = [TrainingResult(0, 0, {}, 0.0, False, main_process=group.rank == 0)]
-    last = results[-1]
-    result = TrainingResult(
-        steps=sum(result.steps for result in results),
-        best_step=last.best_step,
-        metrics=last.metrics,
-        seconds=sum(result.seconds for result in results),
-        stopped_early=last.stopped_early,
-        history=[entry for result in results for entry in result.history],
-        main_process=last.main_process,
-    )
     return task.finish(result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -57,21 +57,16 @@ class Validation:
         draw = np.random.default_rng(seed)
         every = list(data.split(split).qrels.items())
         chosen = [every[place] for place in np.sort(draw.permutation(len(every))[:queries]).tolist()]
-        judged = [
-            (at, data.rows[id], grade)
-            for at, (_, grades) in enumerate(chosen)
-            for id, grade in grades.items()
-        ]
-        if not any(grade > 0 for _, _, grade in judged):
+        grades = [judged for _, judged in chosen]
+        if not any(grade > 0 for judged in grades for grade in judged.values()):
             return None
-        needed = np.unique([document for _, document, _ in judged])
+        needed = np.unique([data.rows[document] for judged in grades for document in judged])
         others = np.setdiff1d(np.arange(len(data.corpus)), needed)
         extra = draw.permutation(others)[: max(0, documents - len(needed))]
         ranked = np.sort(np.concatenate([needed, extra])).astype(np.int64)
-        at, document, grade = (np.array(column) for column in zip(*judged, strict=True))
+        places = {data.corpus[row].key: place for place, row in enumerate(ranked.tolist())}
         rows = np.array([data.query_rows[query] for query, _ in chosen], np.int64)
-        local = np.searchsorted(ranked, document)
-        return cls(rows, ranked, Judgements.of(len(chosen), len(ranked), at, local, grade))
+        return cls(rows, ranked, Judgements.of_queries(grades, places, len(ranked)))
 
     def with_nearest_documents(self, queries: Tensor, documents: Tensor) -> Self:
         """Validation of the same size whose unjudged documents are the nearest of [N, d] to its queries of [Q, d].
@@ -110,31 +105,19 @@ class Validation:
 
 
 class HardNegatives(NamedTuple):
-    """Documents given as wrong answers to queries of a batch.
+    """Documents given as wrong answers to queries of a batch."""
 
-    Attributes:
-        documents: [M, d] embeddings, each document once.
-        known: [B, M] True where one of them answers another query of the batch.
-        rows: [M] rows of the documents.
-    """
-
-    documents: Tensor
-    known: Tensor
-    rows: Rows
+    documents: Tensor  # [M, d] embeddings, each document once
+    known: Tensor  # [B, M] True where one of them answers another query of the batch
+    rows: Rows  # [M] rows of the documents
 
 
 class TokenRows(NamedTuple):
-    """Token states of some texts, mapped from disk.
+    """Token states of some texts, mapped from disk."""
 
-    Attributes:
-        flat: [Σ T, d] float16.
-        offsets: Text i has ``flat[offsets[i] : offsets[i + 1]]``.
-        place: Row → i.
-    """
-
-    flat: NDArray[np.float16]
-    offsets: Rows
-    place: Mapping[int, int]
+    flat: NDArray[np.float16]  # [Σ T, d]
+    offsets: Rows  # text i has flat[offsets[i] : offsets[i + 1]]
+    place: Mapping[int, int]  # row → i
 
     def take(self, rows: Rows, device: torch.device) -> tuple[Tensor, Tensor]:
         """Rows [B] → padded states [B, T, d] and their mask [B, T]."""
@@ -151,26 +134,17 @@ class TokenRows(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingPairs:
-    """Embeddings of a data set's training and validation texts, and the pairs among them.
-
-    Attributes:
-        data: The data.
-        queries: [Q, d] by query row; those that neither train nor validate are zero.
-        documents: [N, d] by text row: the corpus, then the remainders of documents whose queries were cut out.
-        query_rows: [P] the query of each training pair.
-        document_rows: [P] its document.
-        dev: The queries and documents that validate, if any.
-        query_tokens: Token states of the same queries, if wanted.
-        document_tokens: Token states of the texts.
-    """
+    """Embeddings of a data set's training and validation texts, and the pairs among them."""
 
     data: RetrievalData
-    queries: Tensor
-    documents: Tensor
-    query_rows: Rows
-    document_rows: Rows
-    dev: Validation | None
-    query_tokens: TokenRows | None = None
+    queries: Tensor  # [Q, d] by query row; those that neither train nor validate are zero
+    documents: (
+        Tensor  # [N, d] by text row: the corpus, then the remainders of documents whose queries were cut out
+    )
+    query_rows: Rows  # [P] query of each training pair
+    document_rows: Rows  # [P] its document
+    dev: Validation | None  # queries and documents that validate
+    query_tokens: TokenRows | None = None  # token states of the same queries and texts, if wanted
     document_tokens: TokenRows | None = None
 
     @classmethod
@@ -251,15 +225,13 @@ class TrainingPairs:
     def held_out(self, represent: Callable[[States], Tensor]) -> tuple[Tensor, Tensor]:
         """Validation queries and the documents they are ranked against, after ``represent``, in parts."""
         assert self.dev is not None
-        part = 1024 if self.document_tokens is None else 32
-        queries, documents = (
-            torch.cat([represent(states(rows[at : at + part])) for at in range(0, len(rows), part)])
-            for states, rows in (
-                (self.query_states, self.dev.queries),
-                (self.document_states, self.dev.documents),
-            )
-        )
-        return queries, documents
+        size = 1024 if self.document_tokens is None else 32
+        parts: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for at in range(0, len(self.dev.queries), size):
+            parts[0].append(represent(self.query_states(self.dev.queries[at : at + size])))
+        for at in range(0, len(self.dev.documents), size):
+            parts[1].append(represent(self.document_states(self.dev.documents[at : at + size])))
+        return torch.cat(parts[0]), torch.cat(parts[1])
 
     def score_ranking(self, queries: Tensor, documents: Tensor, similarity: Similarity) -> dict[str, float]:
         """nDCG@10, Recall@10 and MRR@10 of :meth:`held_out`'s [Q, c] and [N, c] under a similarity."""
@@ -271,7 +243,7 @@ class TrainingPairs:
         if self.dev is None:
             return {}
         return self.score_ranking(
-            *self.held_out(lambda states: represent(_states_pooled(states))), similarity
+            *self.held_out(lambda states: represent(cast("Tensor", states.pooled))), similarity
         )
 
 
@@ -279,8 +251,3 @@ def _states(pooled: Tensor, tokens: TokenRows | None, rows: Rows) -> States:
     embedded = pooled[torch.from_numpy(rows)]
     states, mask = (None, None) if tokens is None else tokens.take(rows, pooled.device)
     return States(embedded, tokens=states, mask=mask)
-
-
-def _states_pooled(states: States) -> Tensor:
-    assert states.pooled is not None
-    return states.pooled

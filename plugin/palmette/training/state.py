@@ -23,8 +23,8 @@ from palmette.training.config import TrainingConfig
 STATE, LOG = "training.safetensors", "training.jsonl"
 
 
-def _copy(module: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone().contiguous() for name, value in module.state_dict().items()}
+def _copy(tensors: Mapping[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
+    return {f"{prefix}{name}": value.detach().clone().contiguous() for name, value in tensors.items()}
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
@@ -51,7 +51,8 @@ class TrainingState:
 
     def remember(self, module: nn.Module, step: int, score: float, metrics: dict[str, float]) -> None:
         """Take these weights as the best so far."""
-        self.best, self.best_score, self.best_step, self.best_metrics = _copy(module), score, step, metrics
+        self.best = _copy(module.state_dict())
+        self.best_score, self.best_step, self.best_metrics = score, step, metrics
 
     def restore(self, module: nn.Module) -> None:
         """Put the best weights back (the last ones stay without a validation)."""
@@ -75,15 +76,16 @@ class TrainingState:
     ) -> None:
         """Write one file, whole or not at all."""
         self.step = step
-        tensors = {f"module.{name}": value for name, value in _copy(module).items()}
-        tensors |= {f"best.{name}": value.clone() for name, value in self.best.items()}
-        plain: dict[str, Any] = {}
-        for index, slots in optimizer.state_dict()["state"].items():
-            for name, value in slots.items():
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer.{index}.{name}"] = value.detach().clone().contiguous()
-                else:
-                    plain[f"{index}.{name}"] = value
+        slots = {
+            f"{index}.{name}": value
+            for index, slots in optimizer.state_dict()["state"].items()
+            for name, value in slots.items()
+        }
+        kept = {name: value for name, value in slots.items() if isinstance(value, Tensor)}
+        plain = {name: value for name, value in slots.items() if name not in kept}
+        tensors = (
+            _copy(module.state_dict(), "module.") | _copy(self.best, "best.") | _copy(kept, "optimizer.")
+        )
         facts = {
             "step": step,
             "seconds": self.seconds,
@@ -118,7 +120,7 @@ class TrainingState:
                 f"{path} was written by a run with other settings ({'; '.join(changed)}): "
                 "use the same settings to resume, or another output_dir"
             )
-        groups: dict[str, dict[str, Tensor]] = {"module": {}, "best": {}, "optimizer": {}}
+        groups: dict[str, dict[str, Any]] = {"module": {}, "best": {}, "optimizer": {}}
         for name, value in tensors.items():
             group, rest = name.split(".", 1)
             groups[group][rest] = value

@@ -171,7 +171,7 @@ def test_attention_beside_hyperplanes_learns_slowly(options: dict[str, Any], slo
     rates: dict[str, set[float]] = {}
     for group in _groups(tree, TrainingConfig()):
         for parameter in group["params"]:
-            rates.setdefault(parts[id(parameter)], set()).add(group["pace"])
+            rates.setdefault(parts[id(parameter)], set()).add(group["lr_scale"])
     assert rates == {part: {ATTENTION_LR if part in slow else 1.0} for part in parts.values()}
 
 
