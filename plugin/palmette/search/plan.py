@@ -82,7 +82,7 @@ class Lists:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """One search: which query vectors compare with which arrays. Nothing in it is local, so that any engine can execute it."""
+    """One search: which query vectors compare with which arrays. Nothing is local, so any engine can execute it."""
 
     first: Score
     """Finds candidates."""
