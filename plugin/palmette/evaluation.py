@@ -19,7 +19,7 @@ from palmette.data import RetrievalData, Split, load_data
 from palmette.encoder import Encoder
 from palmette.errors import ConfigError, InputError, MissingExtraError
 from palmette.index import Index
-from palmette.index.folder import check_count
+from palmette.index.search import check_count
 from palmette.lexical.weight import Lexical
 from palmette.metrics import Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
 from palmette.model import Model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -22,7 +23,7 @@ from palmette.hub.checkpointed import TrainingRecord
 from palmette.lexical.weight import LexicalWeight
 from palmette.methods import load_model, model_class
 from palmette.model import Arrays, Model, Queries
-from palmette.search.combine import MethodRanking, exact_sum, first_depth
+from palmette.search.combine import DEPTH, MethodRanking, exact_sum
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, stack_rows
 from palmette.types import Document, Explanation, Part
 from palmette.word_weights import learn_lexical_weights, learn_weights
@@ -60,17 +61,11 @@ class FusionPlan:
     """Plans of all members, over one set of documents."""
 
     members: tuple[SearchPlan, ...]
+    fetch: int | None
+    """Longest shortlist of a member that rescores one."""
+    rescore: bool | None
+    """True if a member rescores a shortlist."""
     only: Keys | None = None
-
-    @property
-    def fetch(self) -> int | None:
-        """Longest shortlist of the members."""
-        return max((plan.fetch for plan in self.members if plan.rescore and plan.fetch), default=None)
-
-    @property
-    def rescore(self) -> bool | None:
-        """Whether a member rescores a shortlist."""
-        return self.fetch is not None or None
 
     def one_query(self, row: int) -> FusionPlan:
         """Plans of one query."""
@@ -175,19 +170,17 @@ class FusionModel(Model):
         )
         made = cls(config, members)
         mean = float(np.mean([words.weight if words else 0.0 for words in learned]))
-        made.lexical_weights = {
-            "": LexicalWeight(weight=mean)
-        }  # scores are in units of the words' scale already
+        # scores are in units of the words' scale already
+        made.lexical_weights = {"": LexicalWeight(weight=mean)}
         if data is None:
             return made
         loaded = load_data(data)
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
+        how: dict[str, Any] = {"seed": 0, "progress": progress}
         if weights is None:
-            shares = learn_weights(members, config.scales, loaded, store, seed=0, progress=progress)
+            shares = learn_weights(members, config.scales, loaded, store, **how)
             made = cls(config.replace(weights=shares), members)
-        made.lexical_weights = learn_lexical_weights(
-            made, loaded, made.encoder, store, seed=0, progress=progress
-        )
+        made.lexical_weights = learn_lexical_weights(made, loaded, made.encoder, store, **how)
         return made
 
     # -- hooks ----------------------------------------------------------------------------------------------
@@ -229,21 +222,21 @@ class FusionModel(Model):
 
     def plan(self, queries: Queries, k: int, options: FusionSearch, view: View) -> Any:
         """Plans of all members."""
-        every = enumerate(zip(self.members, self._options, strict=True))
-        return FusionPlan(
-            tuple(m.plan(_split(queries, at), k, own, MemberView(view, at)) for at, (m, own) in every)
+        plans = tuple(
+            member.plan(_split(queries, at), k, own, MemberView(view, at))
+            for at, (member, own) in enumerate(zip(self.members, self._options, strict=True))
         )
+        fetch = max((plan.fetch for plan in plans if plan.rescore and plan.fetch), default=None)
+        return FusionPlan(plans, fetch, fetch is not None or None)
 
     def execute(self, view: View, plan: Any, k: int, options: FusionSearch) -> Candidates:
         """Sum the members' scores, exact as each member is."""
         total = len(view) if plan.only is None else len(plan.only)
-        depth = first_depth(k, total) if plan.fetch is None else max(1, min(max(k, plan.fetch), total))
-
-        def searcher(place: int) -> Any:
-            member, own, options = self.members[place], MemberView(view, place), self._options[place]
-            return lambda plan, k: member.execute(own, plan, k, options)
-
-        searches = [searcher(place) for place in range(len(self.members))]
+        depth = max(1, min(max(DEPTH, 2 * k) if plan.fetch is None else max(k, plan.fetch), total))
+        searches = [
+            partial(member.execute, MemberView(view, place), options=own)
+            for place, (member, own) in enumerate(zip(self.members, self._options, strict=True))
+        ]
         plans = [replace(one, only=plan.only) for one in plan.members]
         first = [search(one, depth) for search, one in zip(searches, plans, strict=True)]
         rows = []
@@ -252,17 +245,16 @@ class FusionModel(Model):
                 MethodRanking(search, one.one_query(row), found.one_query(row), depth)
                 for search, one, found in zip(searches, plans, first, strict=True)
             ]
-            best = exact_sum(rankings, self._sum, k, total, depth)
-            evidence = _join([ranking.evidence(best.keys) for ranking in rankings])
-            rows.append((best.keys, best.scores.astype(np.float32), evidence))
+            keys, sums = exact_sum(rankings, self._sum, k, total, depth)
+            evidence = _join([ranking.evidence(keys) for ranking in rankings])
+            rows.append((keys, sums.astype(np.float32), evidence))
         visited = float(np.mean([found.visited for found in first]))
         evidence = _join([found.evidence for found in first])
         return stack_rows(rows, Candidates(first[0].keys, first[0].scores, visited, evidence))
 
     def _sum(self, table: Floats) -> NDArray[np.float64]:
         """Members' scores [M, n] → [n]."""
-        summed: NDArray[np.float64] = np.asarray(self._factors) @ table.astype(np.float64)
-        return summed
+        return np.asarray(np.asarray(self._factors) @ table.astype(np.float64))
 
     def explain(
         self, query: Queries, arrays: Arrays, options: FusionSearch, evidence: Mapping[str, Any]
@@ -303,7 +295,7 @@ class FusionModel(Model):
     def extras(self) -> dict[str, bytes]:
         """Files of all members."""
         return {
-            _file(place, name): content
+            f"member{place}-{name}": content
             for place, member in enumerate(self.members)
             for name, content in member.extras().items()
         }
@@ -346,11 +338,10 @@ class MemberCheckpoint(Checkpoint):
     @classmethod
     def inside(cls, whole: Checkpoint, place: int, facts: Mapping[str, Any]) -> Self:
         """Select the files of one member."""
-        start = _file(place, "")
+        start = f"member{place}-"
         files = {n.removeprefix(start): entry for n, entry in whole.files.items() if n.startswith(start)}
         made = cls(whole.path, dict(facts), str(facts["fingerprint"]), files, whole.origin, whole.revision)
-        object.__setattr__(made, "whole", whole)
-        object.__setattr__(made, "place", place)
+        made.__dict__.update(whole=whole, place=place)
         return made
 
     def tensors(self, device: str = "cpu") -> dict[str, Tensor]:
@@ -360,15 +351,11 @@ class MemberCheckpoint(Checkpoint):
 
     def file(self, name: str) -> bytes:
         """Read one of the member's files."""
-        return self.whole.file(_file(self.place, name))
+        return self.whole.file(f"member{self.place}-{name}")
 
 
 def _array(place: int, name: str) -> str:
     return f"of{place}_{name}"
-
-
-def _file(place: int, name: str) -> str:
-    return f"member{place}-{name}"
 
 
 def _join(members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -85,6 +85,7 @@ class Model(Checkpointed):
         # config of a checkpoint of an earlier version: a copy keeps it, and so its fingerprint
         self._loaded_config: Mapping[str, Any] | None = None
         self.lexical_weights: dict[str, LexicalWeight] = {}  # by `lexical_key`
+        self._search_options: dict[tuple[object, ...], Any] = {}  # validated before
 
     # -- hooks ----------------------------------------------------------------------------------------------
 
@@ -315,15 +316,29 @@ class Model(Checkpointed):
 
     def search_options(self, given: Mapping[str, Any]) -> Any:
         """Validated search options; unknown ones raise and name the known ones."""
+        key = (*given.items(), *map(type, given.values()))  # True and 1 are equal, and differ
+        try:
+            if key in self._search_options:
+                return self._search_options[key]
+        except TypeError:  # a list: valid, perhaps, but no key
+            key = None
         check_keys(f"{self.method} search", given, self.search_class.names())
         options = self.search_class(**given)
         self.check_search(options)
+        if key is not None:
+            if len(self._search_options) >= 256:
+                self._search_options.clear()
+            self._search_options[key] = options
         return options
 
     def lexical_weight(self, options: Any, lexical: Lexical) -> LexicalWeight | None:
         """Weight of words in a search with these options; ``None`` where they do not count."""
+        if lexical != "auto":
+            lexical = check_lexical(lexical)
+        if lexical == 0:
+            return None
         key = self.lexical_key(options)
-        if lexical == 0 or (lexical == "auto" and key is None):
+        if key is None and lexical == "auto":
             return None
         if key is None:
             raise ConfigError(
@@ -331,9 +346,9 @@ class Model(Checkpointed):
                 "leave them out, or search with lexical=0"
             )
         learned = self.lexical_weights.get(key) or self.lexical_weights.get("")
-        own = learned.weight if learned else 0.0
-        weight = own if lexical == "auto" else lexical
-        return (learned or LexicalWeight()).replace(weight=weight) if weight else None
+        if lexical == "auto":
+            return learned if learned and learned.weight else None
+        return (learned or LexicalWeight()).replace(weight=lexical)
 
     def score(
         self,
@@ -349,8 +364,8 @@ class Model(Checkpointed):
         ``lexical`` adds words as in a search, with IDF computed on these documents only, so that scores of different
         calls must not be compared. ``language`` selects the stemmer.
         """
-        chosen, weight = self.search_options(options), check_lexical(lexical)
-        mix, analyser = self.lexical_weight(chosen, weight), analyser_of(check_language(language))
+        chosen = self.search_options(options)
+        mix, analyser = self.lexical_weight(chosen, lexical), analyser_of(check_language(language))
         if not documents:
             return []
         # documents of equal content are encoded once: in two places of a batch their last bits could differ

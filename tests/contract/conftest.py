@@ -6,13 +6,22 @@ from palmette import Index, Model
 from support.tiny import METHODS, documents
 
 
-@pytest.fixture(params=sorted(METHODS))
+@pytest.fixture(scope="session", params=sorted(METHODS))
 def model(request: pytest.FixtureRequest) -> Model:
     return METHODS[request.param]()
 
 
-@pytest.fixture(params=["memory", "folder"])
-def index(request: pytest.FixtureRequest, model: Model, tmp_path) -> Index:
-    made = Index.in_memory(model) if request.param == "memory" else Index.create(tmp_path / "index", model)
+@pytest.fixture(scope="session")
+def shared(model: Model) -> Index:
+    """An index in memory, for tests that change nothing."""
+    made = Index.in_memory(model)
+    made.add(documents())
+    return made
+
+
+@pytest.fixture
+def index(model: Model, tmp_path) -> Index:
+    """An index in a folder, for tests that change it."""
+    made = Index.create(tmp_path / "index", model)
     made.add(documents())
     return made

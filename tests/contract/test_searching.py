@@ -20,8 +20,8 @@ from support.tiny import ANIMALS, COLOURS, documents
 QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]
 
 
-def test_hits_are_ranked_documents(index: Index) -> None:
-    hits = index.search(QUERIES[0], k=7)
+def test_hits_are_ranked_documents(shared: Index) -> None:
+    hits = shared.search(QUERIES[0], k=7)
     assert len(hits) == 7
     assert [type(hit.score) for hit in hits] == [float] * 7
     assert all(a.score >= b.score for a, b in zip(hits, hits[1:], strict=False))
@@ -31,42 +31,42 @@ def test_hits_are_ranked_documents(index: Index) -> None:
     assert "red-owl" in [hit.id for hit in hits]
 
 
-def test_a_batch_is_the_single_searches(index: Index) -> None:
-    batched = index.search(QUERIES, k=5)
+def test_a_batch_is_the_single_searches(shared: Index) -> None:
+    batched = shared.search(QUERIES, k=5)
     for query, hits in zip(QUERIES, batched, strict=True):
-        alone = index.search(query, k=5)
+        alone = shared.search(query, k=5)
         assert [hit.id for hit in alone] == [hit.id for hit in hits]
         assert [hit.score for hit in alone] == pytest.approx([hit.score for hit in hits], abs=1e-5)
-    assert index.search([], k=5) == []
+    assert shared.search([], k=5) == []
 
 
-def test_ranking_is_the_search_without_documents(index: Index) -> None:
-    ranking = index.rank(QUERIES, k=5, filter={"house": {"$lt": 24}})
-    hits = index.search(QUERIES, k=5, filter={"house": {"$lt": 24}})
+def test_ranking_is_the_search_without_documents(shared: Index) -> None:
+    ranking = shared.rank(QUERIES, k=5, filter={"house": {"$lt": 24}})
+    hits = shared.search(QUERIES, k=5, filter={"house": {"$lt": 24}})
     assert ranking.ids == [[hit.id for hit in found] for found in hits]
     assert ranking.scores == [[hit.score for hit in found] for found in hits]
     assert 0 < ranking.visited <= 1
-    assert index.rank([]).ids == []
+    assert shared.rank([]).ids == []
 
 
-def test_the_parts_of_an_explanation_add_up_to_the_score(index: Index) -> None:
-    for hit in [hit for hits in index.search(QUERIES, k=48) for hit in hits]:
+def test_the_parts_of_an_explanation_add_up_to_the_score(shared: Index) -> None:
+    for hit in [hit for hits in shared.search(QUERIES, k=48) for hit in hits]:
         explanation = hit.explain()
         assert sum(part.value for part in explanation.parts) == pytest.approx(hit.score, abs=1e-5)
         assert explanation.score == pytest.approx(hit.score, abs=1e-5)
         assert explanation.text
-    explained = index.explain(QUERIES[0], "red-owl")
+    explained = shared.explain(QUERIES[0], "red-owl")
     assert explained.score == pytest.approx(
-        {h.id: h.score for h in index.search(QUERIES[0], k=48)}["red-owl"], abs=1e-5
+        {h.id: h.score for h in shared.search(QUERIES[0], k=48)}["red-owl"], abs=1e-5
     )
 
 
-def test_k_is_honoured(index: Index) -> None:
-    assert len(index.search("owl", k=1)) == 1
-    assert len(index.search("owl", k=10_000)) == 48
+def test_k_is_honoured(shared: Index) -> None:
+    assert len(shared.search("owl", k=1)) == 1
+    assert len(shared.search("owl", k=10_000)) == 48
     for k in (0, -3, 2.5, True, "5"):
         with pytest.raises(InputError, match="k must be a whole number"):
-            index.search("owl", k=k)
+            shared.search("owl", k=k)
 
 
 @pytest.mark.parametrize(
@@ -84,23 +84,23 @@ def test_k_is_honoured(index: Index) -> None:
     ],
 )
 def test_filters_are_applied_before_ranking(
-    index: Index, condition: dict, expected: Callable[[dict], bool]
+    shared: Index, condition: dict, expected: Callable[[dict], bool]
 ) -> None:
     wanted = {d.id for d in documents() if expected(d.metadata)}
-    found = index.search("a golden owl", k=48, filter=condition)
+    found = shared.search("a golden owl", k=48, filter=condition)
     assert {hit.id for hit in found} == wanted
-    unfiltered = [hit.id for hit in index.search("a golden owl", k=48) if hit.id in wanted]
+    unfiltered = [hit.id for hit in shared.search("a golden owl", k=48) if hit.id in wanted]
     assert [hit.id for hit in found] == unfiltered
-    few = index.search("a golden owl", k=2, filter=condition)
+    few = shared.search("a golden owl", k=2, filter=condition)
     assert [hit.id for hit in few] == unfiltered[:2]
 
 
-def test_a_filter_that_nothing_passes_finds_nothing_and_an_unknown_key_says_so(index: Index) -> None:
-    assert index.search("owl", filter={"house": 999}) == []
+def test_a_filter_that_nothing_passes_finds_nothing_and_an_unknown_key_says_so(shared: Index) -> None:
+    assert shared.search("owl", filter={"house": 999}) == []
     with pytest.raises(FilterError, match=r"color.*colour"):
-        index.search("owl", filter={"color": "red"})
+        shared.search("owl", filter={"color": "red"})
     with pytest.raises(FilterError, match=r"\$bigger"):
-        index.search("owl", filter={"house": {"$bigger": 3}})
+        shared.search("owl", filter={"house": {"$bigger": 3}})
 
 
 def test_a_narrowed_index_cannot_be_widened(index: Index) -> None:
@@ -121,13 +121,13 @@ def test_a_narrowed_index_cannot_be_widened(index: Index) -> None:
     assert len(index) == 47
 
 
-def test_threshold_leaves_weak_hits_out(index: Index) -> None:
-    hits = index.search("red owl", k=48)
+def test_threshold_leaves_weak_hits_out(shared: Index) -> None:
+    hits = shared.search("red owl", k=48)
     cut = hits[9].score
-    assert [h.id for h in index.search("red owl", k=48, threshold=cut)] == [
+    assert [h.id for h in shared.search("red owl", k=48, threshold=cut)] == [
         h.id for h in hits if h.score >= cut
     ]
-    assert index.search("red owl", threshold=1e9) == []
+    assert shared.search("red owl", threshold=1e9) == []
 
 
 def test_explanations_made_at_once_outlive_the_document(index: Index) -> None:
@@ -170,24 +170,24 @@ def test_vectors_are_for_other_stores(model: Model) -> None:
         (["ok", None], "must be a str, got NoneType"),
     ],
 )
-def test_unusable_queries_are_refused(index: Index, query: object, words: str) -> None:
+def test_unusable_queries_are_refused(shared: Index, query: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        index.search(query)
+        shared.search(query)
 
 
-def test_embeddings_can_be_searched_with(index: Index, model: Model) -> None:
+def test_embeddings_can_be_searched_with(shared: Index, model: Model) -> None:
     vectors = model.encoder.encode_queries(QUERIES)
     try:
-        found = index.search(vectors, k=3)
+        found = shared.search(vectors, k=3)
     except ConfigError:
         pytest.skip(f"{model.method} needs the text itself")
     assert [[h.id for h in hits] for hits in found] == [
-        [h.id for h in hits] for hits in index.search(QUERIES, k=3, lexical=0)
+        [h.id for h in hits] for hits in shared.search(QUERIES, k=3, lexical=0)
     ]
     with pytest.raises(InputError, match=r"\[Q, 48\]"):
-        index.search(vectors[:, :7])
+        shared.search(vectors[:, :7])
     with pytest.raises(InputError, match="finite"):
-        index.search(np.full((1, 48), np.nan))
+        shared.search(np.full((1, 48), np.nan))
 
 
 def test_readers_in_threads_see_whole_states(index: Index) -> None:
@@ -213,10 +213,10 @@ def test_readers_in_threads_see_whole_states(index: Index) -> None:
     assert torn == []
 
 
-async def test_async_searches_run_side_by_side(index: Index) -> None:
-    expected = [index.search(query, k=3) for query in QUERIES]
-    found = await asyncio.gather(*(index.asearch(query, 3) for query in QUERIES * 8))
-    if index.model.method not in ("fields", "layers"):
+async def test_async_searches_run_side_by_side(shared: Index) -> None:
+    expected = [shared.search(query, k=3) for query in QUERIES]
+    found = await asyncio.gather(*(shared.asearch(query, 3) for query in QUERIES * 8))
+    if shared.model.method not in ("fields", "layers"):
         assert found == expected * 8
         return
     for hits, alone in zip(
@@ -226,8 +226,8 @@ async def test_async_searches_run_side_by_side(index: Index) -> None:
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone], abs=1e-5)
 
 
-def test_reranking_without_an_index_scores_the_same(index: Index, model: Model) -> None:
+def test_reranking_without_an_index_scores_the_same(shared: Index, model: Model) -> None:
     given = documents()[5:15]
-    by_id = {hit.id: hit.score for hit in index.search("white owl", k=48, lexical=0)}
+    by_id = {hit.id: hit.score for hit in shared.search("white owl", k=48, lexical=0)}
     assert model.score("white owl", given) == pytest.approx([by_id[d.id] for d in given], abs=1e-5)
     assert model.score("white owl", []) == []

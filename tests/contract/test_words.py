@@ -47,9 +47,9 @@ def mixed_by_hand(
     return [(id, -score) for score, _, _, id in sorted(rows)]
 
 
-def test_without_words_a_search_is_the_pure_method(index: Index, model: Model) -> None:
-    pure = index.search(QUERIES, k=48, lexical=0)
-    with index.backend.read() as view:
+def test_without_words_a_search_is_the_pure_method(shared: Index, model: Model) -> None:
+    pure = shared.search(QUERIES, k=48, lexical=0)
+    with shared.backend.read() as view:
         options = model.search_options({})
         found = model.search(view, model.encode_queries(QUERIES, options), 48, options)
         assert [[hit.id for hit in hits] for hits in pure] == [view.ids(row.tolist()) for row in found.keys]
@@ -79,16 +79,16 @@ def test_the_parts_of_a_hybrid_explanation_add_up_and_name_the_words(index: Inde
     assert explained.score == pytest.approx({h.id: h.score for h in again}["red-owl"], abs=1e-5)
 
 
-def test_hybrid_searches_are_filtered_and_ranked_alike(index: Index) -> None:
+def test_hybrid_searches_are_filtered_and_ranked_alike(shared: Index) -> None:
     condition = {"house": {"$lt": 24}}
-    hits = index.search(QUERIES, k=7, filter=condition, lexical=0.6)
-    everything = index.search(QUERIES, k=48, lexical=0.6)
+    hits = shared.search(QUERIES, k=7, filter=condition, lexical=0.6)
+    everything = shared.search(QUERIES, k=48, lexical=0.6)
     for some, every in zip(hits, everything, strict=True):
         within = [(h.id, h.score) for h in every if h.document.metadata["house"] < 24]
         assert [(h.id, h.score) for h in some] == within[:7]
-    ranking = index.rank(QUERIES, k=7, filter=condition, lexical=0.6)
+    ranking = shared.rank(QUERIES, k=7, filter=condition, lexical=0.6)
     assert ranking.ids == [[hit.id for hit in found] for found in hits]
-    red = index.filtered({"colour": "red"})
+    red = shared.filtered({"colour": "red"})
     assert {h.document.metadata["colour"] for h in red.search("blue owl", k=48, lexical=1)} == {"red"}
 
 
@@ -109,13 +109,13 @@ def test_words_follow_every_change(index: Index, tmp_path) -> None:
     assert copy.search(QUERIES, k=48, lexical=0.5) == kept
 
 
-def test_a_weight_that_cannot_be_is_refused(index: Index, model: Model) -> None:
+def test_a_weight_that_cannot_be_is_refused(shared: Index, model: Model) -> None:
     for lexical in (-0.1, 1.5, "much", True, None, float("nan")):
         with pytest.raises(ConfigError, match="lexical must be a number from 0"):
-            index.search("owl", lexical=lexical)
+            shared.search("owl", lexical=lexical)
     vectors = model.encoder.encode_queries(["red owl"])
     with pytest.raises(ConfigError, match="needs the words of a query"):
-        index.search(vectors, lexical=0.5)
+        shared.search(vectors, lexical=0.5)
 
 
 def test_the_language_of_words_is_kept(model: Model, tmp_path) -> None:

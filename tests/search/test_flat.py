@@ -166,14 +166,16 @@ def test_plans_that_cannot_be_executed_are_refused() -> None:
                 view.candidates(SearchPlan(Score("others", ones)), 1)
             with pytest.raises(InputError, match="k must be at least 1"):
                 view.candidates(SearchPlan(Score("leaves", ones, fold=4)), 0)
+            for metric, fold in (("overlap", 1), ("inner_product", 4)):
+                lists = Lists("leaves", np.zeros((1, 1), np.int64))
+                with pytest.raises(InputError, match="compares by inner_product, with fold=1"):
+                    view.candidates(SearchPlan(Score("leaves", ones, metric, fold), lists=lists), 1)
     with pytest.raises(InputError, match=r"unknown metric 'cosine'. Metrics: inner_product, overlap"):
         Score("leaves", ones, "cosine")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"\[Q, d\] float32"):
         Score("leaves", ones[0])
     with pytest.raises(EncodingError, match="query 0 holds NaN"):
         Score("leaves", ones * np.float32(np.nan))
-    with pytest.raises(InputError, match="compares by inner_product"):
-        SearchPlan(Score("leaves", ones, "overlap"), lists=Lists("l", np.zeros((1, 1), np.int64)))
     for wrong in ([0, 0], [1, -1]):
         with pytest.raises(InputError, match="at least 0, and one of them above 0"):
             Score("parts", ones, part_weights=np.array(wrong, np.float32))

@@ -1,7 +1,7 @@
 """Documents in, explained hits out."""
 
-from palmette.index.folder import MODEL, Engine
-from palmette.index.index import Index, IndexStats
+from palmette.index.folder import MODEL, Engine, IndexStats
+from palmette.index.index import Index
 from palmette.index.search import Ranking
 from palmette.index.write import Changes
 

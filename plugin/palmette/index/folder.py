@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tqdm.auto import tqdm
 
 from palmette.data import iter_documents, to_document
 from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError
+from palmette.index.search import check_count
 from palmette.methods import load_model
 from palmette.model import Model
-from palmette.search.faiss_engine import engine_named
 from palmette.store.backend import Backend
 from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend
@@ -30,6 +30,19 @@ ModelLike = Model | str | Path | Sequence[Model | str | Path]
 """A model, where its checkpoint lies, or several of either to fuse."""
 
 
+@dataclass(frozen=True)
+class IndexStats:
+    """Contents and size of an index."""
+
+    documents: int
+    method: str
+    model: str
+    location: str
+    bytes: int
+    segments: int
+    reclaimable: int
+
+
 def as_model(model: ModelLike) -> Model:
     """Load a model from its folder or repository, or fuse several."""
     if isinstance(model, list | tuple):
@@ -41,15 +54,6 @@ def as_model(model: ModelLike) -> Model:
     if isinstance(model, str | Path):
         return load_model(model)
     raise InputError(f"a model must be a Model, or where its checkpoint lies, got {type(model).__name__}")
-
-
-def create_folder(path: Path, model: Model, language: str | None, engine: Engine) -> None:
-    """Create an empty index, with a copy of its model's checkpoint; ``engine`` is what it will be opened with."""
-    engine_named(engine)  # a wrong one leaves no folder behind
-    with atomic_folder(path) as draft:
-        arrays, fingerprint = model.arrays(), model.fingerprint
-        LocalBackend.create(draft, arrays, fingerprint=fingerprint, language=language).close()
-        model.save_pretrained(draft / MODEL)
 
 
 def open_folder(
@@ -104,13 +108,6 @@ def copy_folder(
 
 
 # -- what users hand in -------------------------------------------------------------------------------------
-
-
-def check_count(name: str, value: object) -> int:
-    """Check a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
-    return int(value)
 
 
 def check_path(value: object) -> Path:

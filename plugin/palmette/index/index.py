@@ -3,55 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, overload
 
 import numpy as np
 
 from palmette.errors import InputError, StoreError
 from palmette.index.folder import (
+    MODEL,
     Engine,
+    IndexStats,
     ModelLike,
     as_model,
     check_documents,
     check_ids,
     check_path,
     copy_folder,
-    create_folder,
     open_folder,
     unique,
 )
-from palmette.index.search import FilterLike, Query, QueryList, Ranking, explain, search
+from palmette.index.search import FilterLike, Query, QueryList, Ranking, check_count, explain, read_queries
 from palmette.index.write import Changes, apply_changes
 from palmette.lexical.analyser import LANGUAGE
 from palmette.lexical.weight import DEFAULT, Lexical
 from palmette.model import Model
-from palmette.search.faiss_engine import is_engine
+from palmette.search.faiss_engine import engine_named, is_engine
 from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import Filter, parse_filter
-from palmette.store.folder import is_occupied
+from palmette.store.folder import atomic_folder, is_occupied
 from palmette.store.local import LocalBackend
 from palmette.threads import run_in_thread
 from palmette.types import Document, Explanation, Hit
 
 Documents = Iterable[Any] | str | Path
 """Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
-
-
-@dataclass(frozen=True)
-class IndexStats:
-    """Contents and size of an index."""
-
-    documents: int
-    method: str
-    model: str
-    location: str
-    bytes: int
-    segments: int
-    reclaimable: int
 
 
 class Index:
@@ -90,7 +76,11 @@ class Index:
             lock_timeout: Seconds a write waits for another writer.
         """
         path, model = check_path(path), as_model(model)
-        create_folder(path, model, language, engine)
+        engine_named(engine)  # a wrong one leaves no folder behind
+        with atomic_folder(path) as draft:
+            how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language}
+            LocalBackend.create(draft, model.arrays(), **how).close()
+            model.save_pretrained(draft / MODEL)
         return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
@@ -115,10 +105,8 @@ class Index:
             model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.
         """
         path = check_path(path)
-        return cls(
-            *open_folder(path, model, model_options, engine=engine, lock_timeout=lock_timeout, verify=verify),
-            path,
-        )
+        how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
+        return cls(*open_folder(path, model, model_options, **how), path)
 
     @classmethod
     def open_or_create(
@@ -133,9 +121,10 @@ class Index:
     ) -> Self:
         """Open the index in a folder, or create one where there is none (``language`` is for a new one)."""
         folder, model = check_path(path), as_model(model)
+        how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
         if is_occupied(folder):
-            return cls.open(folder, model, verify=verify, engine=engine, lock_timeout=lock_timeout)
-        return cls.create(folder, model, language=language, engine=engine, lock_timeout=lock_timeout)
+            return cls.open(folder, model, verify=verify, **how)
+        return cls.create(folder, model, language=language, **how)
 
     @classmethod
     def in_memory(
@@ -143,9 +132,8 @@ class Index:
     ) -> Self:
         """Create an index that lives as long as the object."""
         model = as_model(model)
-        arrays, fingerprint = model.arrays(), model.fingerprint
-        backend = LocalBackend.in_memory(arrays, fingerprint=fingerprint, language=language, engine=engine)
-        return cls(model, backend)
+        how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language, "engine": engine}
+        return cls(model, LocalBackend.in_memory(model.arrays(), **how))
 
     @classmethod
     def build(
@@ -164,8 +152,7 @@ class Index:
         Args:
             documents: Documents, dicts with a ``text``, texts, the frameworks' documents; or a path to read them
                 from, as :func:`palmette.load_data` does.
-            model: A model, or the folder or repository of its checkpoint; or a list of those, to be fused
-                (:class:`palmette.FusionModel`).
+            model: As for :meth:`create`.
             path: The folder; ``None`` for memory.
             language: As for :meth:`create`.
             engine: As for :meth:`open`.
@@ -175,11 +162,8 @@ class Index:
         given = check_documents(documents)
         unique(given)  # complain before there is a folder
         model = as_model(model)
-        made = (
-            cls.in_memory(model, language=language, engine=engine)
-            if path is None
-            else cls.open_or_create(path, model, language=language, engine=engine)
-        )
+        how: dict[str, Any] = {"language": language, "engine": engine}
+        made = cls.in_memory(model, **how) if path is None else cls.open_or_create(path, model, **how)
         made.upsert(given, embeddings=embeddings, progress=progress)
         return made
 
@@ -189,9 +173,11 @@ class Index:
         It shows, finds and deletes only documents that pass, and takes only such documents in.
         """
         parsed = parse_filter(filter)
-        if parsed is None:
-            return self
-        return type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
+        return (
+            self
+            if parsed is None
+            else type(self)(self.model, FilteredBackend(self.backend, parsed), self.path)
+        )
 
     @property
     def engine(self) -> str:
@@ -201,7 +187,7 @@ class Index:
     @property
     def within(self) -> Filter | None:
         """Filter that this index lies behind, if any."""
-        return self.backend.within if isinstance(self.backend, FilteredBackend) else None
+        return getattr(self.backend, "within", None)
 
     # -- writing --------------------------------------------------------------------------------------------
 
@@ -219,8 +205,7 @@ class Index:
         vectors [N, d] by the model's encoder, an array or a tensor, for methods that need no more (layers).
         """
         given = check_documents(documents)
-        how: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "embeddings": embeddings}
-        apply_changes(self.model, self.backend, given, replace=False, **how)
+        apply_changes(self.model, self.backend, given, embeddings, batch_size, progress, replace=False)
         return [document.key for document in given]
 
     def upsert(
@@ -237,8 +222,8 @@ class Index:
         Documents to ``delete``, by id, go in the same transaction; ``embeddings`` as for :meth:`add`.
         """
         given, gone = check_documents(documents), check_ids(delete)
-        how: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "embeddings": embeddings}
-        return apply_changes(self.model, self.backend, given, replace=True, delete=gone, **how)
+        how = embeddings, batch_size, progress
+        return apply_changes(self.model, self.backend, given, *how, replace=True, delete=gone)
 
     def delete(self, ids: Iterable[str] | None = None, *, filter: FilterLike = None) -> list[str]:
         """Delete documents by id or by filter; ids that are not there are passed over. Returns those deleted."""
@@ -330,16 +315,17 @@ class Index:
             options: The method's own, such as ``level=`` for a tree.
         """
         single = isinstance(query, str)
-        if threshold is not None:
-            given: Any = threshold
-            if isinstance(given, bool) or not isinstance(given, int | float | np.number) or given != given:
-                raise InputError(f"threshold must be a number or None, got {threshold!r}")
-            threshold = float(given)
+        given: Any = threshold
+        if given is not None and (
+            isinstance(given, bool) or not isinstance(given, int | float | np.number) or given != given
+        ):
+            raise InputError(f"threshold must be a number or None, got {threshold!r}")
         queries = [query] if isinstance(query, str) else query
         if isinstance(queries, Sequence) and not queries:
             return []
-        with search(self.model, self.backend, queries, k, filter, options, lexical) as result:
-            results = result.to_hits(threshold, explain)
+        k, batch = check_count("k", k), read_queries(self.model, queries, options, lexical)
+        with self.backend.read(parse_filter(filter)) as view:
+            results = batch.search(view, k).to_hits(view, self.backend, threshold, explain)
         return results[0] if single else results
 
     def rank(
@@ -354,8 +340,9 @@ class Index:
         """Rank documents by id and score only, for evaluation: :meth:`search` without the documents' texts."""
         if len(queries) == 0:
             return Ranking([], [], 0.0)
-        with search(self.model, self.backend, queries, k, filter, options, lexical) as result:
-            return result.ranking()
+        k, batch = check_count("k", k), read_queries(self.model, queries, options, lexical)
+        with self.backend.read(parse_filter(filter)) as view:
+            return batch.search(view, k).ranking(view)
 
     async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
         """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""
@@ -368,15 +355,11 @@ class Index:
     def stats(self) -> IndexStats:
         """Count documents, segments and bytes."""
         held = self.backend.stats()
-        return IndexStats(
-            documents=held.documents,
-            method=self.model.method,
-            model=self.model.fingerprint,
-            location=held.location,
-            bytes=held.bytes,
-            segments=held.segments,
-            reclaimable=held.reclaimable,
+        who, sizes = (
+            (self.model.method, self.model.fingerprint),
+            (held.bytes, held.segments, held.reclaimable),
         )
+        return IndexStats(held.documents, *who, held.location, *sizes)
 
     def survey(self) -> dict[str, Any]:
         """Describe how the documents fit the model's structure: how full its leaves are, for instance."""
@@ -395,7 +378,7 @@ class Index:
         """Pickled, an index is its folder: another process opens it for itself."""
         if self.path is None:
             raise StoreError(
-                "an index in memory cannot be pickled: index.copy_to(folder) first, and pickle that one"
+                "an index in memory cannot be pickled: index.copy_to(folder), and pickle that one"
             )
         return _reopen, (type(self), str(self.path), self.engine, self.within)
 
@@ -409,9 +392,7 @@ class Index:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

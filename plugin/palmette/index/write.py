@@ -14,7 +14,8 @@ from tqdm.auto import tqdm
 from palmette.arrays import Floats
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError
-from palmette.index.folder import check_count, unique
+from palmette.index.folder import unique
+from palmette.index.search import check_count
 from palmette.model import Model
 from palmette.store.backend import Backend
 from palmette.types import Document
@@ -43,12 +44,12 @@ def apply_changes(
     model: Model,
     backend: Backend,
     given: Sequence[Document],
+    embeddings: Any,
+    batch_size: int,
+    progress: bool | None,
     *,
     replace: bool,
-    embeddings: Any = None,
     delete: Sequence[str] = (),
-    batch_size: int = 256,
-    progress: bool | None = None,
 ) -> Changes:
     """Put documents in and take others out, in one transaction; unchanged ones are not encoded again."""
     batch_size, latest = check_count("batch_size", batch_size), unique(given)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +35,8 @@ Search = Callable[[Any, int], Candidates]
 class Ranking(Protocol):
     """A ranking of documents for one query."""
 
-    @property
-    def upper_bound(self) -> float | None:
-        """Upper bound on the score of unlisted documents; ``None`` if those cannot be found at all."""
-        ...
+    upper_bound: float | None
+    """Upper bound on the score of unlisted documents; ``None`` if those cannot be found at all."""
 
     def best(self, depth: int) -> Keys:
         """List about ``depth`` best documents, the lower keys among equals."""
@@ -49,22 +47,9 @@ class Ranking(Protocol):
         ...
 
 
-class Fused(NamedTuple):
-    """The best documents [k], their sums, and their scores in each ranking [S, k]."""
-
-    keys: Keys
-    scores: Sums
-    table: Floats
-
-
-def first_depth(k: int, total: int, least: int = DEPTH) -> int:
-    """Documents that each ranking lists at first: ``least``, or twice as many as are wanted."""
-    return max(1, min(max(least, 2 * k), total))
-
-
 def exact_sum(
     rankings: Sequence[Ranking], add: Callable[[Floats], Sums], k: int, total: int, depth: int
-) -> Fused:
+) -> tuple[Keys, Sums]:
     """Find the ``k`` best of ``total`` documents by ``add``: scores [S, n] → [n], monotone in each ranking.
 
     At first the rankings list about ``depth`` documents. Equal sums are ordered by the first ranking, then by key.
@@ -84,7 +69,7 @@ def exact_sum(
             beyond, last = add(np.asarray(bounds, np.float32)[:, None])[0], sums[best[-1]]
             final = bool(last > beyond or (last == beyond and keys[best[-1]] in listed[0]))
         if final:
-            return Fused(keys[best], sums[best], table[:, best])
+            return keys[best], sums[best]
         depth = min(depth * DEEPER, total)
 
 
@@ -96,14 +81,17 @@ class MethodRanking:
     """
 
     def __init__(self, search: Search, plan: Any, first: Candidates, depth: int) -> None:
-        self._search, self.plan, self._depth = search, plan, depth
-        self._list(first)
+        self._search, self.plan = search, plan
+        self._list(first, depth)
 
-    def _list(self, found: Candidates) -> None:
-        self.listed = found.one_query(0)
+    def _list(self, found: Candidates, depth: int) -> None:
+        """Begin with one query's best documents."""
+        self._depth, self._evidence = depth, dict[str, NDArray[Any]]()
         self._keys, self._scores = np.empty(0, np.int64), np.empty(0, np.float32)
-        self._evidence: dict[str, NDArray[Any]] = {}
-        self._keep(self.listed)
+        self._listed: Keys = found.keys[0]
+        whole = self.plan.rescore is None and len(self._listed) == depth  # one score ranks all documents
+        self.upper_bound = float(found.scores[0, -1]) if whole else None
+        self._keep(found)
 
     def _keep(self, found: Candidates) -> None:
         """Remember scores by ascending key."""
@@ -114,19 +102,11 @@ class MethodRanking:
             self._evidence[name] = np.concatenate([before, array[0]])[order]
         self._keys, self._scores = keys[order], np.append(self._scores, found.scores[0])[order]
 
-    @property
-    def upper_bound(self) -> float | None:
-        """Score of the last document listed, if one score ranks all documents."""
-        scores = self.listed.scores[0]
-        return float(scores[-1]) if self.plan.rescore is None and len(scores) == self._depth else None
-
     def best(self, depth: int) -> Keys:
         """List the best documents, by another search when the first one is not deep enough."""
         if depth > self._depth:
-            self._depth = depth
-            self._list(self._search(self.plan, depth))
-        keys: Keys = self.listed.keys[0]
-        return keys
+            self._list(self._search(self.plan, depth).one_query(0), depth)
+        return self._listed
 
     def scores(self, keys: Keys) -> Floats:
         """Score documents; a search of their own finds those that are not listed."""
@@ -174,16 +154,17 @@ class WordRanking:
         """List the documents that have enough."""
         known, last = self.method.best(depth), self.method.upper_bound
         if self.method.plan.rescore is not None:  # a shortlist of its own, whatever the other holds
-            return np.union1d(known, self._matches(depth, 0.0)[0])
+            return np.union1d(known, self._keep(self.view.words(self.text, depth))[0])
         if last is None:  # there is nothing else to be found
             return known
         floor, few = self._share_needed(known, last), WORDS_MORE * depth
         limit = max(few, len(self.view) // WORDS_PART)
-        keys, shares = self._matches(limit, floor)
+        keys, shares = self._keep(self.view.words(self.text, limit, floor))
         if len(keys) > few:
             floor = max(floor, self._share_needed(np.union1d(known, keys[:few]), last))
         if len(keys) == limit and shares[-1] >= floor:
-            keys, shares = self._matches(len(self.view), float(shares[-1]))  # with all equals of the last one
+            # with all equals of the last one
+            keys, shares = self._keep(self.view.words(self.text, len(self.view), float(shares[-1])))
             floor = float(np.nextafter(shares[-1], np.float32(0)))
         self.upper_bound = floor
         return keys[shares >= floor]
@@ -195,21 +176,18 @@ class WordRanking:
         place = len(sums) - self.k
         return self.weight.share_needed(last, float(np.partition(sums, place)[place])) if place >= 0 else 0.0
 
-    def _matches(self, limit: int, floor: float) -> tuple[Keys, Floats]:
-        found = self.view.words(self.text, limit, floor)
-        shares = found.scores
-        self._keep(found.keys, shares)
-        return found.keys, shares
-
-    def _keep(self, keys: Keys, shares: Floats) -> None:
+    def _keep(self, found: WordMatches) -> tuple[Keys, Floats]:
+        """Remember shares by ascending key."""
+        keys, shares = found.keys, found.scores
         self._keys, first = np.unique(np.append(self._keys, keys), return_index=True)
         self._shares = np.append(self._shares, shares)[first]
+        return keys, shares
 
     def scores(self, keys: Keys) -> Floats:
         """Share of the query's weight in words that documents answer."""
         missing = np.setdiff1d(keys, self._keys)
         if len(missing):
-            self._keep(missing, self.view.words(self.text, 0, only=missing).scores)
+            self._keep(self.view.words(self.text, 0, only=missing))
         shares: Floats = self._shares[np.searchsorted(self._keys, keys)]
         return shares
 
@@ -221,15 +199,15 @@ def add_words(
 
     Returns the candidates, and per query what each word adds to each of them.
     """
+    depth = max(k, plan.fetch or k)
     if plan.rescore is None:
-        depth = first_depth(k, len(view), max(METHOD_DEPTH, len(view) // METHOD_PART))
-    else:
-        depth = max(1, min(max(k, plan.fetch or k), len(view)))
+        depth = max(METHOD_DEPTH, len(view) // METHOD_PART, 2 * k)
+    depth = max(1, min(depth, len(view)))
     found, rows, words = search(plan, depth), [], []
     for row, text in enumerate(texts):
         method = MethodRanking(search, plan.one_query(row), found.one_query(row), depth)
         rankings = (method, WordRanking(view, text, method, weight, k))
-        best = exact_sum(rankings, lambda table: weight.score(*table), k, len(view), depth)
-        rows.append((best.keys, best.scores.astype(np.float32), method.evidence(best.keys)))
-        words.append(view.words(text, 0, only=best.keys))
+        keys, sums = exact_sum(rankings, lambda table: weight.score(*table), k, len(view), depth)
+        rows.append((keys, sums.astype(np.float32), method.evidence(keys)))
+        words.append(view.words(text, 0, only=keys))
     return stack_rows(rows, found), words

@@ -30,10 +30,8 @@ PART = "part"
 """Evidence: the vector of a document that scores best."""
 
 _BATCH, _PART_BATCH = 64, 16  # queries that share one pass over the rows
-_TILE, _PART_TILE = (
-    8192,
-    256,
-)  # rows scored between two looks at the k best so far; documents that stay in the cache
+_TILE = 8192  # rows scored between two looks at the k best so far
+_PART_TILE = 256  # documents that stay in the cache
 _PIECE = 1 << 19  # numbers handled at once: they stay in the cache
 _WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
 # Columns serve few queries at a time over many wide rows, most of them wanted; and only from so many queries on, since
@@ -70,7 +68,9 @@ class Block:
             total = np.abs(queries).sum(axis=1) + largest
         else:
             total = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1)) * largest
-        bound: Floats = 2 * np.asarray(total * rounding_of(queries.shape[1]), np.float32)
+        # of a float32 sum of so many products, as a share of Σ|terms|, with room to spare
+        rounding = (queries.shape[1] + 8) * 2.0**-24
+        bound: Floats = 2 * np.asarray(total * rounding, np.float32)
         return bound
 
 
@@ -79,11 +79,6 @@ def as_block(stored: NDArray[Any], keys: Keys, fold: int = 1) -> Block:
     if fold != 1:
         return Block(fold_columns(stored, fold), keys)
     return Block(np.ascontiguousarray(stored, None if stored.dtype == np.uint16 else np.float32), keys)
-
-
-def rounding_of(columns: int) -> float:
-    """Bound the error of a float32 sum of so many products, as a share of Σ|terms|, with room to spare."""
-    return (columns + 8) * 2.0**-24
 
 
 def _largest_norm(data: NDArray[Any], metric: Metric) -> float:
@@ -145,11 +140,9 @@ def top_k(
                 pairs.append((near.of + start, block.keys[near.rows], scores))
                 compared, read = compared + near.compared, read + near.read
         fill_in(pairs, out)
-    each = compared / max(1, len(queries))
+    each, read_each = compared / max(1, len(queries)), read / max(1, len(queries))
     visited = each if engine.approximate else total
-    return Candidates(
-        out.keys, out.scores, visited, {}, each, read / max(1, len(queries)), engine.approximate
-    )
+    return Candidates(out.keys, out.scores, visited, {}, each, read_each, engine.approximate)
 
 
 def empty_candidates(queries: int, width: int) -> Candidates:
@@ -175,10 +168,8 @@ def exact_scores(data: NDArray[Any], near: Shortlist, queries: Floats, metric: M
     """Score a shortlist: summed in float64 in one fixed order, rounded once."""
     from palmette.search import kernels
 
-    scores, unit = np.empty(len(near.rows), np.float32), value_of_one(data)
-    kernels.exact_scores(
-        data, unit, near.rows, np.ascontiguousarray(queries), near.of, metric == "overlap", scores
-    )
+    scores, pairs = np.empty(len(near.rows), np.float32), (near.rows, np.ascontiguousarray(queries), near.of)
+    kernels.exact_scores(data, value_of_one(data), *pairs, metric == "overlap", scores)
     return scores
 
 
@@ -191,18 +182,36 @@ class ExactEngine:
         self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
     ) -> Shortlist:
         """Search ``rows`` (ascending; ``None`` for all)."""
-        fixed = as_fixed(queries) if metric == "overlap" and block.data.dtype == np.uint16 else None
+        data = block.data
+        fixed = as_fixed(queries) if metric == "overlap" and data.dtype == np.uint16 else None
         block.queries_seen += len(queries)
-        count, width = len(block.keys) if rows is None else len(rows), block.data.shape[1]
+        count, width = len(block.keys) if rows is None else len(rows), data.shape[1]
         many = count >= max(_MANY_ROWS, _SHARE * len(block.keys), _ROWS_PER_HIT * k) and width >= _WIDE
-        if (
-            fixed is not None
-            and many
-            and len(queries) <= _FEW_QUERIES
-            and block.queries_seen > _QUERIES_BEFORE
-        ):
+        seldom = len(queries) > _FEW_QUERIES or block.queries_seen <= _QUERIES_BEFORE
+        if fixed is not None and many and not seldom:
             return _by_columns(block, rows, fixed, k)
-        return _by_rows(block, rows, queries, fixed, metric, k)
+        rows = np.arange(count) if rows is None else rows
+        margin = block.margin(queries, metric) if fixed is None else np.zeros(len(queries), np.float32)
+        asked, parts = queries if fixed is None else fixed, 1
+        work = count * width * len(queries)
+        if (
+            metric == "overlap" and work >= _WORTH_A_THREAD
+        ):  # BLAS, behind inner products, has its own threads
+            parts = min(get_threads(), work // _WORTH_A_THREAD + 1, count)
+        if parts == 1:
+            first = _scan(data, rows, asked, metric, k, margin)
+        else:
+            shares = np.array_split(rows, parts)
+            first, *others = run_in_threads(
+                [partial(_scan, data, share, asked, metric, k, margin) for share in shares]
+            )
+            for other in others:
+                for piece in other.pieces:
+                    first.append(*piece)
+        first.tighten()
+        [(of, near, scores)] = first.pieces
+        compared = count * len(queries)
+        return Shortlist(of, near, compared, compared * data[0].nbytes, None if fixed is None else scores)
 
 
 def _by_columns(block: Block, rows: Rows | None, queries: NDArray[np.uint16], k: int) -> Shortlist:
@@ -216,32 +225,6 @@ def _by_columns(block: Block, rows: Rows | None, queries: NDArray[np.uint16], k:
     return Shortlist(of, near, sum(f[2] for f in found), sum(f[3] for f in found), scores.astype(np.float32))
 
 
-def _by_rows(
-    block: Block, rows: Rows | None, queries: Floats, fixed: NDArray[np.uint16] | None, metric: Metric, k: int
-) -> Shortlist:
-    data = block.data
-    rows = block.memo("all rows", lambda: np.arange(len(block.keys))) if rows is None else rows
-    margin = block.margin(queries, metric) if fixed is None else np.zeros(len(queries), np.float32)
-    work = len(rows) * data.shape[1] * len(queries)
-    # BLAS, behind inner products, has threads of its own.
-    parts = 1 if metric == "inner_product" else min(get_threads(), work // _WORTH_A_THREAD + 1, len(rows))
-    asked = queries if fixed is None else fixed
-    if parts == 1:
-        first = _scan(data, rows, asked, metric, k, margin)
-    else:
-        shares = np.array_split(rows, parts)
-        first, *others = run_in_threads(
-            [partial(_scan, data, share, asked, metric, k, margin) for share in shares]
-        )
-        for other in others:
-            for piece in other.pieces:
-                first.append(*piece)
-    first.tighten()
-    [(of, near, scores)] = first.pieces
-    compared = len(rows) * len(queries)
-    return Shortlist(of, near, compared, compared * data[0].nbytes, None if fixed is None else scores)
-
-
 def _scan(
     data: NDArray[Any], rows: Rows, queries: NDArray[Any], metric: Metric, k: int, margin: Floats
 ) -> RunningTopK:
@@ -249,7 +232,11 @@ def _scan(
     found = RunningTopK(k, margin)
     for start in range(0, len(rows), _TILE):
         tile = rows[start : start + _TILE]
-        found.add(fast_scores(data, tile, queries, metric), tile)
+        scores, lowest = fast_scores(data, tile, queries, metric), found.best[:, 0]
+        if start == 0 and len(tile) > k:
+            lowest = np.partition(scores, len(tile) - k, axis=1)[:, len(tile) - k]
+        of, at = found.kernels.at_least(scores, lowest - margin)
+        found.append(of, tile[at], scores[of, at])
     return found
 
 
@@ -268,15 +255,10 @@ def fast_scores(data: NDArray[Any], rows: Rows, queries: NDArray[Any], metric: M
         return as_floats(scores)
     first, span = int(rows[0]), int(rows[-1]) - int(rows[0]) + 1
     dense = len(rows) >= (_DENSE if len(queries) == 1 else _DENSE_BATCH) * span
-    if data.dtype != np.float32 or not dense:
-        return _products(as_floats(data[rows]), queries)
-    products = _products(data[first : first + span], queries)
-    return products if span == len(rows) else products[:, rows - first]
-
-
-def _products(rows: Floats, queries: Floats) -> Floats:
-    scores: Floats = (rows @ queries[0])[None, :] if len(queries) == 1 else queries @ rows.T
-    return scores
+    whole = data.dtype == np.float32 and dense
+    some = data[first : first + span] if whole else as_floats(data[rows])
+    products: Floats = (some @ queries[0])[None, :] if len(queries) == 1 else queries @ some.T
+    return products[:, rows - first] if whole and span != len(rows) else products
 
 
 class RunningTopK:
@@ -289,14 +271,6 @@ class RunningTopK:
         self.best = np.full((len(margin), k), kernels.LOWEST, np.float32)  # [Q, k] heaps
         self.pieces: list[tuple[Rows, Rows, Floats]] = []  # (query, row, score)
         self.size, self.limit = 0, 2 * k * len(margin) + _TILE
-
-    def add(self, scores: Floats, rows: Rows) -> None:
-        """Take the scores [Q, len(rows)] of a tile."""
-        lowest = self.best[:, 0]
-        if self.size == 0 and len(rows) > self.k:
-            lowest = np.partition(scores, len(rows) - self.k, axis=1)[:, len(rows) - self.k]
-        of, at = self.kernels.at_least(scores, lowest - self.margin)
-        self.append(of, rows[at], scores[of, at])
 
     def append(self, of: Rows, rows: Rows, scores: Floats) -> None:
         """Take pairs that may be among the best."""

@@ -101,12 +101,10 @@ class SearchPlan:
     context: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """Further query arrays that ``rank`` reads, one row per query."""
 
-    def __post_init__(self) -> None:
-        if self.lists is not None and (self.first.metric != "inner_product" or self.first.fold != 1):
-            raise InputError("a search within lists compares by inner_product, with fold=1")
-
     def one_query(self, row: int) -> SearchPlan:
         """Plan of one query."""
+        if len(self.first.queries) == self.group:
+            return self
         rows = slice(row * self.group, (row + 1) * self.group)
         return replace(
             self,
@@ -165,7 +163,7 @@ class WordMatches:
     words: Sequence[str]
     parts: Floats
     """[n, T]; a row's sum is the document's score."""
-    keys: Keys = field(default_factory=lambda: np.empty(0, np.int64))
+    keys: Keys
     """[n] the documents."""
 
     @property

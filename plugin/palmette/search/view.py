@@ -61,8 +61,11 @@ def execute(
     for segment, rows in segments:
         total += len(segment.keys) if rows is None else len(rows)
     depth = max(1, min(k if second is None else max(k, plan.fetch or k), total))
-    if segments:
-        _check_shape(first, segments[0][0])
+    if lists is not None and (first.metric != "inner_product" or first.fold != 1):
+        raise InputError("a search within lists compares by inner_product, with fold=1")
+    for score in (first, second):
+        if segments and score is not None:
+            _check_shape(score, segments[0][0])
     if first.part_weights is not None:
         found = top_by_part([(_part_block(segment, first), rows) for segment, rows in segments], first, depth)
     elif lists is not None:
@@ -75,11 +78,8 @@ def execute(
         return found
     if second.part_weights is None:
         return rescore_rows(view, plan, found, k)
-    if segments:
-        _check_shape(second, segments[0][0])
-    return rescore_parts(
-        [_part_block(segment, second) for segment, _ in segments], second, found, k, plan.share
-    )
+    parts = [_part_block(segment, second) for segment, _ in segments]
+    return rescore_parts(parts, second, found, k, plan.share)
 
 
 def _part_block(segment: Segment, score: Score) -> PartBlock:
