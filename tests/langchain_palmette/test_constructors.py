@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,6 +25,10 @@ def test_from_documents_takes_a_model_or_where_it_lies(
     assert PalmetteRetriever.from_documents(iter(documents), checkpoint).invoke(QUESTION) == expected
     assert TreeRetriever.from_documents(documents, str(checkpoint), device="cpu").invoke(QUESTION) == expected
     assert TreeRetriever.from_pretrained(checkpoint, documents).invoke(QUESTION) == expected
+    growing = TreeRetriever.from_pretrained(checkpoint)
+    assert growing.invoke(QUESTION) == []
+    growing.add_documents(documents)
+    assert growing.invoke(QUESTION) == expected
 
 
 def test_an_index_folder_is_brought_up_to_date(
@@ -66,6 +71,9 @@ def test_from_index_takes_a_folder_or_an_index(folder: Path, model: TreeModel) -
         assert other.invoke(QUESTION) == expected
     assert other.invoke(QUESTION) == expected  # whoever closes an index closes their own
     assert TreeRetriever(index_path=folder, model=model).index.model is model
+    alone = TreeRetriever(index_path=folder, model=TreeModel(model.config, model.encoder, model.module))
+    gc.collect()
+    assert alone.invoke(QUESTION) == expected  # the retriever holds the model that it was given
 
 
 def test_what_is_not_there(tmp_path: Path, documents: list[Document]) -> None:
@@ -120,7 +128,7 @@ def test_what_is_open_is_shared(
     assert one.index.model is two.index.model
     reranker = PalmetteReranker(model=checkpoint)
     reranker.compress_documents(documents[:2], QUESTION)
-    assert reranker._model is one.index.model
+    assert reranker._load("model") is one.index.model
 
 
 def test_what_was_replaced_or_closed_is_opened_anew(

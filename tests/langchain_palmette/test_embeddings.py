@@ -61,7 +61,7 @@ def test_inner_products_of_roots_bound_the_score(model: TreeModel, retriever: Tr
 
 def test_a_model_without_levels_is_refused(model: TreeModel) -> None:
     class Plain(TreeModel):
-        vectors = Model.vectors
+        embed = Model.embed
 
     plain = Plain(model.config, model.encoder, model.module)
     assert PalmetteEmbeddings(model=plain).embed_query("owl")

@@ -128,7 +128,7 @@ def test_level(retriever: TreeRetriever) -> None:
 
 def test_level_auto_and_rerank(retriever: TreeRetriever) -> None:
     auto = TreeRetriever.from_index(retriever.index, level="auto", k=3)
-    level = retriever.index.model.level(retriever.index.model.options({"level": "auto"}))
+    level = retriever.index.model.level(retriever.index.model.search_options({"level": "auto"}))
     assert auto.invoke("owl") == retriever.invoke("owl", k=3, level=level)
     reranking = TreeRetriever.from_index(retriever.index, rerank=True, shortlist=7, k=3)
     hits = retriever.index.search("owl", k=3, rerank=True, shortlist=7)

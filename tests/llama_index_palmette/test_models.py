@@ -87,7 +87,7 @@ def test_bad_embedding_options(model):
 
 def test_a_model_without_levels_is_refused(model):
     class Plain(TreeModel):
-        vectors = Model.vectors
+        embed = Model.embed
 
     plain = Plain(model.config, model.encoder, model.module)
     assert PalmetteEmbedding(plain).get_query_embedding(QUESTION)
@@ -118,7 +118,7 @@ def test_rerank_counts_words_too(model, candidates):
         [*candidates, part], query_str="DV7-1211ea"
     )
     assert [result.node for result in kept] == [part.node]
-    mix = model.mix(model.options({}), "auto")
+    mix = model.lexical_weight(model.search_options({}), "auto")
     learned, fixed = (
         PalmetteRerank(model, top_n=9, **how).postprocess_nodes(candidates, query_str=QUESTION)
         for how in ({}, {"lexical": mix.weight})

@@ -40,7 +40,11 @@ def test_metadata_are_read_once() -> None:
     plain = [replace(d, metadata={**d.metadata, **d.fields}, fields={}) for d in shop()]
     retriever = MultiFieldRetriever.from_documents(nodes, model(), similarity_top_k=5)
     (seventh,) = retriever.index.get(["7"])
-    assert model().extractor.read(seventh) == model().extractor.read(plain[7]) == ["blue", "fox 7", shop()[7].text]
+    assert (
+        model().extractor.read(seventh)
+        == model().extractor.read(plain[7])
+        == ["blue", "fox 7", shop()[7].text]
+    )
     expected = [(hit.id, hit.score) for hit in Index.build(plain, model()).search("golden owl 22", k=5)]
     found = retriever.retrieve("golden owl 22")
     assert [(n.node.node_id, n.score) for n in found] == [

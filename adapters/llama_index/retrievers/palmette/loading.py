@@ -49,7 +49,9 @@ class OfCheckpoint(BaseComponent):
         model = options.pop("model", None) or checkpoint
         if model is None:
             raise ConfigError(_UNSAVED.format(name=cls.__name__))
-        return cls(model, **options.pop("search_options", {}), **options)
+        make: Any = cls
+        component: Self = make(model, **options.pop("search_options", {}), **options)
+        return component
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.checkpoint is None:
