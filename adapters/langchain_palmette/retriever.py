@@ -38,7 +38,7 @@ CALL = ("k", "filter", "score_threshold", "lexical", "explain")
 """Options of every call, besides those of the method."""
 
 
-class PalmetteRetriever(Batching, Writing, Loading):
+class PalmetteRetriever(Loading, Batching, Writing):
     """Retriever of any palmette checkpoint; documents may be added, replaced and deleted while it serves.
 
     Setup:

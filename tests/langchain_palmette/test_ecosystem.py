@@ -133,7 +133,6 @@ def test_tracing_names(retriever: TreeRetriever, folder: Any, recorder: Recorder
         ("sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
         ("fake:48:3", "fake:48:3"),
         ("/home/someone/models/minilm", "minilm"),
-        ("owner/minilm/", "owner/minilm"),
         ("./minilm", "minilm"),
         ("~/minilm", "minilm"),
         (r"C:\models\minilm", "minilm"),
