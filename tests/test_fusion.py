@@ -36,7 +36,7 @@ def test_a_checkpoint_holds_its_members(tmp_path: Path) -> None:
     again = load_model(tmp_path / "c")
     assert isinstance(again, FusionModel)
     assert again.fingerprint == fused.fingerprint
-    assert again.mixes == fused.mixes
+    assert again.lexical_weights == fused.lexical_weights
     assert [m.fingerprint for m in again.members] == [m.fingerprint for m in fused.members]
     assert again.members[0].encoder is again.members[1].encoder
     given = documents()[:5]
@@ -56,7 +56,7 @@ def test_an_index_takes_a_list_of_models(tmp_path: Path) -> None:
 def test_weights_are_learned_or_given(tmp_path: Path) -> None:
     learned = FusionModel.of([tree(), taxonomy()], pairs(), cache=tmp_path, progress=False)
     assert sum(learned.config.weights) == pytest.approx(1)
-    assert set(learned.mixes) == {""}
+    assert set(learned.lexical_weights) == {""}
     equal = FusionModel.of([tree(), taxonomy()])
     assert equal.config.weights == (0.5, 0.5)
     assert np.isfinite(equal.score(QUESTION, documents()[:2])).all()

@@ -12,21 +12,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.arrays import Floats, Keys
-from palmette.encoder.cache import EncodingCache
 from palmette.config import Config
 from palmette.data import load_data
 from palmette.encoder import Encoder, load_encoder
+from palmette.encoder.cache import EncodingCache
 from palmette.errors import CheckpointError, ConfigError
 from palmette.hub import Checkpoint
-from palmette.lexical.weight import LexicalWeight
-from palmette.model import Model, Queries
-from palmette.model.mixing import learn_lexical_weights, learn_weights
-from palmette.model.model import Arrays
 from palmette.hub.checkpointed import TrainingRecord
-from palmette.registry import load_model, model_class
+from palmette.lexical.weight import LexicalWeight
+from palmette.methods import load_model, model_class
+from palmette.model import Arrays, Model, Queries
 from palmette.search.combine import MethodRanking, exact_sum, first_depth
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, stack_rows
 from palmette.types import Document, Explanation, Part
+from palmette.word_weights import learn_lexical_weights, learn_weights
 
 
 class FusionConfig(Config):
@@ -168,15 +167,17 @@ class FusionModel(Model):
         given = [1.0] * len(members) if weights is None else [float(weight) for weight in weights]
         if len(given) != len(members) or sum(given) <= 0:
             raise ConfigError(f"weights={weights!r}: give one for each of the {len(members)} models")
-        learned = [member.mixes.get("") for member in members]
+        learned = [member.lexical_weights.get("") for member in members]
         config = FusionConfig(
-            members=tuple({**member._facts(), "fingerprint": member.fingerprint} for member in members),
+            members=tuple({**member.config_json(), "fingerprint": member.fingerprint} for member in members),
             weights=tuple(weight / sum(given) for weight in given),
             scales=tuple(words.scale if words else 1.0 for words in learned),
         )
         made = cls(config, members)
         mean = float(np.mean([words.weight if words else 0.0 for words in learned]))
-        made.mixes = {"": LexicalWeight(weight=mean)}  # scores are in units of the words' scale already
+        made.lexical_weights = {
+            "": LexicalWeight(weight=mean)
+        }  # scores are in units of the words' scale already
         if data is None:
             return made
         loaded = load_data(data)
@@ -184,7 +185,9 @@ class FusionModel(Model):
         if weights is None:
             shares = learn_weights(members, config.scales, loaded, store, seed=0, progress=progress)
             made = cls(config.replace(weights=shares), members)
-        made.mixes = learn_lexical_weights(made, loaded, made.encoder, store, seed=0, progress=progress)
+        made.lexical_weights = learn_lexical_weights(
+            made, loaded, made.encoder, store, seed=0, progress=progress
+        )
         return made
 
     # -- hooks ----------------------------------------------------------------------------------------------
@@ -290,11 +293,11 @@ class FusionModel(Model):
 
     # -- checkpoints ----------------------------------------------------------------------------------------
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:  # noqa: D102
         return {
             f"{place}.{name}": value
             for place, member in enumerate(self.members)
-            for name, value in member._tensors().items()
+            for name, value in member.weights().items()
         }
 
     def extras(self) -> dict[str, bytes]:
@@ -329,7 +332,7 @@ class FusionModel(Model):
             members.append(model_class(own["method"]).from_checkpoint(member, encoder=coders[read_by]))
         made = cls(config, members, origin=checkpoint.origin, revision=checkpoint.revision)
         words = checkpoint.config.get("words", {})
-        made.mixes = {name: LexicalWeight.from_dict(value) for name, value in words.items()}
+        made.lexical_weights = {name: LexicalWeight.from_dict(value) for name, value in words.items()}
         made.fingerprint = checkpoint.fingerprint
         return made
 

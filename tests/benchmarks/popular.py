@@ -32,7 +32,7 @@ from palmette.methods.tree import init as tree_init
 from palmette.methods.tree import losses as tree_losses
 from palmette.methods.tree import training as tree_training
 from palmette.metrics import score_run
-from palmette.registry import model_class
+from palmette.methods import model_class
 
 
 def named(folder: str, root: str) -> RetrievalData:

@@ -20,14 +20,12 @@ import torch
 from speed import grown
 
 from palmette import TreeModel, load_data, load_encoder
-from palmette.encoder.cache import CachedEncoder
+from palmette.arrays import as_floats, to_fixed
 from palmette.encoder import States
+from palmette.encoder.cache import CachedEncoder
 from palmette.metrics import score_run
 from palmette.search import set_threads
-from palmette.search.block import Block
-from palmette.search.engine import top_k
-from palmette.search.exact import ExactEngine
-from palmette.arrays import as_floats, to_fixed
+from palmette.search.flat import Block, ExactEngine, top_k
 
 K, ASKED = 10, 200
 

@@ -27,8 +27,8 @@ import torch
 
 from palmette import TreeModel, load_data
 from palmette.arrays import as_fixed, as_floats, to_fixed
-from palmette.encoder.cache import CachedEncoder
 from palmette.encoder import States
+from palmette.encoder.cache import CachedEncoder
 from palmette.search import set_threads
 from palmette.search.columns import Columns
 from palmette.search.flat import Block, ExactEngine, fast_scores, top_k

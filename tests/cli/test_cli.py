@@ -18,7 +18,7 @@ from palmette.cli.commands import read_options
 from palmette.cli.train import _add_options, _report
 from palmette.config import FILLED_IN, Config
 from palmette.errors import ConfigError, PalmetteError
-from palmette.registry import load_model, names
+from palmette.methods import load_model, names
 from support import readers
 from support.tiny import documents, pairs, tree
 

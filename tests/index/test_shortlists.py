@@ -83,7 +83,7 @@ def test_a_shortlist_is_as_long_as_it_says(index: Index) -> None:
 
 def test_a_fusion_with_a_member_of_two_stages() -> None:
     fused = FusionModel.of([fields(), tree()], weights=[1, 1])
-    fused.mixes = {"": LexicalWeight(weight=0.3, scale=1.0)}
+    fused.lexical_weights = {"": LexicalWeight(weight=0.3, scale=1.0)}
     with Index.build([Document(str(i), text) for i, text in enumerate(texts(900))], fused) as index:
         for lexical in (0, "auto"):
             every = index.rank(asked(), 50, lexical=lexical)

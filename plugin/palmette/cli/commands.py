@@ -114,7 +114,7 @@ def run_index(args: argparse.Namespace) -> None:
     """Create or open the index, then upsert."""
     from palmette.data import iter_documents
     from palmette.index import Index
-    from palmette.registry import load_model
+    from palmette.methods import load_model
 
     language = None if args.language == "none" else args.language
     documents = list(iter_documents(args.documents, titles=not args.no_titles))
@@ -267,8 +267,8 @@ def run_evaluate(args: argparse.Namespace) -> None:
     """Measure and print."""
     from palmette.data import load_data
     from palmette.evaluation import evaluate
+    from palmette.methods import load_model
     from palmette.reader import Reader, load_reading
-    from palmette.registry import load_model
 
     model = load_model(args.checkpoint, revision=args.revision, device=args.device)
     reader = None if args.reader is None else Reader.from_pretrained(args.reader, device=args.device)
@@ -312,7 +312,7 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
 def run_inspect(args: argparse.Namespace) -> None:
     """Print facts of a checkpoint or an index, or draw an index's tree."""
     from palmette.index import MODEL, Index
-    from palmette.registry import load_model
+    from palmette.methods import load_model
 
     if not (Path(args.what) / MODEL).is_dir():
         if args.html:

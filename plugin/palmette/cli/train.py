@@ -18,8 +18,8 @@ READER = "reader"
 
 
 def _add_train(command: argparse.ArgumentParser) -> None:
+    from palmette.methods import names
     from palmette.model import DEFAULT_ENCODER
-    from palmette.registry import names
     from palmette.training.config import TrainingConfig
 
     add = describe(
@@ -61,8 +61,8 @@ def _add_train(command: argparse.ArgumentParser) -> None:
 
 
 def _class(method: str) -> Any:
+    from palmette.methods import model_class
     from palmette.reader import Reader
-    from palmette.registry import model_class
 
     return Reader if method == READER else model_class(method)
 

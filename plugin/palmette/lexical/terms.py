@@ -171,6 +171,3 @@ def check_terms(rows: object, where: str, named: Callable[[str], bool], example:
         f"{where} must map each {example} to a list of [term, weight], but {wrong!r:.80} is not so; save the "
         "checkpoint again"
     )
-
-
-merged, occurrences, strongest = add_counts, count_terms, top_terms  # moved: delete after the merge

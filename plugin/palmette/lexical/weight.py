@@ -68,8 +68,6 @@ class LexicalWeight(Config):
         value: Numbers = self.weight * self.scale * np.sqrt(words)
         return value
 
-    needed, worth = share_needed, value_per_share  # moved: former names; delete after the merge
-
 
 def check_lexical(value: object) -> Lexical:
     """Check a number between 0 and 1, or ``"auto"``."""

@@ -13,21 +13,21 @@ from torch import Tensor
 
 from palmette.config import check_keys, check_range
 from palmette.data.documents import to_document
+from palmette.devices import main_process_first
 from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub import Checkpoint
-from palmette.model import DEFAULT_ENCODER, Published
+from palmette.hub.checkpointed import Checkpointed, TrainingRecord
+from palmette.model import DEFAULT_ENCODER
 from palmette.reader.answer import Answer, Candidates, answer_of
 from palmette.reader.config import TRAINING, ReaderConfig
 from palmette.reader.data import load_reading
 from palmette.reader.sentences import SentenceModule
 from palmette.reader.spans import SpanModule
 from palmette.reader.training import TrainingSet
-from palmette.hub.checkpointed import TrainingRecord
 from palmette.training.config import TrainingConfig
-from palmette.devices import main_process_first
 from palmette.types import Document, Hit
 
 UNITS: dict[str, type[SentenceModule] | type[SpanModule]] = {"sentence": SentenceModule, "span": SpanModule}
@@ -35,7 +35,7 @@ _LOADED: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
 """Readers in use, so that many chains over one checkpoint share one."""
 
 
-class Reader(Published):
+class Reader(Checkpointed):
     """Answers questions from passages, in their own words, and says how sure it is and which passages say it.
 
     Made by :meth:`fit` or :meth:`from_pretrained`; safe to share between threads.
@@ -193,7 +193,7 @@ class Reader(Published):
 
     # -- checkpoints ----------------------------------------------------------------------------------------
 
-    def _facts(self) -> dict[str, Any]:
+    def config_json(self) -> dict[str, Any]:
         """Content of ``config.json``."""
         return {
             "method": self.method,
@@ -202,7 +202,7 @@ class Reader(Published):
             "record": self.record.to_dict(),
         }
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:  # noqa: D102
         return {name: value.detach().cpu().contiguous() for name, value in self.module.kept().items()}
 
     @classmethod

@@ -46,8 +46,8 @@ from palmette.reader.scores import (
     words_of,
 )
 from palmette.reader.training import TrainingSet, answers, examine, span_credit
-from palmette.training.loop import Task, TrainingResult, train
 from palmette.training.config import TrainingConfig
+from palmette.training.loop import Task, TrainingResult, train
 
 KEEP = 20
 """Candidates kept of each window; the rest hardly has any probability."""

@@ -275,8 +275,9 @@ class LocalView:
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""
         self._check_open()
-        for score in filter(None, (plan.first, plan.rescore)):
-            for name in filter(None, (score.array, score.scales, plan.lists and plan.lists.array)):
-                self._spec(name)
+        scores = [score for score in (plan.first, plan.rescore) if score is not None]
+        lists = [] if plan.lists is None else [plan.lists.array]
+        for name in [*lists, *(score.array for score in scores), *(s.scales for s in scores if s.scales)]:
+            self._spec(name)
         keys = self._keys if plan.only is None else self._check_keys(plan.only)
         return execute(plan, k, list(self._snapshot.segments_with(keys)), self._engine, self)

@@ -9,16 +9,13 @@ Several GPUs: start the same command with ``accelerate launch``; every process d
 are averaged. The main process validates and saves.
 """
 
-from palmette.devices import main_process_first as main_first  # moved: delete after the merge
 from palmette.training.config import TrainingConfig
-from palmette.training.loop import Stage, Task, Trained, TrainingResult, train
+from palmette.training.loop import Stage, Task, TrainingResult, train
 
 __all__ = [
     "Stage",
     "Task",
-    "Trained",
     "TrainingConfig",
     "TrainingResult",
-    "main_first",
     "train",
 ]

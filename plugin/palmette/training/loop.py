@@ -144,9 +144,7 @@ def _batch_rows(config: TrainingConfig, size: int, step: int, process: int) -> N
 
 def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
     """Optimiser groups by weight decay and by the module's ``lr_scale``."""
-    scales: Mapping[str, float] = getattr(
-        module, "lr_scale", getattr(module, "paces", {})
-    )  # moved: lr_scale only
+    scales: Mapping[str, float] = getattr(module, "lr_scale", {})
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     scale = {name: next((scales[part] for part in scales if name.startswith(part)), 1.0) for name, _ in named}
     groups: list[dict[str, Any]] = []
@@ -313,8 +311,7 @@ def train(
         progress: A progress bar; ``None`` shows it on a terminal only.
         label: Title of the bar.
     """
-    staged = isinstance(task, Task)  # moved: every task is one after the merge
-    stages = task.stages(config) if staged else [Stage(task, config)]
+    stages = task.stages(config)
     if stages and task.size() < 2:
         raise TrainingError(f"training needs at least 2 pairs of question and document, got {task.size()}")
     if resume and output_dir is None:
@@ -363,7 +360,4 @@ def train(
         history=[entry for result in results for entry in result.history],
         main_process=last.main_process,
     )
-    return task.finish(result) if staged else result
-
-
-Trained = TrainingResult  # moved: delete after the merge
+    return task.finish(result)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from palmette.maths import symmetric_info_nce
 from palmette.training.pairs import TrainingPairs
-from palmette.training.loop import Trained, train
+from palmette.training.loop import TrainingResult, train
 from palmette.training.config import TrainingConfig
 
 from .bench import COLUMNS, Bench, Measured, Meter, Row, cosines, unit
@@ -116,7 +116,7 @@ def first_weight(bench: Bench, start: Start, width: int, seed: int) -> Tensor:
 
 def fit(
     bench: Bench, sizes: tuple[int, ...], batch: int, start: Start, rate: float, seed: int
-) -> tuple[Adapter, Trained]:
+) -> tuple[Adapter, TrainingResult]:
     """One training."""
     module = Adapter(first_weight(bench, start, sizes[-1], seed), sizes)
     sample = bench.pairs.sample(256, torch.Generator().manual_seed(seed))
@@ -126,13 +126,13 @@ def fit(
     return module, trained
 
 
-_FITTED: dict[Any, tuple[Adapter, Trained, Meter]] = {}
+_FITTED: dict[Any, tuple[Adapter, TrainingResult, Meter]] = {}
 """Trainings so far: the chosen one with seed 0 is not run twice."""
 
 
 def fitted(
     bench: Bench, sizes: tuple[int, ...], batch: int, start: Start, rate: float, seed: int
-) -> tuple[Adapter, Trained, Meter]:
+) -> tuple[Adapter, TrainingResult, Meter]:
     """:func:`fit`, once."""
     key = (id(bench), sizes, batch, start, rate, seed)
     if key not in _FITTED:

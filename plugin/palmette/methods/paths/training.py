@@ -19,8 +19,8 @@ from palmette.methods.paths.init import initialise
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Indexer, Part, Paths
 from palmette.methods.paths.search import SHARES, recall_curve
-from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.config import TrainingConfig
+from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import TrainingPairs, Validation
 
 LOADED = "documents per leaf, "

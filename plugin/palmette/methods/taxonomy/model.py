@@ -15,6 +15,7 @@ from palmette.data import RetrievalData
 from palmette.encoder import Encoder, FakeEncoder
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.hub.checkpointed import TrainingRecord
 from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.explain import explain
@@ -23,9 +24,7 @@ from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, plan, rank
 from palmette.methods.taxonomy.training import TaxonomyTask, make_task
-from palmette.model import Model, Queries
-from palmette.model.model import Arrays
-from palmette.hub.checkpointed import TrainingRecord
+from palmette.model import Arrays, Model, Queries
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View
 from palmette.types import Document, Explanation
 
@@ -126,7 +125,9 @@ class TaxonomyModel(Model):
                 assert table is not None
                 table.rows.copy_(rows)
         metrics = task.calibrate()
-        record = TrainingRecord(data=loaded.name, documents=len(loaded.corpus), pairs=task.size(), metrics=metrics)
+        record = TrainingRecord(
+            data=loaded.name, documents=len(loaded.corpus), pairs=task.size(), metrics=metrics
+        )
         return cls(config, encoder, task.module, record=record)
 
     @classmethod

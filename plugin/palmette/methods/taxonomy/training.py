@@ -19,8 +19,8 @@ from palmette.methods.taxonomy.hierarchy import Matches, Nodes
 from palmette.methods.taxonomy.losses import column_weights, matches_softmax
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import AT_ONCE, MAX_GAP, fit_cut, score_gaps
-from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.config import TrainingConfig
+from palmette.training.loop import Stage, Task, TrainingResult
 
 RARITY = 0.05
 """A match counts in proportion to frequency^−RARITY: a little helps the exact match, which only its own query has."""

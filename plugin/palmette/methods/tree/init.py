@@ -33,8 +33,8 @@ from palmette.maths import BLOCK, principal_directions, symmetric_info_nce
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.module import Adapter, Tree, pooled
 from palmette.methods.tree.training import SHRINKAGE, TreeTask
-from palmette.training.loop import Task, train
 from palmette.training.config import TrainingConfig
+from palmette.training.loop import Task, train
 from palmette.training.pairs import TrainingPairs, top_documents
 
 GROWTH = 1.414

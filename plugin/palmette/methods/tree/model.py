@@ -30,8 +30,8 @@ from palmette.training.pairs import TrainingPairs
 from palmette.types import Document, Explanation
 
 if TYPE_CHECKING:
-    from palmette.encoder.cache import EncodingCache
     from palmette.data import RetrievalData
+    from palmette.encoder.cache import EncodingCache
 
 TOPICS = "topics.json"
 FIXED_POINT = 1 << 11
@@ -96,8 +96,10 @@ class TreeModel(Model):
     def load_extras(self, files: Mapping[str, bytes]) -> None:
         """Read topics back, and the word weight of a rerank under the names it had."""
         for former in ('{"rerank": "adapted"}', '{"rerank": "encoder"}'):
-            if former in self.mixes:
-                self.mixes.setdefault(options_key(TreeSearch(rerank=True)), self.mixes[former])
+            if former in self.lexical_weights:
+                self.lexical_weights.setdefault(
+                    options_key(TreeSearch(rerank=True)), self.lexical_weights[former]
+                )
         if TOPICS in files:
             named = re.compile("[LR]*").fullmatch
             self.topics = terms_from_json(
