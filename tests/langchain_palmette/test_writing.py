@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from datetime import UTC, date, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from langchain_core.documents import Document
 from langchain_core.indexing import InMemoryRecordManager, aindex, index
 
 from langchain_palmette import TreeRetriever
-from palmette import Index, TreeModel
+from palmette import TreeModel
 from palmette.errors import ConfigError, DuplicateIdError, InputError, NotFoundError
 
 METADATA: dict[str, Any] = {
@@ -176,16 +176,6 @@ def test_tenants_are_apart(model: TreeModel) -> None:
     for twin in (a.model_copy(), copy.copy(a), copy.deepcopy(a)):
         assert twin.get(["2"]) == []
         assert twin.index.delete(["2"]) == []
-
-
-def test_others_see_a_write(model: TreeModel, tmp_path: Path) -> None:
-    path = tmp_path / "index"
-    writer = TreeRetriever.from_documents([Document(id="1", page_content="owl")], model, index_path=path)
-    with Index.open(path) as index:
-        readers = TreeRetriever(index_path=path), TreeRetriever.from_index(index)
-        assert [len(reader.invoke("owl")) for reader in readers] == [1, 1]
-        writer.add_documents([Document(id="2", page_content="owl again")])
-        assert [len(reader.invoke("owl")) for reader in readers] == [2, 2]
 
 
 def sources(*named: tuple[str, str]) -> list[Document]:
