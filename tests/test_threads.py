@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from palmette.threads import WORKERS, run_in_thread
+from palmette.threads import WORKERS, AsyncTwin, run_in_thread
 
 WHO = contextvars.ContextVar("who", default="nobody")
 
@@ -75,3 +75,21 @@ def test_a_forked_child_has_a_pool_of_its_own():
     if child == 0:
         os._exit(asyncio.run(run_in_thread(len, "abc")))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+async def test_an_async_twin_calls_the_method_of_the_object():
+    class Base:
+        def ask(self, text: str, *, loud: bool = False) -> str:
+            """Ask."""
+            return text.upper() if loud else text
+
+        aask = AsyncTwin(ask).method
+
+    class Child(Base):
+        def ask(self, text: str, *, loud: bool = False) -> str:
+            return f"child {super().ask(text, loud=loud)}"
+
+    assert await Base().aask("a", loud=True) == "A"
+    assert await Child().aask("a") == "child a"
+    assert asyncio.iscoroutinefunction(Base.aask)
+    assert Base.aask.__doc__ == "Ask."

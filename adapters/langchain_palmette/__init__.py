@@ -6,7 +6,7 @@
     retriever.invoke("a question")
     retriever.invoke("a question", k=3, filter={"lang": "en"}, level=6, explain=True)
 
-Names are loaded when they are first used: importing this package loads neither torch nor a search engine.
+Names are loaded on first use: importing this package loads neither torch nor a search engine.
 """
 
 from __future__ import annotations
@@ -44,27 +44,15 @@ __all__ = [
     "TreeRetriever",
 ]
 
-_HOME = {
-    "FusionRetriever": "methods",
-    "MultiFieldRetriever": "methods",
-    "PalmetteEmbeddings": "embeddings",
-    "PalmetteReader": "reader",
-    "PalmetteReranker": "reranker",
-    "PalmetteRetriever": "retriever",
-    "PathRetriever": "methods",
-    "PerLayerRetriever": "methods",
-    "TaxonomyRetriever": "methods",
-    "TreeRetriever": "methods",
-}
-
 if find_spec("langchain_core") is None:
     raise MissingExtraError("langchain-core", "langchain", __name__)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    module = name.removeprefix("Palmette").lower() if name.startswith("Palmette") else "methods"
+    return getattr(import_module(f"{__name__}.{module}"), name)
 
 
 def __dir__() -> list[str]:

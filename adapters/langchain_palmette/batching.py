@@ -1,4 +1,4 @@
-"""Many queries in one search, with the callbacks of each."""
+"""``batch`` and ``abatch`` of a retriever: one search, with callbacks for each query."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import get_config_list
 
 from palmette.errors import InputError
-from palmette.threads import run_in_thread
+from palmette.threads import AsyncTwin
 
-__all__ = ["Batching"]
-
-Answer = list[Document] | Exception
+Result = list[Document] | Exception
 
 
 class Batching(BaseRetriever, ABC):
-    """``batch`` and ``abatch`` as one encoding pass and one search.
+    """A retriever whose ``batch`` is one encoding pass and one search.
 
-    Every query has its own run, as under ``invoke``: start, then end or error. One that cannot be answered
-    fails alone. ``max_concurrency`` bounds how many are searched at a time.
+    Every query has its own run, as with ``invoke``: start, then end or error. An invalid query fails alone.
+    ``max_concurrency`` bounds the number of queries per search.
     """
 
     @abstractmethod
-    def _found(self, queries: list[str], **call: Any) -> list[list[Document]]:
+    def _retrieve(self, queries: list[str], **call: Any) -> list[list[Document]]:
         """The results of each query."""
 
     def batch(
@@ -40,20 +38,20 @@ class Batching(BaseRetriever, ABC):
         **kwargs: Any,
     ) -> list[list[Document]]:
         """The results of each query, in one search."""
-        outcomes: list[Answer] = []
-        for queries, configs in _parts(inputs, config):
-            managers = [CallbackManager.configure(**self._told(one, kwargs)) for one in configs]
+        outcomes: list[Result] = []
+        for queries, configs in _split(inputs, config):
+            managers = [CallbackManager.configure(**self._callbacks(one, kwargs)) for one in configs]
             runs = [
-                manager.on_retriever_start(None, query, **self._named(one))
+                manager.on_retriever_start(None, query, **self._run_name(one))
                 for manager, query, one in zip(managers, queries, configs, strict=True)
             ]
-            answers = self._answers(queries, **kwargs)
-            for run, answer in zip(runs, answers, strict=True):
-                if isinstance(answer, Exception):
-                    run.on_retriever_error(answer)
+            results = self._results(queries, **kwargs)
+            for run, result in zip(runs, results, strict=True):
+                if isinstance(result, Exception):
+                    run.on_retriever_error(result)
                 else:
-                    run.on_retriever_end(answer)
-            outcomes += _settled(answers, return_exceptions)
+                    run.on_retriever_end(result)
+            outcomes += _raise_first(results, return_exceptions)
         return cast("list[list[Document]]", outcomes)
 
     async def abatch(
@@ -64,34 +62,36 @@ class Batching(BaseRetriever, ABC):
         return_exceptions: bool = False,
         **kwargs: Any,
     ) -> list[list[Document]]:
-        """The results of each query, in one search that leaves the event loop free."""
-        outcomes: list[Answer] = []
-        for queries, configs in _parts(inputs, config):
-            managers = [AsyncCallbackManager.configure(**self._told(one, kwargs)) for one in configs]
+        """See :meth:`batch`."""
+        outcomes: list[Result] = []
+        for queries, configs in _split(inputs, config):
+            managers = [AsyncCallbackManager.configure(**self._callbacks(one, kwargs)) for one in configs]
             runs = [
-                await manager.on_retriever_start(None, query, **self._named(one))
+                await manager.on_retriever_start(None, query, **self._run_name(one))
                 for manager, query, one in zip(managers, queries, configs, strict=True)
             ]
-            answers = await run_in_thread(self._answers, queries, **kwargs)
-            for run, answer in zip(runs, answers, strict=True):
-                if isinstance(answer, Exception):
-                    await run.on_retriever_error(answer)
+            results = await self._aresults(queries, **kwargs)
+            for run, result in zip(runs, results, strict=True):
+                if isinstance(result, Exception):
+                    await run.on_retriever_error(result)
                 else:
-                    await run.on_retriever_end(answer)
-            outcomes += _settled(answers, return_exceptions)
+                    await run.on_retriever_end(result)
+            outcomes += _raise_first(results, return_exceptions)
         return cast("list[list[Document]]", outcomes)
 
-    def _answers(self, queries: list[str], **call: Any) -> list[Answer]:
-        """Results or error of each query: callbacks and ``return_exceptions`` need both."""
+    def _results(self, queries: list[str], **call: Any) -> list[Result]:
+        """Results or error of each query."""
         try:
-            return list(self._found(queries, **call))
+            return list(self._retrieve(queries, **call))
         except InputError as error:  # perhaps of one query only
-            return [error] if len(queries) == 1 else [self._answers([query], **call)[0] for query in queries]
+            return [error] if len(queries) == 1 else [self._results([query], **call)[0] for query in queries]
         except Exception as error:  # raised or returned by the caller
             return [error] * len(queries)
 
-    def _told(self, config: RunnableConfig, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """What configures a run's callbacks, as in ``invoke``."""
+    _aresults = AsyncTwin(_results).method
+
+    def _callbacks(self, config: RunnableConfig, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments of a run's callback manager, as in ``invoke``."""
         return {
             "inheritable_callbacks": config.get("callbacks"),
             "inheritable_tags": config.get("tags"),
@@ -100,14 +100,14 @@ class Batching(BaseRetriever, ABC):
             "local_metadata": self.metadata,
         }
 
-    def _named(self, config: RunnableConfig) -> dict[str, Any]:
+    def _run_name(self, config: RunnableConfig) -> dict[str, Any]:
         return {"name": config.get("run_name") or self.get_name(), "run_id": config.get("run_id")}
 
 
-def _parts(
+def _split(
     inputs: list[str], config: RunnableConfig | list[RunnableConfig] | None
 ) -> Iterator[tuple[list[str], list[RunnableConfig]]]:
-    """The queries to search together, with their configs."""
+    """Split queries into those of one search, with their configs."""
     if not inputs:
         return
     configs = get_config_list(config, len(inputs))
@@ -116,8 +116,8 @@ def _parts(
         yield list(inputs[start : start + size]), configs[start : start + size]
 
 
-def _settled(answers: list[Answer], return_exceptions: bool) -> list[Answer]:
-    for answer in answers:
-        if isinstance(answer, Exception) and not return_exceptions:
-            raise answer
-    return answers
+def _raise_first(results: list[Result], return_exceptions: bool) -> list[Result]:
+    for result in results:
+        if isinstance(result, Exception) and not return_exceptions:
+            raise result
+    return results

@@ -1,29 +1,42 @@
-"""LangChain documents and palmette's, one for one."""
+"""LangChain documents to palmette's and back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
+
+from palmette.types import json_value
 
 if TYPE_CHECKING:
     from palmette.types import Document as Stored
     from palmette.types import Hit
 
-__all__ = ["from_hit", "from_stored"]
-
 EXPLANATION = "explanation"
-"""Metadata key of an explanation that was asked for."""
+"""Metadata key of an explanation."""
+
+
+def to_stored(documents: Iterable[Any]) -> list[Stored]:
+    """Convert documents, with dates, UUIDs, paths and NumPy's numbers in metadata as JSON."""
+    from palmette.data import to_documents
+
+    return list(to_documents(_plain(document) for document in documents))
+
+
+def _plain(document: Any) -> Any:
+    if not isinstance(document, Document):
+        return document
+    return document.model_copy(update={"metadata": json_value(document.metadata)})
 
 
 def from_stored(document: Stored) -> Document:
-    """A stored document, as it was given; one of fields alone has them as its text."""
-    return Document(id=document.id, page_content=document.content, metadata=_own(document.metadata))
+    """Convert a stored document; the text of a document without one is its fields."""
+    return Document(id=document.id, page_content=document.content, metadata=_copy(document.metadata))
 
 
 def from_hit(hit: Hit, score_key: str | None, explain: bool) -> Document:
-    """A document found, with score and explanation in its metadata, over what it may have there itself."""
+    """Convert a hit; score and explanation replace metadata of the same names."""
     document = from_stored(hit.document)
     if score_key is not None:
         document.metadata[score_key] = float(hit.score)
@@ -32,8 +45,8 @@ def from_hit(hit: Hit, score_key: str | None, explain: bool) -> Document:
     return document
 
 
-def _own(value: Any) -> Any:
-    """A copy that shares nothing with other results."""
+def _copy(value: Any) -> Any:
+    """Copy metadata, so that results share nothing."""
     if isinstance(value, Mapping):
-        return {key: _own(inner) for key, inner in value.items()}
-    return [_own(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: _copy(inner) for key, inner in value.items()}
+    return [_copy(inner) for inner in value] if isinstance(value, list | tuple) else value

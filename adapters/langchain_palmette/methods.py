@@ -12,16 +12,7 @@ from pydantic import Field, StrictFloat, StrictInt, field_validator
 from langchain_palmette.retriever import PalmetteRetriever
 
 if TYPE_CHECKING:
-    from palmette.model import Model
-
-__all__ = [
-    "FusionRetriever",
-    "MultiFieldRetriever",
-    "PathRetriever",
-    "PerLayerRetriever",
-    "TaxonomyRetriever",
-    "TreeRetriever",
-]
+    from palmette import Model
 
 
 class TreeRetriever(PalmetteRetriever):
@@ -35,7 +26,6 @@ class TreeRetriever(PalmetteRetriever):
         retriever.invoke("a question", level="auto", rerank=True, shortlist=50)
 
     With ``lexical=0`` scores are 0 … 1 (1 for equal texts), or cosines with ``rerank``; otherwise words are added.
-    Everything else: see :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "tree"
@@ -59,8 +49,7 @@ class MultiFieldRetriever(PalmetteRetriever):
         retriever = MultiFieldRetriever.from_documents(products, model="me/shop", k=10)
         retriever.invoke("warm wool socks", filter={"price": {"$lt": 20}}, fields=["title", "brand"])
 
-    Fields are read from the documents' metadata, as configured when the checkpoint was trained. Everything else: see
-    :class:`PalmetteRetriever`.
+    Fields are read from the documents' metadata, as configured when the checkpoint was trained.
     """
 
     method: ClassVar[str | None] = "fields"
@@ -95,8 +84,6 @@ class PerLayerRetriever(PalmetteRetriever):
 
         retriever = PerLayerRetriever.from_documents(documents, model="me/layers", k=12, engine="ivf")
         retriever.invoke("when did Harvard become an Ivy League school?", order="layer")
-
-    Everything else: see :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "layers"
@@ -119,8 +106,6 @@ class PathRetriever(PalmetteRetriever):
 
         retriever = PathRetriever.from_documents(documents, model="me/paths", visit=0.1, k=10)
         retriever.invoke("how do I prune a pear?", visit=5000)
-
-    Everything else: see :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "paths"
@@ -141,8 +126,6 @@ class TaxonomyRetriever(PalmetteRetriever):
 
         retriever = TaxonomyRetriever.from_documents(nodes, model="me/taxonomy", cut=0.5, k=20)
         retriever.invoke("golden retriever", order="specific")  # golden retriever, retriever, dog, animal
-
-    Everything else: see :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "taxonomy"
@@ -167,7 +150,7 @@ class FusionRetriever(PalmetteRetriever):
         retriever = FusionRetriever(index_path="my-index", k=5)  # later, elsewhere
 
     ``palmette.FusionModel.of(models, data)`` learns the models' weights and may be given as the model; in a list, all
-    models have equal weights unless ``weights`` says otherwise. Everything else: see :class:`PalmetteRetriever`.
+    models have equal weights unless ``weights`` says otherwise.
     """
 
     method: ClassVar[str | None] = "fusion"
@@ -182,10 +165,10 @@ class FusionRetriever(PalmetteRetriever):
         **fields: Any,
     ) -> Self:
         """Index documents with several models, or with a fusion; see :class:`PalmetteRetriever`."""
-        one = isinstance(model, str | Path) or not isinstance(model, Sequence)
-        if one and weights is None:
-            return super().from_documents(documents, model, **fields)
-        from palmette.fusion import FusionModel
+        if isinstance(model, str | Path) or not isinstance(model, Sequence):
+            if weights is None:
+                return super().from_documents(documents, model, **fields)
+            model = [model]
+        from palmette import FusionModel
 
-        models: Any = [model] if one else model
-        return super().from_documents(documents, FusionModel.of(models, weights=weights), **fields)
+        return super().from_documents(documents, FusionModel.of(model, weights=weights), **fields)

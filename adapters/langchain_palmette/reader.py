@@ -1,186 +1,147 @@
-"""Answers from retrieved documents, with no language model."""
+"""PalmetteReader: answers from retrieved documents, without a language model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
-from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
+from pydantic import ConfigDict, Field
 
-from langchain_palmette.fields import Loading
-from langchain_palmette.live import find, name_of, open_reader
+from langchain_palmette.loading import Loading, ReaderName
 from palmette.errors import InputError
-from palmette.threads import run_in_thread
+from palmette.threads import AsyncTwin
+from palmette.types import Document as Passage
 
 if TYPE_CHECKING:
-    from palmette.reader import Answer, Reader
+    from palmette import Answer
 
-    ReaderName = str | Path | Reader
-else:
-    ReaderName = Annotated[str, BeforeValidator(name_of)]
-
-__all__ = ["PalmetteReader"]
-
-Asked = Mapping[str, Any]
+Inputs = Mapping[str, Any]
 
 
-class PalmetteReader(Loading, RunnableSerializable[Asked, Any]):
-    """Answers a question in the words of the documents it is given, or says that they have no answer.
+class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
+    """Answers a question in the words of the documents given, or finds that they have no answer.
 
-    Setup:
-        .. code-block:: bash
+    .. code-block:: python
 
-            pip install 'palmette[langchain]'
+        reader = PalmetteReader(reader="me/reader")
+        found = reader.invoke({"question": "When did it begin?", "documents": documents})
+        found["answer"], found["confidence"], found["supports"][0]["sentence"]
 
-    Instantiate:
-        .. code-block:: python
+        chain = {"question": RunnablePassthrough(), "documents": retriever} | reader
+        chain.invoke("When did it begin?")
 
-            from langchain_palmette import PalmetteReader
-
-            reader = PalmetteReader(reader="me/reader")
-
-    Usage:
-        .. code-block:: python
-
-            found = reader.invoke({"question": "When did it begin?", "documents": documents})
-            found["answer"], found["confidence"], found["supports"][0]["sentence"]
-
-    Use within a chain:
-        .. code-block:: python
-
-            from langchain_core.runnables import RunnablePassthrough
-
-            chain = {"question": RunnablePassthrough(), "documents": retriever} | reader
-            chain.invoke("When did it begin?")
-
-    What comes out is a dict: ``answer`` (``None`` where there is none), ``confidence``, ``supports`` (which
-    documents say it, with sentence, characters and share of the confidence), ``alternatives``, and what came in.
+    The output is the input with ``answer`` (``None`` where there is none), ``confidence``, ``supports`` (the documents
+    that give the answer, with sentence, characters and share of the confidence) and ``alternatives``.
     """
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 
     reader: ReaderName = Field(frozen=True)
-    """A reader's checkpoint, by repository or folder, or a reader."""
+    """A reader's checkpoint, by repository or folder, or a loaded reader."""
     threshold: float | None = Field(default=None, ge=0, le=1)
-    """The least probability of there being an answer for one to be given; 0 answers always, ``None`` takes what was
-    learned in training.
-    """
+    """Least probability that there is an answer; 0 answers always, ``None`` takes the threshold learned in training."""
     output: Literal["dict", "text"] = "dict"
     """``dict``, or ``text`` for the answer alone."""
     no_answer: str = "I found no answer."
-    """What ``text`` is where there is no answer."""
+    """Text of ``output="text"`` where there is no answer."""
     question_key: str = "question"
-    """Where the question is in what comes in."""
+    """Key of the question in the input."""
     documents_key: str = "documents"
-    """Where the documents are."""
-
-    _reader: Reader | None = PrivateAttr(default=None)
+    """Key of the documents in the input."""
 
     def model_post_init(self, context: Any, /) -> None:
-        """Take hold of a reader that was given as an object."""
+        """Refuse objects that are no readers."""
         super().model_post_init(context)
-        self._reader = held = find(str(self.reader))
+        held = self._objects.get("reader")
         if held is not None and getattr(held, "kind", None) != "reader":
             raise InputError(
-                f"reader must be a palmette.reader.Reader, or where its checkpoint lies, got {held!r:.80}"
+                f"reader must be a palmette.Reader, or the folder of its checkpoint, got {held!r:.80}"
             )
 
     @classmethod
     def is_lc_serializable(cls) -> bool:
-        """Its fields are JSON."""
+        """Fields are JSON."""
         return True
 
-    def invoke(self, input: Asked, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+    def invoke(self, input: Inputs, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Answer one question."""
-        return self._call_with_config(self._one, input, config, **kwargs)
+        return self._call_with_config(self._answer, input, config, **kwargs)
 
-    async def ainvoke(self, input: Asked, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+    async def ainvoke(self, input: Inputs, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """See :meth:`invoke`."""
-        return await self._acall_with_config(self._aone, input, config, **kwargs)
+        return await self._acall_with_config(self._aanswer, input, config, **kwargs)
 
     def batch(
         self,
-        inputs: list[Asked],
+        inputs: list[Inputs],
         config: RunnableConfig | list[RunnableConfig] | None = None,
         *,
         return_exceptions: bool = False,
         **kwargs: Any,
     ) -> list[Any]:
-        """Answer several questions, read together; one that cannot be answered fails alone."""
-        return self._batch_with_config(
-            self._each, inputs, config, return_exceptions=return_exceptions, **kwargs
-        )
+        """Answer several questions in one pass; an input that cannot be answered fails alone."""
+        kwargs["return_exceptions"] = return_exceptions
+        return self._batch_with_config(self._answer_each, inputs, config, **kwargs)
 
     async def abatch(
         self,
-        inputs: list[Asked],
+        inputs: list[Inputs],
         config: RunnableConfig | list[RunnableConfig] | None = None,
         *,
         return_exceptions: bool = False,
         **kwargs: Any,
     ) -> list[Any]:
         """See :meth:`batch`."""
-        return await self._abatch_with_config(
-            self._aeach, inputs, config, return_exceptions=return_exceptions, **kwargs
-        )
+        kwargs["return_exceptions"] = return_exceptions
+        return await self._abatch_with_config(self._aanswer_each, inputs, config, **kwargs)
 
-    def _one(self, asked: Asked) -> Any:
-        return self._all([asked])[0]
+    def _answer(self, input: Inputs) -> Any:
+        return self._answer_all([input])[0]
 
-    async def _aone(self, asked: Asked) -> Any:
-        return await run_in_thread(self._one, asked)
-
-    async def _aeach(self, inputs: list[Asked]) -> list[Any]:
-        return await run_in_thread(self._each, inputs)
-
-    def _each(self, inputs: list[Asked]) -> list[Any]:
-        """Answer or error of each, as LangChain's batches want them."""
+    def _answer_each(self, inputs: list[Inputs]) -> list[Any]:
+        """Answer or error of each input, as LangChain's batches expect."""
         try:
-            return self._all(inputs)
-        except InputError as error:  # perhaps of one of them only
-            return [error] if len(inputs) == 1 else [self._each([asked])[0] for asked in inputs]
+            return self._answer_all(inputs)
+        except InputError as error:  # perhaps of one input only
+            return [error] if len(inputs) == 1 else [self._answer_each([one])[0] for one in inputs]
 
-    def _all(self, inputs: list[Asked]) -> list[Any]:
-        if self._reader is None:
-            self._reader = open_reader(str(self.reader), self._loading())
-        questions = [self._part(asked, self.question_key) for asked in inputs]
-        documents = [_passages(self._part(asked, self.documents_key)) for asked in inputs]
-        answers = self._reader.answer(questions, documents, threshold=self.threshold)
-        return [self._told(asked, answer) for asked, answer in zip(inputs, answers, strict=True)]
+    _aanswer = AsyncTwin(_answer).method
+    _aanswer_each = AsyncTwin(_answer_each).method
 
-    def _part(self, asked: Asked, key: str) -> Any:
+    def _answer_all(self, inputs: list[Inputs]) -> list[Any]:
+        questions = [self._value(one, self.question_key) for one in inputs]
+        documents = [_passages(self._value(one, self.documents_key)) for one in inputs]
+        answers = self._load("reader").answer(questions, documents, threshold=self.threshold)
+        return [self._output(one, answer) for one, answer in zip(inputs, answers, strict=True)]
+
+    def _value(self, input: Inputs, key: str) -> Any:
         try:
-            return asked[key]
+            return input[key]
         except (KeyError, TypeError) as error:
             raise InputError(
-                f"PalmetteReader reads {self.question_key!r} and {self.documents_key!r}, got {asked!r:.120}: "
+                f"PalmetteReader reads {self.question_key!r} and {self.documents_key!r}, got {input!r:.120}: "
                 "give a dict with both, or set question_key and documents_key"
             ) from error
 
-    def _told(self, asked: Asked, answer: Answer) -> Any:
+    def _output(self, input: Inputs, answer: Answer) -> Any:
         if self.output == "text":
             return answer.text if answer else self.no_answer
-        told = answer.to_dict()
-        del told["question"]
-        return {**asked, **told, "answer": answer.text if answer else None}
+        facts = answer.to_dict()
+        del facts["question"]
+        return {**input, **facts, "answer": answer.text if answer else None}
 
 
 def _passages(documents: Any) -> list[Any]:
-    """Documents as passages: their text and id, since metadata may be anything."""
-    from palmette.types import Document as Passage
-
+    """Texts and ids of documents as passages; metadata may be anything and are left out."""
     if not isinstance(documents, list | tuple):
         raise InputError(
             f"documents must be a list of documents, got {type(documents).__name__}: {documents!r:.80}"
         )
     return [
-        Passage(
-            one.id or str(place), one.page_content, fields={} if one.page_content.strip() else {"text": ""}
-        )
+        Passage(one.id or str(row), one.page_content, fields={} if one.page_content.strip() else {"text": ""})
         if isinstance(one, Document)
         else one
-        for place, one in enumerate(documents)
+        for row, one in enumerate(documents)
     ]

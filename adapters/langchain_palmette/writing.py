@@ -1,4 +1,4 @@
-"""The writing half of a retriever: LangChain's DocumentIndex, and what vector stores call it."""
+"""Documents added, replaced and deleted: LangChain's DocumentIndex."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertResponse
 
-from langchain_palmette.documents import from_stored
+from langchain_palmette.documents import from_stored, to_stored
 from palmette.config import check_keys
-from palmette.threads import run_in_thread
+from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
-    from palmette.index import Index
-
-__all__ = ["Writing"]
+    from palmette import Index
 
 OPTIONS = ("batch_size", "progress")
 
 
 class Writing(DocumentIndex, ABC):
-    """Documents added, replaced, deleted and fetched by id; searches see a write whole or not at all."""
+    """Documents added, replaced, deleted and fetched by id; a search sees a write whole or not at all."""
 
     @property
     @abstractmethod
@@ -30,48 +28,33 @@ class Writing(DocumentIndex, ABC):
         """The index behind it."""
 
     def add_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
-        """Add documents, all or none; what is there already changes nothing. Returns the ids.
+        """Add documents, all or none; an unchanged document is skipped. Returns the ids.
 
         An id that holds another document raises DuplicateIdError: :meth:`upsert` replaces it. Options are
         ``batch_size`` and ``progress``.
         """
-        from palmette.data import to_documents
-
         check_keys(f"{type(self).__name__}.add_documents", kwargs, OPTIONS)
-        return self.index.add(list(to_documents(documents)), **kwargs)
-
-    async def aadd_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
-        """See :meth:`add_documents`."""
-        return await run_in_thread(self.add_documents, documents, **kwargs)
+        return self.index.add(to_stored(documents), **kwargs)
 
     def upsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
         """Add documents, all or none, replacing those whose id exists; unchanged ones cost no encoding."""
-        from palmette.data import to_documents
-
         check_keys(f"{type(self).__name__}.upsert", kwargs, OPTIONS)
-        given = list(to_documents(items))
-        self.index.upsert(given, **kwargs)
-        return UpsertResponse(succeeded=[document.key for document in given], failed=[])
-
-    async def aupsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
-        """See :meth:`upsert`."""
-        return await run_in_thread(self.upsert, items, **kwargs)
+        documents = to_stored(items)
+        self.index.upsert(documents, **kwargs)
+        return UpsertResponse(succeeded=[document.key for document in documents], failed=[])
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
-        """Delete by ids, or by ``filter=``; ids that are not there are passed over."""
+        """Delete by ids, or by ``filter=``; unknown ids are skipped."""
         check_keys(f"{type(self).__name__}.delete", kwargs, ("filter",))
-        gone = self.index.delete(ids, **kwargs)
-        return DeleteResponse(num_deleted=len(gone), succeeded=gone, num_failed=0, failed=[])
-
-    async def adelete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
-        """See :meth:`delete`."""
-        return await run_in_thread(self.delete, ids, **kwargs)
+        deleted = self.index.delete(ids, **kwargs)
+        return DeleteResponse(num_deleted=len(deleted), succeeded=deleted, num_failed=0, failed=[])
 
     def get(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
-        """Documents by id, without those that are not there."""
+        """Documents by id; unknown ids are skipped."""
         check_keys(f"{type(self).__name__}.get", kwargs, ())
         return [from_stored(document) for document in self.index.get(ids) if document is not None]
 
-    async def aget(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
-        """See :meth:`get`."""
-        return await run_in_thread(self.get, ids, **kwargs)
+    aadd_documents = AsyncTwin(add_documents).method
+    aupsert = AsyncTwin(upsert).method
+    adelete = AsyncTwin(delete).method
+    aget = AsyncTwin(get).method

@@ -6,9 +6,10 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from functools import wraps
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from palmette.errors import ConfigError
 
@@ -76,6 +77,18 @@ async def run_in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
             _blocking = ThreadPoolExecutor(WORKERS, thread_name_prefix="palmette")
         pool = _blocking
     return await asyncio.get_running_loop().run_in_executor(pool, call)
+
+
+class AsyncTwin(Generic[P, T]):
+    """Async version of a method, which awaits it in :func:`run_in_thread`: ``aget = AsyncTwin(get).method``."""
+
+    def __init__(self, method: Callable[P, T]) -> None:
+        @wraps(method)
+        async def twin(*args: P.args, **kwargs: P.kwargs) -> T:
+            bound: Callable[..., T] = getattr(args[0], method.__name__)  # a subclass may have its own
+            return await run_in_thread(bound, *args[1:], **kwargs)
+
+        self.method: Callable[P, Coroutine[Any, Any, T]] = twin
 
 
 def _after_fork() -> None:

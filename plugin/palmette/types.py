@@ -8,7 +8,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import PurePath
 from typing import Any
+from uuid import UUID
 
 from palmette.errors import InputError, PalmetteError
 
@@ -60,6 +62,22 @@ def written(value: Any) -> str:
     if isinstance(value, Iterable) and not isinstance(value, str):
         return ", ".join(filter(None, map(written, value)))
     return str(value).strip()
+
+
+def json_value(value: Any) -> Any:
+    """JSON of a value that frameworks keep in metadata: dates in ISO format, UUIDs and paths as text, Python's numbers.
+
+    Values of other types stay as they are, for :class:`Document` to refuse by name.
+    """
+    if isinstance(value, Mapping):
+        return {key: json_value(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(inner) for inner in value]
+    if isinstance(value, UUID | PurePath) or getattr(getattr(value, "dtype", None), "kind", "") == "M":
+        return str(value)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""What a framework costs per query, apart from the engine: expected under 1 ms in the median.
+"""Cost of a framework per query, apart from the engine: expected under 1 ms in the median.
 
     python tests/benchmarks/adapter_overhead.py [--documents 1000] [--queries 300] [--encoder fake:384]
 
-A query takes encoding, the rest of ``Index.search`` (filters, ranking, fetching documents), and
-the adapter: what the framework and its adapter add around that.
+Parts of a query: encoding, the rest of ``Index.search`` (filters, ranking, fetching documents), and the framework with
+its adapter.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import isawaitable
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -58,7 +59,7 @@ class Clock:
 
 
 def texts(count: int) -> list[str]:
-    """Short texts, all different."""
+    """Make short texts, all different."""
     return [
         " ".join(WORDS[(i * step + step) % len(WORDS)] for step in (1, 3, 5, 7, 11)) + f" {i}"
         for i in range(count)
@@ -66,7 +67,7 @@ def texts(count: int) -> list[str]:
 
 
 def build(documents: int, encoder: str, clock: Clock) -> Index:
-    """An index in memory whose parts are timed."""
+    """Build an index in memory whose parts are timed."""
     corpus = texts(documents)
     pairs = [(text.upper(), text) for text in corpus[:64]]
     model = TreeModel.fit(
@@ -80,7 +81,7 @@ def build(documents: int, encoder: str, clock: Clock) -> Index:
 
 
 def retrievers(index: Index) -> dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]]:
-    """By framework: how to ask, and how to ask asynchronously."""
+    """Sync and async search function of each framework."""
     found: dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]] = {}
     if find_spec("langchain_core"):
         chain = import_module("langchain_palmette").TreeRetriever.from_index(index, k=5)
@@ -94,27 +95,22 @@ def retrievers(index: Index) -> dict[str, tuple[Callable[[str], Any], Callable[[
 
 
 def measure(ask: Callable[[str], Any], queries: list[str], clock: Clock) -> list[dict[str, float]]:
-    """The parts of each query."""
-    rows = []
-    for query in queries:
-        start = perf_counter()
-        assert len(ask(query)) == 5
-        rows.append(clock.take(perf_counter() - start))
-    return rows
+    """Parts of each query, asked one after the other; ``ask`` may be async."""
 
+    async def run() -> list[dict[str, float]]:
+        rows = []
+        for query in queries:
+            start = perf_counter()
+            found = ask(query)
+            assert len(await found if isawaitable(found) else found) == 5
+            rows.append(clock.take(perf_counter() - start))
+        return rows
 
-async def ameasure(ask: Callable[[str], Any], queries: list[str], clock: Clock) -> list[dict[str, float]]:
-    """The parts of each query, asked one after the other in one event loop."""
-    rows = []
-    for query in queries:
-        start = perf_counter()
-        assert len(await ask(query)) == 5
-        rows.append(clock.take(perf_counter() - start))
-    return rows
+    return asyncio.run(run())
 
 
 def report(name: str, rows: list[dict[str, float]]) -> None:
-    """A line of medians."""
+    """Print a line of medians."""
     parts = (median(row[part] for row in rows) for part in ("encoding", "search", "adapter", "total"))
     print(f"{name:<18}" + "".join(f"{value:>10.3f}" for value in parts))
 
@@ -138,7 +134,7 @@ def main() -> None:
     for name, (ask, aask) in retrievers(index).items():
         measure(ask, queries[:20], clock)
         report(name, measure(ask, queries, clock))
-        report(f"{name}, async", asyncio.run(ameasure(aask, queries, clock)))
+        report(f"{name}, async", measure(aask, queries, clock))
 
 
 if __name__ == "__main__":

@@ -50,12 +50,6 @@ async def test_errors_reach_the_caller_and_the_callbacks(
     assert recorder.events == [("start", ""), ("error", "")]
 
 
-async def test_many_at_once(retriever: TreeRetriever, documents: list[Document]) -> None:
-    asked = documents[:32]
-    answers = await asyncio.gather(*(retriever.ainvoke(one.page_content, k=1) for one in asked))
-    assert [[one.id for one in found] for found in answers] == [[one.id] for one in asked]
-
-
 async def test_the_loop_stays_free(
     retriever: TreeRetriever, model: TreeModel, documents: list[Document]
 ) -> None:
@@ -90,17 +84,3 @@ async def test_sync_calls_work_in_a_running_loop(retriever: TreeRetriever, empty
     assert retriever.invoke(QUESTION)[0].id == "green-owl"
     assert retriever.batch([QUESTION])[0][0].id == "green-owl"
     assert empty.upsert([Document(id="1", page_content="owl")])["succeeded"] == ["1"]
-
-
-def test_loops_of_their_own_in_several_threads(retriever: TreeRetriever) -> None:
-    found: list[str | None] = []
-
-    def ask() -> None:
-        found.append(asyncio.run(retriever.ainvoke(QUESTION))[0].id)
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == ["green-owl"] * 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,6 +19,11 @@ from support.tiny import train_tree
 QUESTION = "The green owl lives in house 10 and sings at night."
 
 
+@cache
+def another_model() -> TreeModel:
+    return train_tree(seed=1, steps=1)
+
+
 def test_from_documents_takes_a_model_or_where_it_lies(
     documents: list[Document], model: TreeModel, checkpoint: Path
 ) -> None:
@@ -24,6 +31,10 @@ def test_from_documents_takes_a_model_or_where_it_lies(
     assert PalmetteRetriever.from_documents(iter(documents), checkpoint).invoke(QUESTION) == expected
     assert TreeRetriever.from_documents(documents, str(checkpoint), device="cpu").invoke(QUESTION) == expected
     assert TreeRetriever.from_pretrained(checkpoint, documents).invoke(QUESTION) == expected
+    growing = TreeRetriever.from_pretrained(checkpoint)
+    assert growing.invoke(QUESTION) == []
+    growing.add_documents(documents)
+    assert growing.invoke(QUESTION) == expected
 
 
 def test_an_index_folder_is_brought_up_to_date(
@@ -36,7 +47,7 @@ def test_an_index_folder_is_brought_up_to_date(
     assert len(again.index) == 9
     assert again.get([str(changed.id)]) == [changed]
     with pytest.raises(ModelMismatchError):
-        TreeRetriever.from_documents(documents, train_tree(seed=1), index_path=path)
+        TreeRetriever.from_documents(documents, another_model(), index_path=path)
     assert len(TreeRetriever(index_path=path).index) == 9
 
 
@@ -66,6 +77,9 @@ def test_from_index_takes_a_folder_or_an_index(folder: Path, model: TreeModel) -
         assert other.invoke(QUESTION) == expected
     assert other.invoke(QUESTION) == expected  # whoever closes an index closes their own
     assert TreeRetriever(index_path=folder, model=model).index.model is model
+    alone = TreeRetriever(index_path=folder, model=TreeModel(model.config, model.encoder, model.module))
+    gc.collect()
+    assert len(alone.index) == 48  # the retriever holds the model that it was given
 
 
 def test_what_is_not_there(tmp_path: Path, documents: list[Document]) -> None:
@@ -120,7 +134,7 @@ def test_what_is_open_is_shared(
     assert one.index.model is two.index.model
     reranker = PalmetteReranker(model=checkpoint)
     reranker.compress_documents(documents[:2], QUESTION)
-    assert reranker._model is one.index.model
+    assert reranker._load("model") is one.index.model
 
 
 def test_what_was_replaced_or_closed_is_opened_anew(
@@ -137,7 +151,7 @@ def test_what_was_replaced_or_closed_is_opened_anew(
     assert len(TreeRetriever(index_path=path).index) == 5
     model.save_pretrained(ckpt)
     first = TreeRetriever.from_documents(documents[:3], ckpt)
-    other = train_tree(seed=1)
+    other = another_model()
     other.save_pretrained(ckpt)
     second = TreeRetriever.from_documents(documents[:3], ckpt)
     assert first.index.model.fingerprint == model.fingerprint

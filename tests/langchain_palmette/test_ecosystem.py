@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel,
 from langchain_core.tools import create_retriever_tool
 
 from langchain_palmette import PalmetteReranker, TreeRetriever
+from langchain_palmette.loading import public_name
 from palmette import TreeModel
 from support.recorder import Recorder
 
@@ -123,3 +125,25 @@ def test_tracing_names(retriever: TreeRetriever, folder: Any, recorder: Recorder
     assert told["ls_retriever_name"] == "palmette_tree"
     assert told["ls_vector_store_provider"] == "palmette"
     assert told["ls_embedding_model"] == "fake:48:3"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"),
+        ("fake:48:3", "fake:48:3"),
+        ("/home/someone/models/minilm", "minilm"),
+        ("./minilm", "minilm"),
+        ("~/minilm", "minilm"),
+        (r"C:\models\minilm", "minilm"),
+        ("a/b/minilm", "minilm"),
+    ],
+)
+def test_traces_have_no_local_paths(name: str, shown: str) -> None:
+    assert public_name(name) == shown
+
+
+def test_traces_have_no_existing_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "private/minilm").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert public_name("private/minilm") == "minilm"

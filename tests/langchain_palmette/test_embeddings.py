@@ -31,15 +31,15 @@ def test_the_encoders_own_vectors(model: TreeModel, checkpoint: Path) -> None:
         assert embeddings.embed_documents([]) == []
 
 
-@pytest.mark.parametrize("level", [1, 3, 5, None])
-def test_levels_are_distributions_that_sum_up(model: TreeModel, level: int | None) -> None:
-    leaves = np.array(PalmetteEmbeddings(model=model, representation="probabilities").embed_documents(TEXTS))
-    nodes = np.array(
-        PalmetteEmbeddings(model=model, representation="probabilities", level=level).embed_documents(TEXTS)
-    )
-    assert nodes.shape == (3, 2 ** (level or 5))
-    np.testing.assert_allclose(nodes.sum(1), 1, atol=1e-5)
-    np.testing.assert_allclose(leaves.reshape(3, nodes.shape[1], -1).sum(-1), nodes, atol=1e-6)
+@pytest.mark.parametrize("level", [1, 4, None])
+@pytest.mark.parametrize("representation", ["probabilities", "sqrt_probabilities"])
+def test_levels_are_the_models_own(model: TreeModel, representation: Any, level: int | None) -> None:
+    embeddings = PalmetteEmbeddings(model=model, representation=representation, level=level)
+    how: Any = {"level": level, "sqrt": representation == "sqrt_probabilities"}
+    assert embeddings.embed_documents(TEXTS) == model.embed(TEXTS, kind="document", **how).tolist()
+    query = embeddings.embed_query(TEXTS[0])
+    assert query == model.embed(TEXTS[:1], kind="query", **how)[0].tolist()
+    assert len(query) == 2 ** (level or 5)
 
 
 def test_overlap_of_probabilities_is_the_score(model: TreeModel, retriever: TreeRetriever) -> None:
@@ -49,19 +49,9 @@ def test_overlap_of_probabilities_is_the_score(model: TreeModel, retriever: Tree
     assert np.minimum(q, d).sum() == pytest.approx(score, abs=1e-5)
 
 
-def test_inner_products_of_roots_bound_the_score(model: TreeModel, retriever: TreeRetriever) -> None:
-    embeddings = PalmetteEmbeddings(model=model, representation="sqrt_probabilities", level=4)
-    query = np.array(embeddings.embed_query("where does the black hen live?"))
-    assert np.linalg.norm(query) == pytest.approx(1, abs=1e-5)
-    for document, score in retriever.similarity_search_with_score(
-        "where does the black hen live?", 48, level=4, lexical=0
-    ):
-        assert query @ np.array(embeddings.embed_documents([document.page_content])[0]) >= score - 1e-6
-
-
 def test_a_model_without_levels_is_refused(model: TreeModel) -> None:
     class Plain(TreeModel):
-        vectors = Model.vectors
+        embed = Model.embed
 
     plain = Plain(model.config, model.encoder, model.module)
     assert PalmetteEmbeddings(model=plain).embed_query("owl")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from pydantic import ValidationError
 
 from langchain_palmette import PalmetteRetriever, TreeRetriever
 from palmette import TreeModel
@@ -82,12 +78,6 @@ def test_a_bad_k_is_named(retriever: TreeRetriever, k: Any) -> None:
         retriever.invoke(QUESTION, k=k)
 
 
-def test_a_filter_applies_before_ranking(retriever: TreeRetriever) -> None:
-    found = retriever.invoke(QUESTION, k=4, filter={"$or": [{"colour": "red"}, {"house": {"$gte": 47}}]})
-    assert len(found) == 4
-    assert all(one.metadata["colour"] == "red" or one.metadata["house"] >= 47 for one in found)
-
-
 def test_a_callers_filter_narrows_and_never_widens(retriever: TreeRetriever) -> None:
     red = TreeRetriever.from_index(retriever.index, filter={"colour": "red"}, k=48)
     assert len(red.invoke(QUESTION)) == 8
@@ -126,19 +116,6 @@ def test_level(retriever: TreeRetriever) -> None:
         retriever.invoke(QUESTION, level=6)
 
 
-def test_level_auto_and_rerank(retriever: TreeRetriever) -> None:
-    auto = TreeRetriever.from_index(retriever.index, level="auto", k=3)
-    level = retriever.index.model.level(retriever.index.model.options({"level": "auto"}))
-    assert auto.invoke("owl") == retriever.invoke("owl", k=3, level=level)
-    reranking = TreeRetriever.from_index(retriever.index, rerank=True, shortlist=7, k=3)
-    hits = retriever.index.search("owl", k=3, rerank=True, shortlist=7)
-    assert [(d.id, d.metadata["score"]) for d in reranking.invoke("owl")] == [(h.id, h.score) for h in hits]
-    assert reranking.invoke("owl", rerank=None) == retriever.invoke("owl", k=3)
-    for bad in ({"level": "best"}, {"rerank": "llm"}, {"shortlist": 0}):
-        with pytest.raises(ValidationError, match=next(iter(bad))):
-            TreeRetriever.from_index(retriever.index, **bad)
-
-
 def test_score_threshold(retriever: TreeRetriever) -> None:
     scores = [one.metadata["score"] for one in retriever.invoke(QUESTION, k=48)]
     border = (scores[2] + scores[3]) / 2
@@ -162,28 +139,6 @@ def test_explanations_are_json_and_add_up(retriever: TreeRetriever) -> None:
     always = TreeRetriever.from_index(retriever.index, explain=True)
     assert "explanation" in always.invoke(QUESTION)[0].metadata
     assert "explanation" not in always.invoke(QUESTION, explain=False)[0].metadata
-
-
-def test_explaining_while_documents_change(empty: TreeRetriever) -> None:
-    """What is explained is what was found, whatever is written meanwhile."""
-    done, changes = threading.Event(), itertools.count()
-
-    def write() -> None:
-        while not done.is_set():
-            empty.upsert([Document(id=id, page_content=f"owl {next(changes)}") for id in "ab"])
-
-    empty.upsert([Document(id=id, page_content="owl") for id in "ab"])
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
-        try:
-            for _ in range(40):
-                for document in empty.invoke("owl", explain=True):
-                    why = document.metadata["explanation"]
-                    assert why["score"] == pytest.approx(document.metadata["score"], abs=1e-5)
-        finally:
-            done.set()
-        writing.result()
-    assert next(changes) > 2
 
 
 def test_similarity_search_with_score(retriever: TreeRetriever, documents: list[Document]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from datetime import date
-from pathlib import Path
+from datetime import UTC, date, datetime
+from pathlib import PurePosixPath
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from langchain_core.documents import Document
 from langchain_core.indexing import InMemoryRecordManager, aindex, index
 
 from langchain_palmette import TreeRetriever
-from palmette import Index, TreeModel
+from palmette import TreeModel
 from palmette.errors import ConfigError, DuplicateIdError, InputError, NotFoundError
 
 METADATA: dict[str, Any] = {
@@ -57,9 +58,8 @@ def test_an_id_that_is_missing_is_stable(empty: TreeRetriever, model: TreeModel)
 @pytest.mark.parametrize(
     ("value", "fix"),
     [
-        (date(2026, 1, 1), "its isoformat"),
         ({1, 2}, "a sorted list"),
-        (np.float32(1.0), "its item"),
+        (np.ones(2), "its item"),
         (b"x", "text, numbers, lists or None"),
         (float("nan"), "text, numbers, lists or None"),
     ],
@@ -75,6 +75,31 @@ def test_metadata_that_are_not_json_are_named_with_the_fix(
             with pytest.raises(InputError, match=rf"metadata.*'seen\.when\.0' is .*; write {fix}"):
                 write([good, bad])
     assert len(empty.index) == 0
+
+
+def test_common_values_of_metadata_become_json(empty: TreeRetriever) -> None:
+    values: dict[str, tuple[Any, Any]] = {
+        "day": (date(2026, 1, 2), "2026-01-02"),
+        "moment": (datetime(2026, 1, 2, 3, 4, tzinfo=UTC), "2026-01-02T03:04:00+00:00"),
+        "uuid": (UUID(int=7), "00000000-0000-0000-0000-000000000007"),
+        "path": (PurePosixPath("/a/b.pdf"), "/a/b.pdf"),
+        "count": (np.int64(3), 3),
+        "share": (np.float32(0.5), 0.5),
+        "yes": (np.bool_(True), True),
+        "time": (np.datetime64("2026-01-02", "ns"), "2026-01-02T00:00:00.000000000"),
+        "nested": ({"list": [np.int8(1), (date(2026, 1, 2),)]}, {"list": [1, ["2026-01-02"]]}),
+    }
+    given = Document(
+        id="a", page_content="owl", metadata={name: value for name, (value, _) in values.items()}
+    )
+    before = dict(given.metadata)
+    assert empty.upsert([given])["succeeded"] == ["a"]
+    stored = empty.get(["a"])[0].metadata
+    assert stored == {name: json for name, (_, json) in values.items()}
+    assert type(stored["count"]) is int
+    assert [d.id for d in empty.invoke("owl", filter={"day": {"$gte": "2026-01-01"}, "count": 3})] == ["a"]
+    assert given.metadata == before, "the caller's document stays as it was"
+    assert empty.add_documents([given]) == ["a"]
 
 
 def test_an_empty_text_is_named(empty: TreeRetriever) -> None:
@@ -151,16 +176,6 @@ def test_tenants_are_apart(model: TreeModel) -> None:
     for twin in (a.model_copy(), copy.copy(a), copy.deepcopy(a)):
         assert twin.get(["2"]) == []
         assert twin.index.delete(["2"]) == []
-
-
-def test_others_see_a_write(model: TreeModel, tmp_path: Path) -> None:
-    path = tmp_path / "index"
-    writer = TreeRetriever.from_documents([Document(id="1", page_content="owl")], model, index_path=path)
-    with Index.open(path) as index:
-        readers = TreeRetriever(index_path=path), TreeRetriever.from_index(index)
-        assert [len(reader.invoke("owl")) for reader in readers] == [1, 1]
-        writer.add_documents([Document(id="2", page_content="owl again")])
-        assert [len(reader.invoke("owl")) for reader in readers] == [2, 2]
 
 
 def sources(*named: tuple[str, str]) -> list[Document]:

@@ -39,30 +39,6 @@ async def test_the_loop_stays_free(retriever, model, monkeypatch):
     assert len(await batch) == len(QUESTIONS)
 
 
-async def test_many_at_once(retriever):
-    expected = {question: [r.node_id for r in retriever.retrieve(question)] for question in QUESTIONS}
-    asked = [QUESTIONS[n % len(QUESTIONS)] for n in range(32)]
-    answers = await asyncio.gather(*(retriever.aretrieve(question) for question in asked))
-    for question, results in zip(asked, answers, strict=True):
-        assert [r.node_id for r in results] == expected[question]
-
-
-async def test_searches_while_nodes_come_and_go(writable, nodes):
-    async def write():
-        for node in nodes[:6]:
-            await writable.adelete_nodes([node.node_id])
-            await writable.aadd([node])
-
-    async def read():
-        return [await writable.aretrieve(PalmetteQuery("the cat", top_k=100)) for _ in range(5)]
-
-    _, *rounds = await asyncio.gather(write(), *(read() for _ in range(6)))
-    for results in (results for one in rounds for results in one):
-        found = [result.node_id for result in results]
-        assert len(found) == len(set(found))
-        assert len(nodes) - 1 <= len(found) <= len(nodes)
-
-
 async def test_an_unpickled_retriever_is_opened_once(on_disk, monkeypatch):
     import pickle
 

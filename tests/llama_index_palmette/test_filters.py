@@ -100,13 +100,6 @@ def test_conditions_nest(retriever, condition, parts, expected):
     assert found(retriever, MetadataFilters(filters=parts, condition=condition)) == expected
 
 
-def test_filters_come_before_ranking(model):
-    nodes = [TextNode(text=f"owl owl owl {n}", metadata={"keep": 0}) for n in range(50)]
-    nodes.append(TextNode(id_="far", text="something quite different", metadata={"keep": 1}))
-    retriever = TreeRetriever.from_documents(nodes, model, similarity_top_k=5, filters={"keep": 1})
-    assert [result.node_id for result in retriever.retrieve("owl")] == ["far"]
-
-
 def test_palmette_filters_pass_through(retriever):
     assert found(retriever, {"$or": [{"lang": "en"}, {"year": {"$gt": 2022}}]}) == "ad"
     assert (

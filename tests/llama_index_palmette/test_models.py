@@ -44,12 +44,9 @@ def test_level_probabilities(model, retriever, level):
         assert np.minimum(query, embedding.get_text_embedding(text)).sum() == pytest.approx(score, abs=1e-5)
 
 
-def test_roots_bound_the_score_from_above(model):
+def test_roots_are_the_models_own(model):
     roots = PalmetteEmbedding(model, representation="sqrt_probabilities").get_text_embedding_batch(TEXTS)
-    whole = np.array(PalmetteEmbedding(model, representation="probabilities").get_text_embedding_batch(TEXTS))
-    np.testing.assert_allclose(np.square(roots), whole, atol=1e-6)
-    overlap = np.minimum(whole[0], whole[1:]).sum(-1)
-    assert (np.dot(roots[1:], roots[0]) >= overlap - 1e-6).all()
+    np.testing.assert_allclose(roots, model.embed(TEXTS, kind="document", sqrt=True), atol=1e-6)
 
 
 async def test_async_embedding(model):
@@ -87,7 +84,7 @@ def test_bad_embedding_options(model):
 
 def test_a_model_without_levels_is_refused(model):
     class Plain(TreeModel):
-        vectors = Model.vectors
+        embed = Model.embed
 
     plain = Plain(model.config, model.encoder, model.module)
     assert PalmetteEmbedding(plain).get_query_embedding(QUESTION)
@@ -118,7 +115,7 @@ def test_rerank_counts_words_too(model, candidates):
         [*candidates, part], query_str="DV7-1211ea"
     )
     assert [result.node for result in kept] == [part.node]
-    mix = model.mix(model.options({}), "auto")
+    mix = model.lexical_weight(model.search_options({}), "auto")
     learned, fixed = (
         PalmetteRerank(model, top_n=9, **how).postprocess_nodes(candidates, query_str=QUESTION)
         for how in ({}, {"lexical": mix.weight})

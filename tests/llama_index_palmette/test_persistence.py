@@ -142,9 +142,19 @@ def test_embedding_and_reranker_are_reloaded(model, tmp_path, retriever):
     assert rerank.postprocess_nodes(nodes, query_str="fox") == PalmetteRerank(
         model, top_n=1, lexical=0.25, level=2
     ).postprocess_nodes(nodes, query_str="fox")
+    for saved in (embedding, rerank, PalmetteEmbedding(folder), PalmetteRerank(folder)):
+        again = type(saved).from_dict(saved.to_dict())
+        assert again.to_dict() == saved.to_dict()
+        assert again._model is saved._model
+        assert type(saved).from_json(saved.to_json()).to_dict() == saved.to_dict()
+        assert pickle.loads(pickle.dumps(saved)).to_dict() == saved.to_dict()
+    assert PalmetteRerank.from_dict(rerank.to_dict(), top_n=7).top_n == 7
     for unsaved in (PalmetteEmbedding(model), PalmetteRerank(model)):
         with pytest.raises(ConfigError, match="save it"):
             pickle.dumps(unsaved)
+        with pytest.raises(ConfigError, match="save it"):
+            type(unsaved).from_dict(unsaved.to_dict())
+        assert type(unsaved).from_dict(unsaved.to_dict(), model=model)._model is model
 
 
 def test_retrievers_share_one_model_and_one_index(model, nodes, shared_index):

@@ -1,8 +1,5 @@
-import itertools
 import math
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -69,30 +66,6 @@ def test_a_query_only_narrows_the_filters(shared_index):
     assert ids(retriever.retrieve(PalmetteQuery(QUESTION, filters={"year": 2020}))) == ["fox-garden"]
     with pytest.raises(NotFoundError):
         retriever.explain(QUESTION, "owl-forest")
-
-
-def test_level_auto_and_rerank(shared_index):
-    retriever = TreeRetriever(shared_index, level="auto", rerank=True, shortlist=7, similarity_top_k=3)
-    expected = shared_index.search(QUESTION, k=3, level="auto", rerank=True, shortlist=7)
-    assert [(r.node_id, r.score) for r in retriever.retrieve(QUESTION)] == [(h.id, h.score) for h in expected]
-    retriever.rerank = None
-    plain = shared_index.search(QUESTION, k=3, level="auto")
-    assert [(r.node_id, r.score) for r in retriever.retrieve(QUESTION)] == [(h.id, h.score) for h in plain]
-
-
-def test_level_is_an_attribute(shared_index):
-    retriever = TreeRetriever(shared_index, level=2, similarity_top_k=100)
-    coarse = retriever.retrieve(QUESTION)
-    assert retriever.level == 2
-    retriever.level = None
-    fine = retriever.retrieve(QUESTION)
-    assert sum(r.score for r in fine) < sum(r.score for r in coarse)  # finer levels share less
-    assert [r.score for r in retriever.retrieve(PalmetteQuery(QUESTION, level=2))] == [
-        r.score for r in coarse
-    ]
-    retriever.level = 9
-    with pytest.raises(ConfigError, match="level"):
-        retriever.retrieve(QUESTION)
 
 
 def test_score_threshold(retriever):
@@ -183,31 +156,6 @@ def test_explanations_are_on_the_wrapper(shared_index):
         assert result.to_dict()["explanation"]["text"] == result.explanation.text
     [plain] = retriever.retrieve(PalmetteQuery(QUESTION, top_k=1, explain=False))
     assert type(plain) is NodeWithScore
-
-
-def test_explaining_while_nodes_change(writable, nodes):
-    """What is explained is what was found, whatever is written meanwhile."""
-    done, changes = threading.Event(), itertools.count()
-
-    def write():
-        while not done.is_set():
-            writable.upsert(
-                [
-                    node.model_copy(update={"text": f"the owl lives here, {next(changes)}"})
-                    for node in nodes[:4]
-                ]
-            )
-
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
-        try:
-            for _ in range(40):
-                for result in writable.retrieve(PalmetteQuery("the owl lives here", top_k=4, explain=True)):
-                    assert result.explanation.score == pytest.approx(result.score, abs=1e-5)
-        finally:
-            done.set()
-        writing.result()
-    assert next(changes) > 4
 
 
 def test_explain_any_node(retriever):

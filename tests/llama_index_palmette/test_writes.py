@@ -42,11 +42,6 @@ def test_upsert_replaces_and_encodes_only_what_changed(writable, nodes, model, m
     assert writable.insert_nodes([changed]).unchanged == [changed.node_id]
 
 
-def test_a_change_of_metadata_alone_is_kept(writable, nodes):
-    writable.upsert([nodes[0].model_copy(update={"metadata": {**nodes[0].metadata, "year": 1999}})])
-    assert found(writable, "cat", filters={"year": 1999}) == [nodes[0].node_id]
-
-
 def test_delete_nodes(writable, nodes):
     gone = [node.node_id for node in nodes[:2]]
     assert sorted(writable.delete_nodes([*gone, "never there"])) == sorted(gone)
@@ -163,12 +158,6 @@ def test_from_documents_brings_a_folder_up_to_date(model, tmp_path, split):
     first = start(owl, fox)
     assert start(owl) == first
     assert start(owl, Document(id_="b", text="A hen.")) == [*first[:-1], ("b", "A hen.")]
-
-
-def test_update_ref_doc_replaces_all_nodes(splitting):
-    splitting.update_ref_doc(Document(id_="a", text="An owl."))
-    [node] = [r.node for r in splitting.retrieve(PalmetteQuery("owl", filters={"ref_doc_id": "a"}))]
-    assert node.text == "An owl."
 
 
 @pytest.mark.parametrize("broken", ["encode_documents", "commit"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from palmette import Document
+from functools import cache
+
+from palmette import Document, FakeEncoder, TaxonomyModel
 
 KINDS = ("dog", "cat", "owl", "bee")
 
@@ -21,3 +23,10 @@ def zoo() -> list[Document]:
 def chain(node: str) -> list[str]:
     """A leaf and what lies above it, as ids."""
     return [node, node.split()[0], "animal"]
+
+
+@cache
+def zoo_model() -> TaxonomyModel:
+    """A model of the zoo."""
+    options = {"dimension": 16, "steps": 200, "learning_rate": 0.01, "evaluate_every": 200}
+    return TaxonomyModel.fit(zoo(), encoder=FakeEncoder(48), progress=False, **options)

@@ -6,7 +6,7 @@
     retriever.retrieve("a question")
     retriever.retrieve(PalmetteQuery("a question", top_k=3, filters={"lang": "en"}, level=6))
 
-Names are loaded when they are first used: importing this package loads neither torch nor a search engine.
+Names are loaded on first use: importing this package loads neither torch nor a search engine.
 """
 
 from __future__ import annotations
@@ -52,29 +52,23 @@ __all__ = [
 
 _HOME = {
     "ExplainedNode": "nodes",
-    "FusionRetriever": "methods",
-    "MultiFieldRetriever": "methods",
     "PalmetteEmbedding": "embedding",
     "PalmetteQuery": "query",
     "PalmetteRerank": "rerank",
     "PalmetteRetriever": "retriever",
     "PalmetteSynthesizer": "reader",
-    "PathRetriever": "methods",
-    "PerLayerRetriever": "methods",
-    "TaxonomyRetriever": "methods",
-    "TreeRetriever": "methods",
     "palmette_filter": "filters",
 }
 
-# The namespace llama_index is there because this package is in it: its core says whether LlamaIndex is.
+# This package is in the namespace llama_index itself; only llama_index.core tells that LlamaIndex is installed.
 if find_spec("llama_index.core") is None:
     raise MissingExtraError("llama-index-core", "llama-index", __name__)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_HOME.get(name, 'methods')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""LlamaIndex's metadata filters in palmette's filter language."""
+"""Conversion of LlamaIndex's metadata filters to palmette's filter language."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from llama_index.core.vector_stores.types import (
 )
 
 from palmette.errors import FilterError
-
-__all__ = ["Filters", "palmette_filter"]
 
 Filters = MetadataFilters | MetadataFilter | Mapping[str, Any] | None
 """LlamaIndex's filters, or palmette's such as ``{"year": {"$gte": 2020}}``."""
@@ -32,12 +30,12 @@ _OPERATORS = {
     FilterOperator.ALL: "$all",
     FilterOperator.TEXT_MATCH: "$contains",
     FilterOperator.TEXT_MATCH_INSENSITIVE: "$icontains",
-    FilterOperator.CONTAINS: "$eq",  # a list has an element: what equality with a list means here
+    FilterOperator.CONTAINS: "$eq",  # equality with a list means that the list has the element
 }
 
 
 def palmette_filter(filters: Filters) -> dict[str, Any] | None:
-    """The same filter in palmette's language; ``None`` where there is nothing to filter by."""
+    """Convert LlamaIndex's filters to palmette's language; ``None`` where there is nothing to filter by."""
     if filters is None:
         return None
     if isinstance(filters, Mapping):

@@ -1,4 +1,4 @@
-"""Holding an index: opened lazily after unpickling, persisted, opened again."""
+"""IndexHolder: the index of a retriever, persisted, pickled and opened again."""
 
 from __future__ import annotations
 
@@ -11,27 +11,24 @@ from typing import TYPE_CHECKING, Any, Self
 
 from llama_index.core.callbacks import CallbackManager
 
-from llama_index.retrievers.palmette.loading import opened
+from llama_index.retrievers.palmette.loading import open_index
 from palmette.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from palmette.index import Engine, Index
-    from palmette.model import Model
+    from palmette import Index, Model
     from palmette.store.filters import Filter
-
-__all__ = ["IndexHolder"]
 
 SETTINGS = "llama_index.json"
 """The retriever's settings, in the index folder."""
 
 
 class IndexHolder:
-    """What persists a retriever and lets it travel between processes."""
+    """Base of retrievers: holds an index, persists it and pickles its folder."""
 
     _index: Index | None
     _opening: threading.Lock
     _path: Path | None
-    _engine: Engine
+    _engine: str
     _within: Filter | None
 
     def _hold(self, index: Index) -> None:
@@ -39,24 +36,24 @@ class IndexHolder:
 
     @property
     def index(self) -> Index:
-        """The index behind the retriever; opened anew, once, after unpickling."""
+        """The index behind the retriever; after unpickling it is opened on first use."""
         if self._index is None:
             with self._opening:
                 if self._index is None:
                     assert self._path is not None
-                    self._index = opened(self._path, engine=self._engine).filtered(self._within)
+                    self._index = open_index(self._path, engine=self._engine).filtered(self._within)
         return self._index
 
     def settings(self) -> Mapping[str, Any]:
-        """Constructor options that are kept with the index."""
+        """Constructor options to keep with the index."""
         return {}
 
     def persist(self, path: str | Path | None = None) -> Path:
-        """Keep the retriever in a folder that :meth:`from_persist_dir` opens.
+        """Write the retriever to a folder that :meth:`from_persist_dir` opens.
 
-        An index on disk is persistent already: there, and without a ``path``, only the settings are written.
-        With another path the index is copied into that new folder, nothing is encoded again. What index nodes
-        refer to, callbacks and transformations are not kept: give them again.
+        In the index's own folder, and without a ``path``, only the settings are written. With another path the index
+        is copied into that new folder; nothing is encoded again. Objects that index nodes refer to, callbacks and
+        transformations are not kept: give them again.
         """
         here = self.index.path
         target = here if path is None else Path(path).expanduser()
@@ -75,10 +72,10 @@ class IndexHolder:
 
     @classmethod
     def from_persist_dir(
-        cls, path: str | Path, *, model: Model | None = None, engine: Engine = "exact", **options: Any
+        cls, path: str | Path, *, model: Model | None = None, engine: str = "exact", **options: Any
     ) -> Self:
-        """Open what :meth:`persist` wrote; options given here replace those stored."""
-        index = opened(path, model, engine)
+        """Open a folder of :meth:`persist`; options given here replace stored ones."""
+        index = open_index(path, model, engine)
         kept = Path(path).expanduser() / SETTINGS
         stored = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
         return cls.from_index(index, **{**stored, **options})
@@ -89,16 +86,15 @@ class IndexHolder:
         index: Index | str | Path,
         *,
         model: Model | None = None,
-        engine: Engine = "exact",
+        engine: str = "exact",
         **options: Any,
     ) -> Self:
-        """Retrieve from an index, given or opened (with that engine).
+        """Retriever of an index: a folder, opened with that engine (and that model, if loaded), or an open index.
 
-        A ``model`` that is loaded already is not loaded again. Over ``index.filtered(filter)``, the retriever
-        finds, adds and deletes only what passes the filter.
+        Over ``index.filtered(filter)`` it finds, adds and deletes only nodes that pass the filter.
         """
         make: Any = cls
-        retriever: Self = make(opened(index, model, engine), **options)
+        retriever: Self = make(open_index(index, model, engine), **options)
         return retriever
 
     def __getstate__(self) -> dict[str, Any]:

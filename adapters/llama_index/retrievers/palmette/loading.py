@@ -1,46 +1,66 @@
-"""Models and indexes, given or loaded; the engine is imported when one is needed."""
+"""Models and indexes, given or loaded; the engine is imported on first use."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.schema import BaseComponent
 
 from palmette.errors import ConfigError
 
 if TYPE_CHECKING:
-    from palmette.index import Engine, Index
-    from palmette.model import Model
-
-__all__ = ["loaded", "opened", "reloadable", "source"]
+    from palmette import Index, Model
 
 
-def loaded(model: Model | str | Path, **options: Any) -> Model:
-    """The model itself, or the one of that folder or repository."""
+def load_model(model: Model | str | Path, **options: Any) -> Model:
+    """Load the model of a folder or repository; a loaded model stays itself."""
     if isinstance(model, str | Path):
-        from palmette.methods import load_model
+        import palmette
 
-        return load_model(model, **options)
+        return palmette.load_model(model, **options)
     return model
 
 
-def opened(index: Index | str | Path, model: Model | None = None, engine: Engine = "exact") -> Index:
-    """The index itself, or the one in that folder."""
+def open_index(index: Index | str | Path, model: Model | None = None, engine: str = "exact") -> Index:
+    """Open the index of a folder; an open index stays itself."""
     if isinstance(index, str | Path):
-        from palmette.index import Index
+        from palmette import Index
 
         return Index.open(index, model, engine=engine)
     return index
 
 
-def source(model: Model | str | Path, loaded: Model) -> str | None:
-    """The folder or repository a model can be loaded from again, if there is one."""
-    return str(model) if isinstance(model, str | Path) else loaded.origin
+class OfCheckpoint(BaseComponent):
+    """A component that its dict, or a pickle, makes again by loading its model's checkpoint."""
+
+    checkpoint: str | None = Field(default=None, description="Folder or repository of the model, if any.")
+    revision: str | None = Field(default=None, description="Revision of the checkpoint.")
+    _model: Any = PrivateAttr()
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
+        """Make a component from :meth:`to_dict`'s output; ``model=`` gives a loaded model instead of the checkpoint."""
+        options = {**data, **kwargs}
+        for derived in ("class_name", "model_name", "fingerprint"):
+            options.pop(derived, None)
+        checkpoint = options.pop("checkpoint", None)
+        model = options.pop("model", None) or checkpoint
+        if model is None:
+            raise ConfigError(_UNSAVED.format(name=cls.__name__))
+        make: Any = cls
+        component: Self = make(model, **options.pop("search_options", {}), **options)
+        return component
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.checkpoint is None:
+            raise ConfigError(_UNSAVED.format(name=type(self).__name__))
+        return _from_dict, (type(self), self.to_dict(exclude={"embeddings_cache"}))
 
 
-def reloadable(owner: object, source: str | None) -> str:
-    """The source, which pickling needs."""
-    if source is None:
-        raise ConfigError(
-            f"a {type(owner).__name__} over a model in memory cannot be pickled: save it, and give its folder"
-        )
-    return source
+_UNSAVED = "a {name} over a model in memory can be neither pickled nor made from its dict: save it, and give its folder"
+
+
+def _from_dict(cls: type[OfCheckpoint], data: dict[str, Any]) -> OfCheckpoint:
+    return cls.from_dict(data)

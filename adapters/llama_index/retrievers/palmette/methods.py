@@ -11,17 +11,7 @@ from llama_index.core.schema import BaseNode
 from llama_index.retrievers.palmette.retriever import Options, PalmetteRetriever
 
 if TYPE_CHECKING:
-    from palmette.index import Index
-    from palmette.model import Model
-
-__all__ = [
-    "FusionRetriever",
-    "MultiFieldRetriever",
-    "PathRetriever",
-    "PerLayerRetriever",
-    "TaxonomyRetriever",
-    "TreeRetriever",
-]
+    from palmette import Index, Model
 
 T = TypeVar("T")
 
@@ -223,10 +213,10 @@ class FusionRetriever(PalmetteRetriever):
         **options: Any,
     ) -> Self:
         """Index documents with several models, or with a fusion; see :class:`PalmetteRetriever`."""
-        one = isinstance(model, str | Path) or not isinstance(model, Sequence)
-        if one and weights is None:
-            return super().from_documents(documents, model, **options)
-        from palmette.fusion import FusionModel
+        if isinstance(model, str | Path) or not isinstance(model, Sequence):
+            if weights is None:
+                return super().from_documents(documents, model, **options)
+            model = [model]
+        from palmette import FusionModel
 
-        models: Any = [model] if one else model
-        return super().from_documents(documents, FusionModel.of(models, weights=weights), **options)
+        return super().from_documents(documents, FusionModel.of(model, weights=weights), **options)

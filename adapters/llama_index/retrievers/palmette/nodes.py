@@ -12,22 +12,10 @@ from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithS
 from pydantic_core import PydanticSerializationError
 
 from palmette.errors import InputError, NotFoundError
-from palmette.types import Document, Explanation
+from palmette.types import Document, Explanation, json_value
 
 if TYPE_CHECKING:
-    from palmette.model import Model
-    from palmette.types import Hit
-
-__all__ = [
-    "REF_DOC_ID",
-    "ExplainedNode",
-    "detach",
-    "mode_of",
-    "scored",
-    "source_hash",
-    "to_document",
-    "to_node",
-]
+    from palmette import Hit, Model
 
 PAYLOAD = "llama_index"
 REF_DOC_ID = "ref_doc_id"
@@ -37,11 +25,11 @@ _RESOURCES = ("text_resource", "image_resource", "audio_resource", "video_resour
 
 
 class ExplainedNode(NodeWithScore):
-    """A scored node that says why it was found.
+    """A scored node with the explanation of its score.
 
-    The explanation is on the wrapper, so the node and its hash stay as they were indexed. It survives all
-    that hands wrappers on: query and chat engines, fusion (which overwrites ``score``, never
-    ``explanation``) and :class:`PalmetteRerank`; a component that wraps nodes anew drops it.
+    The explanation is on the wrapper, so the node and its hash stay as they were indexed. Query and chat engines,
+    fusion (which overwrites ``score`` only) and :class:`PalmetteRerank` pass it on; components that wrap nodes again
+    drop it.
     """
 
     explanation: Explanation
@@ -55,14 +43,18 @@ class ExplainedNode(NodeWithScore):
 def to_document(
     node: BaseNode, *, source_hash: str | None = None, mode: MetadataMode = MetadataMode.EMBED
 ) -> Document:
-    """A node as a document: its embedding text is searched, its metadata filtered by, all of it kept."""
+    """Convert a node: its embedding text is searched, its metadata are filtered by, the whole node is kept.
+
+    Dates, UUIDs, paths and NumPy's numbers in metadata become JSON, in the node too.
+    """
+    source, node_hash = node.source_node, node.hash
+    node = node.model_copy(update={"metadata": json_value(node.metadata)})
     origin = node.ref_doc_id or node.node_id
     if node.metadata.get(REF_DOC_ID, origin) != origin:
         raise InputError(
             f"node {node.node_id!r} has metadata {REF_DOC_ID!r} = {node.metadata[REF_DOC_ID]!r}, but its "
             f"source is {origin!r}: rename that metadata key"
         )
-    source = node.source_node
     try:
         dumped = _dump(node)
     except PydanticSerializationError as error:
@@ -71,7 +63,7 @@ def to_document(
     kept = {
         "class": _tag(type(node)),
         "node": dumped,
-        "hash": source_hash or (source.hash if source else None) or node.hash,
+        "hash": source_hash or (source.hash if source else None) or node_hash,
     }
     return Document(
         id=node.node_id,
@@ -81,13 +73,13 @@ def to_document(
     )
 
 
-def mode_of(model: Model) -> MetadataMode:
-    """How much of a node's metadata a model finds in its text: what the node says, or none that it reads by itself."""
+def metadata_mode(model: Model) -> MetadataMode:
+    """Metadata in the text that a model reads: the node's choice, or none for models that read metadata as fields."""
     return MetadataMode.NONE if model.reads_metadata else MetadataMode.EMBED
 
 
 def to_node(document: Document) -> BaseNode:
-    """The very node a document was made from; a text node for documents that came another way."""
+    """Convert a document back to its node; documents added without LlamaIndex become text nodes."""
     kept = document.payload.get(PAYLOAD)
     if kept is None:  # its embedding text must be its text again
         return TextNode(
@@ -106,7 +98,7 @@ def source_hash(document: Document) -> str | None:
 
 
 def detach(node: BaseNode, objects: MutableMapping[str, Any]) -> BaseNode:
-    """Move what an index node refers to into ``objects``, unless it is a node itself and can be stored."""
+    """Move the object of an index node into ``objects``, unless it is a node, which can be stored."""
     if isinstance(node, IndexNode) and node.obj is not None and not isinstance(node.obj, BaseNode):
         objects[node.index_id] = node.obj
         return node.model_copy(update={"obj": None})
@@ -114,7 +106,7 @@ def detach(node: BaseNode, objects: MutableMapping[str, Any]) -> BaseNode:
 
 
 def scored(hit: Hit, *, explain: bool) -> NodeWithScore:
-    """A hit in a fresh wrapper, which its receiver may change."""
+    """Convert a hit; the wrapper is new, and may be changed."""
     node, score = to_node(hit.document), float(hit.score)
     if isinstance(node, IndexNode) and score == 0.0:
         score = math.ulp(0.0)  # LlamaIndex reads the 0.0 of an index node as 1.0
@@ -124,7 +116,7 @@ def scored(hit: Hit, *, explain: bool) -> NodeWithScore:
 
 
 def _dump(node: BaseNode) -> dict[str, Any]:
-    """``to_dict`` with what it leaves out: the bytes of media, also those of a node referred to."""
+    """``to_dict`` and what it leaves out: the bytes of media, also those of an index node's node."""
     data: dict[str, Any] = node.to_dict(mode="json")
     for name in _RESOURCES:
         resource = getattr(node, name, None)
@@ -142,13 +134,13 @@ def _subclasses(parent: Any) -> Iterator[type[BaseNode]]:
 
 
 def _tag(kind: type[BaseNode]) -> str:
-    """LlamaIndex's own classes by name, others with their module."""
+    """Name of a node class; classes outside LlamaIndex with their module."""
     own = kind.__module__.startswith("llama_index.core.")
     return kind.__name__ if own else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _class(tag: str) -> type[BaseNode]:
-    """The node class of a tag, among those defined: nothing is imported because an index says so."""
+    """Node class of a tag, among classes already imported: an index must not cause imports."""
     if own := getattr(schema, tag, None):
         return cast("type[BaseNode]", own)
     found = [kind for kind in _subclasses(BaseNode) if _tag(kind) == tag]

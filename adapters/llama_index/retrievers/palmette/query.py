@@ -1,4 +1,4 @@
-"""A query that carries its own k, filters and search options."""
+"""PalmetteQuery: a query with its own k, filters and search options."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from llama_index.core.schema import QueryBundle
 
 from llama_index.retrievers.palmette.filters import Filters
 
-__all__ = ["PalmetteQuery"]
-
 
 @dataclass(init=False)
 class PalmetteQuery(QueryBundle):
-    """A query bundle with settings of its own, for any place that takes a query.
+    """A query bundle with search settings of its own, for retrievers and query engines.
 
         retriever.retrieve(PalmetteQuery("a question", top_k=3, filters={"lang": "en"}, level=6))
         query_engine.query(PalmetteQuery("a question", top_k=20))
 
-    Settings left out are the retriever's.
+    The retriever's settings are the defaults.
 
     Attributes:
-        top_k: How many nodes, instead of the retriever's ``similarity_top_k``.
-        filters: Narrow the retriever's own filters; they cannot widen them.
+        top_k: Number of nodes, instead of the retriever's ``similarity_top_k``.
+        filters: Filters that narrow the retriever's own, and cannot widen them.
         score_threshold: Leave out nodes that score less.
-        lexical: How much words count beside the method: 0 … 1, or ``"auto"``.
-        explain: Return :class:`ExplainedNode`, or not.
+        lexical: Weight of words beside the method: 0 … 1, or ``"auto"``.
+        explain: Whether to return :class:`ExplainedNode`.
         options: Search options of the method, also taken as keywords (``level=6``).
     """
 

@@ -1,4 +1,4 @@
-"""PalmetteSynthesizer: answers from retrieved nodes, with no language model."""
+"""PalmetteSynthesizer: answers from retrieved nodes, without a language model."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ from llama_index_instrumentation import get_dispatcher
 
 from palmette.config import check_range
 from palmette.errors import InputError
-from palmette.threads import run_in_thread
+from palmette.threads import AsyncTwin
+from palmette.types import Document
 
 if TYPE_CHECKING:
-    from palmette.reader import Answer, Reader
-
-__all__ = ["PalmetteSynthesizer"]
+    from palmette import Answer, Reader
 
 dispatcher = get_dispatcher(__name__)
 
 ANSWER = "answer"
-"""Where a response's metadata have confidence, supporting nodes and alternatives."""
+"""Metadata key of a response for confidence, supporting nodes and alternatives."""
 
 
 class PalmetteSynthesizer(BaseSynthesizer):
-    """Answers a question in the words of the nodes retrieved for it, or says that they have no answer.
+    """Answers a question in the words of the retrieved nodes, or finds that they have no answer.
 
         engine = RetrieverQueryEngine(retriever, response_synthesizer=PalmetteSynthesizer("me/reader"))
         response = engine.query("When did it begin?")
         response.response, response.source_nodes, response.metadata["answer"]["confidence"]
 
-    No LLM is set or called (``RetrieverQueryEngine.from_args`` would look for one: use the constructor). All nodes
-    stay sources; ``metadata["answer"]["supports"]`` names those that say the answer.
+    No LLM is set or called (``RetrieverQueryEngine.from_args`` looks for one: use the constructor). All nodes are
+    sources; ``metadata["answer"]["supports"]`` names those that give the answer.
 
     Args:
         reader: A reader (shared, not copied), its checkpoint's folder or a Hub repository.
-        threshold: The least probability of there being an answer for one to be given; 0 answers always, ``None`` takes
-            what was learned in training.
-        no_answer: The response where there is no answer.
+        threshold: Least probability that there is an answer; 0 answers always, ``None`` takes the threshold learned in
+            training.
+        no_answer: Response where there is no answer.
         revision: Branch, tag or commit of a repository.
         reader_options: More of ``Reader.from_pretrained``: ``token``, ``device``, ``dtype``, ….
         callback_manager: LlamaIndex's callbacks.
@@ -60,23 +59,21 @@ class PalmetteSynthesizer(BaseSynthesizer):
         callback_manager: CallbackManager | None = None,
     ) -> None:
         check_range("PalmetteSynthesizer", "threshold", threshold, 0, 1)
-        super().__init__(  # which would look for an LLM in the settings
+        super().__init__(  # without llm= it looks for one in the settings
             llm=MockLLM(), callback_manager=callback_manager, empty_response=no_answer
         )
         if isinstance(reader, str | Path):
-            from palmette.reader import Reader
+            from palmette import Reader
 
             reader = Reader.from_pretrained(reader, revision=revision, **(reader_options or {}))
         elif getattr(reader, "kind", None) != "reader":
             raise InputError(
-                f"reader must be a palmette.reader.Reader, or where its checkpoint lies, got {reader!r:.80}"
+                f"reader must be a palmette.Reader, or the folder of its checkpoint, got {reader!r:.80}"
             )
         self.reader, self.threshold, self.no_answer = reader, threshold, no_answer
 
     def answer(self, query: QueryType, nodes: Sequence[NodeWithScore]) -> Answer:
-        """The answer itself; the passages it names are the nodes, by position and id."""
-        from palmette.types import Document
-
+        """Answer of the reader; its passages are the nodes, by position and id."""
         question = query if isinstance(query, str) else query.query_str
         texts = [scored.node.get_content(MetadataMode.NONE) for scored in nodes]
         passages = [
@@ -94,38 +91,28 @@ class PalmetteSynthesizer(BaseSynthesizer):
     ) -> Response:
         """Answer from nodes, which become the response's sources."""
         dispatcher.event(SynthesizeStartEvent(query=query))
-        asked = query if isinstance(query, str) else query.query_str
-        payload: dict[str, Any] = {EventPayload.QUERY_STR: asked}
+        question = query if isinstance(query, str) else query.query_str
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: question}
         with self._callback_manager.event(CBEventType.SYNTHESIZE, payload=payload) as event:
             answer = self.answer(query, nodes)
-            told = answer.to_dict()
-            del told["question"]
+            facts = answer.to_dict()
+            del facts["question"]
             response = Response(
                 answer.text or self.no_answer,
                 source_nodes=[*nodes, *(additional_source_nodes or ())],
-                metadata={**{scored.node.node_id: scored.node.metadata for scored in nodes}, ANSWER: told},
+                metadata={**{scored.node.node_id: scored.node.metadata for scored in nodes}, ANSWER: facts},
             )
             event.on_end(payload={EventPayload.RESPONSE: response})
         dispatcher.event(SynthesizeEndEvent(query=query, response=response))
         return response
 
-    async def asynthesize(
-        self,
-        query: QueryType,
-        nodes: list[NodeWithScore],
-        additional_source_nodes: Sequence[NodeWithScore] | None = None,
-        **response_kwargs: Any,
-    ) -> Response:
-        """See :meth:`synthesize`."""
-        return await run_in_thread(self.synthesize, query, nodes, additional_source_nodes)
+    asynthesize = AsyncTwin(synthesize).method
 
     def get_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> str:
-        """The answer from texts alone."""
+        """Answer from texts."""
         return self.reader.answer(query_str, text_chunks, threshold=self.threshold).text or self.no_answer
 
-    async def aget_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> str:
-        """See :meth:`get_response`."""
-        return await run_in_thread(self.get_response, query_str, text_chunks)
+    aget_response = AsyncTwin(get_response).method
 
     def _get_prompts(self) -> dict[str, Any]:
         return {}

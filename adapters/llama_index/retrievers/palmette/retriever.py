@@ -24,23 +24,22 @@ from llama_index_instrumentation import get_dispatcher
 from numpy.typing import NDArray
 
 from llama_index.retrievers.palmette.filters import Filters, palmette_filter
-from llama_index.retrievers.palmette.loading import loaded
+from llama_index.retrievers.palmette.loading import load_model
 from llama_index.retrievers.palmette.nodes import scored
 from llama_index.retrievers.palmette.query import PalmetteQuery
 from llama_index.retrievers.palmette.writes import NodeWrites, prepare
 from palmette.config import check_keys, given
 from palmette.errors import ConfigError, InputError
-from palmette.threads import run_in_thread
+from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
-    from palmette.index import Engine, Index
-    from palmette.model import Model
-    from palmette.types import Explanation
-
-__all__ = ["Options", "PalmetteRetriever"]
+    from palmette import Explanation, Index, Model
 
 Vector = NDArray[np.floating[Any]]
-Asked = str | tuple[str, ...] | Vector
+Query = str | tuple[str, ...] | Vector
+
+CALL = ("k", "filter", "threshold", "explain")
+"""Settings of a search, besides those that determine a score."""
 
 dispatcher = get_dispatcher(__name__)
 
@@ -61,7 +60,7 @@ class Options(TypedDict, total=False):
 
 
 class PalmetteRetriever(NodeWrites, BaseRetriever):
-    """Retrieves with a trained palmette model of any method; add, change and delete nodes while it serves.
+    """Retriever of any palmette model; nodes may be added, replaced and deleted while it serves.
 
         retriever = PalmetteRetriever.from_documents(documents, model="me/ckpt", similarity_top_k=5)
         retriever.retrieve("a question")
@@ -71,24 +70,25 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
 
     Args:
         index: The index to search; retrievers over one index, or one model, share its memory.
-        similarity_top_k: How many nodes to return.
+        similarity_top_k: Number of nodes.
         filters: LlamaIndex's MetadataFilters or palmette's mapping, applied before ranking. A query can only
-            narrow them.
-            They bound reading, not writing: to keep tenants apart give ``from_index(index.filtered(…))``.
-        score_threshold: Leave out nodes that score less, by the score that ``lexical`` makes.
-        lexical: How much words count beside the method: 0 (not at all) … 1 (words alone), ``"auto"`` for what the
-            checkpoint has learned; ``None`` for palmette's default. An embedding has no words: the method ranks alone.
-        explain: Return :class:`ExplainedNode`, which carries why it was found.
-        transformations: What documents (not nodes) go through before they are indexed, such as a splitter.
+            narrow them. They limit reading, not writing: to keep tenants apart use ``from_index(index.filtered(…))``.
+        score_threshold: Leave out nodes that score less; the score includes the words that ``lexical`` adds.
+        lexical: Weight of words beside the method: 0 (none) … 1 (words alone), ``"auto"`` for the weight that the
+            checkpoint has learned; ``None`` for palmette's default. An embedding is searched without words.
+        explain: Return :class:`ExplainedNode`, with the explanation of its score.
+        transformations: Transformations of documents (not nodes) before they are indexed, such as a splitter.
         callback_manager: LlamaIndex's callbacks; not pickled.
-        object_map: What index nodes refer to, by index id.
-        objects: The same as index nodes.
-        verbose: Print what index nodes lead to.
+        object_map: Objects that index nodes refer to, by index id.
+        objects: The same objects as index nodes.
+        verbose: Print the objects that index nodes lead to.
         search_options: Options of the model's method, such as ``level=6`` for a tree.
+
+    Metadata are kept as JSON: dates become their ``isoformat()``, UUIDs and paths text, NumPy's numbers Python's.
     """
 
     method: ClassVar[str | None] = None
-    """The method whose models this class takes; ``None`` for all."""
+    """The only method whose models this class takes."""
 
     def __init__(
         self,
@@ -126,26 +126,26 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         model: Model | str | Path,
         *,
         index_path: str | Path | None = None,
-        engine: Engine = "exact",
+        engine: str = "exact",
         show_progress: bool | None = None,
         **options: Any,
     ) -> Self:
         """Index documents or nodes.
 
         Args:
-            documents: Indexed as they are; split them first, or give ``transformations``.
+            documents: Documents or nodes; split documents first, or give ``transformations``.
             model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository.
-            index_path: Where to keep the index; one that is there is brought up to date with the documents
-                (others stay). ``None`` for memory.
+            index_path: Folder of the index; an existing index is brought up to date with the documents (others
+                stay). ``None`` for memory.
             engine: ``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`.
             show_progress: Progress bar; ``None`` shows it on a terminal.
-            options: Those of the class.
+            options: Options of the class.
         """
         if not documents:
             raise InputError(
                 f"{cls.__name__}.from_documents got no documents: use from_pretrained to start empty"
             )
-        return cls._build(documents, loaded(model), index_path, engine, show_progress, options)
+        return cls._build(documents, load_model(model), index_path, engine, show_progress, options)
 
     @classmethod
     def from_pretrained(
@@ -159,7 +159,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         local_files_only: bool = False,
         model_options: Mapping[str, Any] | None = None,
         index_path: str | Path | None = None,
-        engine: Engine = "exact",
+        engine: str = "exact",
         show_progress: bool | None = None,
         **options: Any,
     ) -> Self:
@@ -173,10 +173,10 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             cache_dir: Hub cache.
             local_files_only: Never go to the network.
             model_options: More of :func:`palmette.load_model`, such as ``device``, ``dtype``, ``batch_size``.
-            index_path: As for :meth:`from_documents`, like the rest.
-            engine: See there.
-            show_progress: See there.
-            options: Those of the class.
+            index_path: As for :meth:`from_documents`, like the other two.
+            engine: Search engine.
+            show_progress: Progress bar.
+            options: Options of the class.
         """
         hub = {
             "revision": revision,
@@ -184,7 +184,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             "cache_dir": cache_dir,
             "local_files_only": local_files_only,
         }
-        model = loaded(repo_or_dir, **hub, **(model_options or {}))
+        model = load_model(repo_or_dir, **hub, **(model_options or {}))
         return cls._build(documents, model, index_path, engine, show_progress, options)
 
     @classmethod
@@ -193,7 +193,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         documents: Sequence[BaseNode],
         model: Model,
         index_path: str | Path | None,
-        engine: Engine,
+        engine: str,
         show_progress: bool | None,
         options: dict[str, Any],
     ) -> Self:
@@ -202,7 +202,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         cls._check(model, options)
         transformations = options.get("transformations") or ()
         if transformations and index_path is not None and Path(index_path).expanduser().exists():
-            # They make nodes with new ids: only what has changed goes through them.
+            # transformations make nodes with new ids: only documents that have changed go through them
             retriever = cls(Index.open_or_create(index_path, model, engine=engine), **options)
             retriever.refresh_ref_docs(documents, show_progress=show_progress)
             return retriever
@@ -215,7 +215,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
 
     @classmethod
     def _check(cls, model: Model, options: Mapping[str, Any]) -> None:
-        """Raise on a model of another method, or an option that neither the class nor the method has."""
+        """Raise for a model of another method, or an unknown option."""
         if cls.method not in (None, model.method):
             raise ConfigError(
                 f"{cls.__name__} takes {cls.method!r} models, and this one is of method {model.method!r}: "
@@ -230,8 +230,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return self._search([query_bundle])[0]
 
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await run_in_thread(self._retrieve, query_bundle)
+    _aretrieve = AsyncTwin(_retrieve).method
 
     @dispatcher.span
     def retrieve_batch(self, queries: Sequence[QueryType]) -> list[list[NodeWithScore]]:
@@ -252,59 +251,53 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             dispatcher.event(RetrievalEndEvent(str_or_query_bundle=bundle, nodes=nodes))
         return results
 
-    async def aretrieve_batch(self, queries: Sequence[QueryType]) -> list[list[NodeWithScore]]:
-        """:meth:`retrieve_batch` off the event loop."""
-        return await run_in_thread(self.retrieve_batch, queries)
+    aretrieve_batch = AsyncTwin(retrieve_batch).method
 
     def explain(self, query: QueryType, node_id: str) -> Explanation:
-        """Why a node scores what it does for a query, whether or not it would be retrieved."""
-        bundle = QueryBundle(query) if isinstance(query, str) else query
-        options = {**self.search_options, **getattr(bundle, "options", {})}
-        asked, words = self._asked(bundle), getattr(bundle, "lexical", None)
-        options["lexical"] = self._weight(asked, words)
-        return self._visible().explain(asked, node_id, **given(options))
-
-    def _weight(self, asked: Asked, own: float | Literal["auto"] | None) -> float | str | None:
-        """How much words count for one query: its own wish, else the retriever's; of a lone text only."""
-        return (self.lexical if own is None else own) if isinstance(asked, str) else 0
+        """Explain a node's score for a query, whether or not a search would return it."""
+        asked, settings = self._call(QueryBundle(query) if isinstance(query, str) else query)
+        options = {name: value for name, value in settings.items() if name not in CALL}
+        return self._filtered().explain(asked, node_id, **options)
 
     def _search(self, bundles: Sequence[QueryBundle]) -> list[list[NodeWithScore]]:
-        """Search those that ask for the same settings together."""
+        """Search for all bundles, those of equal settings in one pass."""
         calls = [self._call(bundle) for bundle in bundles]
         groups: dict[str, list[int]] = {}
-        for place, (query, settings) in enumerate(calls):
-            groups.setdefault(repr((type(query), settings)), []).append(place)
-        index = self._visible()
+        for row, (query, settings) in enumerate(calls):
+            groups.setdefault(repr((type(query), settings)), []).append(row)
+        index = self._filtered()
         results: list[list[NodeWithScore]] = [[]] * len(calls)
-        for places in groups.values():
-            queries, settings = [calls[place][0] for place in places], calls[places[0]][1]
+        for rows in groups.values():
+            queries, settings = [calls[row][0] for row in rows], calls[rows[0]][1]
             vectors = isinstance(queries[0], np.ndarray)
             batch: Any = np.stack(cast("list[Vector]", queries)) if vectors else queries
-            found = index.search(batch, **settings)
-            for place, hits in zip(places, found, strict=True):
-                results[place] = [scored(hit, explain=settings["explain"]) for hit in hits]
+            for row, hits in zip(rows, index.search(batch, **settings), strict=True):
+                results[row] = [scored(hit, explain=settings["explain"]) for hit in hits]
         return results
 
-    def _visible(self) -> Index:
+    def _filtered(self) -> Index:
         return self.index.filtered(palmette_filter(self.filters))
 
-    def _call(self, bundle: QueryBundle) -> tuple[Asked, dict[str, Any]]:
-        """One query as the index takes it, and how to search for it."""
+    def _call(self, bundle: QueryBundle) -> tuple[Query, dict[str, Any]]:
+        """Query and settings of one search."""
         own = bundle if isinstance(bundle, PalmetteQuery) else PalmetteQuery(bundle.query_str)
-        asked = self._asked(bundle)
+        query = self._query(bundle)
+        lexical: Any = self.lexical if own.lexical is None else own.lexical
+        if not isinstance(query, str):
+            lexical = 0  # embeddings, and means of several texts, are searched without words
         settings = {
             "k": self.similarity_top_k if own.top_k is None else own.top_k,
             "filter": palmette_filter(own.filters),
             "threshold": self.score_threshold if own.score_threshold is None else own.score_threshold,
             "explain": self.explain_results if own.explain is None else own.explain,
-            **given({**self.search_options, **own.options, "lexical": self._weight(asked, own.lexical)}),
+            **given({**self.search_options, **own.options, "lexical": lexical}),
         }
-        return asked, settings
+        return query, settings
 
-    def _asked(self, bundle: QueryBundle) -> Asked:
-        """The bundle's embedding, else its text; of several texts (HyDE) the mean embedding, as in LlamaIndex.
+    def _query(self, bundle: QueryBundle) -> Query:
+        """Embedding of the bundle, else its text; of several texts (HyDE) the mean embedding, as in LlamaIndex.
 
-        A model that reads more of a query than its embedding takes the mean of what it makes of each text.
+        A model that reads more of a query than its embedding takes the mean of its query arrays of all texts.
         """
         if bundle.embedding is not None:
             return np.asarray(bundle.embedding, np.float32)

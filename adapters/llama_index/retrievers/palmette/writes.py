@@ -1,4 +1,4 @@
-"""Adding, changing and deleting nodes while the retriever serves."""
+"""NodeWrites: nodes added, replaced and deleted while a retriever serves."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from llama_index.retrievers.palmette.holding import IndexHolder
 from llama_index.retrievers.palmette.nodes import (
     REF_DOC_ID,
     detach,
-    mode_of,
+    metadata_mode,
     source_hash,
     to_document,
     to_node,
 )
-from palmette.threads import run_in_thread
+from palmette.threads import AsyncTwin
 from palmette.types import Document
 
 if TYPE_CHECKING:
     from palmette.index import Changes
     from palmette.model import Model
-
-__all__ = ["NodeWrites", "prepare"]
 
 
 def prepare(
@@ -34,10 +32,10 @@ def prepare(
     objects: MutableMapping[str, Any],
     model: Model,
 ) -> list[Document]:
-    """What the index stores of nodes or documents, after the transformations."""
+    """Transform nodes or LlamaIndex documents, and convert them."""
     hashes = {node.node_id: node.hash for node in nodes}  # a transformation may change its input
     made = run_transformations(list(nodes), transformations) if transformations else nodes
-    mode = mode_of(model)
+    mode = metadata_mode(model)
     return [
         to_document(detach(node, objects), source_hash=hashes.get(node.ref_doc_id or node.node_id), mode=mode)
         for node in made
@@ -47,20 +45,19 @@ def prepare(
 class NodeWrites(IndexHolder):
     """The writing half of a retriever, under LlamaIndex's names.
 
-    Nodes are kept as they are; documents go through the retriever's ``transformations`` first. A write is
-    whole or not at all, and searches see it when it returns; where nodes of a document are replaced, the old
-    ones go as the new ones come. The ``a…`` twins leave the event loop free.
+    Nodes are kept as they are; documents go through the retriever's ``transformations`` first. A write happens whole
+    or not at all, also one that replaces all nodes of a document. The ``a…`` methods do the same off the event loop.
     """
 
     transformations: list[TransformComponent]
     object_map: dict[str, Any]
 
     def get_nodes(self, node_ids: Iterable[str]) -> list[BaseNode]:
-        """The nodes with these ids, without those that are not there."""
+        """Nodes by id; unknown ids are skipped."""
         return [to_node(document) for document in self.index.get(node_ids) if document is not None]
 
     def add(self, nodes: Sequence[BaseNode]) -> list[str]:
-        """Add nodes; the same again changes nothing, another under the same id raises. Returns the ids."""
+        """Add nodes; an unchanged node is skipped, another node under its id raises. Returns the ids."""
         return self.index.add(prepare(nodes, (), self.object_map, self.index.model))
 
     def upsert(self, nodes: Sequence[BaseNode]) -> Changes:
@@ -76,23 +73,23 @@ class NodeWrites(IndexHolder):
         return self.index.upsert(prepare([document], self.transformations, self.object_map, self.index.model))
 
     def delete_nodes(self, node_ids: Iterable[str]) -> list[str]:
-        """Delete nodes; ids that are not there are passed over. Returns those deleted."""
+        """Delete nodes; unknown ids are skipped. Returns the ids deleted."""
         return self.index.delete(node_ids)
 
     def delete_ref_doc(self, ref_doc_id: str) -> list[str]:
         """Delete all nodes of a document. Returns their ids."""
-        return self.index.delete([held.key for held in self._held([ref_doc_id])])
+        return self.index.delete([held.key for held in self._stored([ref_doc_id])])
 
     def update_ref_doc(self, document: BaseNode) -> Changes:
-        """Replace all nodes of a document, at once."""
+        """Replace all nodes of a document in one write."""
         return self._replace([document])
 
     def refresh_ref_docs(
         self, documents: Sequence[BaseNode], *, show_progress: bool | None = None
     ) -> list[bool]:
-        """Insert new documents, and replace those whose hash has changed. Returns which were written."""
+        """Insert new documents, and replace those whose hash has changed. Returns, for each, whether it was written."""
         held: defaultdict[str, set[str | None]] = defaultdict(set)
-        for document in self._held([document.node_id for document in documents]):
+        for document in self._stored([document.node_id for document in documents]):
             held[document.metadata.get(REF_DOC_ID, document.key)].add(source_hash(document))
         stale = [document for document in documents if held[document.node_id] != {document.hash}]
         if stale:
@@ -100,8 +97,8 @@ class NodeWrites(IndexHolder):
         written = {document.node_id for document in stale}
         return [document.node_id in written for document in documents]
 
-    def _held(self, ref_doc_ids: list[str]) -> list[Document]:
-        """The nodes of these documents; what came another way is its own document."""
+    def _stored(self, ref_doc_ids: list[str]) -> list[Document]:
+        """Stored nodes of these documents; a document added without LlamaIndex is its own source."""
         others = [held for held in self.index.get(ref_doc_ids) if held and REF_DOC_ID not in held.metadata]
         if not len(self.index.filtered({REF_DOC_ID: {"$exists": True}})):
             return others  # an index refuses to filter by a name that no document has
@@ -109,43 +106,15 @@ class NodeWrites(IndexHolder):
 
     def _replace(self, documents: Sequence[BaseNode], *, progress: bool | None = None) -> Changes:
         fresh = prepare(documents, self.transformations, self.object_map, self.index.model)
-        before = self._held([document.node_id for document in documents])
+        before = self._stored([document.node_id for document in documents])
         return self.index.upsert(fresh, delete=[held.key for held in before], progress=progress)
 
-    async def aget_nodes(self, node_ids: Iterable[str]) -> list[BaseNode]:
-        """See :meth:`get_nodes`."""
-        return await run_in_thread(self.get_nodes, node_ids)
-
-    async def aadd(self, nodes: Sequence[BaseNode]) -> list[str]:
-        """See :meth:`add`."""
-        return await run_in_thread(self.add, nodes)
-
-    async def aupsert(self, nodes: Sequence[BaseNode]) -> Changes:
-        """See :meth:`upsert`."""
-        return await run_in_thread(self.upsert, nodes)
-
-    async def ainsert_nodes(self, nodes: Sequence[BaseNode]) -> Changes:
-        """See :meth:`insert_nodes`."""
-        return await run_in_thread(self.insert_nodes, nodes)
-
-    async def ainsert(self, document: BaseNode) -> Changes:
-        """See :meth:`insert`."""
-        return await run_in_thread(self.insert, document)
-
-    async def adelete_nodes(self, node_ids: Iterable[str]) -> list[str]:
-        """See :meth:`delete_nodes`."""
-        return await run_in_thread(self.delete_nodes, node_ids)
-
-    async def adelete_ref_doc(self, ref_doc_id: str) -> list[str]:
-        """See :meth:`delete_ref_doc`."""
-        return await run_in_thread(self.delete_ref_doc, ref_doc_id)
-
-    async def aupdate_ref_doc(self, document: BaseNode) -> Changes:
-        """See :meth:`update_ref_doc`."""
-        return await run_in_thread(self.update_ref_doc, document)
-
-    async def arefresh_ref_docs(
-        self, documents: Sequence[BaseNode], *, show_progress: bool | None = None
-    ) -> list[bool]:
-        """See :meth:`refresh_ref_docs`."""
-        return await run_in_thread(self.refresh_ref_docs, documents, show_progress=show_progress)
+    aget_nodes = AsyncTwin(get_nodes).method
+    aadd = AsyncTwin(add).method
+    aupsert = AsyncTwin(upsert).method
+    ainsert_nodes = AsyncTwin(insert_nodes).method
+    ainsert = AsyncTwin(insert).method
+    adelete_nodes = AsyncTwin(delete_nodes).method
+    adelete_ref_doc = AsyncTwin(delete_ref_doc).method
+    aupdate_ref_doc = AsyncTwin(update_ref_doc).method
+    arefresh_ref_docs = AsyncTwin(refresh_ref_docs).method

@@ -1,0 +1,174 @@
+"""Models, encoders, readers and indexes by name, so that objects whose fields are JSON find them again.
+
+LangChain copies a runnable by its fields (serialization, ``configurable_fields``, pickling), and a copy must not open
+and verify its index again. An open index is shared for as long as someone holds it; an object in memory gets a name
+that begins with ``memory:``. Both are kept in weak references.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+from uuid import uuid4
+from weakref import WeakValueDictionary
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
+
+from palmette.errors import NotFoundError, StoreError
+
+if TYPE_CHECKING:
+    from palmette import Encoder, Index, Model, Reader
+
+MEMORY = "memory:"
+
+_named: WeakValueDictionary[str, Any] = WeakValueDictionary()
+_opened: WeakValueDictionary[tuple[object, ...], Index] = WeakValueDictionary()
+_lock = threading.RLock()  # callers wait for an index that another thread is opening
+
+
+def name_of(thing: object) -> object:
+    """Name of a live object; names and paths stay as they are."""
+    if thing is None or isinstance(thing, str | Path):
+        return thing if thing is None else str(thing)
+    with _lock:
+        known = next((name for name, held in _named.items() if held is thing), None)
+        name = known or f"{MEMORY}{uuid4().hex}"
+        _named[name] = thing
+    return name
+
+
+def find(name: object) -> Any:
+    """Live object with this name; ``None`` for names of folders and repositories."""
+    return _named.get(str(name))
+
+
+def load(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+    """Load a ``model``, an ``encoder`` or a ``reader``, unless the name is a live object's."""
+    held = _recall(name)
+    if held is not None:
+        return held
+    import palmette
+
+    if kind == "reader":
+        return palmette.Reader.from_pretrained(name, **options)
+    return (palmette.load_encoder if kind == "encoder" else palmette.load_model)(name, **options)
+
+
+def open_index(path: str, model: str | None, engine: str, options: Mapping[str, Any]) -> Index:
+    """Open the index of a folder or name; one that is open already is shared."""
+    from palmette import Index
+
+    held: Index | None = _recall(path)
+    if held is not None:
+        return held
+    with _lock:
+        key = _key(path, model, engine, options)
+        index = _opened.get(key)
+        if index is None or not _is_open(index):
+            given = None if model is None else load("model", model, options)
+            local = {name: value for name, value in options.items() if name != "revision"}
+            _opened[key] = index = Index.open(path, given, engine=engine, **local)
+    return index
+
+
+def share(index: Index, path: str, model: str | None, engine: str, options: Mapping[str, Any]) -> None:
+    """Let :func:`open_index` find an index that is open already."""
+    with _lock:
+        _opened[_key(path, model, engine, options)] = index
+
+
+def _recall(name: str) -> Any:
+    held = find(name)
+    if held is None and name.startswith(MEMORY):
+        raise NotFoundError(
+            f"{name!r} was in the memory of the process that made it, and is gone: make it with "
+            "index_path='a-folder', so that a copy can open its index (a model: save_pretrained it first)"
+        )
+    return held
+
+
+def _key(path: str, model: str | None, engine: str, options: Mapping[str, Any]) -> tuple[object, ...]:
+    """Key of an open index; an index that replaces it in the same folder has another manifest, so another key."""
+    folder = Path(path).expanduser().absolute()
+    manifest = folder / "manifest.json"
+    stamp = (manifest.stat().st_ino, manifest.stat().st_mtime_ns) if manifest.is_file() else None
+    return folder, stamp, model, engine, *sorted(options.items())
+
+
+def _is_open(index: Index) -> bool:
+    try:
+        index.stats()
+    except StoreError:
+        return False
+    return True
+
+
+def public_name(name: str) -> str:
+    """Name of an encoder for traces: of a local path the last part only."""
+    parts = re.split(r"[\\/]", name.rstrip("\\/"))
+    local = len(parts) > 2 or parts[0] in ("", ".", "..", "~") or "\\" in name or Path(name).is_dir()
+    return parts[-1] if local else name
+
+
+if TYPE_CHECKING:
+    EncoderName = str | Path | Encoder
+    ModelName = str | Path | Model
+    ReaderName = str | Path | Reader
+    PathName = str | Path
+else:
+    EncoderName = ModelName = ReaderName = Annotated[str, BeforeValidator(name_of)]
+    PathName = Annotated[str, BeforeValidator(lambda path: str(path) if isinstance(path, Path) else path)]
+
+
+class Loading(BaseModel):
+    """Options that load a checkpoint. All fields are JSON, so that a copy in another process can load it again."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True)
+
+    revision: str | None = Field(default=None, frozen=True)
+    """Branch, tag or commit of the Hub repository."""
+    device: str | None = Field(default=None, frozen=True)
+    """Where to compute: ``cuda``, ``mps``, ``cpu``; ``None`` for the best there is."""
+    dtype: str | None = Field(default=None, frozen=True)
+    """The encoder's precision: ``float32``, ``bfloat16``, ``float16``; ``None`` to choose by device."""
+    batch_size: int | None = Field(default=None, ge=1, frozen=True)
+    """Texts per forward pass of the encoder."""
+    threads: int | None = Field(default=None, ge=1, frozen=True)
+    """CPU threads of torch, for the whole process."""
+    cache_dir: PathName | None = Field(default=None, frozen=True)
+    """Hub cache to use."""
+    local_files_only: bool = Field(default=False, frozen=True)
+    """Never go to the network."""
+
+    _objects: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Hold live objects that fields name: they live only as long as someone holds them."""
+        super().model_post_init(context)
+        live = {kind: find(getattr(self, kind, None)) for kind in ("encoder", "model", "reader")}
+        self._objects = {kind: thing for kind, thing in live.items() if thing is not None}
+
+    def _load(self, kind: str) -> Any:
+        """Load what a field names, on first use."""
+        if kind not in self._objects:
+            self._objects[kind] = load(kind, str(getattr(self, kind)), self._loading())
+        return self._objects[kind]
+
+    def _loading(self) -> dict[str, Any]:
+        """Loading options that were given."""
+        options = {name: getattr(self, name) for name in Loading.model_fields}
+        return {name: value for name, value in options.items() if value not in (None, False)}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _revive, (type(self), dict(self))
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return type(self)(**copy.deepcopy(dict(self), memo))
+
+
+def _revive(cls: type[Loading], fields: dict[str, Any]) -> Loading:
+    return cls(**fields)
