@@ -9,8 +9,8 @@ from pydantic import Field
 
 from palmette.config import FILLED_IN, Config, check_range
 from palmette.errors import ConfigError
-from palmette.registry import model_class, names
-from palmette.training import TrainingConfig
+from palmette.methods import model_class, names
+from palmette.training.config import TrainingConfig
 
 
 class Sample(Config):

@@ -11,7 +11,8 @@ import torch
 
 from palmette import load_model
 from palmette.errors import ConfigError
-from palmette.training import TrainingConfig, train
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import train
 from support.quadratic import Quadratic
 from support.tiny import pairs
 

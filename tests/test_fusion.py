@@ -1,5 +1,6 @@
 """Several models as one: weights, checkpoints, and an index given a list of models."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,9 @@ import pytest
 
 from palmette import FusionModel, Index, load_model
 from palmette.data import RetrievalData
-from palmette.errors import ConfigError, InputError
+from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.fusion import FusionConfig
+from palmette.hub import Checkpoint
 from support.tiny import documents, fusion, pairs, taxonomy, tree
 
 QUESTION = "where does the red owl live?"
@@ -33,7 +36,7 @@ def test_a_checkpoint_holds_its_members(tmp_path: Path) -> None:
     again = load_model(tmp_path / "c")
     assert isinstance(again, FusionModel)
     assert again.fingerprint == fused.fingerprint
-    assert again.mixes == fused.mixes
+    assert again.lexical_weights == fused.lexical_weights
     assert [m.fingerprint for m in again.members] == [m.fingerprint for m in fused.members]
     assert again.members[0].encoder is again.members[1].encoder
     given = documents()[:5]
@@ -53,63 +56,26 @@ def test_an_index_takes_a_list_of_models(tmp_path: Path) -> None:
 def test_weights_are_learned_or_given(tmp_path: Path) -> None:
     learned = FusionModel.of([tree(), taxonomy()], pairs(), cache=tmp_path, progress=False)
     assert sum(learned.config.weights) == pytest.approx(1)
-    assert set(learned.mixes) == {""}
+    assert set(learned.lexical_weights) == {""}
     equal = FusionModel.of([tree(), taxonomy()])
     assert equal.config.weights == (0.5, 0.5)
     assert np.isfinite(equal.score(QUESTION, documents()[:2])).all()
 
 
-def test_ranks_are_fused(tmp_path: Path) -> None:
-    fused = FusionModel.of([tree(), taxonomy()], weights="rrf")
-    index = Index.build(documents(), fused, tmp_path / "i")
-    ranks = [
-        {h.id: r for r, h in enumerate(Index.build(documents(), m).search(QUESTION, 48, lexical=0), 1)}
-        for m in fused.members
-    ]
-    expected = {id: sum(1 / (60 + rank[id]) for rank in ranks) for id in ranks[0]}
-    every = index.search(QUESTION, 48)
-    assert {hit.id: hit.score for hit in every} == pytest.approx(expected, rel=1e-6)
-    assert every == sorted(every, key=lambda hit: -hit.score)
-    assert index.search(QUESTION, 3) == every[:3]
-    assert Index.open(tmp_path / "i").search(QUESTION, 3) == every[:3]
-    for hit in every[:3]:
-        parts = {part.name: part for part in hit.explain().parts}
-        assert {name: part.detail["rank"] for name, part in parts.items()} == {
-            f"{place}:{m.method} rank": rank[hit.id]
-            for place, (m, rank) in enumerate(zip(fused.members, ranks, strict=True))
-        }
-        assert sum(part.value for part in parts.values()) == pytest.approx(hit.score, rel=1e-6)
-    alone = fused.score(QUESTION, [hit.document for hit in every])
-    assert alone == pytest.approx([hit.score for hit in every], abs=2e-3), "a bit less may cost a rank"
-
-
-def test_a_window_is_how_far_ranks_go() -> None:
-    index = Index.build(documents(), FusionModel.of([tree(), taxonomy()], weights="rrf"))
-    shown = {
-        h.id for m in index.model.members for h in Index.build(documents(), m).search(QUESTION, 5, lexical=0)
-    }
-    found = index.search(QUESTION, 5, window=5)
-    assert {hit.id for hit in found} <= shown
-    [first] = index.search(QUESTION, 1, window=1)
-    assert first.score == pytest.approx(len(first.explain().parts) / 61)
-    filtered = index.search(QUESTION, 8, filter={"colour": "red"})
-    assert {part.detail["rank"] for hit in filtered for part in hit.explain().parts} == set(range(1, 9))
-
-
-def test_ranks_refuse_what_needs_scores() -> None:
-    index = Index.build(documents(), FusionModel.of([tree(), taxonomy()], weights="rrf"))
-    assert index.search(QUESTION, 3, lexical=0) == index.search(QUESTION, 3)
-    with pytest.raises(ConfigError, match=r"lexical=0\.5.*ranks"):
-        index.search(QUESTION, 3, lexical=0.5)
-    with pytest.raises(InputError, match=r"hit\.explain"):
-        index.explain(QUESTION, "red-owl")
+def test_reciprocal_ranks_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'rrf'.*no longer.*leave weights out"):
+        FusionModel.of([tree(), taxonomy()], weights="rrf")  # type: ignore[arg-type]
+    fusion().save_pretrained(tmp_path / "c")
+    config = tmp_path / "c" / "config.json"
+    facts = json.loads(config.read_text())
+    facts["config"]["rule"] = "scores"  # as checkpoints before this version say it
+    config.write_text(json.dumps(facts))
+    assert FusionConfig.from_dict(facts["config"]).weights == fusion().config.weights
+    facts["config"]["rule"] = "ranks"
+    with pytest.raises(CheckpointError, match=r"reciprocal ranks.*fuse its models again"):
+        FusionModel.from_checkpoint(Checkpoint(tmp_path / "c", facts, "0", {}))
     with pytest.raises(ConfigError, match="window"):
         Index.build(documents(), fusion()).search(QUESTION, 3, window=9)
-    with pytest.raises(ConfigError, match="window"):
-        index.search(QUESTION, 3, window=0)
-    for weights, data in (("rrf", pairs()), ("rank", None)):
-        with pytest.raises(ConfigError, match="rrf"):
-            FusionModel.of([tree(), taxonomy()], data, weights=weights)
 
 
 def test_what_cannot_be_fused_is_refused() -> None:

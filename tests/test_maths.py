@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from palmette.maths import distillation, info_nce, ntvd, principal_directions, ridge, symmetric_info_nce
-from palmette.search.threads import set_threads
+from palmette.threads import set_threads
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 5), st.integers(1, 9))

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palmette import devices as where
+from palmette.devices import processes
 from palmette.errors import ConfigError, TrainingError
-from palmette.training import Stage, TrainingConfig, train
+from palmette.training.loop import Stage, train
+from palmette.training.config import TrainingConfig
 from palmette.training.loop import AdamW, _Loop
-from palmette.training.processes import processes
 from support.quadratic import Quadratic
 
 
@@ -194,6 +195,16 @@ def test_stages_run_in_order_resume_and_end_in_a_completed_module(tmp_path: Path
     assert again.drawn == []
     assert repeated == done
     assert torch.equal(task.module.weight, again.module.weight)
+
+
+def test_without_stages_nothing_is_trained_but_the_module_is_completed(tmp_path: Path) -> None:
+    task = Staged(size=1)
+    task.stages = lambda training: []
+    task.module.weight.data.fill_(1.0)
+    done = train(task, TrainingConfig(steps=20), device="cpu", output_dir=tmp_path)
+    assert (done.steps, done.best_step, done.history, task.drawn) == (0, 0, [], [])
+    assert done.metrics == {"finished": 1.0}
+    assert torch.equal(task.module.weight.detach(), torch.full((4, 4), 2.0))
 
 
 def test_divergence_names_step_and_remedy() -> None:

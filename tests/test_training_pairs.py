@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from palmette import Document, FakeEncoder
-from palmette.cache import EncodingCache
+from palmette.encoder.cache import EncodingCache
 from palmette.data import RetrievalData, load_data
 from palmette.training.pairs import DEV_DOCUMENTS, TrainingPairs, Validation, top_documents
 

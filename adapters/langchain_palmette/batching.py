@@ -12,8 +12,8 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import get_config_list
 
-from palmette.aio import in_thread
 from palmette.errors import InputError
+from palmette.threads import run_in_thread
 
 __all__ = ["Batching"]
 
@@ -72,7 +72,7 @@ class Batching(BaseRetriever, ABC):
                 await manager.on_retriever_start(None, query, **self._named(one))
                 for manager, query, one in zip(managers, queries, configs, strict=True)
             ]
-            answers = await in_thread(self._answers, queries, **kwargs)
+            answers = await run_in_thread(self._answers, queries, **kwargs)
             for run, answer in zip(runs, answers, strict=True):
                 if isinstance(answer, Exception):
                     await run.on_retriever_error(answer)

@@ -9,8 +9,8 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from langchain_palmette.fields import EncoderName, Loading, ModelName
 from langchain_palmette.live import find, open_model
-from palmette.aio import in_thread
 from palmette.errors import ConfigError
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.encoder import Encoder, Kind
@@ -92,11 +92,11 @@ class PalmetteEmbeddings(Loading, Embeddings):
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
         """See :meth:`embed_documents`."""
-        return await in_thread(self.embed_documents, texts)
+        return await run_in_thread(self.embed_documents, texts)
 
     async def aembed_query(self, text: str) -> list[float]:
         """See :meth:`embed_query`."""
-        return await in_thread(self.embed_query, text)
+        return await run_in_thread(self.embed_query, text)
 
     def _embed(self, texts: list[str], kind: Kind) -> list[list[float]]:
         if self.representation == "encoder":

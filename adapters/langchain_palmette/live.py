@@ -52,7 +52,7 @@ def find(name: str) -> Any:
 
 def open_model(name: str, options: Mapping[str, Any]) -> Model:
     """The model of that checkpoint or name."""
-    from palmette.registry import load_model
+    from palmette.methods import load_model
 
     held: Model | None = _recall(name)
     return load_model(name, **options) if held is None else held

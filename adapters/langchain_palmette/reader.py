@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from langchain_palmette.fields import Loading
 from langchain_palmette.live import find, name_of, open_reader
-from palmette.aio import in_thread
 from palmette.errors import InputError
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.reader import Answer, Reader
@@ -131,10 +131,10 @@ class PalmetteReader(Loading, RunnableSerializable[Asked, Any]):
         return self._all([asked])[0]
 
     async def _aone(self, asked: Asked) -> Any:
-        return await in_thread(self._one, asked)
+        return await run_in_thread(self._one, asked)
 
     async def _aeach(self, inputs: list[Asked]) -> list[Any]:
-        return await in_thread(self._each, inputs)
+        return await run_in_thread(self._each, inputs)
 
     def _each(self, inputs: list[Asked]) -> list[Any]:
         """Answer or error of each, as LangChain's batches want them."""

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, JsonValue, PrivateAttr
 
 from langchain_palmette.fields import Loading, ModelName
 from langchain_palmette.live import find, open_model
-from palmette.aio import in_thread
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.model import Model
@@ -98,7 +98,7 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
         """See :meth:`compress_documents`."""
-        return await in_thread(self.compress_documents, documents, query, callbacks)
+        return await run_in_thread(self.compress_documents, documents, query, callbacks)
 
     def _copy(self, document: Document, score: float) -> Document:
         told = {} if self.score_key is None else {self.score_key: score}

@@ -16,10 +16,10 @@ from langchain_palmette.documents import from_hit
 from langchain_palmette.fields import Loading, ModelName, PathName
 from langchain_palmette.live import Place, find, name_of, open_index, open_model, publish
 from langchain_palmette.writing import Writing
-from palmette.aio import in_thread
 from palmette.config import check_keys, given
 from palmette.errors import ConfigError
 from palmette.store.filters import parse_filter
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField
@@ -270,7 +270,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **call: Any
     ) -> list[Document]:
-        return (await in_thread(self._found, [query], **call))[0]
+        return (await run_in_thread(self._found, [query], **call))[0]
 
     def similarity_search_with_score(
         self, query: str, k: int | None = None, *, explain: bool = False, **call: Any
@@ -283,7 +283,7 @@ class PalmetteRetriever(Batching, Writing, Loading):
         self, query: str, k: int | None = None, **call: Any
     ) -> list[tuple[Document, float]]:
         """See :meth:`similarity_search_with_score`."""
-        return await in_thread(self.similarity_search_with_score, query, k, **call)
+        return await run_in_thread(self.similarity_search_with_score, query, k, **call)
 
     # -- LangChain ------------------------------------------------------------------------------------------
 

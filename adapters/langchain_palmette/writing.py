@@ -10,8 +10,8 @@ from langchain_core.documents import Document
 from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertResponse
 
 from langchain_palmette.documents import from_stored
-from palmette.aio import in_thread
 from palmette.config import check_keys
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.index import Index
@@ -42,7 +42,7 @@ class Writing(DocumentIndex, ABC):
 
     async def aadd_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
         """See :meth:`add_documents`."""
-        return await in_thread(self.add_documents, documents, **kwargs)
+        return await run_in_thread(self.add_documents, documents, **kwargs)
 
     def upsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
         """Add documents, all or none, replacing those whose id exists; unchanged ones cost no encoding."""
@@ -55,7 +55,7 @@ class Writing(DocumentIndex, ABC):
 
     async def aupsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
         """See :meth:`upsert`."""
-        return await in_thread(self.upsert, items, **kwargs)
+        return await run_in_thread(self.upsert, items, **kwargs)
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
         """Delete by ids, or by ``filter=``; ids that are not there are passed over."""
@@ -65,7 +65,7 @@ class Writing(DocumentIndex, ABC):
 
     async def adelete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
         """See :meth:`delete`."""
-        return await in_thread(self.delete, ids, **kwargs)
+        return await run_in_thread(self.delete, ids, **kwargs)
 
     def get(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
         """Documents by id, without those that are not there."""
@@ -74,4 +74,4 @@ class Writing(DocumentIndex, ABC):
 
     async def aget(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
         """See :meth:`get`."""
-        return await in_thread(self.get, ids, **kwargs)
+        return await run_in_thread(self.get, ids, **kwargs)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from palmette.evaluation import evaluate
     from palmette.fusion import FusionModel
     from palmette.index import Index
+    from palmette.methods import load_model
     from palmette.methods.fields import FieldsModel
     from palmette.methods.layers import LayersModel
     from palmette.methods.paths import PathsModel
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from palmette.methods.tree import TreeModel
     from palmette.model import Model
     from palmette.reader import Answer, Reader
-    from palmette.registry import load_model
     from palmette.sample import sample_data
     from palmette.types import Document, Explanation, Hit, Pair, Part
 
@@ -59,7 +59,7 @@ _HOME = {
     "evaluate": "evaluation",
     "load_data": "data",
     "load_encoder": "encoder",
-    "load_model": "registry",
+    "load_model": "methods",
     "sample_data": "sample",
 }
 

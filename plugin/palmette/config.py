@@ -145,7 +145,11 @@ class Config(BaseModel):
         return f"{cls.__name__}: {name} must be {wanted}, got {value!r} ({type(value).__name__})"
 
 
-_SHORTER = {"greater than or equal to": "at least", "less than or equal to": "at most", "greater than": "above"}
+_SHORTER = {
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "above",
+}
 
 
 def _plain(value: object) -> object:

@@ -96,10 +96,6 @@ class SingleProcess:
         """Return the values of all processes in each of them."""
         return [value]
 
-    def agree(self, value: Any) -> Any:  # moved: delete after the merge
-        """Former name of :meth:`broadcast`."""
-        return self.broadcast(value)
-
 
 class Distributed(SingleProcess):
     """Training in several processes, each on its own device, under ``accelerate launch`` or ``torchrun``."""

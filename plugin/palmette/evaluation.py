@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from palmette.arrays import best
 from palmette.data import RetrievalData, Split, load_data
 from palmette.encoder import Encoder
 from palmette.errors import ConfigError, InputError, MissingExtraError
 from palmette.index import Index
 from palmette.index.folder import check_count
-from palmette.lexical import Lexical
+from palmette.lexical.weight import Lexical
 from palmette.metrics import Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
 from palmette.model import Model
 from palmette.reader import Asked, Reader, load_reading
-from palmette.search.best import best
 from palmette.store.filters import Filter
 from palmette.types import Document
 

@@ -12,21 +12,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.arrays import Floats, Keys
-from palmette.cache import EncodingCache
 from palmette.config import Config
 from palmette.data import load_data
 from palmette.encoder import Encoder, load_encoder
+from palmette.encoder.cache import EncodingCache
 from palmette.errors import CheckpointError, ConfigError
 from palmette.hub import Checkpoint
+from palmette.hub.checkpointed import TrainingRecord
 from palmette.lexical.weight import LexicalWeight
-from palmette.model import Model, Queries
-from palmette.model.mixing import learn_lexical_weights, learn_weights
-from palmette.model.model import Arrays
-from palmette.record import Record
-from palmette.registry import load_model, model_class
+from palmette.methods import load_model, model_class
+from palmette.model import Arrays, Model, Queries
 from palmette.search.combine import MethodRanking, exact_sum, first_depth
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, stack_rows
 from palmette.types import Document, Explanation, Part
+from palmette.word_weights import learn_lexical_weights, learn_weights
 
 
 class FusionConfig(Config):
@@ -109,28 +108,6 @@ class MemberView:
         """Sizes of the member's lists."""
         return self.view.list_sizes(_array(self.place, array))
 
-    # former names; delete after the merge
-
-    array, sizes = rows, list_sizes
-
-    def within(self, keys: Keys) -> MemberView:  # noqa: D102
-        return MemberView(self.view.within(keys), self.place)  # type: ignore[attr-defined]
-
-    def nearest(self, probe: Any, k: int) -> Candidates:  # noqa: D102
-        lists = probe.lists and replace(probe.lists, array=_array(self.place, probe.lists.array))
-        probe = replace(probe, array=_array(self.place, probe.array), lists=lists)
-        found: Candidates = self.view.nearest(probe, k)  # type: ignore[attr-defined]
-        return found
-
-    def nearest_part(self, parts: Any, k: int) -> Candidates:  # noqa: D102
-        return self.candidates(parts.plan(), k)
-
-    def rescored(self, keys: Keys, parts: Any, k: int) -> Candidates:  # noqa: D102
-        scales = parts.scales and _array(self.place, parts.scales)
-        parts = replace(parts, array=_array(self.place, parts.array), scales=scales)
-        found: Candidates = self.view.rescored(keys, parts, k)  # type: ignore[attr-defined]
-        return found
-
 
 class FusionModel(Model):
     """A weighted sum of several models' scores, exact: the sum over all documents counts.
@@ -150,7 +127,7 @@ class FusionModel(Model):
         config: FusionConfig,
         members: Sequence[Model],
         *,
-        record: Record | None = None,
+        record: TrainingRecord | None = None,
         origin: str | None = None,
         revision: str | None = None,
     ) -> None:
@@ -190,15 +167,17 @@ class FusionModel(Model):
         given = [1.0] * len(members) if weights is None else [float(weight) for weight in weights]
         if len(given) != len(members) or sum(given) <= 0:
             raise ConfigError(f"weights={weights!r}: give one for each of the {len(members)} models")
-        learned = [member.mixes.get("") for member in members]
+        learned = [member.lexical_weights.get("") for member in members]
         config = FusionConfig(
-            members=tuple({**member._facts(), "fingerprint": member.fingerprint} for member in members),
+            members=tuple({**member.config_json(), "fingerprint": member.fingerprint} for member in members),
             weights=tuple(weight / sum(given) for weight in given),
             scales=tuple(words.scale if words else 1.0 for words in learned),
         )
         made = cls(config, members)
         mean = float(np.mean([words.weight if words else 0.0 for words in learned]))
-        made.mixes = {"": LexicalWeight(weight=mean)}  # scores are in units of the words' scale already
+        made.lexical_weights = {
+            "": LexicalWeight(weight=mean)
+        }  # scores are in units of the words' scale already
         if data is None:
             return made
         loaded = load_data(data)
@@ -206,7 +185,9 @@ class FusionModel(Model):
         if weights is None:
             shares = learn_weights(members, config.scales, loaded, store, seed=0, progress=progress)
             made = cls(config.replace(weights=shares), members)
-        made.mixes = learn_lexical_weights(made, loaded, made.encoder, store, seed=0, progress=progress)
+        made.lexical_weights = learn_lexical_weights(
+            made, loaded, made.encoder, store, seed=0, progress=progress
+        )
         return made
 
     # -- hooks ----------------------------------------------------------------------------------------------
@@ -312,11 +293,11 @@ class FusionModel(Model):
 
     # -- checkpoints ----------------------------------------------------------------------------------------
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:  # noqa: D102
         return {
             f"{place}.{name}": value
             for place, member in enumerate(self.members)
-            for name, value in member._tensors().items()
+            for name, value in member.weights().items()
         }
 
     def extras(self) -> dict[str, bytes]:
@@ -351,7 +332,7 @@ class FusionModel(Model):
             members.append(model_class(own["method"]).from_checkpoint(member, encoder=coders[read_by]))
         made = cls(config, members, origin=checkpoint.origin, revision=checkpoint.revision)
         words = checkpoint.config.get("words", {})
-        made.mixes = {name: LexicalWeight.from_dict(value) for name, value in words.items()}
+        made.lexical_weights = {name: LexicalWeight.from_dict(value) for name, value in words.items()}
         made.fingerprint = checkpoint.fingerprint
         return made
 

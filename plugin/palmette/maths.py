@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from palmette.search.flat import fast_scores
-from palmette.search.threads import get_threads, run_in_threads
+from palmette.threads import get_threads, run_in_threads
 
 BLOCK = 16_384
 """Rows of a covariance summed at a time."""

@@ -35,12 +35,12 @@ from palmette import (
     load_encoder,
     sample_data,
 )
-from palmette.baselines import BM25, EncoderBaseline
-from palmette.cache import CachedEncoder
-from palmette.lexical.tokens import analyser_of
+from palmette.encoder.cache import CachedEncoder
+from palmette.evaluation import BM25, EncoderBaseline
+from palmette.lexical.analyser import analyser_of
 from palmette.metrics import score_run
 from palmette.model import Model
-from palmette.registry import load_model, model_class
+from palmette.methods import load_model, model_class
 from palmette.search.fixed import to_fixed
 
 WEIGHTS: tuple[Any, ...] = (0, 0.3, 0.5, 0.7, "auto")
@@ -155,7 +155,7 @@ def _quality(here: Collection, method: str, seed: int) -> list[str]:
     index = Index.build(here.data.corpus, model)
     plain = [here.ndcg(ids) for ids in here.firsts.values()]
     found = [here.ndcg(index.rank(here.texts, 10, lexical=weight).ids) for weight in WEIGHTS]
-    learned = f"{model.mixes[''].weight:.2f}" if "" in model.mixes else "–"
+    learned = f"{model.lexical_weights[''].weight:.2f}" if "" in model.lexical_weights else "–"
     return [*(f"{value:.4f}" for value in (*plain, *found)), learned, f"{found[-1] - max(plain):+.4f}"]
 
 

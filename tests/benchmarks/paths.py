@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from palmette import PathsModel, RetrievalData, load_data, load_encoder
-from palmette.cache import EncodingCache
+from palmette.encoder.cache import EncodingCache
 from palmette.methods.paths.training import load_imbalance
 from palmette.metrics import Judgements, query_scores
 

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from palmette import Document, FakeEncoder, Index, PathsModel
 from palmette.methods.paths.config import SHARPNESS, PathsConfig
 from palmette.methods.paths.module import Paths
-from palmette.search.threads import set_threads
 from palmette.store.local import LocalBackend
+from palmette.threads import set_threads
 
 Floats = NDArray[np.float32]
 

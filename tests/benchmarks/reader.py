@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 
 from palmette import Hit, Index, load_encoder, sample_data
-from palmette.answers import exact_match, f1, holds_answer
-from palmette.baselines import EncoderBaseline
-from palmette.cache import CachedEncoder, EncodingCache
+from palmette.encoder.cache import CachedEncoder, EncodingCache
+from palmette.evaluation import EncoderBaseline
+from palmette.metrics import exact_match, f1, holds_answer
 from palmette.reader import Answer, Asked, Reader, ReadingData, load_reading
 
 ENCODER = "packaged:all-MiniLM-L6-v2"

@@ -20,14 +20,14 @@ import torch
 from speed import grown
 
 from palmette import TreeModel, load_data, load_encoder
-from palmette.cache import CachedEncoder
+from palmette.encoder.cache import CachedEncoder
 from palmette.encoder import States
 from palmette.metrics import score_run
 from palmette.search import set_threads
 from palmette.search.block import Block
 from palmette.search.engine import top_k
 from palmette.search.exact import ExactEngine
-from palmette.search.fixed import as_floats, to_fixed
+from palmette.arrays import as_floats, to_fixed
 
 K, ASKED = 10, 200
 

@@ -26,16 +26,13 @@ import numpy as np
 import torch
 
 from palmette import TreeModel, load_data
-from palmette.cache import CachedEncoder
+from palmette.arrays import as_fixed, as_floats, to_fixed
+from palmette.encoder.cache import CachedEncoder
 from palmette.encoder import States
 from palmette.search import set_threads
-from palmette.search.block import Block
 from palmette.search.columns import Columns
-from palmette.search.engine import top_k
-from palmette.search.exact import ExactEngine
-from palmette.search.fixed import as_floats, to_fixed
-from palmette.search.kernels import fast_scores
-from palmette.search.probe import Found
+from palmette.search.flat import Block, ExactEngine, fast_scores, top_k
+from palmette.search.plan import Candidates
 
 K, BATCH = 10, 64
 _PART = 10_000
@@ -50,10 +47,10 @@ class Corpus:
     effective: float  # leaves a document effectively lies in: exp of the entropy
 
     @cached_property
-    def expected(self) -> Found:
+    def expected(self) -> Candidates:
         """By comparing all rows."""
         block = Block(self.rows, np.arange(len(self.rows)))
-        block.asked = -(10**6)  # no columns
+        block.queries_seen = -(10**6)  # no columns
         return top_k([(block, None)], self.queries, "overlap", K, ExactEngine())
 
 
@@ -116,14 +113,14 @@ class Way(NamedTuple):
 
 
 def ours(data: Corpus) -> Iterator[Way]:
-    """By columns, and all rows."""
+    """By columns (in batches by all rows), and all rows."""
     count, block, engine = len(data.rows), Block(data.rows, np.arange(len(data.rows))), ExactEngine()
-    block.asked = 10**6  # columns are built now rather than after some searches
+    block.queries_seen = 10**6  # columns are built now rather than after some searches
     begun = time.perf_counter()
-    columns = block.keep("columns", lambda: Columns.build(block.data))
+    columns = block.memo("columns", lambda: Columns.build(block.data))
     label = f"palmette (columns built in {time.perf_counter() - begun:.1f} s)"
 
-    def ask(queries: np.ndarray) -> Found:
+    def ask(queries: np.ndarray) -> Candidates:
         return top_k([(block, None)], queries, "overlap", K, engine)
 
     found, expected = ask(data.queries), data.expected
@@ -133,7 +130,8 @@ def ours(data: Corpus) -> Iterator[Way]:
     yield Way(label, ask, size, f"{found.read / count:.0f} B | {found.refined / count:.2%}")
 
     def scan(queries: np.ndarray) -> None:
-        fast_scores(data.rows, np.arange(count), queries, "overlap")
+        fixed = as_fixed(queries) if data.rows.dtype == np.uint16 else None
+        fast_scores(data.rows, np.arange(count), queries if fixed is None else fixed, "overlap")
 
     yield Way("palmette, all rows", scan, data.rows.nbytes, f"{data.rows[0].nbytes} B | 100%")
 

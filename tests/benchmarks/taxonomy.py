@@ -31,7 +31,7 @@ from rivals import poincare
 from taxonomy_pairs import settings
 
 from palmette import Document, Index, TaxonomyModel, load_data
-from palmette.cache import EncodingCache
+from palmette.encoder.cache import EncodingCache
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.hierarchy import Matches
 from palmette.methods.taxonomy.init import dimension_needed

@@ -1,6 +1,6 @@
 """Which methods are under contract."""
 
-from palmette.registry import FUSION, names
+from palmette.methods import FUSION, names
 from support.tiny import METHODS
 
 

@@ -1,5 +1,6 @@
 """Words and structure together, whatever the method."""
 
+import numpy as np
 import pytest
 
 from palmette import Document, Index, Model
@@ -35,10 +36,10 @@ def mixed_by_hand(
     index: Index, model: Model, query: str, lexical: float, **how: str
 ) -> list[tuple[str, float]]:
     pure = index.rank([query], k=10_000, lexical=0, **how)
-    scale = model.lexical_weight(model.options(how), lexical).scale
+    scale = model.lexical_weight(model.search_options(how), lexical).scale
     with index.backend.read() as view:
         keys = [view.key_of(id) for id in pure.ids[0]]
-        words = view.shared(query, keys).scores
+        words = view.words(query, 0, only=np.array(keys)).scores
     rows = [
         (-((1 - lexical) * own + lexical * scale * float(word) ** 1.5), -own, key, id)
         for own, word, key, id in zip(pure.scores[0], words, keys, pure.ids[0], strict=True)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.data import RetrievalData
-from palmette.data.rows import RowLists
+from palmette.data.retrieval import RowLists
 from palmette.errors import DuplicateIdError, InputError
 from palmette.metrics import score_ranks
 from palmette.types import Document

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from palmette import Document, FusionModel, Index, Model
-from palmette.lexical.mix import Mix
+from palmette.lexical.weight import LexicalWeight
 from support.tiny import fields, tree
 
 WORDS = [f"w{i}" for i in range(300)]
@@ -51,7 +51,7 @@ def test_fewer_are_the_first_of_more(index: Index, lexical: float | str) -> None
 def test_candidates_are_the_shortlist_and_as_many_by_words(index: Index) -> None:
     """Each with the score that it would have among all."""
     for options, first in STAGED[index.model.method]:
-        mix, every = index.model.lexical_weight(index.model.options(options), 0.4), len(index)
+        mix, every = index.model.lexical_weight(index.model.search_options(options), 0.4), len(index)
         own = index.rank(asked(), every, lexical=0, **options)  # a shortlist of all
         for shortlist, k in ((20, 5), (8, 8), (3, 10)):
             how, many = {**options, "shortlist": shortlist, "lexical": 0.4}, max(k, shortlist)
@@ -60,9 +60,9 @@ def test_candidates_are_the_shortlist_and_as_many_by_words(index: Index) -> None
             for row, query in enumerate(asked()):
                 scores = dict(zip(own.ids[row], own.scores[row], strict=True))
                 with index.backend.read() as view:
-                    worded = view.ids(view.matching([query], many).keys[0].tolist())
+                    worded = view.ids(view.words(query, many).keys.tolist())
                     both = sorted({*fetched[row], *worded})
-                    words = view.shared(query, [view.key_of(id) for id in both]).scores
+                    words = view.words(query, 0, only=np.array([view.key_of(id) for id in both])).scores
                 mixed = mix.score(np.array([scores[id] for id in both]), words)
                 assert set(found.ids[row]) <= set(both)
                 assert found.scores[row] == pytest.approx(np.sort(mixed)[::-1][:k], abs=1e-5)
@@ -77,13 +77,13 @@ def test_a_shortlist_is_as_long_as_it_says(index: Index) -> None:
             found = index.search(query, 1, **options, shortlist=1, lexical=0.3)
             alone = {index.search(query, 1, **options, shortlist=1, lexical=0)[0].id}
             with index.backend.read() as view:
-                alone |= set(view.ids(view.matching([query], 1).keys[0].tolist()))
+                alone |= set(view.ids(view.words(query, 1).keys.tolist()))
             assert found[0].id in alone
 
 
 def test_a_fusion_with_a_member_of_two_stages() -> None:
     fused = FusionModel.of([fields(), tree()], weights=[1, 1])
-    fused.mixes = {"": Mix(0.3, 1.0)}
+    fused.lexical_weights = {"": LexicalWeight(weight=0.3, scale=1.0)}
     with Index.build([Document(str(i), text) for i, text in enumerate(texts(900))], fused) as index:
         for lexical in (0, "auto"):
             every = index.rank(asked(), 50, lexical=lexical)

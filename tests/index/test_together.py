@@ -22,7 +22,7 @@ def test_scores_are_those_of_the_mean_of_what_the_model_makes_of_each(make: Call
     made = model.encode_queries(list(TEXTS), options)
     mean = {name: array.mean(axis=0, keepdims=True) for name, array in made.items()}
     with index.backend.read() as view:
-        expected = model.search(view, model.planned(view, mean, 7, options), 7, options)
+        expected = model.search(view, mean, 7, options)
         names = view.ids(expected.keys[0].tolist())
     [together, alone] = index.search([TEXTS, TEXTS[0]], 7, lexical=0)
     assert [hit.id for hit in together] == names

@@ -4,7 +4,7 @@ from llama_index.core.schema import Document, NodeRelationship, TextNode, Transf
 
 from llama_index.retrievers.palmette import PalmetteQuery, TreeRetriever
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
-from palmette.store.writing import LocalWriter
+from palmette.store.writer import LocalWriter
 
 TEXT = "The owl hunts by night. It lives in the forest. The fox does too, near the river."
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from palmette import Document, FakeEncoder, Index, RetrievalData, TreeModel, evaluate
-from palmette.answers import exact_match, f1, holds_answer
 from palmette.cli import main
 from palmette.errors import InputError
+from palmette.metrics import exact_match, f1, holds_answer
 from palmette.reader import Reader, load_reading
 from support import readers
 

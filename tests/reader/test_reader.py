@@ -11,8 +11,8 @@ from langchain_core.documents import Document as LangChainDocument
 from llama_index.core.schema import TextNode
 
 from palmette import Document, FakeEncoder, Index, load_model
-from palmette.answers import f1, normalise
 from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.metrics import f1, normalise
 from palmette.reader import Answer, Reader
 from palmette.reader.answer import Candidates, answer_of
 from palmette.reader.reader import load_weights
@@ -28,7 +28,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def spans(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    """Trained until it finds the house of the animal asked for."""
+    """TrainingResult until it finds the house of the animal asked for."""
     options = readers.span_options()
     return Reader.fit(
         readers.records(),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from palmette import FakeEncoder, load_encoder
-from palmette.cache import EncodingCache
+from palmette.encoder.cache import EncodingCache
 from palmette.errors import InputError
 from palmette.reader import Asked, ReaderConfig, ReadingData, load_reading
 from palmette.reader.spans import SpanModule, SpanTask

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from palmette.encoder import device
+from palmette import devices as device
 from regression import record
 
 

@@ -35,6 +35,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "index"
 
 
+def start(script: str, *arguments: object, **pipes: object) -> subprocess.Popen:
+    """Start a script in a fresh Python."""
+    program = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(program, env=program_environment(), text=True, **pipes)
+
+
 def generation(n: int) -> list:
     """What the writer below keeps whole: ten documents of one version."""
     return [doc(f"d{i}", f"version {n}", version=n) for i in range(10)]
@@ -106,9 +112,8 @@ print(len(set(seen)))
 def test_processes_read_whole_states_while_one_writes(folder: Path) -> None:
     with LocalBackend.open(folder) as backend:
         put(backend, *generation(0))
-        program = [sys.executable, "-c", READER, str(folder), str(Path(__file__).parent)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        readers = [subprocess.Popen(program, env=program_environment(), **pipes) for _ in range(2)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        readers = [start(READER, folder, Path(__file__).parent, **pipes) for _ in range(2)]
         for reader in readers:
             assert reader.stdout.readline() == "ready\n"
         for n in range(1, 17):
@@ -122,32 +127,22 @@ def test_processes_read_whole_states_while_one_writes(folder: Path) -> None:
         backend.verify()
 
 
-def test_two_processes_write_in_turns(folder: Path) -> None:
+def test_two_processes_with_two_threads_write_in_turns(folder: Path) -> None:
     script = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from support.stores import doc, put
 from palmette.store.local import LocalBackend
-backend = LocalBackend.open(sys.argv[1], lock_timeout=60)
-for i in range(15):
-    put(backend, doc(f"{sys.argv[2]}{i}"), doc("shared", sys.argv[2]))
+backend, name = LocalBackend.open(sys.argv[1], lock_timeout=60), sys.argv[2]
+with ThreadPoolExecutor(2) as threads:
+    list(threads.map(lambda i: put(backend, doc(f"{name}{i}"), doc("shared", f"{name}{i}")), range(12)))
 """
-    writers = [
-        subprocess.Popen([sys.executable, "-c", script, str(folder), name], env=program_environment())
-        for name in "ab"
-    ]
-    assert [writer.wait(60) for writer in writers] == [0, 0]
+    assert [writer.wait(60) for writer in [start(script, folder, name) for name in "ab"]] == [0, 0]
     with LocalBackend.open(folder) as backend:
-        assert set(state_of(backend)) == {"shared", *(f"{name}{i}" for name in "ab" for i in range(15))}
-        with backend.read() as view:
-            keys = view.keys()
-        assert len(np.unique(keys)) == 31
-
-
-def test_threads_write_in_turns(folder: Path) -> None:
-    with LocalBackend.open(folder, lock_timeout=60) as backend, ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda i: put(backend, doc(f"d{i}")), range(24)))
-        assert len(state_of(backend)) == 24
+        assert set(state_of(backend)) == {"shared", *(f"{name}{i}" for name in "ab" for i in range(12))}
         backend.verify()
+        with backend.read() as view:
+            assert len(np.unique(view.keys())) == 25
 
 
 def test_a_held_lock_names_its_owner(folder: Path) -> None:
@@ -158,9 +153,7 @@ with LocalBackend.open(sys.argv[1]).write():
     print("holding", flush=True)
     sys.stdin.read()
 """
-    program = [sys.executable, "-c", script, str(folder)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(program, env=program_environment(), **pipes) as owner:
+    with start(script, folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
         assert owner.stdout.readline() == "holding\n"
         with LocalBackend.open(folder, lock_timeout=0.1) as backend:
             assert state_of(backend) == {}  # reading is free

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from palmette.errors import DuplicateIdError, FilterError, InputError
-from palmette.search.arrays import ArrayView
+from palmette.search.view import ArrayView
 from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend

@@ -190,7 +190,7 @@ def test_views_are_narrowed_in_all_they_give(backend: LocalBackend) -> None:
     [
         ({"array": "leafs"}, "no array 'leafs'.*leaves, tokens"),
         ({"array": "tokens", "queries": np.ones((1, 6))}, r"'tokens'.*\(2, 3\)"),
-        ({"fold": 2}, "8 columns × fold 2"),
+        ({"fold": 2}, r"\(8,\) numbers.*\(16,\)"),
         ({"metric": "cosine"}, "cosine"),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from palmette.training import Task
+from palmette.training.loop import Task
 
 
 class _Vector(nn.Module):

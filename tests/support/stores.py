@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from palmette.search.plan import ArraySpec, Score, SearchPlan
-from palmette.store.backend import WordView
+from palmette.search.plan import ArraySpec, Score, SearchPlan, View
 from palmette.store.local import LocalBackend
 from palmette.types import Document
 
@@ -79,7 +78,7 @@ def state_of(backend: LocalBackend) -> State:
     return {document.key: (document, row) for document, row in zip(documents, rows, strict=True)}
 
 
-def check_words(view: WordView, keys: Sequence[int], documents: Sequence[Document]) -> None:
+def check_words(view: View, keys: Sequence[int], documents: Sequence[Document]) -> None:
     """Every document is found by its own words, and nothing else is."""
     for key, document in zip(keys, documents, strict=True):
         found = view.words(document.text, len(keys) + 1)

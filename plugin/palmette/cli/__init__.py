@@ -1,4 +1,4 @@
-"""The command line: ``palmette COMMAND …``. A command is two functions of its module, ``add_…`` and ``run_…``."""
+"""The command line: ``palmette COMMAND …``. A command is two functions of its module, ``_add_…`` and ``run_…``."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         if name == chosen:
             module = import_module(f"palmette.cli.{name if name in ('train', 'demo') else 'commands'}")
-            getattr(module, f"add_{name}")(command, given)
-            command.set_defaults(command=name, handler=getattr(module, f"run_{name}"))
+            command.set_defaults(command=name, given=given, handler=getattr(module, f"run_{name}"))
+            getattr(module, f"_add_{name}")(command)
     return parser
 
 

@@ -91,8 +91,7 @@ def _shortened(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[:limit]}…"
 
 
-def add_index(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette index CKPT DOCUMENTS --out DIR``."""
+def _add_index(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
         "CKPT DOCUMENTS --out DIR",
@@ -115,7 +114,7 @@ def run_index(args: argparse.Namespace) -> None:
     """Create or open the index, then upsert."""
     from palmette.data import iter_documents
     from palmette.index import Index
-    from palmette.registry import load_model
+    from palmette.methods import load_model
 
     language = None if args.language == "none" else args.language
     documents = list(iter_documents(args.documents, titles=not args.no_titles))
@@ -140,8 +139,7 @@ def run_index(args: argparse.Namespace) -> None:
     print(f'next: palmette search {shlex.quote(str(args.out))} "your question" --explain')
 
 
-def add_search(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette search INDEX QUERY``."""
+def _add_search(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
         "INDEX QUERY ...",
@@ -192,8 +190,7 @@ def _hit_facts(hit: Any, explain: bool) -> dict[str, Any]:
     return facts | ({"explanation": hit.explain().to_dict()} if explain else {})
 
 
-def add_answer(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette answer INDEX QUESTION --reader CKPT``."""
+def _add_answer(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
         "INDEX QUESTION [QUESTION ...] --reader READER",
@@ -244,8 +241,7 @@ def run_answer(args: argparse.Namespace) -> None:
                 print(f"    or {confidence:.0%}: {_shortened(text, 200)}")
 
 
-def add_evaluate(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette evaluate CKPT DATA``."""
+def _add_evaluate(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
         "CKPT DATA",
@@ -271,8 +267,8 @@ def run_evaluate(args: argparse.Namespace) -> None:
     """Measure and print."""
     from palmette.data import load_data
     from palmette.evaluation import evaluate
+    from palmette.methods import load_model
     from palmette.reader import Reader, load_reading
-    from palmette.registry import load_model
 
     model = load_model(args.checkpoint, revision=args.revision, device=args.device)
     reader = None if args.reader is None else Reader.from_pretrained(args.reader, device=args.device)
@@ -297,8 +293,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     print(json.dumps(report.to_dict(), indent=2) if args.json else report.table())
 
 
-def add_inspect(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette inspect CKPT_OR_INDEX``."""
+def _add_inspect(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
         "CKPT_OR_INDEX",
@@ -317,7 +312,7 @@ def add_inspect(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
 def run_inspect(args: argparse.Namespace) -> None:
     """Print facts of a checkpoint or an index, or draw an index's tree."""
     from palmette.index import MODEL, Index
-    from palmette.registry import load_model
+    from palmette.methods import load_model
 
     if not (Path(args.what) / MODEL).is_dir():
         if args.html:
@@ -371,8 +366,7 @@ def _lines(facts: Mapping[str, Any], indent: int = 0) -> list[str]:
     return lines
 
 
-def add_pull(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette pull REPO``."""
+def _add_pull(command: argparse.ArgumentParser) -> None:
     examples = "palmette pull me/ckpt\npalmette pull me/ckpt --revision v1 --out ckpt"
     add = describe(command, "REPO", examples)
     add("repo", help="Hub repository, such as me/ckpt")
@@ -388,8 +382,7 @@ def run_pull(args: argparse.Namespace) -> None:
     print(pull(args.repo, args.out, revision=args.revision, cache_dir=args.cache_dir))
 
 
-def add_push(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette push CKPT REPO``."""
+def _add_push(command: argparse.ArgumentParser) -> None:
     examples = "palmette push ckpt me/ckpt\npalmette push ckpt me/ckpt --private --tag v1"
     add = describe(command, "CKPT REPO", examples)
     add("checkpoint", type=Path, help="checkpoint folder")

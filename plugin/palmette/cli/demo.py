@@ -67,8 +67,7 @@ def tour(commands: Mapping[str, str]) -> str:
     return TOUR.replace("COMMANDS", listed)
 
 
-def add_demo(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments of ``palmette demo``."""
+def _add_demo(command: argparse.ArgumentParser) -> None:
     add = describe(
         command, "[QUESTION ...]", 'palmette demo\npalmette demo "how do I parse a date?" "remove a file"'
     )
@@ -120,11 +119,11 @@ def _stage(title: str) -> Iterator[None]:
 
 def _prepare(folder: Path, data: RetrievalData, encoder: str, steps: int) -> Index:
     """Train and index; an earlier demo's checkpoint and index are used again."""
-    from palmette.cache import CachedEncoder
     from palmette.encoder import load_encoder
+    from palmette.encoder.cache import CachedEncoder
     from palmette.index import Index
+    from palmette.methods import load_model
     from palmette.methods.tree import TreeModel
-    from palmette.registry import load_model
 
     # Training and indexing read the same texts.
     coder = CachedEncoder(load_encoder(encoder), folder / "encodings")
@@ -215,8 +214,8 @@ def _llama_index(index: Index, reader: Reader, questions: Sequence[str], k: int)
 def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequence[str], steps: int) -> None:
     """Ask a taxonomy of the same entries: what answers, and all that lies above it."""
     from palmette.index import Index
+    from palmette.methods import load_model
     from palmette.methods.taxonomy import TaxonomyModel
-    from palmette.registry import load_model
 
     encoder, ids = index.model.encoder, {entry.key for entry in data.corpus}
     if folder.is_dir():

@@ -17,11 +17,10 @@ from palmette.config import Config
 READER = "reader"
 
 
-def add_train(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
-    """Arguments; those of the method and the loop come from their configs."""
+def _add_train(command: argparse.ArgumentParser) -> None:
+    from palmette.methods import names
     from palmette.model import DEFAULT_ENCODER
-    from palmette.registry import names
-    from palmette.training import TrainingConfig
+    from palmette.training.config import TrainingConfig
 
     add = describe(
         command,
@@ -35,6 +34,7 @@ def add_train(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
     )
     methods = [*names(), READER]
     add("method", choices=methods, help="what to train")
+    given = command.get_default("given")
     add("data", help="BEIR folder, JSONL of pairs or of documents, or folder of .md and .txt files")
     add("--out", required=True, type=Path, help="folder for the checkpoint")
     add("--encoder", default=DEFAULT_ENCODER, help="sentence-transformers model: Hub name or folder")
@@ -61,8 +61,8 @@ def add_train(command: argparse.ArgumentParser, given: Sequence[str]) -> None:
 
 
 def _class(method: str) -> Any:
+    from palmette.methods import model_class
     from palmette.reader import Reader
-    from palmette.registry import model_class
 
     return Reader if method == READER else model_class(method)
 
@@ -109,9 +109,10 @@ def _read(kinds: Sequence[Any], text: str) -> Any:
 def run_train(args: argparse.Namespace) -> None:
     """Train, save, print the result; of several processes, the main one saves and prints."""
     from palmette.data import load_data
+    from palmette.devices import finish, main_process
     from palmette.hub import check_target
     from palmette.reader import load_reading
-    from palmette.training import TrainingConfig, finish, main_process
+    from palmette.training.config import TrainingConfig
     from palmette.training.state import STATE
 
     check_target(args.out)

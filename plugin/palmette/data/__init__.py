@@ -148,9 +148,6 @@ def with_synthetic_queries(data: RetrievalData, seed: int) -> RetrievalData:
     )
 
 
-with_made_queries = with_synthetic_queries  # moved: delete after the merge
-
-
 def _pair_parts(value: Any) -> tuple[Any, list[Any], list[Any]]:
     """Query, positives and negatives of a pair in any of its forms."""
     if isinstance(value, Pair):

@@ -67,7 +67,7 @@ class Backbone(nn.Module):
                 "tokens around a text; what is known is 'mean' and 'cls', and 2"
             )
         self.cls, self.sep = ends
-        self.pad, self.mask = self.tokenizer.pad_token_id, self.tokenizer.mask_token_id
+        self.pad = self.tokenizer.pad_token_id
         words = self.network.get_input_embeddings()
         self.vocabulary = int(words.weight.shape[0])
         # A new token begins as the first one of every text, which the network reads as "no word".

@@ -68,15 +68,13 @@ class Checkpointed(ABC):
     encoder: Any
     record: TrainingRecord
 
+    @abstractmethod
     def config_json(self) -> dict[str, Any]:
         """Content of ``config.json``."""
-        facts: dict[str, Any] = self._facts()  # type: ignore[attr-defined]  # moved: delete after the merge
-        return facts
 
+    @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """Weights by name, on the CPU."""
-        tensors: dict[str, Tensor] = self._tensors()  # type: ignore[attr-defined]  # moved: delete after the merge
-        return tensors
 
     def extras(self) -> dict[str, bytes]:
         """Files of a checkpoint besides config and weights (a vocabulary, an edge list): JSON or text by name."""

@@ -12,8 +12,8 @@ from tqdm.auto import tqdm
 
 from palmette.data import iter_documents, to_document
 from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError
+from palmette.methods import load_model
 from palmette.model import Model
-from palmette.registry import load_model
 from palmette.search.faiss_engine import engine_named
 from palmette.store.backend import Backend
 from palmette.store.folder import atomic_folder

@@ -11,7 +11,6 @@ from typing import Any, Self, overload
 
 import numpy as np
 
-from palmette.aio import in_thread
 from palmette.errors import InputError, StoreError
 from palmette.index.folder import (
     Engine,
@@ -35,6 +34,7 @@ from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.folder import is_occupied
 from palmette.store.local import LocalBackend
+from palmette.threads import run_in_thread
 from palmette.types import Document, Explanation, Hit
 
 Documents = Iterable[Any] | str | Path
@@ -331,10 +331,10 @@ class Index:
         """
         single = isinstance(query, str)
         if threshold is not None:
-            number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
-            if not number or threshold != threshold:
+            given: Any = threshold
+            if isinstance(given, bool) or not isinstance(given, int | float | np.number) or given != given:
                 raise InputError(f"threshold must be a number or None, got {threshold!r}")
-            threshold = float(threshold)
+            threshold = float(given)
         queries = [query] if isinstance(query, str) else query
         if isinstance(queries, Sequence) and not queries:
             return []
@@ -359,7 +359,7 @@ class Index:
 
     async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
         """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""
-        return await in_thread(partial(self.search, query, k, **how))
+        return await run_in_thread(partial(self.search, query, k, **how))
 
     def explain(self, query: Query, id: str, *, lexical: Lexical = DEFAULT, **options: Any) -> Explanation:
         """Explain a document's score for a query, whether or not a search would return it."""

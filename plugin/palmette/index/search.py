@@ -51,10 +51,6 @@ class QueryBatch:
     texts: Sequence[str] = ()
     """One per query, where each has one."""
 
-    def text(self, row: int) -> str | None:
-        """Text of one query."""
-        return self.texts[row] if self.texts else None
-
 
 def read_queries(model: Model, given: QueryList, options: Mapping[str, Any], lexical: Lexical) -> QueryBatch:
     """Check queries and options, then encode."""
@@ -136,7 +132,7 @@ class SearchResult:
                 if self.words:
                     matches = self.words[row]
                     words = WordMatches(matches.words, matches.parts[column : column + 1])
-                text = self.batch.text(row)
+                text = self.batch.texts[row] if self.batch.texts else None
                 context = HitContext(self.batch, query, key, documents[key].key, evidence, words, text)
                 explain = partial(context.explain_later, self.backend)
                 if explained:
@@ -199,7 +195,9 @@ def explain(
         words = None
         if batch.weight is not None:
             words = view.words(batch.texts[0], 0, only=np.array([key]))
-        return HitContext(batch, batch.arrays, key, id, {}, words, batch.text(0)).explain(view, backend)
+        return HitContext(
+            batch, batch.arrays, key, id, {}, words, batch.texts[0] if batch.texts else None
+        ).explain(view, backend)
 
 
 @dataclass(frozen=True)

@@ -52,23 +52,14 @@ def apply_changes(
 ) -> Changes:
     """Put documents in and take others out, in one transaction; unchanged ones are not encoded again."""
     batch_size, latest = check_count("batch_size", batch_size), unique(given)
-    ready: Mapping[str, int] = {}  # rows of documents that are encoded before the lock, by id
     if embeddings is not None:
         vectors = check_vectors(embeddings, given, model.encoder)
         if not model.indexes_embeddings:
             model.require_embeddings()
         ready = {document.key: row for row, document in enumerate(given)}
         arrays = dict(model.encode_documents(given, vectors)) if given else {}
-    elif len(latest) <= AHEAD:
-        stored = dict(zip(latest, backend.get(list(latest)), strict=True))
-        fresh = [latest[id] for id, old in stored.items() if old is None or old.digest != latest[id].digest]
-        if not replace:
-            _refuse([document.key for document in fresh if stored[document.key] is not None], len(latest))
-        parts = [model.encode_documents(batch) for batch in _batches(fresh, batch_size, progress)]
-        ready = {document.key: row for row, document in enumerate(fresh)}
-        arrays = {
-            name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())
-        }
+    else:
+        ready, arrays = _encode_ahead(model, backend, latest, replace, batch_size, progress)
 
     same_arrays = model.arrays() == backend.arrays
 
@@ -104,6 +95,26 @@ def apply_changes(
         unchanged=[id for id in latest if id in held and id not in changed],
         deleted=deleted,
     )
+
+
+def _encode_ahead(
+    model: Model,
+    backend: Backend,
+    latest: Mapping[str, Document],
+    replace: bool,
+    size: int,
+    progress: bool | None,
+) -> tuple[dict[str, int], dict[str, NDArray[Any]]]:
+    """Encode what looks new while others may still write: rows by id, and arrays."""
+    if len(latest) > AHEAD:
+        return {}, {}
+    stored = dict(zip(latest, backend.get(list(latest)), strict=True))
+    fresh = [latest[id] for id, old in stored.items() if old is None or old.digest != latest[id].digest]
+    if not replace:
+        _refuse([document.key for document in fresh if stored[document.key] is not None], len(latest))
+    parts = [model.encode_documents(batch) for batch in _batches(fresh, size, progress)]
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+    return {document.key: row for row, document in enumerate(fresh)}, arrays
 
 
 def _batches(documents: Sequence[Document], size: int, progress: bool | None) -> Iterator[Sequence[Document]]:

@@ -3,6 +3,4 @@
 from palmette.lexical.analyser import languages
 from palmette.lexical.weight import Lexical, LexicalWeight
 
-Mix = LexicalWeight  # moved: delete after the merge
-
 __all__ = ["Lexical", "LexicalWeight", "languages"]

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import Floats, Keys
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import Postings, PostingsBuilder
-from palmette.search.probe import Floats, Keys
 
 Rows = NDArray[np.int64]
 Documents = NDArray[np.int32]
@@ -30,11 +30,8 @@ Counts = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
-K1, B = 1.2, 0.75
-"""Lucene's: how soon repetition stops counting, how much length matters."""
-SLACK = 1e-5
-"""More than float32 sums of shares can differ by in another order of addition."""
-
+K1, B = 1.2, 0.75  # Lucene's: how soon repetition stops counting, how much length matters
+SLACK = 1e-5  # more than float32 sums of shares can differ by in another order of addition
 _BINS = 4096
 _QUERIES = 1024  # queries whose postings are remembered: one query asks several times
 _WORDS = 1 << 16  # words whose statistics are remembered

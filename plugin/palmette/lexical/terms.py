@@ -23,27 +23,15 @@ Floats = NDArray[np.float64]
 Terms = Mapping[str, Sequence[tuple[str, float]]]
 """Name of a group of texts → its terms with their weights, strongest first."""
 
-READ = 1500
-"""Characters of a text that are read."""
-RARE, COMMON = 3, 0.6
-"""Terms of fewer texts, or of a larger share of them, tell nothing."""
-SURE = 2.0
-"""Standard errors that a term's log-odds must lie above 0."""
-PRIOR = 10.0
-"""Imagined texts, of average words, that are added to both sides."""
-PAIRED = 1.1
-"""How much weaker a pair may be and still go before its words."""
-_TERMS = TypeAdapter(
-    dict[
-        str,
-        list[
-            tuple[
-                Annotated[str, Field(strict=True, min_length=1, max_length=80)],
-                Annotated[float, Field(strict=True, allow_inf_nan=False)],
-            ]
-        ],
-    ]
-)
+READ = 1500  # characters of a text that are read
+RARE, COMMON = 3, 0.6  # terms of fewer texts, or of a larger share of them, tell nothing
+SURE = 2.0  # standard errors that a term's log-odds must lie above 0
+PRIOR = 10.0  # imagined texts, of average words, that are added to both sides
+PAIRED = 1.1  # how much weaker a pair may be and still go before its words
+
+_Term = Annotated[str, Field(strict=True, min_length=1, max_length=80)]
+_Weight = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_TERMS = TypeAdapter(dict[str, list[tuple[_Term, _Weight]]])
 
 _MARKS = "\u0300-\u036f\u0900-\u0963\u0966-\u0dff\u0e00-\u0e4e"  # signs that belong to the letter before them
 _ALONE = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # written without spaces: each is a word, two make a term
@@ -183,6 +171,3 @@ def check_terms(rows: object, where: str, named: Callable[[str], bool], example:
         f"{where} must map each {example} to a list of [term, weight], but {wrong!r:.80} is not so; save the "
         "checkpoint again"
     )
-
-
-merged, occurrences, strongest = add_counts, count_terms, top_terms  # moved: delete after the merge

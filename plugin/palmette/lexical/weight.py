@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from palmette.arrays import best_of_each
 from palmette.config import Config
 from palmette.errors import ConfigError
 from palmette.metrics import Judgements, query_scores
-from palmette.search.best import best_of_each
 from palmette.search.plan import Floats
 from palmette.types import Explanation, Part
 
@@ -67,8 +67,6 @@ class LexicalWeight(Config):
         """Return the factor of a document's share: its words' parts times this add up to their part of the score."""
         value: Numbers = self.weight * self.scale * np.sqrt(words)
         return value
-
-    needed, worth = share_needed, value_per_share  # moved: former names; delete after the merge
 
 
 def check_lexical(value: object) -> Lexical:

@@ -1,1 +1,62 @@
-"""One folder per paper; methods never import each other. ``palmette.registry`` names them all."""
+"""The methods by name: a new one is a folder here and a row in ``METHODS``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from palmette.errors import CheckpointError, ConfigError
+
+if TYPE_CHECKING:
+    from palmette.model import Model
+
+__all__ = ["METHODS", "load_model", "model_class", "names"]
+
+METHODS: dict[str, str] = {
+    "fields": "palmette.methods.fields:FieldsModel",
+    "layers": "palmette.methods.layers:LayersModel",
+    "paths": "palmette.methods.paths:PathsModel",
+    "taxonomy": "palmette.methods.taxonomy:TaxonomyModel",
+    "tree": "palmette.methods.tree:TreeModel",
+}
+"""Method name → where its class is; imported when first asked for."""
+FUSION = {"fusion": "palmette.fusion:FusionModel"}
+"""What is made of trained models, not trained itself."""
+_EVERY = METHODS | FUSION
+
+
+def names() -> list[str]:
+    """The methods there are."""
+    return sorted(METHODS)
+
+
+def model_class(method: str) -> type[Model]:
+    """The class of a method."""
+    if method not in _EVERY:
+        raise ConfigError(f"there is no method {method!r}; there are: {', '.join(names())}")
+    module, _, name = _EVERY[method].partition(":")
+    loaded: type[Model] = getattr(import_module(module), name)
+    return loaded
+
+
+def load_model(repo_or_dir: str | Path, *, revision: str | None = None, **options: Any) -> Model:
+    """Load a checkpoint of any method, from a folder or the Hub: its config names the method.
+
+    Options are those of :meth:`palmette.model.Model.from_pretrained`.
+    """
+    from palmette.hub import open_checkpoint
+
+    if (inside := Path(repo_or_dir).expanduser() / "model" / "manifest.json").is_file():
+        raise CheckpointError(f"{repo_or_dir} is an index: use Index.open, or its model in {inside.parent}")
+    hub = {name: options[name] for name in ("token", "cache_dir", "local_files_only") if name in options}
+    checkpoint = open_checkpoint(repo_or_dir, revision=revision, **hub)
+    method = checkpoint.config.get("method")
+    if method == "reader":
+        raise CheckpointError(f"{repo_or_dir} holds a reader, not a retriever: use Reader.from_pretrained")
+    if method not in _EVERY:
+        raise CheckpointError(
+            f"{repo_or_dir} holds a model of method {method!r}, which this version does not have "
+            f"(it has {', '.join(names())}): upgrade palmette"
+        )
+    return model_class(str(method)).from_checkpoint(checkpoint, **options)

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.answers import normalise
-from palmette.data.unlabelled import sentences
+from palmette.arrays import Rows
+from palmette.data.synthetic import sentences
 from palmette.encoder.base import readable
+from palmette.metrics import normalise
 from palmette.types import Document, Explanation, Part
 
 ALTERNATIVES = 3
-
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

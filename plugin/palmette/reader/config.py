@@ -42,7 +42,7 @@ class ReaderConfig(Config):
     max_question: Annotated[int, Field(ge=4, le=1000)] = 48
     """Tokens of a question that are read."""
     trained_layers: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """Trained layers of the transformer, from the top; ``None`` for all. Fewer train faster and make a smaller
+    """TrainingResult layers of the transformer, from the top; ``None`` for all. Fewer train faster and make a smaller
     checkpoint. Word embeddings are never trained.
     """
     dropout: Annotated[float, Field(ge=0, le=0.9)] = 0.1

@@ -16,8 +16,8 @@ import numpy as np
 
 from palmette.data import RetrievalData, load_data
 from palmette.data.documents import Corpus, to_document
-from palmette.data.jsonl import existing, is_jsonl, located, read_jsonl
-from palmette.data.unlabelled import UNSPACED
+from palmette.data.files import existing, is_jsonl, located, read_jsonl
+from palmette.data.synthetic import UNSPACED
 from palmette.errors import InputError, NotFoundError
 from palmette.types import Document
 
@@ -46,7 +46,7 @@ class Asked:
 
     @property
     def answered(self) -> bool:
-        """Whether its passages have an answer."""
+        """False if its passages are known to have no answer."""
         return self.answers != ()
 
     def spans(self, row: int, text: str) -> list[tuple[int, int]]:
@@ -61,7 +61,7 @@ class Asked:
 
 
 def occurrences(text: str, answer: str) -> list[int]:
-    """Where an answer stands in a text as whole words; in another case where it does not stand as written.
+    """Starts of an answer in a text, as whole words; in another case if it does not occur as written.
 
     In scripts without blanks words end anywhere.
     """

@@ -11,22 +11,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palmette.cache import EncodingCache
 from palmette.config import check_keys, check_range
 from palmette.data.documents import to_document
+from palmette.devices import main_process_first
 from palmette.encoder import Encoder, load_encoder
+from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub import Checkpoint
-from palmette.model import DEFAULT_ENCODER, Published
+from palmette.hub.checkpointed import Checkpointed, TrainingRecord
+from palmette.model import DEFAULT_ENCODER
 from palmette.reader.answer import Answer, Candidates, answer_of
 from palmette.reader.config import TRAINING, ReaderConfig
 from palmette.reader.data import load_reading
 from palmette.reader.sentences import SentenceModule
 from palmette.reader.spans import SpanModule
 from palmette.reader.training import TrainingSet
-from palmette.record import Record
-from palmette.training import TrainingConfig, main_first
+from palmette.training.config import TrainingConfig
 from palmette.types import Document, Hit
 
 UNITS: dict[str, type[SentenceModule] | type[SpanModule]] = {"sentence": SentenceModule, "span": SpanModule}
@@ -34,7 +35,7 @@ _LOADED: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
 """Readers in use, so that many chains over one checkpoint share one."""
 
 
-class Reader(Published):
+class Reader(Checkpointed):
     """Answers questions from passages, in their own words, and says how sure it is and which passages say it.
 
     Made by :meth:`fit` or :meth:`from_pretrained`; safe to share between threads.
@@ -52,7 +53,7 @@ class Reader(Published):
         module: SentenceModule | SpanModule | None = None,
         *,
         threshold: float = 0.5,
-        record: Record | None = None,
+        record: TrainingRecord | None = None,
         origin: str | None = None,
         revision: str | None = None,
     ) -> None:
@@ -61,7 +62,7 @@ class Reader(Published):
         self.module.to(encoder.device).eval().requires_grad_(False)
         self.threshold = threshold
         """Probability of there being an answer below which none is given; learned on held-out questions."""
-        self.record = record or Record()
+        self.record = record or TrainingRecord()
         self.origin, self.revision = origin, revision
 
     # -- training -------------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ class Reader(Published):
         if not loaded.splits.get("train"):
             raise InputError(f"{loaded.name} has no training questions: splits are {sorted(loaded.splits)}")
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
-        with main_first(device):
+        with main_process_first(device):
             coder = load_encoder(encoder, device=device)
             lessons = TrainingSet.of(loaded, config, coder, store, seed=training.seed, progress=progress)
         with torch.random.fork_rng(devices=[]):
@@ -122,7 +123,7 @@ class Reader(Published):
             "progress": progress,
         }
         trained = module.fit(lessons, training, label=f"Training the {config.unit} reader", **run)
-        record = Record(
+        record = TrainingRecord(
             data=loaded.name,
             documents=len(loaded.passages),
             pairs=len(lessons.train),
@@ -192,7 +193,7 @@ class Reader(Published):
 
     # -- checkpoints ----------------------------------------------------------------------------------------
 
-    def _facts(self) -> dict[str, Any]:
+    def config_json(self) -> dict[str, Any]:
         """Content of ``config.json``."""
         return {
             "method": self.method,
@@ -201,7 +202,7 @@ class Reader(Published):
             "record": self.record.to_dict(),
         }
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:  # noqa: D102
         return {name: value.detach().cpu().contiguous() for name, value in self.module.kept().items()}
 
     @classmethod
@@ -228,7 +229,7 @@ class Reader(Published):
             coder,
             module,
             threshold=threshold,
-            record=Record.from_dict(facts.get("record", {})),
+            record=TrainingRecord.from_dict(facts.get("record", {})),
             origin=checkpoint.origin,
             revision=checkpoint.revision,
         )

@@ -13,18 +13,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from palmette.arrays import Floats
 from palmette.encoder import Encoder
-from palmette.lexical.tokens import LANGUAGE, analyser_of
+from palmette.lexical.analyser import LANGUAGE, analyser_of
 
 NEVER = -1e4
 """Score of what is no candidate: exp of it is 0, and differences of two of them are finite."""
 MEMORY = 32 << 20
 """Bytes of document vectors that are remembered: 21,845 of 384 numbers."""
-
-Floats = NDArray[np.float32]
 
 
 def grouped_logsumexp(values: Tensor, groups: Tensor, count: int) -> Tensor:

@@ -17,13 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.data.unlabelled import sentences
+from palmette.arrays import Floats
+from palmette.data.synthetic import sentences
 from palmette.encoder import Encoder
 from palmette.reader.answer import Candidates
 from palmette.reader.config import ReaderConfig
-from palmette.reader.scores import NEVER, Floats, UnitVectors, minimise, reading_loss, words_of
+from palmette.reader.scores import NEVER, UnitVectors, minimise, reading_loss, words_of
 from palmette.reader.training import TrainingSet, examine, sentence_credit
-from palmette.training import Trained, TrainingConfig
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import TrainingResult
 
 FEATURES = (
     "similarity of sentence and question",
@@ -67,7 +69,7 @@ class SentenceModule(nn.Module):
 
     def fit(
         self, lessons: TrainingSet, training: TrainingConfig, *, progress: bool | None, **run: Any
-    ) -> Trained:
+    ) -> TrainingResult:
         """Fit the weights to the most probable right sentence of each question, with and without its passages."""
         begun, asked, most = time.monotonic(), lessons.train[:QUESTIONS], max(1, self.config.passages - 1)
         rows = [[*one.passages, *rest[:most]] for one, rest in zip(asked, lessons.negatives, strict=False)]
@@ -104,7 +106,7 @@ class SentenceModule(nn.Module):
         dev = lessons.dev
         found = self.candidates([one.asked.question for one in dev], [lessons.texts(one.rows) for one in dev])
         metrics = examine(lessons.data, dev, found, sentence_credit)
-        return Trained(training.steps, training.steps, metrics, time.monotonic() - begun, False)
+        return TrainingResult(training.steps, training.steps, metrics, time.monotonic() - begun, False)
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
         """All sentences of each question's passages, with probabilities."""

@@ -29,16 +29,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from palmette.arrays import Floats, Rows
+from palmette.devices import auto_precision
 from palmette.encoder import Encoder
-from palmette.encoder.backbone import Backbone
+from palmette.encoder.backbone import Backbone, set_dropout
 from palmette.encoder.base import readable
-from palmette.encoder.device import auto_precision
 from palmette.errors import ConfigError, InputError
 from palmette.reader.answer import Candidates
 from palmette.reader.config import ReaderConfig
 from palmette.reader.scores import (
     NEVER,
-    Floats,
     UnitVectors,
     grouped_logsumexp,
     minimise,
@@ -46,7 +46,8 @@ from palmette.reader.scores import (
     words_of,
 )
 from palmette.reader.training import TrainingSet, answers, examine, span_credit
-from palmette.training import Trained, TrainingConfig, train
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import Task, TrainingResult, train
 
 KEEP = 20
 """Candidates kept of each window; the rest hardly has any probability."""
@@ -57,7 +58,6 @@ BLOCK = 64
 PULL = 0.05
 """Penalty of w, and of b where an average passage gains something, beside the sum over the questions."""
 
-Rows = NDArray[np.int64]
 Gold = list[tuple[int, int]]
 """First and last tokens of the right spans of a window."""
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -199,7 +199,7 @@ class SpanModule(nn.Module):
     """A transformers question-answering model that reads question and passage together, and what passages gain.
 
     Args:
-        config: Trained layers, and the length of windows and answers.
+        config: TrainingResult layers, and the length of windows and answers.
         encoder: Its transformer is the start of the network, unless ``config.model`` names another one.
     """
 
@@ -236,9 +236,7 @@ class SpanModule(nn.Module):
         for name, parameter in self.body.named_parameters():
             if "word_embeddings" in name or "position_embeddings" in name:
                 parameter.requires_grad_(False)
-        for name, part in self.qa.named_modules():
-            if isinstance(part, nn.Dropout):  # none of attention weights, which costs as much as all the rest
-                part.p = 0.0 if "attention" in name and "output" not in name else config.dropout
+        set_dropout(self.qa, config.dropout)
         self.relevance = None if config.model else nn.Linear(own.hidden_size, 1)
         for head in (self.qa.qa_outputs, self.relevance) if self.relevance else ():
             nn.init.normal_(head.weight, std=0.02)
@@ -347,7 +345,7 @@ class SpanModule(nn.Module):
 
     # -- training ---------------------------------------------------------------------------------------------
 
-    def fit(self, lessons: TrainingSet, training: TrainingConfig, **run: Any) -> Trained:
+    def fit(self, lessons: TrainingSet, training: TrainingConfig, **run: Any) -> TrainingResult:
         """Train the network, then learn what passages gain, and the threshold, on held-out questions."""
         trained, held = train(SpanTask(self, lessons), training, **run), lessons.calibration
         if not held:
@@ -399,13 +397,16 @@ class SpanModule(nn.Module):
 
 
 @dataclass
-class SpanTask:
+class SpanTask(Task):
     """Training of a span reader: −log probability of the right spans among all spans of a question's passages."""
 
     module: SpanModule
     lessons: TrainingSet
 
-    metric = SpanModule.metric
+    @property
+    def metric(self) -> str:
+        """Credit of answers, without silence."""
+        return self.module.metric
 
     def size(self) -> int:
         """Number of training questions."""

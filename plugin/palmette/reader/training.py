@@ -10,13 +10,13 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from palmette.answers import exact_match, f1, holds_answer
-from palmette.cache import EncodingCache
+from palmette.arrays import best
 from palmette.encoder import Encoder
+from palmette.encoder.cache import EncodingCache
+from palmette.metrics import exact_match, f1, holds_answer
 from palmette.reader.answer import Answer, Candidates, answer_of
 from palmette.reader.config import ReaderConfig
 from palmette.reader.data import Asked, ReadingData
-from palmette.search.best import best
 
 HELD_OUT = 200
 """Held-out questions that a validation reads."""
@@ -96,7 +96,7 @@ class TrainingSet:
 
 
 def answers(data: ReadingData, asked: Asked, row: int) -> bool:
-    """Whether a passage belongs to a question, or holds one of its answers."""
+    """Tell whether a passage belongs to a question, or holds one of its answers."""
     return row in asked.passages or holds_answer(data.passages[row].content, asked.answers or ())
 
 
@@ -135,7 +135,7 @@ def span_credit(answer: Answer, held: HeldOut) -> dict[str, float]:
 
 
 def sentence_credit(answer: Answer, held: HeldOut) -> dict[str, float]:
-    """Whether a sentence holds an accepted answer or, if none is known, comes from a passage that answers."""
+    """Accuracy: a sentence holds an accepted answer or, if none is known, is of a passage that answers."""
     if held.asked.answers is not None:
         return {"accuracy": float(holds_answer(answer.text, held.asked.answers))}
     right = any(held.rows[support.passage] in held.asked.passages for support in answer.supports[:1])

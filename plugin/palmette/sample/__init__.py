@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal
 
 from palmette.data import Qrels, RetrievalData
 from palmette.errors import InputError, NotFoundError
@@ -23,6 +23,8 @@ from palmette.types import Document
 __all__ = ["Question", "load_questions", "python_catalogue", "sample_data"]
 
 COLLECTOR = Path(__file__).with_name("collect.py")
+Entry = dict[str, str]
+"""An entry of :mod:`palmette.sample.collect`: id, module, parent, kind, signature, doc."""
 SENTENCE = re.compile(r"(.+?(?<!e\.g)(?<!i\.e)(?<!etc)(?<!vs)[.!?])(?=\s+[A-Z(\"'`]|\Z)")
 SUMMARY_CHARS = 300
 HELDOUT = 7
@@ -31,17 +33,6 @@ MIN_WORDS, MAX_SHARED = 3, 3
 """Summaries shorter than this, or the same for more entries than this, name nothing."""
 MIN_BODY = 80
 """Characters that must remain of a text for its summary to be cut out of it."""
-
-
-class Entry(TypedDict):
-    """One line of the collector: see :mod:`palmette.sample.collect`."""
-
-    id: str
-    module: str
-    parent: str
-    kind: Literal["module", "class", "function", "method", "property"]
-    signature: str
-    doc: str
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""Exact nearest neighbours in stored arrays: probes, kernels, and the engines that answer with them."""
+"""Nearest neighbours in stored arrays: plans, exact kernels and FAISS."""
 
-from palmette.search.threads import get_threads, set_threads
+from palmette.threads import get_threads, set_threads
 
 __all__ = ["get_threads", "set_threads"]

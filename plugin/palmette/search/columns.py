@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Mask, Rows
 from palmette.search.kernels import compiled, overlap, replace_lowest
-from palmette.search.threads import get_threads, run_in_threads
+from palmette.threads import get_threads, run_in_threads
 
 _TILE = 8192  # bytes of a column read at a time; the deficits of its rows stay in the cache
 _SAMPLE = 512  # rows by which the step of the codes is chosen

@@ -101,18 +101,18 @@ class MethodRanking:
 
     def _list(self, found: Candidates) -> None:
         self.listed = found.one_query(0)
-        self._keys, self._scores, self._evidence = np.empty(0, np.int64), np.empty(0, np.float32), None
+        self._keys, self._scores = np.empty(0, np.int64), np.empty(0, np.float32)
+        self._evidence: dict[str, NDArray[Any]] = {}
         self._keep(self.listed)
 
     def _keep(self, found: Candidates) -> None:
         """Remember scores by ascending key."""
         keys = np.append(self._keys, found.keys[0])
         order = np.argsort(keys)
+        for name, array in found.evidence.items():
+            before = self._evidence.get(name, array[0, :0])
+            self._evidence[name] = np.concatenate([before, array[0]])[order]
         self._keys, self._scores = keys[order], np.append(self._scores, found.scores[0])[order]
-        before = self._evidence or {name: array[0, :0] for name, array in found.evidence.items()}
-        self._evidence: dict[str, NDArray[np.generic]] | None = {
-            name: np.concatenate([array, found.evidence[name][0]])[order] for name, array in before.items()
-        }
 
     @property
     def upper_bound(self) -> float | None:
@@ -125,7 +125,8 @@ class MethodRanking:
         if depth > self._depth:
             self._depth = depth
             self._list(self._search(self.plan, depth))
-        return self.listed.keys[0]
+        keys: Keys = self.listed.keys[0]
+        return keys
 
     def scores(self, keys: Keys) -> Floats:
         """Score documents; a search of their own finds those that are not listed."""
@@ -140,7 +141,7 @@ class MethodRanking:
     def evidence(self, keys: Keys) -> Evidence:
         """Evidence of documents that were scored."""
         at = np.searchsorted(self._keys, keys)
-        return {name: array[at] for name, array in (self._evidence or {}).items()}
+        return {name: array[at] for name, array in self._evidence.items()}
 
 
 class Mixture(Protocol):

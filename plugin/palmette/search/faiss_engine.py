@@ -25,7 +25,7 @@ from palmette.config import Config
 from palmette.errors import ConfigError, MissingExtraError
 from palmette.search.flat import Block, Engine, ExactEngine, Shortlist
 from palmette.search.plan import Metric
-from palmette.search.threads import get_threads
+from palmette.threads import get_threads
 
 NAMES = ("exact", "faiss", "ivf", "hnsw")
 FEW = 1024

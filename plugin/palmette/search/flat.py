@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Rows, as_fixed, as_floats, fold_columns, highest, value_of_one
 from palmette.search.plan import Candidates, Metric, Score
-from palmette.search.threads import get_threads, run_in_threads
+from palmette.threads import get_threads, run_in_threads
 
 if TYPE_CHECKING:
     from palmette.search.columns import Columns
@@ -132,9 +132,10 @@ def top_k(
     blocks: Sequence[tuple[Block, Rows | None]], queries: Floats, metric: Metric, k: int, engine: Engine
 ) -> Candidates:
     """Find the ``k`` best of all given rows for each query: [Q, min(k, number of rows)]."""
-    total = sum(len(block.keys) if rows is None else len(rows) for block, rows in blocks)
+    compared = read = total = 0
+    for block, rows in blocks:
+        total += len(block.keys) if rows is None else len(rows)
     queries, out = np.ascontiguousarray(queries), empty_candidates(len(queries), min(k, total))
-    compared = read = 0
     for start in range(0, len(queries), _BATCH):
         batch, pairs = queries[start : start + _BATCH], []
         for block, rows in blocks:
@@ -159,7 +160,7 @@ def empty_candidates(queries: int, width: int) -> Candidates:
 def fill_in(pairs: Sequence[tuple[Rows, Keys, Floats]], out: Candidates) -> None:
     """Rank (query, key, score) of all blocks, by score and then by key, and write the best into ``out``."""
     if pairs:
-        of, keys, scores = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+        of, keys, scores = map(np.concatenate, zip(*pairs, strict=True))
         order = np.lexsort((keys, -scores, of))
         of, places = of[order], np.arange(len(of))
         first = np.ones(len(of), bool)
@@ -225,11 +226,16 @@ def _by_rows(
     # BLAS, behind inner products, has threads of its own.
     parts = 1 if metric == "inner_product" else min(get_threads(), work // _WORTH_A_THREAD + 1, len(rows))
     asked = queries if fixed is None else fixed
-    scans = [partial(_scan, data, part, asked, metric, k, margin) for part in np.array_split(rows, parts)]
-    first, *others = run_in_threads(scans)
-    for other in others:
-        for piece in other.pieces:
-            first.append(*piece)
+    if parts == 1:
+        first = _scan(data, rows, asked, metric, k, margin)
+    else:
+        shares = np.array_split(rows, parts)
+        first, *others = run_in_threads(
+            [partial(_scan, data, share, asked, metric, k, margin) for share in shares]
+        )
+        for other in others:
+            for piece in other.pieces:
+                first.append(*piece)
     first.tighten()
     [(of, near, scores)] = first.pieces
     compared = len(rows) * len(queries)
@@ -303,7 +309,7 @@ class RunningTopK:
 
     def tighten(self) -> None:
         """Drop pairs that cannot be among the best any more."""
-        of, rows, scores = (np.concatenate(parts) for parts in zip(*self.pieces, strict=True))
+        of, rows, scores = map(np.concatenate, zip(*self.pieces, strict=True))
         kept = scores >= (self.best[:, 0] - self.margin)[of]
         self.pieces = [(of[kept], rows[kept], scores[kept])]
         self.size = int(kept.sum())

@@ -276,6 +276,3 @@ def narrow(
         if scores[i] > heap[0]:
             replace_lowest(heap, scores[i])
     return _drop_below(heap[0] - margin, len(found), found, scores)
-
-
-from palmette.arrays import fold_columns as folded  # noqa: E402, F401 - moved: delete after the merge

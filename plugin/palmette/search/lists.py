@@ -19,7 +19,7 @@ from palmette.arrays import Floats, Keys, Mask, Rows, value_of_one
 from palmette.errors import InputError
 from palmette.search.flat import Block, Shortlist, empty_candidates, exact_scores
 from palmette.search.plan import Candidates
-from palmette.search.threads import get_threads, run_in_threads
+from palmette.threads import get_threads, run_in_threads
 
 _GATHER = 16  # rows read on in the time that one is fetched from elsewhere
 _ROOM_EACH = 1024  # candidates of one query that there is room for at first

@@ -12,7 +12,9 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, Keys, Rows
+from palmette.arrays import Floats as Floats
+from palmette.arrays import Keys as Keys
+from palmette.arrays import Rows
 from palmette.errors import EncodingError, InputError
 from palmette.types import Document
 
@@ -134,10 +136,6 @@ class Candidates:
     approximate: bool = False
     """Whether the engine may have missed some of the best."""
 
-    @property
-    def compared(self) -> float:  # noqa: D102 - former name: ``visited``; delete after the merge
-        return self.visited
-
     def one_query(self, row: int) -> Candidates:
         """Candidates of one query, without padding."""
         held = self.keys[row] >= 0
@@ -240,7 +238,7 @@ def rescore_rows(view: View, plan: SearchPlan, found: Candidates, k: int) -> Can
     else:
         factors = second.part_weights.astype(np.float64)
         if second.scales is not None:
-            factors = factors * view.rows(second.scales, wanted.tolist())[where]  # [n, F]
+            factors = factors * view.rows(second.scales, wanted.tolist()).astype(np.float64)[where]  # [n, F]
         table = np.einsum("nd,nfd->nf", queries, rows[where]) * factors
         table[(table == 0) | (second.part_weights == 0)] = -np.inf  # vectors of zeros are missing parts
         values = np.where(np.isinf(table).all(axis=1), 0.0, table.max(axis=1))

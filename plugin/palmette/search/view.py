@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,11 +57,12 @@ def execute(
     """
     if k < 1:
         raise InputError(f"k must be at least 1, got {k!r}")
-    total = sum(len(segment.keys) if rows is None else len(rows) for segment, rows in segments)
-    depth = max(1, min(k if plan.rescore is None else max(k, plan.fetch or k), total))
-    first, second, lists = plan.first, plan.rescore, plan.lists
-    for segment, _ in segments[:1]:
-        _check_shape(first, segment)
+    first, second, lists, total = plan.first, plan.rescore, plan.lists, 0
+    for segment, rows in segments:
+        total += len(segment.keys) if rows is None else len(rows)
+    depth = max(1, min(k if second is None else max(k, plan.fetch or k), total))
+    if segments:
+        _check_shape(first, segments[0][0])
     if first.part_weights is not None:
         found = top_by_part([(_part_block(segment, first), rows) for segment, rows in segments], first, depth)
     elif lists is not None:
@@ -76,8 +75,8 @@ def execute(
         return found
     if second.part_weights is None:
         return rescore_rows(view, plan, found, k)
-    for segment, _ in segments[:1]:
-        _check_shape(second, segment)
+    if segments:
+        _check_shape(second, segments[0][0])
     return rescore_parts(
         [_part_block(segment, second) for segment, _ in segments], second, found, k, plan.share
     )
@@ -146,25 +145,6 @@ class ArrayView:
     def keys(self) -> Keys:
         """All rows, ascending."""
         return self._keys.copy()
-
-    # former names; delete after the merge
-
-    array, sizes = rows, list_sizes
-
-    def within(self, keys: Keys) -> Self:  # noqa: D102
-        view = copy.copy(self)
-        view._keys = keys
-        return view
-
-    def nearest(self, probe: Any, k: int) -> Candidates:  # noqa: D102
-        return self.candidates(replace(probe.plan(), only=self._keys), k)
-
-    def nearest_part(self, parts: Any, k: int) -> Candidates:  # noqa: D102
-        return self.candidates(replace(parts.plan(), only=self._keys), k)
-
-    def rescored(self, keys: Keys, parts: Any, k: int) -> Candidates:  # noqa: D102
-        block = _part_block(_Arrays(self._all, self.arrays, {}), parts.plan().first)
-        return rescore_parts([block], parts.plan().first, parts.found(keys), k, parts.share)
 
 
 class _Arrays:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.errors import DuplicateIdError, InputError
-from palmette.search.plan import ArraySpec, Candidates, Keys, View, WordMatches
+from palmette.search.plan import ArraySpec, View
 from palmette.store.filters import Filter, Within, both, matches, parse_filter
 from palmette.types import Document
 
@@ -33,26 +33,6 @@ class BackendStats:
     location: str
     engine: str
     """Search engine: ``exact``, ``faiss``, ``ivf`` …, or a backend's own."""
-
-
-class WordView(View, Protocol):
-    """A view that can be searched by words too."""
-
-    def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
-        """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order.
-
-        A score is the share of a text's weight in words that the document answers, 0 … 1; equal ones go by key.
-        Documents that score less than ``floor`` may be left out.
-        """
-        ...
-
-    # moved: former names; delete after the merge
-
-    def matching(self, texts: Sequence[str], k: int, floor: float = 0.0) -> Candidates: ...  # noqa: D102
-
-    def shared(self, text: str, keys: Sequence[int]) -> WordMatches: ...  # noqa: D102
-
-    def array(self, name: str, keys: Sequence[int]) -> NDArray[np.generic]: ...  # noqa: D102
 
 
 class Writer(Protocol):
@@ -89,7 +69,7 @@ class Backend(Protocol):
         """Stemmer that words are compared with; ``None`` for none."""
         ...
 
-    def read(self, filter: Filter | None = None) -> AbstractContextManager[WordView]:
+    def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
         """Open a consistent view under a filter that is applied before any ranking."""
         ...
 
@@ -158,7 +138,7 @@ class FilteredBackend:
         """Whether a document passes the filter."""
         return matches(self.within, document.metadata, document.key)
 
-    def read(self, filter: Filter | None = None) -> AbstractContextManager[WordView]:
+    def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
         """Open a view through both filters."""
         return self.backend.read(self._combine(filter))
 

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 
 import numpy as np
 
+from palmette.arrays import Keys
 from palmette.errors import FilterError
-from palmette.search.probe import Keys
 from palmette.store.database import CHUNK, rows_among
 from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, matches, names
 

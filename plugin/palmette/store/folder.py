@@ -29,7 +29,7 @@ from palmette.errors import (
     StoreError,
 )
 from palmette.lexical.analyser import LANGUAGE, check_language
-from palmette.search.probe import ArraySpec
+from palmette.search.plan import ArraySpec
 from palmette.store.database import DATABASE, SCHEMA, storage_errors, write_meta
 
 FORMAT = 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import sqlite3
@@ -11,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +18,9 @@ from numpy.typing import NDArray
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.bm25 import WordSearcher, WordSource, query_terms
-from palmette.search.flat import Engine, PartBlock, rescore_parts
+from palmette.search.flat import Engine
 from palmette.search.lists import add_sizes
-from palmette.search.plan import ArraySpec, Candidates, Keys, SearchPlan, WordMatches, stack_rows
+from palmette.search.plan import ArraySpec, Candidates, Keys, SearchPlan, WordMatches
 from palmette.search.view import execute
 from palmette.store.database import COLUMNS, document_of, read_meta, rows_among, storage_errors
 from palmette.store.filters import Filter, Within
@@ -276,41 +275,9 @@ class LocalView:
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""
         self._check_open()
-        for score in filter(None, (plan.first, plan.rescore)):
-            for name in filter(None, (score.array, score.scales, plan.lists and plan.lists.array)):
-                self._spec(name)
+        scores = [score for score in (plan.first, plan.rescore) if score is not None]
+        lists = [] if plan.lists is None else [plan.lists.array]
+        for name in [*lists, *(score.array for score in scores), *(s.scales for s in scores if s.scales)]:
+            self._spec(name)
         keys = self._keys if plan.only is None else self._check_keys(plan.only)
         return execute(plan, k, list(self._snapshot.segments_with(keys)), self._engine, self)
-
-    # moved: former names; delete after the merge
-
-    array, sizes = rows, list_sizes
-
-    def within(self, keys: Keys) -> Self:  # noqa: D102
-        view = copy.copy(self)
-        view._keys = self._check_keys(keys)
-        return view
-
-    def nearest(self, probe: Any, k: int) -> Candidates:  # noqa: D102
-        return self.candidates(probe.plan(), k)
-
-    def nearest_part(self, parts: Any, k: int) -> Candidates:  # noqa: D102
-        return self.candidates(parts.plan(), k)
-
-    def rescored(self, keys: Keys, parts: Any, k: int) -> Candidates:  # noqa: D102
-        self._check_open()
-        self._check_keys(keys[keys >= 0])
-        score = parts.plan().first
-        blocks = [
-            PartBlock(s.keys, s.array(score.array), score.scales and s.array(score.scales))  # type: ignore[arg-type]
-            for s in self._snapshot.segments
-        ]
-        return rescore_parts(blocks, score, parts.found(keys), k, parts.share)
-
-    def matching(self, texts: Sequence[str], k: int, floor: float = 0.0) -> Candidates:  # noqa: D102
-        found = [self.words(text, k, floor) for text in texts]
-        rows: list[Any] = [(words.keys, words.scores, {}) for words in found]
-        return stack_rows(rows, Candidates(np.empty((0, 0), np.int64), np.empty((0, 0), np.float32)))
-
-    def shared(self, text: str, keys: Sequence[int]) -> WordMatches:  # noqa: D102
-        return self.words(text, 0, only=np.asarray(keys, np.int64))

@@ -10,17 +10,12 @@ are averaged. The main process validates and saves.
 """
 
 from palmette.training.config import TrainingConfig
-from palmette.training.loop import Stage, Task, Trained, TrainingResult, train
-from palmette.training.processes import finish, main_first, main_process
+from palmette.training.loop import Stage, Task, TrainingResult, train
 
 __all__ = [
     "Stage",
     "Task",
-    "Trained",
     "TrainingConfig",
     "TrainingResult",
-    "finish",
-    "main_first",
-    "main_process",
     "train",
 ]

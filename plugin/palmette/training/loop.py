@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from palmette.encoder.device import auto_precision
+from palmette.devices import SingleProcess, auto_precision, processes
 from palmette.errors import ConfigError, TrainingError
 from palmette.training.config import TrainingConfig
-from palmette.training.processes import Processes, processes
 from palmette.training.state import TrainingState, unwritable
 
 
@@ -145,9 +144,7 @@ def _batch_rows(config: TrainingConfig, size: int, step: int, process: int) -> N
 
 def _groups(module: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
     """Optimiser groups by weight decay and by the module's ``lr_scale``."""
-    scales: Mapping[str, float] = getattr(
-        module, "lr_scale", getattr(module, "paces", {})
-    )  # moved: lr_scale only
+    scales: Mapping[str, float] = getattr(module, "lr_scale", {})
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     scale = {name: next((scales[part] for part in scales if name.startswith(part)), 1.0) for name, _ in named}
     groups: list[dict[str, Any]] = []
@@ -170,7 +167,9 @@ def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -
 class _Loop:
     """State of one run."""
 
-    def __init__(self, task: Task, config: TrainingConfig, group: Processes, output_dir: Path | None) -> None:
+    def __init__(
+        self, task: Task, config: TrainingConfig, group: SingleProcess, output_dir: Path | None
+    ) -> None:
         self.task, self.config, self.processes = task, config, group
         self.device, self.main = group.device, group.rank == 0
         task.to(self.device)
@@ -188,7 +187,7 @@ class _Loop:
     def resume(self, path: Path) -> None:
         """Go on from a saved state, when there is one."""
         self.state = TrainingState.load(path, self.task.module, self.optimizer, self.config, self.task.size())
-        if self.state.step != self.processes.agree(self.state.step):
+        if self.state.step != self.processes.broadcast(self.state.step):
             raise TrainingError(f"not all processes see {path}: use an output_dir on a disk that they share")
         loss = self.state.history[-1].get("loss") if self.state.history else None
         self.running = None if loss is None else torch.tensor(loss, device=self.device, dtype=self.precise)
@@ -238,14 +237,14 @@ class _Loop:
             with torch.inference_mode():
                 metrics = self.task.validate(self.task.module)
             self.module.train()
-        metrics = self.processes.agree(metrics)
+        metrics = self.processes.broadcast(metrics)
         if metrics and metrics[self.task.metric] > self.state.best_score:
             self.state.remember(self.task.module, step, metrics[self.task.metric], metrics)
         return metrics
 
     def log(self, step: int, **values: Any) -> None:
         """Add a line to the history and to the log."""
-        entry = self.processes.agree({"step": step, "seconds": round(self.state.seconds, 3), **values})
+        entry = self.processes.broadcast({"step": step, "seconds": round(self.state.seconds, 3), **values})
         self.state.log(entry, self.folder)
 
     def save(self, step: int) -> None:
@@ -312,8 +311,7 @@ def train(
         progress: A progress bar; ``None`` shows it on a terminal only.
         label: Title of the bar.
     """
-    staged = isinstance(task, Task)  # moved: every task is one after the merge
-    stages = task.stages(config) if staged else [Stage(task, config)]
+    stages = task.stages(config)
     if stages and task.size() < 2:
         raise TrainingError(f"training needs at least 2 pairs of question and document, got {task.size()}")
     if resume and output_dir is None:
@@ -362,7 +360,4 @@ def train(
         history=[entry for result in results for entry in result.history],
         main_process=last.main_process,
     )
-    return task.finish(result) if staged else result
-
-
-Trained = TrainingResult  # moved: delete after the merge
+    return task.finish(result)

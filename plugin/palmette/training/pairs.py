@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.cache import EncodingCache
 from palmette.data.retrieval import RetrievalData, Rows
 from palmette.encoder import Encoder, States
+from palmette.encoder.cache import EncodingCache
 from palmette.metrics import Judgements, query_scores, score_ranks
 
 DEV_QUERIES, DEV_DOCUMENTS = 500, 5_000
@@ -107,8 +107,6 @@ class Validation:
         """nDCG@10, Recall@10 and MRR@10 of the best places among ``documents`` for each query [Q, ≤ 10]."""
         scores = score_ranks(ranks, self.judgements, ks=(10,))
         return {name: scores[name] for name in ("ndcg@10", "recall@10", "mrr@10")}
-
-    among_nearest, judge = with_nearest_documents, score_ranking  # moved: delete after the merge
 
 
 class HardNegatives(NamedTuple):
@@ -229,8 +227,6 @@ class TrainingPairs:
         mask = self.data.positives_mask(self.query_rows[rows], self.document_rows[rows])
         return torch.from_numpy(mask).to(self.queries.device)
 
-    known = positives  # moved: delete after the merge
-
     def query_states(self, rows: Rows) -> States:
         """Encoder states of query rows."""
         return _states(self.queries, self.query_tokens, rows)
@@ -269,8 +265,6 @@ class TrainingPairs:
         """nDCG@10, Recall@10 and MRR@10 of :meth:`held_out`'s [Q, c] and [N, c] under a similarity."""
         assert self.dev is not None
         return self.dev.score_ranking(top_documents(queries, documents, similarity))
-
-    judge = score_ranking  # moved: delete after the merge
 
     def validate(self, represent: Callable[[Tensor], Tensor], similarity: Similarity) -> dict[str, float]:
         """Validation metrics of a map of embeddings; empty without a validation."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from palmette import Document, FieldsModel, Index, RetrievalData, load_data
-from palmette.baselines import BM25
+from palmette.evaluation import BM25
 from palmette.methods.fields.documents import FieldExtractor
 from palmette.metrics import Judgements, query_scores
 

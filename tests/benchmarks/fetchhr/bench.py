@@ -14,14 +14,14 @@ import faiss
 import numpy as np
 
 from palmette import LayersModel, TreeModel, load_data, load_encoder
-from palmette.answers import normalise
-from palmette.cache import CachedEncoder
+from palmette.metrics import normalise
+from palmette.encoder.cache import CachedEncoder
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder
 from palmette.methods.layers.config import LayersSearch
 from palmette.methods.layers.module import LayerNetworks
 from palmette.methods.layers.search import layers_plan, merge_layers
-from palmette.record import Record
+from palmette.hub.checkpointed import TrainingRecord
 from palmette.search.plan import Candidates, SearchPlan
 
 BUDGETS = (6, 12, 30, 60, 120, 240)
@@ -174,7 +174,7 @@ class Bench:
 def untrained(model: LayersModel) -> LayersModel:
     """The last layer alone as it begins: the encoder's own query."""
     config = model.config.replace(layers=(model.config.last,))
-    return LayersModel(config, model.encoder, LayerNetworks(config), record=Record())
+    return LayersModel(config, model.encoder, LayerNetworks(config), record=TrainingRecord())
 
 
 def search(

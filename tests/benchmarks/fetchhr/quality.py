@@ -13,7 +13,7 @@ from fetchhr.bench import BUDGETS, INDEXES, TREE, Bench, FaissView, Questions, l
 from fetchhr.metrics import CriticalWords, support
 
 from palmette import Index, LayersModel, TreeModel
-from palmette.baselines import BM25
+from palmette.evaluation import BM25
 from palmette.methods.layers.config import LayersSearch
 from palmette.methods.layers.search import LAYERS
 

@@ -19,8 +19,8 @@ from fetchhr.bench import INDEXES, NLIST, TREE, Bench, FaissView, Questions, sea
 from fetchhr.quality import rows_of
 
 from palmette import Index, LayersModel, TreeModel
-from palmette.answers import exact_match, f1, normalise
-from palmette.baselines import BM25
+from palmette.metrics import exact_match, f1, normalise
+from palmette.evaluation import BM25
 from palmette.methods.layers.config import LayersSearch
 from palmette.methods.layers.search import FUSED, LAYERS
 from palmette.reader import Reader

@@ -13,7 +13,7 @@ from fetchhr.bench import search
 from palmette import Index, LayersModel, load_encoder
 from palmette.methods.layers.config import LayersSearch
 from palmette.methods.layers.search import VECTOR
-from palmette.search.engine import engine_named
+from palmette.search.faiss_engine import engine_named
 from palmette.types import Document
 
 BUDGETS = (12, 120)

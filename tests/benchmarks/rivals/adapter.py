@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from palmette.losses import info_nce
-from palmette.pairs import EncodedPairs
-from palmette.training import Trained, TrainingConfig, train
+from palmette.maths import symmetric_info_nce
+from palmette.training.pairs import TrainingPairs
+from palmette.training.loop import TrainingResult, train
+from palmette.training.config import TrainingConfig
 
 from .bench import COLUMNS, Bench, Measured, Meter, Row, cosines, unit
 
@@ -50,7 +51,7 @@ class Adapter(nn.Module):
         candidates = torch.logspace(0, 3, 25)
         for place, size in enumerate(self.sizes):
             similarity = cosine(self(queries)[:, :size], self(documents)[:, :size])
-            losses = torch.stack([info_nce(similarity * value, known) for value in candidates])
+            losses = torch.stack([symmetric_info_nce(similarity * value, known) for value in candidates])
             self.log_multipliers[place] = candidates[losses.argmin()].log()
 
 
@@ -64,7 +65,7 @@ class AdapterTask:
     """Mean of the losses over the sizes."""
 
     module: Adapter
-    pairs: EncodedPairs
+    pairs: TrainingPairs
     metric: str = "ndcg@10 over sizes"
 
     def size(self) -> int:
@@ -84,7 +85,7 @@ class AdapterTask:
         for multiplier, size in zip(self.module.log_multipliers.exp(), self.module.sizes, strict=True):
             logits = multiplier * cosine(queries[:, :size], documents[:, :size])  # [B, B]
             extra = None if hard is None else multiplier * cosine(queries[:, :size], others[:, :size])
-            losses.append(info_nce(logits, known, extra, hard.known if hard else None))
+            losses.append(symmetric_info_nce(logits, known, extra, hard.known if hard else None))
         return torch.stack(losses).mean()
 
     def validate(self, module: nn.Module) -> dict[str, float]:
@@ -115,7 +116,7 @@ def first_weight(bench: Bench, start: Start, width: int, seed: int) -> Tensor:
 
 def fit(
     bench: Bench, sizes: tuple[int, ...], batch: int, start: Start, rate: float, seed: int
-) -> tuple[Adapter, Trained]:
+) -> tuple[Adapter, TrainingResult]:
     """One training."""
     module = Adapter(first_weight(bench, start, sizes[-1], seed), sizes)
     sample = bench.pairs.sample(256, torch.Generator().manual_seed(seed))
@@ -125,13 +126,13 @@ def fit(
     return module, trained
 
 
-_FITTED: dict[Any, tuple[Adapter, Trained, Meter]] = {}
+_FITTED: dict[Any, tuple[Adapter, TrainingResult, Meter]] = {}
 """Trainings so far: the chosen one with seed 0 is not run twice."""
 
 
 def fitted(
     bench: Bench, sizes: tuple[int, ...], batch: int, start: Start, rate: float, seed: int
-) -> tuple[Adapter, Trained, Meter]:
+) -> tuple[Adapter, TrainingResult, Meter]:
     """:func:`fit`, once."""
     key = (id(bench), sizes, batch, start, rate, seed)
     if key not in _FITTED:

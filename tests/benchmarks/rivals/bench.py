@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette import RetrievalData, load_data, load_encoder
-from palmette.cache import CachedEncoder, EncodingCache
+from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.metrics import Judgements, score_ranks
-from palmette.pairs import EncodedPairs
+from palmette.training.pairs import TrainingPairs
 
 __all__ = ["COLUMNS", "Bench", "Measured", "Meter", "Row", "best", "cosines", "fold", "overlaps", "unit"]
 
@@ -136,9 +136,9 @@ class Bench:
         return cls(data, coder, documents, queries, judgements, steps, depth, device)
 
     @functools.cached_property
-    def pairs(self) -> EncodedPairs:
+    def pairs(self) -> TrainingPairs:
         """What the trained rivals learn from: the very pairs and dev sample of a tree."""
-        return EncodedPairs.encode(self.data, self.encoder, self.encoder.cache)
+        return TrainingPairs.encode(self.data, self.encoder, self.encoder.cache)
 
     def texts(self, split: str) -> list[str]:
         """The queries of a split."""

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from palmette import Index, TreeModel, load_data
+from palmette.arrays import as_floats
 from palmette.errors import ConfigError
 from palmette.methods.tree.search import LEAVES
-from palmette.search.fixed import as_floats
-from palmette.training import TrainingConfig
+from palmette.training.config import TrainingConfig
 
 from .bench import COLUMNS, Bench, Floats, Measured, Meter, Row, fold, overlaps
 

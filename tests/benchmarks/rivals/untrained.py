@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from palmette.baselines import BM25
+from palmette.evaluation import BM25
 
 from .bench import COLUMNS, Bench, Floats, K, Measured, Meter, Row, cosines, unit
 

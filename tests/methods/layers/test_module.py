@@ -13,11 +13,9 @@ import torch
 from torch.nn import functional as F
 
 from palmette import Document, FakeEncoder, LayersModel, RetrievalData, load_data, load_encoder
-from palmette.cache import EncodingCache
-from palmette.encoder import Encoder, States
+from palmette.encoder import Encoder, EncodingCache, States
 from palmette.errors import ConfigError
 from palmette.methods.layers.config import LayersConfig, LayersSearch
-from palmette.methods.layers.init import ridge
 from palmette.methods.layers.losses import layers_loss
 from palmette.methods.layers.module import EPSILON, LayerNetworks, RNetLayer, summary
 from support.tiny import pairs
@@ -149,14 +147,6 @@ def test_other_shapes_begin_without_copies(real: Encoder, options: dict[str, Any
     else:
         assert float(asked[3] @ own) == pytest.approx(1.0, abs=1e-5)  # the last layer: the encoder's own
         assert float(asked[2] @ own) > 0.8  # the best linear map of the first
-
-
-def test_the_map_is_a_ridge_regression() -> None:
-    torch.manual_seed(2)
-    x, true = torch.randn(500, 6) * 20, torch.randn(3, 6)
-    weight, bias = ridge(x, x @ true.T + 5)
-    torch.testing.assert_close(weight, true, atol=1e-3, rtol=1e-3)
-    torch.testing.assert_close(bias, torch.full((3,), 5.0), atol=1e-2, rtol=1e-2)
 
 
 @pytest.mark.parametrize("trains", ["heads", "all"])

@@ -18,7 +18,7 @@ from palmette.methods.layers.search import (
     split_budget,
     take_new_per_layer,
 )
-from palmette.search.arrays import ArrayView
+from palmette.search.view import ArrayView
 from palmette.search.plan import Candidates, SearchPlan
 
 

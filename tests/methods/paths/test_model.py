@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from palmette import Document, FakeEncoder, FusionModel, Index, PathsModel, load_data, load_model
-from palmette.cache import EncodingCache
 from palmette.cli import main
-from palmette.encoder import Backbone, load_encoder
+from palmette.encoder import Backbone, EncodingCache, load_encoder
 from palmette.errors import CheckpointError, ConfigError
 from palmette.methods.paths.config import PathsConfig, PathsSearch
 from palmette.methods.paths.explain import IndexReport
-from palmette.training import TrainingConfig
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import train
 from support.tiny import documents, pairs, paths, train_paths, tree
 from support.tiny_encoder import save_tiny_encoder
 
@@ -250,7 +250,7 @@ def test_the_encoder_may_learn_too(tmp_path) -> None:
     config, task = PathsModel.task(config, load_data(pairs()), encoder, cache, seed=0, progress=False)
     task.held_out = None  # so that the last weights stay
     training = TrainingConfig(steps=9, batch_size=8, learning_rate=3e-3)
-    PathsModel.run(task, training, progress=False)
+    train(task, training, progress=False)
     model = PathsModel(config, encoder, task.module)
     model.after_fit(task)
     before = Backbone.of(encoder).state_dict()

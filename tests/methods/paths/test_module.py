@@ -10,7 +10,7 @@ from palmette.methods.paths import module as paths_module
 from palmette.methods.paths.config import SHARPNESS, PathsConfig, PathsSearch
 from palmette.methods.paths.module import Indexer, Paths
 from palmette.methods.paths.search import LEAVES, auto_share, leaves_to_visit
-from palmette.search.arrays import ArrayView
+from palmette.search.view import ArrayView
 
 SHAPES = pytest.mark.parametrize(("branches", "height"), [(4, 1), (3, 2), (2, 3)])
 

@@ -5,13 +5,12 @@ import pytest
 import torch
 
 from palmette.data import load_data
-from palmette.held_out import HeldOut
 from palmette.methods.paths.config import SHARPNESS, PathsConfig
 from palmette.methods.paths.init import initialise, kmeans
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Indexer, Paths
 from palmette.methods.paths.training import Inputs, PathsTask, limit_leaf_size, load_imbalance
-from palmette.pairs import EncodedPairs
+from palmette.training.pairs import TrainingPairs, Validation
 
 
 def texts(n: int, width: int = 6) -> torch.Tensor:
@@ -96,7 +95,7 @@ def test_the_loss_needs_every_digit_while_a_transformer_learns_in_half_precision
     data = load_data([(f"question {row}", f"answer {row}") for row in range(8)])
     asked, right = data.pairs("train")
     made = Paths(PathsConfig(branches=3, height=2, intra_leaf=1.0).replace(width=6))
-    pairs = EncodedPairs(data, texts(8), texts(16)[8:], asked, right, HeldOut.of(data, 0))
+    pairs = TrainingPairs(data, texts(8), texts(16)[8:], asked, right, Validation.of(data, 0))
     task = PathsTask(made, pairs, Inputs(pairs, None, False), None)
     read = made(texts(7), texts(15)[8:])  # what a transformer would have come to
     losses = []

@@ -135,5 +135,3 @@ def test_matches_by_rows_and_masks() -> None:
     assert (some.documents.tolist(), some.distances.tolist()) == ([4, 1, 2, 3], [0, 0, 1, 3])
     twice = Matches.of(np.array([0, 0]), np.array([1, 1]), np.array([4, 2]), 1, 2)
     assert (twice.documents.tolist(), twice.distances.tolist()) == ([1], [2])
-    with pytest.raises(InputError, match="distance must be 0 or more, got -1"):
-        Matches.of(np.array([0]), np.array([0]), np.array([-1]), 1, 1)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from palmette import Document, FakeEncoder, Index, TaxonomyModel, load_data, load_model
-from palmette.cache import EncodingCache
 from palmette.cli import main
+from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
@@ -300,6 +300,13 @@ def test_the_recipe_finetunes_on_far_matches_only(tmp_path) -> None:
 def test_options_that_do_not_fit_are_refused(options: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         TaxonomyConfig(**options)
+
+
+def test_retired_options_of_checkpoints_are_dropped_at_their_constant() -> None:
+    stored = TaxonomyConfig(dimension=8).to_dict() | {"rarity": 0.05, "frequencies": "known", "hidden": 0}
+    assert TaxonomyConfig.from_dict(stored) == TaxonomyConfig(dimension=8)
+    with pytest.raises(ConfigError, match="hidden=8 is no longer supported"):
+        TaxonomyConfig.from_dict(stored | {"hidden": 8})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from palmette.errors import CheckpointError
 from palmette.lexical.terms import terms_to_json
 from palmette.methods.tree.explain import node_masses, topics_of_texts
 from palmette.methods.tree.module import name_of
-from palmette.model.model import _LOADED
+from palmette.model import _LOADED
 from support.tiny import documents, train_tree, tree
 
 LEAVES = ["".join(turns) for turns in product("LR", repeat=3)]

@@ -8,15 +8,13 @@ import pytest
 import torch
 
 from palmette import FakeEncoder, RetrievalData, TreeModel
-from palmette.data import load_data, with_made_queries
+from palmette.data import load_data, with_synthetic_queries
 from palmette.encoder import States
-from palmette.held_out import HeldOut
 from palmette.hub.card import render_card
-from palmette.losses import info_nce, ntvd
+from palmette.maths import BLOCK, ntvd, symmetric_info_nce
 from palmette.methods.tree import TreeConfig, init, training
 from palmette.methods.tree.init import (
     ENOUGH,
-    ROWS,
     choose_pairs,
     fit_adapter,
     initialise,
@@ -24,9 +22,10 @@ from palmette.methods.tree.init import (
     train_coarse_levels,
 )
 from palmette.methods.tree.module import Adapter, Tree, fold_leaves
-from palmette.methods.tree.training import TreeTask, train_and_shrink
-from palmette.pairs import EncodedPairs
-from palmette.training import TrainingConfig
+from palmette.methods.tree.training import TreeTask
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import train
+from palmette.training.pairs import TrainingPairs, Validation
 from palmette.types import Document
 
 WIDTH = 12
@@ -36,7 +35,7 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def noisy_pairs(noise: float, count: int = 200) -> EncodedPairs:
+def noisy_pairs(noise: float, count: int = 200) -> TrainingPairs:
     """Pairs that only the first half of each text's coordinates tells apart; the others are noise."""
     generator = seeded()
     signal = torch.randn(count, WIDTH // 2, generator=generator)
@@ -45,10 +44,10 @@ def noisy_pairs(noise: float, count: int = 200) -> EncodedPairs:
         for _ in range(2)
     )
     data = load_data([(f"question {row}", f"answer {row}") for row in range(count)])
-    return EncodedPairs(data, queries, documents, *data.pairs("train"), HeldOut.of(data, 0))
+    return TrainingPairs(data, queries, documents, *data.pairs("train"), Validation.of(data, 0))
 
 
-def unlabelled(pairs: EncodedPairs) -> EncodedPairs:
+def unlabelled(pairs: TrainingPairs) -> TrainingPairs:
     return replace(pairs, data=replace(pairs.data, labelled=False))
 
 
@@ -74,7 +73,7 @@ def test_a_principal_start_keeps_the_encoders_neighbours(monkeypatch: pytest.Mon
 
 
 def test_a_principal_start_has_the_directions_of_the_decomposition_then_orthonormal_ones() -> None:
-    x = torch.randn(ROWS + 9, 5, generator=seeded()) * torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]) + 7
+    x = torch.randn(BLOCK + 9, 5, generator=seeded()) * torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]) + 7
     _, _, axes = torch.linalg.svd((x - x.mean(0)).double(), full_matrices=False)
     tree = Tree(TreeConfig(depth=4, width=5, space="encoder"))
     initialise(tree, x, seeded())
@@ -110,9 +109,9 @@ def test_every_levels_multiplier_starts_where_its_loss_is_lowest() -> None:
     with torch.no_grad():
         for level in range(1, 5):
             similarity = ntvd(tree(States(queries), level), tree(States(documents), level))
-            at = float(info_nce(similarity * tree.multiplier(level), known))
+            at = float(symmetric_info_nce(similarity * tree.multiplier(level), known))
             for factor in (1 / 30, 1 / 2, 2, 30):
-                assert at < float(info_nce(similarity * tree.multiplier(level) * factor, known))
+                assert at < float(symmetric_info_nce(similarity * tree.multiplier(level) * factor, known))
     assert len(tree.log_multipliers.unique()) > 1, "levels have their own"
 
 
@@ -155,11 +154,11 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(init, "COARSE_LEVELS", 0)
 
 
-def quality(adapter: Adapter, pairs: EncodedPairs) -> float:
+def quality(adapter: Adapter, pairs: TrainingPairs) -> float:
     return pairs.validate(adapter, lambda q, d: q @ d.T)["ndcg@10"]
 
 
-def misleading(pairs: EncodedPairs) -> EncodedPairs:
+def misleading(pairs: TrainingPairs) -> TrainingPairs:
     """The same held-out questions; training questions have other answers."""
     rows = np.random.default_rng(0).permutation(pairs.document_rows)
     return replace(pairs, document_rows=rows)
@@ -169,7 +168,9 @@ def never() -> NoReturn:
     raise AssertionError("no synthetic queries are needed where pairs teach")
 
 
-def test_the_space_is_learned_and_kept_as_far_as_it_helps_the_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_space_is_learned_and_kept_as_far_as_it_helps_the_held_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(init, "ADAPTER", init.ADAPTER.replace(steps=500))
     pairs, adapter, half, kept = noisy_pairs(2.0), Adapter(WIDTH), Adapter(WIDTH), Adapter(WIDTH)
     before = quality(adapter, pairs)
@@ -217,10 +218,10 @@ def test_a_few_held_out_questions_cannot_tell(held: int) -> None:
     synthetic = noisy_pairs(1.0, 400)
     judged = dict(list(synthetic.data.qrels["dev"].items())[:held])
     data = replace(synthetic.data, qrels={**synthetic.data.qrels, "dev": judged})
-    synthetic = replace(synthetic, data=data, dev=HeldOut.of(data, 0))
-    asked: list[EncodedPairs] = []
+    synthetic = replace(synthetic, data=data, dev=Validation.of(data, 0))
+    asked: list[TrainingPairs] = []
 
-    def make() -> EncodedPairs:
+    def make() -> TrainingPairs:
         asked.append(synthetic)
         return synthetic
 
@@ -246,13 +247,13 @@ def half_labelled() -> RetrievalData:
 
 def test_synthetic_queries_train_and_judged_ones_are_held_out() -> None:
     data = half_labelled()
-    made, alone = with_made_queries(data, 3), load_data(data.corpus, dev_fraction=0, seed=3)
+    made, alone = with_synthetic_queries(data, 3), load_data(data.corpus, dev_fraction=0, seed=3)
     assert sorted(made.queries[key] for key in made.qrels["train"]) == sorted(alone.queries.values())
     assert all(made.qrels[split] == data.qrels[split] for split in ("dev", "test"))
     assert not made.labelled
     assert all(made.queries[key] == text for key, text in data.queries.items())
     taken = replace(data, queries=data.queries | {key: "mine" for key in alone.queries})
-    again = with_made_queries(taken, 3)
+    again = with_synthetic_queries(taken, 3)
     assert not set(again.qrels["train"]) & set(taken.queries)
     assert sorted(again.queries[key] for key in again.qrels["train"]) == sorted(alone.queries.values())
 
@@ -265,7 +266,9 @@ def test_a_tree_learns_from_labels_or_from_synthetic_queries() -> None:
     )
     for options, synthetic in (({"learn_from": "labels"}, False), ({"space": "encoder"}, False), ({}, True)):
         model = TreeModel.fit(data, **how, **options)
-        assert model.record.pairs == (len(with_made_queries(data, 0).qrels["train"]) if synthetic else 60)
+        assert model.record.pairs == (
+            len(with_synthetic_queries(data, 0).qrels["train"]) if synthetic else 60
+        )
         assert model.record.made == synthetic
         card = render_card(
             method="tree", class_name="TreeModel", config={}, encoder={}, record=model.record.to_dict()
@@ -293,7 +296,7 @@ def test_synthetic_queries_move_a_tree_half_of_the_way(
         monkeypatch.setattr(training, "SHRINKAGE", share)
         task = start_task(config, pairs.data, lambda _: pairs, 0, False)
         begun = {name: value.clone() for name, value in task.module.state_dict().items()}
-        trained = train_and_shrink(task, loop, device="cpu", progress=False)
+        trained = train(task, loop, device="cpu", progress=False)
         reached[share] = task.module.state_dict()
         assert trained.metrics == task.validate(task.module)
     assert any(not torch.equal(value, begun[name]) for name, value in reached[1.0].items()), (

@@ -9,14 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from palmette import FakeEncoder, load_data
-from palmette.cache import EncodingCache
 from palmette.encoder import States
+from palmette.encoder.cache import EncodingCache
 from palmette.methods.tree import TreeConfig, losses
 from palmette.methods.tree.init import initialise
 from palmette.methods.tree.losses import levels_of_step
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.training import TreeTask
-from palmette.pairs import EncodedPairs
+from palmette.training.pairs import TrainingPairs
 
 Doubles = NDArray[np.float64]
 ROWS = np.array([0, 1, 2, 3, 4, 5, 3])
@@ -26,7 +26,7 @@ WRONG = {"red": ["x", "y"], "green": ["a"], "white": ["x"]}
 
 
 @pytest.fixture(scope="module")
-def encoded(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, EncodedPairs]:
+def encoded(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, TrainingPairs]:
     """The pairs with given wrong answers and without."""
     cache: Path = tmp_path_factory.mktemp("cache")
     made = {}
@@ -34,7 +34,7 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, EncodedPairs
         rows = [
             {"query": q, "positive": d} | ({"negatives": WRONG.get(q, [])} if wrong else {}) for q, d in ASKED
         ]
-        made[wrong] = EncodedPairs.encode(
+        made[wrong] = TrainingPairs.encode(
             load_data(rows, dev_fraction=0), FakeEncoder(12), EncodingCache(cache)
         )
     return made
@@ -58,7 +58,7 @@ def softmax(x: Doubles) -> Doubles:
 
 
 def by_hand(
-    tree: Tree, pairs: EncodedPairs, levels: list[int], negatives: list[str], temperature: float
+    tree: Tree, pairs: TrainingPairs, levels: list[int], negatives: list[str], temperature: float
 ) -> float:
     """(1 − λ) InfoNCE + λ KL(teacher ‖ tree), on average over the levels."""
     share, data = tree.config.distill, pairs.data
@@ -100,7 +100,7 @@ def by_hand(
 @pytest.mark.parametrize("schedule", ["constant", "stochastic", "linear", "matryoshka"])
 @pytest.mark.parametrize("distill", [0.0, 0.5, 1.0])
 def test_the_loss_is_its_formula(
-    encoded: dict[bool, EncodedPairs],
+    encoded: dict[bool, TrainingPairs],
     distill: float,
     schedule: str,
     space: str,
@@ -118,8 +118,8 @@ def test_the_loss_is_its_formula(
             assert float(loss.detach()) == pytest.approx(by_hand(tree, pairs, levels, given, 0.2), rel=1e-4)
 
 
-def test_the_batch_holds_what_the_loss_must_leave_out(encoded: dict[bool, EncodedPairs]) -> None:
-    known = encoded[True].known(ROWS).numpy()
+def test_the_batch_holds_what_the_loss_must_leave_out(encoded: dict[bool, TrainingPairs]) -> None:
+    known = encoded[True].positives(ROWS).numpy()
     assert known.diagonal().all()
     assert known.sum() > len(ROWS) + 4
     hard = encoded[True].hard_negatives(ROWS, torch.Generator().manual_seed(7))

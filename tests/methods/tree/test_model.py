@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from palmette import Document, FakeEncoder, Index, TreeModel, load_model
+from palmette.arrays import as_floats
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError, TrainingError
 from palmette.hub import open_checkpoint, save_checkpoint
 from palmette.methods.tree import TreeConfig, TreeSearch
 from palmette.methods.tree.training import TreeTask
-from palmette.search.fixed import as_floats
 from regression import api
 from support.tiny import documents, pairs, train_tree, tree
 
@@ -166,7 +166,7 @@ def test_options_of_a_search_are_checked(index: Index) -> None:
         index.search("cat", level=np.float64(3))
     with pytest.raises(ConfigError, match="'levels'.*Did you mean 'level'"):
         index.search("cat", levels=3)
-    with pytest.raises(ConfigError, match="rerank must be bool, got 'encoder'"):
+    with pytest.raises(ConfigError, match="rerank must be a valid boolean, got 'encoder'"):
         index.search("cat", rerank="encoder")
     plain = {"level": 3, "rerank": True, "shortlist": 7}
     given = {"level": np.int64(3), "rerank": np.bool_(True), "shortlist": np.int32(7)}

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.encoder import States
-from palmette.losses import info_nce, ntvd
+from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree import TreeConfig, module
 from palmette.methods.tree.init import initialise
 from palmette.methods.tree.module import ATTENTION_LR, Tree, fold_leaves, name_of, propagate
 from palmette.methods.tree.search import greedy_leaf
-from palmette.training import TrainingConfig
+from palmette.training.config import TrainingConfig
 from palmette.training.loop import _groups
 
 WIDTH, TOKENS = 6, 5
@@ -150,7 +150,7 @@ def test_every_parameter_learns(kind: dict[str, Any]) -> None:
     assert (tree.linear is None) == (kind["split"] != "linear" and kind["start"] == "random"), (
         "as in the paper"
     )
-    loss = info_nce(ntvd(tree(texts(8, 1)), tree(texts(8, 2))) * tree.multiplier(3))
+    loss = symmetric_info_nce(ntvd(tree(texts(8, 1)), tree(texts(8, 2))) * tree.multiplier(3))
     loss = loss + tree.log_multipliers[:2].sum()  # the levels above have their own
     loss.backward()
     for name, parameter in tree.named_parameters():

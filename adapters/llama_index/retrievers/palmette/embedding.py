@@ -11,8 +11,8 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.constants import DEFAULT_EMBED_BATCH_SIZE
 
 from llama_index.retrievers.palmette.loading import loaded, reloadable, source
-from palmette.aio import in_thread
 from palmette.errors import ConfigError
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.encoder import Kind
@@ -113,13 +113,13 @@ class PalmetteEmbedding(BaseEmbedding):
         return self._embed(texts, "document")
 
     async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await in_thread(self._get_query_embedding, query)
+        return await run_in_thread(self._get_query_embedding, query)
 
     async def _aget_text_embedding(self, text: str) -> list[float]:
-        return await in_thread(self._get_text_embedding, text)
+        return await run_in_thread(self._get_text_embedding, text)
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await in_thread(self._get_text_embeddings, texts)
+        return await run_in_thread(self._get_text_embeddings, texts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         options = {

@@ -17,7 +17,7 @@ __all__ = ["loaded", "opened", "reloadable", "source"]
 def loaded(model: Model | str | Path, **options: Any) -> Model:
     """The model itself, or the one of that folder or repository."""
     if isinstance(model, str | Path):
-        from palmette.registry import load_model
+        from palmette.methods import load_model
 
         return load_model(model, **options)
     return model

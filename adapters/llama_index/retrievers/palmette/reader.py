@@ -14,9 +14,9 @@ from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryType
 from llama_index_instrumentation import get_dispatcher
 
-from palmette.aio import in_thread
 from palmette.config import check_range
 from palmette.errors import InputError
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.reader import Answer, Reader
@@ -117,7 +117,7 @@ class PalmetteSynthesizer(BaseSynthesizer):
         **response_kwargs: Any,
     ) -> Response:
         """See :meth:`synthesize`."""
-        return await in_thread(self.synthesize, query, nodes, additional_source_nodes)
+        return await run_in_thread(self.synthesize, query, nodes, additional_source_nodes)
 
     def get_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> str:
         """The answer from texts alone."""
@@ -125,7 +125,7 @@ class PalmetteSynthesizer(BaseSynthesizer):
 
     async def aget_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> str:
         """See :meth:`get_response`."""
-        return await in_thread(self.get_response, query_str, text_chunks)
+        return await run_in_thread(self.get_response, query_str, text_chunks)
 
     def _get_prompts(self) -> dict[str, Any]:
         return {}

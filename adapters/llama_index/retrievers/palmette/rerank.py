@@ -15,10 +15,10 @@ from llama_index_instrumentation import get_dispatcher
 
 from llama_index.retrievers.palmette.loading import loaded, reloadable, source
 from llama_index.retrievers.palmette.nodes import mode_of
-from palmette.aio import in_thread
 from palmette.errors import ConfigError, InputError
-from palmette.lexical.mix import check_lexical
-from palmette.lexical.tokens import check_language
+from palmette.lexical.analyser import check_language
+from palmette.lexical.weight import check_lexical
+from palmette.threads import run_in_thread
 from palmette.types import Document
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class PalmetteRerank(BaseNodePostprocessor):
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        return await in_thread(self._postprocess_nodes, nodes, query_bundle)
+        return await run_in_thread(self._postprocess_nodes, nodes, query_bundle)
 
     def __reduce__(self) -> tuple[Any, ...]:
         words = {"lexical": self.lexical, "language": self.language}

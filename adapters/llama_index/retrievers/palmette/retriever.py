@@ -28,9 +28,9 @@ from llama_index.retrievers.palmette.loading import loaded
 from llama_index.retrievers.palmette.nodes import scored
 from llama_index.retrievers.palmette.query import PalmetteQuery
 from llama_index.retrievers.palmette.writes import NodeWrites, prepare
-from palmette.aio import in_thread
 from palmette.config import check_keys, given
 from palmette.errors import ConfigError, InputError
+from palmette.threads import run_in_thread
 
 if TYPE_CHECKING:
     from palmette.index import Engine, Index
@@ -231,7 +231,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         return self._search([query_bundle])[0]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await in_thread(self._retrieve, query_bundle)
+        return await run_in_thread(self._retrieve, query_bundle)
 
     @dispatcher.span
     def retrieve_batch(self, queries: Sequence[QueryType]) -> list[list[NodeWithScore]]:
@@ -254,7 +254,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
 
     async def aretrieve_batch(self, queries: Sequence[QueryType]) -> list[list[NodeWithScore]]:
         """:meth:`retrieve_batch` off the event loop."""
-        return await in_thread(self.retrieve_batch, queries)
+        return await run_in_thread(self.retrieve_batch, queries)
 
     def explain(self, query: QueryType, node_id: str) -> Explanation:
         """Why a node scores what it does for a query, whether or not it would be retrieved."""

@@ -18,7 +18,7 @@ from llama_index.retrievers.palmette.nodes import (
     to_document,
     to_node,
 )
-from palmette.aio import in_thread
+from palmette.threads import run_in_thread
 from palmette.types import Document
 
 if TYPE_CHECKING:
@@ -114,38 +114,38 @@ class NodeWrites(IndexHolder):
 
     async def aget_nodes(self, node_ids: Iterable[str]) -> list[BaseNode]:
         """See :meth:`get_nodes`."""
-        return await in_thread(self.get_nodes, node_ids)
+        return await run_in_thread(self.get_nodes, node_ids)
 
     async def aadd(self, nodes: Sequence[BaseNode]) -> list[str]:
         """See :meth:`add`."""
-        return await in_thread(self.add, nodes)
+        return await run_in_thread(self.add, nodes)
 
     async def aupsert(self, nodes: Sequence[BaseNode]) -> Changes:
         """See :meth:`upsert`."""
-        return await in_thread(self.upsert, nodes)
+        return await run_in_thread(self.upsert, nodes)
 
     async def ainsert_nodes(self, nodes: Sequence[BaseNode]) -> Changes:
         """See :meth:`insert_nodes`."""
-        return await in_thread(self.insert_nodes, nodes)
+        return await run_in_thread(self.insert_nodes, nodes)
 
     async def ainsert(self, document: BaseNode) -> Changes:
         """See :meth:`insert`."""
-        return await in_thread(self.insert, document)
+        return await run_in_thread(self.insert, document)
 
     async def adelete_nodes(self, node_ids: Iterable[str]) -> list[str]:
         """See :meth:`delete_nodes`."""
-        return await in_thread(self.delete_nodes, node_ids)
+        return await run_in_thread(self.delete_nodes, node_ids)
 
     async def adelete_ref_doc(self, ref_doc_id: str) -> list[str]:
         """See :meth:`delete_ref_doc`."""
-        return await in_thread(self.delete_ref_doc, ref_doc_id)
+        return await run_in_thread(self.delete_ref_doc, ref_doc_id)
 
     async def aupdate_ref_doc(self, document: BaseNode) -> Changes:
         """See :meth:`update_ref_doc`."""
-        return await in_thread(self.update_ref_doc, document)
+        return await run_in_thread(self.update_ref_doc, document)
 
     async def arefresh_ref_docs(
         self, documents: Sequence[BaseNode], *, show_progress: bool | None = None
     ) -> list[bool]:
         """See :meth:`refresh_ref_docs`."""
-        return await in_thread(self.refresh_ref_docs, documents, show_progress=show_progress)
+        return await run_in_thread(self.refresh_ref_docs, documents, show_progress=show_progress)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, quantise
-from palmette.cache import EncodingCache
 from palmette.config import check_keys
 from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, Kind
-from palmette.encoder.coalesce import Coalescer
+from palmette.encoder.base import Coalescer
+from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, EncodingError
 from palmette.lexical.weight import Lexical, LexicalWeight, options_key
 from palmette.methods.fields.config import TRAINING, FieldsConfig, FieldsSearch

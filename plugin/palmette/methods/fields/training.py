@@ -24,7 +24,8 @@ from palmette.methods.fields.module import (
     Kind,
     gradient_cached,
 )
-from palmette.training import Stage, Task, TrainingConfig
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import Stage, Task
 from palmette.training.pairs import Validation
 
 DEV_QUERIES, DEV_DOCUMENTS = 200, 1000

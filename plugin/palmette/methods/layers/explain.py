@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from palmette.arrays import Floats
 from palmette.methods.layers.config import LayersSearch
-from palmette.search.plan import Floats
 from palmette.types import Explanation, Part
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palmette.encoder import Encoder
+from palmette.maths import ridge
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.module import LayerNetworks, RNetLayer
 
@@ -23,7 +24,6 @@ CLOSE = 0.05
 """Relative error up to which a copied layer computes what the encoder's does; bfloat16 makes about .01."""
 SAME = 0.999
 """Cosine from which on a summary is the encoder's own pooling."""
-RIDGE = 1.0
 
 
 @torch.no_grad()
@@ -98,14 +98,3 @@ def _pooling(pooled: Tensor, own: Tensor, states: int) -> tuple[Tensor, Tensor]:
             blocks = [torch.eye(width) * (length if place == best else 0.0) for place in range(len(halves))]
             return torch.cat(blocks, dim=1), torch.zeros(width)
     return ridge(pooled, own)
-
-
-def ridge(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Weight [d, p] and bias [d] of the ridge regression of y [n, d] on x [n, p]."""
-    x, y = x.double(), y.double()
-    center, middle = x.mean(0), y.mean(0)
-    x, y = x - center, y - middle
-    gram = x.T @ x
-    gram.diagonal().add_(RIDGE)
-    weight = torch.linalg.solve(gram, x.T @ y).T
-    return weight.float(), (middle - weight @ center).float()

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from palmette.cache import EncodingCache
+from palmette.arrays import Floats, unit_rows
 from palmette.config import check_keys
 from palmette.data import RetrievalData
-from palmette.encoder import Encoder, Kind
-from palmette.encoder.coalesce import Coalescer
+from palmette.encoder import Encoder, EncodingCache, Kind
+from palmette.encoder.base import Coalescer
 from palmette.errors import ConfigError
 from palmette.methods.layers.config import TRAINING, LayersConfig, LayersSearch
 from palmette.methods.layers.explain import explain_layers
@@ -21,8 +21,7 @@ from palmette.methods.layers.module import LayerNetworks
 from palmette.methods.layers.search import FUSED, LAYERS, VECTOR, layers_plan, merge_layers
 from palmette.methods.layers.training import LayersTask
 from palmette.model import Model, Queries
-from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
-from palmette.training import Trained, TrainingConfig, train
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View
 from palmette.types import Document, Explanation
 
 TOGETHER = 32
@@ -77,13 +76,6 @@ class LayersModel(Model):
         return task.config, task
 
     @classmethod
-    def run(cls, task: LayersTask, training: TrainingConfig, **how: Any) -> Trained:
-        """Train, then learn the layers' weights."""
-        trained = train(task, training, **how)
-        task.finish()
-        return trained
-
-    @classmethod
     def module_for(cls, config: LayersConfig, encoder: Encoder) -> LayerNetworks:
         """Networks of the config's shape."""
         return LayerNetworks(config)
@@ -106,11 +98,7 @@ class LayersModel(Model):
         return {VECTOR: self._scaled(vectors)}
 
     def _scaled(self, vectors: Floats) -> Floats:
-        if self.config.similarity != "cosine":
-            return vectors
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        scaled: Floats = (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
-        return scaled
+        return unit_rows(vectors) if self.config.similarity == "cosine" else vectors
 
     def layers_of(self, options: LayersSearch) -> tuple[int, ...]:
         """Layers of a search."""

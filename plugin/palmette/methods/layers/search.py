@@ -7,17 +7,15 @@ from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
 
+from palmette.arrays import Floats, Keys, Rows
 from palmette.methods.layers.config import LayersSearch
-from palmette.search.plan import Candidates, Floats, Keys, Score, SearchPlan, View
+from palmette.search.plan import Candidates, Score, SearchPlan, View
 
 VECTOR = "vector"
 """Stored array: the encoder's own vector of a document."""
 LAYERS, FUSED = "layers", "fused"
 """Query arrays: a vector per layer [L, d], and their weighted mean [d]."""
-
-Ints = NDArray[np.int64]
 
 
 def layers_plan(queries: Floats, fused: Floats, options: LayersSearch) -> SearchPlan:
@@ -76,7 +74,7 @@ def split_budget(k: int, shares: Sequence[int]) -> list[int]:
     return places
 
 
-def take_new_per_layer(ranked: Keys, places: Sequence[int]) -> Ints:
+def take_new_per_layer(ranked: Keys, places: Sequence[int]) -> Rows:
     """Best documents of each layer that no earlier layer took (equation 4), as positions in ``ranked``.
 
     A layer with b places, after earlier layers took t documents, needs its t + b best at most. So one search that
@@ -106,7 +104,7 @@ def take_new_per_layer(ranked: Keys, places: Sequence[int]) -> Ints:
     return out
 
 
-def interleave(at: Ints, layer: Ints) -> Ints:
+def interleave(at: Rows, layer: Rows) -> Rows:
     """Positions [Q, k] with the best of each layer first, then the second best of each, …."""
     rank = np.zeros_like(layer)
     for one in np.unique(layer):
@@ -117,7 +115,7 @@ def interleave(at: Ints, layer: Ints) -> Ints:
 
 def _fuse(
     view: View, ranked: Keys, scores: Floats, fused: Floats, layers: Sequence[int], approximate: bool
-) -> tuple[Keys, Floats, Ints]:
+) -> tuple[Keys, Floats, Rows]:
     """Best documents by the mean query, the last row of [Q, L + 1, n]: keys, scores, layers [Q, n].
 
     An approximate engine may find documents with a layer's query that it misses with the mean: they are scored too.

@@ -9,21 +9,19 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from palmette.cache import EncodingCache
+from palmette.arrays import Rows
 from palmette.data import RetrievalData
-from palmette.encoder import Encoder
-from palmette.lexical.calibration import best_weights
+from palmette.encoder import Encoder, EncodingCache
+from palmette.lexical.weight import best_weights
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
 from palmette.methods.layers.losses import layers_loss
 from palmette.methods.layers.module import LayerNetworks, summary
-from palmette.pairs import EncodedPairs, TokenRows
-
-Rows = NDArray[np.int64]
+from palmette.training.loop import Task, TrainingResult
+from palmette.training.pairs import TokenRows, TrainingPairs
 
 BLOCK = 64
 """Queries whose states are in memory together."""
@@ -36,7 +34,7 @@ def _blocks(rows: Rows) -> Sequence[Rows]:
 
 
 @dataclass
-class LayersTask:
+class LayersTask(Task):
     """In-batch softmax at every layer; the encoder and the documents' vectors stay frozen.
 
     Attributes:
@@ -47,11 +45,10 @@ class LayersTask:
     """
 
     module: LayerNetworks
-    pairs: EncodedPairs
+    pairs: TrainingPairs
     states: TokenRows
     features: list[Tensor] = field(default_factory=list)
-    metric: ClassVar[str] = "ndcg@10"
-    """Metric of the fused list, by which the best weights are chosen."""
+    metric: ClassVar[str] = "ndcg@10"  # of the fused list
 
     @property
     def config(self) -> LayersConfig:
@@ -70,7 +67,7 @@ class LayersTask:
         progress: bool | None,
     ) -> Self:
         """Encode every text once, complete the config and initialise the networks."""
-        pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress)
+        pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         held = data.judgements("dev")[0] if pairs.dev else pairs.query_rows
         asked = np.unique(np.concatenate([pairs.query_rows, held]))  # the same for every seed: encoded once
         texts = [data.query_texts[row] for row in asked]
@@ -150,7 +147,7 @@ class LayersTask:
         queries, documents = self._held_out()
 
         def judged(asked: Tensor) -> dict[str, float]:
-            return self.pairs.judge(asked, documents, lambda q, d: q @ d.T)
+            return self.pairs.score_ranking(asked, documents, lambda q, d: q @ d.T)
 
         alone = {
             f"ndcg@10 of layer {layer}": judged(queries[:, place])["ndcg@10"]
@@ -165,12 +162,12 @@ class LayersTask:
         return torch.cat([self.queries(self.module, block) for block in _blocks(rows)]), documents
 
     @torch.no_grad()
-    def finish(self) -> None:
+    def finish(self, result: TrainingResult) -> TrainingResult:
         """Learn the layers' weights in the fused list; they move where held-out queries clearly gain by it."""
-        if self.pairs.dev is None or not self.pairs.data.labelled:
-            return
-        queries, documents = self._held_out()
-        now = self.module.weights()  # [L]
-        tables = torch.einsum("qld,nd,l->lqn", queries, documents, now).float().cpu().numpy()
-        moved = torch.tensor(best_weights(tables, self.pairs.dev.judgements)).to(now) * now
-        self.module.shares.copy_(moved / moved.sum())
+        if self.pairs.dev is not None and self.pairs.data.labelled:
+            queries, documents = self._held_out()
+            now = self.module.weights()  # [L]
+            tables = torch.einsum("qld,nd,l->lqn", queries, documents, now).float().cpu().numpy()
+            moved = torch.tensor(best_weights(tables, self.pairs.dev.judgements)).to(now) * now
+            self.module.shares.copy_(moved / moved.sum())
+        return result

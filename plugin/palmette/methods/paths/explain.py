@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from palmette.arrays import Rows
 from palmette.errors import CheckpointError
-from palmette.lexical.terms import log_odds, merged, occurrences, strongest
+from palmette.lexical.terms import add_counts, count_terms, log_odds, top_terms
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.search import LEAVES, VECTOR, VISITED
 from palmette.types import Explanation, Part
@@ -25,11 +26,8 @@ SHOWN, TERMS = 5, 3
 SAMPLE = 50_000
 """Texts whose words are read for the leaves' terms."""
 NOTICED, WORSE, ENOUGH = 2.0, 1.5, 10
-"""Expected over ideal documents per leaf from which an index is unbalanced, at all and against training; documents per
-leaf below which chance alone fills leaves unequally.
-"""
+"""Expected over ideal documents per leaf when unbalanced, at all and against training; least documents per leaf."""
 
-Ints = NDArray[np.int64]
 Numbers = dict[str, int | float]
 LeafTerms = dict[
     Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")],
@@ -73,7 +71,7 @@ class IndexReport(BaseModel):
         return report
 
 
-def leaf_load(sizes: Ints) -> Numbers:
+def leaf_load(sizes: Rows) -> Numbers:
     """How full leaves [L] are.
 
     ``expected`` is the number of documents in the leaf of a random document, Σ pᵢcᵢ (section 4.6), ``ideal`` that of
@@ -106,11 +104,11 @@ def leaf_terms(text_of: Callable[[int], str], leaf_of: Tensor, router: Paths, *,
     """Terms of every leaf that has any, from an even sample of texts with these leaves [n]."""
     rows = np.unique(np.linspace(0, len(leaf_of) - 1, min(len(leaf_of), SAMPLE)).astype(np.int64))
     leaves = leaf_of.cpu().numpy()[rows]
-    spelled, text, term = occurrences([text_of(row) for row in rows.tolist()])
+    spelled, text, term = count_terms([text_of(row) for row in rows.tolist()])
     totals, texts_in = np.bincount(term, minlength=len(spelled)), np.bincount(leaves)
-    leaf, term, count = merged(leaves[text], term, np.ones(len(term), np.int64), len(spelled))
+    leaf, term, count = add_counts(leaves[text], term, np.ones(len(term), np.int64), len(spelled))
     weight = log_odds(count, texts_in[leaf], totals[term], len(rows))
-    return {leaf_name(router, at): best for at, best in strongest(leaf, term, weight, spelled, terms)}
+    return {leaf_name(router, at): best for at, best in top_terms(leaf, term, weight, spelled, terms)}
 
 
 def leaf_name(router: Paths, leaf: int) -> str:

@@ -11,20 +11,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from palmette.cache import EncodingCache
+from palmette.arrays import Floats
 from palmette.config import check_keys
 from palmette.data import RetrievalData
-from palmette.encoder import Backbone, Encoder, Kind
-from palmette.held_out import HeldOut
+from palmette.encoder import Backbone, Encoder, EncodingCache, Kind
 from palmette.methods.paths.config import TRAINING, PathsConfig, PathsSearch
 from palmette.methods.paths.explain import REPORT, IndexReport, explain_leaf, leaf_load, load_warning
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.search import LEAVES, VECTOR, VISITED, leaves_to_visit
-from palmette.methods.paths.training import Inputs, PathsTask, encode_tokens, initial_module, tokens_of
+from palmette.methods.paths.training import Inputs, PathsTask, encode_texts, initial_module
 from palmette.model import Model, Queries
-from palmette.pairs import EncodedPairs
-from palmette.search.plan import ArraySpec, Candidates, Floats, Lists, Score, SearchPlan, View
-from palmette.training import Trained, TrainingConfig, train
+from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan, View
+from palmette.training.pairs import TrainingPairs, Validation
 from palmette.types import Document, Explanation
 
 PART = 4096
@@ -72,20 +70,14 @@ class PathsModel(Model):
     ) -> tuple[PathsConfig, PathsTask]:
         """Encode the pairs once, and start the indexer from the corpus."""
         config = config.for_documents(len(data.corpus)).replace(width=encoder.dimension)
-        pairs = EncodedPairs.encode(data, encoder, cache, seed=seed, progress=progress)
+        pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, progress=progress)
         backbone = Backbone.of(encoder) if config.encoder_learns == "all" else None
         fewer: dict[str, Any] = {"queries": DEV_QUERIES, "documents": DEV_DOCUMENTS} if backbone else {}
-        held = HeldOut.of(data, seed, **fewer)  # documents at random: leaves are as full of these as of all
+        held = Validation.of(
+            data, seed, **fewer
+        )  # documents at random: leaves are as full of these as of all
         module = initial_module(config, pairs, seed, backbone)
         return config, PathsTask(module, pairs, Inputs(pairs, backbone, progress), held)
-
-    @classmethod
-    def run(cls, task: PathsTask, training: TrainingConfig, **how: Any) -> Trained:
-        """Train; then measure what searches and explanations need."""
-        task.expect(training)
-        trained = train(task, training, **how)
-        task.finish(trained.history)
-        return trained
 
     @classmethod
     def module_for(cls, config: PathsConfig, encoder: Encoder) -> Paths:
@@ -148,9 +140,10 @@ class PathsModel(Model):
     def _encode(self, texts: Sequence[str], kind: Kind) -> Floats:
         """Encoder vectors [n, m]: of the encoder as it was, or as it has learned."""
         backbone = self.module.backbone
-        if backbone is None:
-            return self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
-        vectors: Floats = encode_tokens(backbone, tokens_of(backbone, texts, kind)).cpu().numpy()
+        if backbone is not None:
+            vectors: Floats = encode_texts(backbone, texts, kind).cpu().numpy()
+        else:
+            vectors = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
         return vectors
 
     def _embed(self, vectors: Floats) -> torch.Tensor:

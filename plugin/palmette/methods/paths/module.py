@@ -131,7 +131,7 @@ class Paths(nn.Module):
         return self.backbone is not None
 
     @property
-    def paces(self) -> dict[str, float]:
+    def lr_scale(self) -> dict[str, float]:
         """Learning rates of parts, as multiples of the run's."""
         return {"backbone.": ENCODER_RATE}
 

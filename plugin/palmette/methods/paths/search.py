@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palmette.arrays import Floats, Keys
 from palmette.methods.paths.config import PathsSearch
 from palmette.methods.paths.module import Paths
 from palmette.metrics import Judgements, score_ranks
-from palmette.search.plan import Floats, Keys, View
+from palmette.search.plan import View
 
 VECTOR, LEAVES = "vector", "leaves"
 """Stored arrays: unit vectors, and the leaves of each document."""

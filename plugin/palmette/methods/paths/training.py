@@ -8,22 +8,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from palmette.arrays import Rows
 from palmette.encoder import Backbone, Kind
-from palmette.held_out import HeldOut
 from palmette.methods.paths.config import SHARPNESS, PathsConfig
 from palmette.methods.paths.explain import IndexReport, leaf_load, leaf_terms
 from palmette.methods.paths.init import initialise
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Indexer, Part, Paths
 from palmette.methods.paths.search import SHARES, recall_curve
-from palmette.pairs import EncodedPairs
-from palmette.training import TrainingConfig
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import Stage, Task, TrainingResult
+from palmette.training.pairs import TrainingPairs, Validation
 
-Rows = NDArray[np.int64]
 LOADED = "documents per leaf, "
 """Prefix of the validation metrics of :func:`leaf_load`."""
 LOOSE = 1.5
@@ -43,54 +42,43 @@ ROOM = 1 << 26
 class Inputs:
     """Queries and documents as the module reads them: embeddings, or tokens where the encoder itself learns."""
 
-    def __init__(self, pairs: EncodedPairs, backbone: Backbone | None, progress: bool | None) -> None:
-        self.backbone, self.progress = backbone, progress
+    def __init__(self, pairs: TrainingPairs, backbone: Backbone | None, progress: bool | None) -> None:
+        self.backbone, self.progress, data = backbone, progress, pairs.data
         self.vectors: dict[Kind, Tensor] = {"query": pairs.queries, "document": pairs.documents}
-        self.tokens: dict[Kind, list[list[int]]] = {}
-        if backbone is not None:
-            texts: dict[Kind, Sequence[str]] = {"query": pairs.data.query_texts, "document": pairs.data.texts}
-            self.tokens = {kind: tokens_of(backbone, given, kind) for kind, given in texts.items()}
+        self.texts: dict[Kind, Sequence[str]] = {"query": data.query_texts, "document": data.texts}
 
     def batch(self, kind: Kind, rows: Rows) -> Part:
         """Embeddings [n, m], or padded ids and token mask [n, T] each."""
         if self.backbone is None:
             return self.vectors[kind][torch.from_numpy(rows)]
-        return self.backbone.padded([self.tokens[kind][row] for row in rows.tolist()])
+        return self.backbone.plain([self.texts[kind][row] for row in rows.tolist()], kind)
 
     def embeddings(self, kind: Kind, rows: Rows) -> Tensor:
         """[n, m] as the encoder is now, without gradients."""
         if self.backbone is None:
             return self.vectors[kind][torch.from_numpy(rows)]
-        return encode_tokens(self.backbone, [self.tokens[kind][row] for row in rows.tolist()], self.progress)
-
-
-def tokens_of(backbone: Backbone, texts: Sequence[str], kind: Kind) -> list[list[int]]:
-    """Token ids of each text as the encoder reads it."""
-    prompt = backbone.prompts.get(kind, "")
-    return [
-        [backbone.cls, *ids, backbone.sep] for ids in backbone.tokenise([prompt + text for text in texts])
-    ]
+        texts = [self.texts[kind][row] for row in rows.tolist()]
+        return encode_texts(self.backbone, texts, kind, self.progress)
 
 
 @torch.no_grad()
-def encode_tokens(
-    backbone: Backbone, tokens: Sequence[Sequence[int]], progress: bool | None = None
+def encode_texts(
+    backbone: Backbone, texts: Sequence[str], kind: Kind, progress: bool | None = None
 ) -> Tensor:
-    """Embeddings [n, m] of tokenised texts, those of like lengths together."""
-    order = sorted(range(len(tokens)), key=lambda row: len(tokens[row]))
-    out = torch.zeros(len(tokens), backbone.dimension, device=backbone.device)
+    """Embeddings [n, m] of texts, those of like lengths together."""
+    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+    out = torch.zeros(len(texts), backbone.dimension, device=backbone.device)
     learning = backbone.training
     backbone.eval()
-    hidden = len(tokens) <= 1000 or (None if progress is None else not progress)
+    hidden = len(texts) <= 1000 or (None if progress is None else not progress)
     for start in tqdm(range(0, len(order), TEXTS), "Encoding", unit="batch", disable=hidden, leave=False):
         rows = order[start : start + TEXTS]
-        ids, mask = backbone.padded([tokens[row] for row in rows])
-        out[torch.tensor(rows)] = backbone.pool(backbone(ids, mask), mask)
+        out[torch.tensor(rows)] = backbone.embed([texts[row] for row in rows], kind)
     backbone.train(learning)
     return out
 
 
-def initial_module(config: PathsConfig, pairs: EncodedPairs, seed: int, backbone: Backbone | None) -> Paths:
+def initial_module(config: PathsConfig, pairs: TrainingPairs, seed: int, backbone: Backbone | None) -> Paths:
     """Module before training."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -150,7 +138,7 @@ def limit_leaf_size(indexer: Indexer, x: Tensor, limit: float) -> float:
 
 
 @dataclass
-class PathsTask:
+class PathsTask(Task):
     """The paper's three losses.
 
     Attributes:
@@ -162,15 +150,14 @@ class PathsTask:
     """
 
     module: Paths
-    pairs: EncodedPairs
+    pairs: TrainingPairs
     inputs: Inputs
-    held_out: HeldOut | None
+    held_out: Validation | None
     steps: int = 1
     steps_per_epoch: int = 1
     report: IndexReport = field(default_factory=IndexReport)
     mined: tuple[int, Rows] | None = None
-    metric: ClassVar[str] = "recall over visits"
-    """Recall at 10 and 100, averaged over shares of the documents visited."""
+    metric: ClassVar[str] = "recall over visits"  # at 10 and 100, averaged over shares of documents visited
 
     def size(self) -> int:
         """Training pairs."""
@@ -181,10 +168,11 @@ class PathsTask:
         self.pairs = self.pairs.to(device)
         self.inputs.vectors = {"query": self.pairs.queries, "document": self.pairs.documents}
 
-    def expect(self, training: TrainingConfig) -> None:
-        """Note the length of the run, which tells its epochs."""
+    def stages(self, training: TrainingConfig) -> Sequence[Stage]:
+        """One run, whose length tells the epochs."""
         self.steps = training.steps
         self.steps_per_epoch = max(1, self.size() // min(training.batch_size, self.size()))
+        return super().stages(training)
 
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """λ₁ L_siamese + λ₂ L_indexing + λ₃ L_intra-leaf of a batch of pairs (equation 6)."""
@@ -261,7 +249,7 @@ class PathsTask:
         }
 
     def _measure(
-        self, dev: HeldOut, shares: Sequence[float]
+        self, dev: Validation, shares: Sequence[float]
     ) -> tuple[dict[float, Mapping[str, float]], dict[str, int | float]]:
         """Recall curve of the held-out queries, and load of the documents that they rank."""
         config, module = self.module.config, self.module
@@ -277,7 +265,7 @@ class PathsTask:
         return leaf_load(counts.cpu().numpy())
 
     @torch.no_grad()
-    def finish(self, history: Sequence[Mapping[str, Any]]) -> None:
+    def finish(self, result: TrainingResult) -> TrainingResult:
         """Limit the leaves, keep their mean documents, and write the report."""
         module, config = self.module, self.module.config
         vectors = self._corpus()
@@ -295,10 +283,11 @@ class PathsTask:
             "loads": tuple(
                 {"step": entry["step"], "epoch": round(entry["step"] / self.steps_per_epoch, 2)}
                 | {n.removeprefix(LOADED): v for n, v in entry["metrics"].items() if n.startswith(LOADED)}
-                for entry in history
+                for entry in result.history
                 if entry.get("metrics")
             ),
             "documents": leaf_terms(lambda row: data.corpus[row].content, leaves[:, 0], module),
             "queries": leaf_terms(lambda at: data.query_texts[asked[at]], to, module),
         }
         self.report = IndexReport(**report)
+        return result

@@ -12,13 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from palmette.data import RetrievalData, iter_documents, load_data
-from palmette.data.load import from_documents
+from palmette.arrays import Rows
+from palmette.data import RetrievalData, from_documents, iter_documents, load_data
 from palmette.errors import InputError
 from palmette.methods.taxonomy.hierarchy import Hierarchy, Matches, name_of
 from palmette.types import Document
-
-Rows = NDArray[np.int64]
 
 DEV = 500
 """Validation queries, at most."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from palmette.arrays import Floats
 from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.methods.taxonomy.search import RelevanceCutoff
-from palmette.search.plan import Floats
 from palmette.types import Explanation, Part
 
 

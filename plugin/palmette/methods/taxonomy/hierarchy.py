@@ -17,11 +17,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.data.rows import RowLists
+from palmette.arrays import Rows
+from palmette.data.retrieval import RowLists
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
 from palmette.types import Document
-
-Rows = NDArray[np.int64]
 
 PARENT_KEYS = ("parents", "parent")
 """Metadata that names a document's parents, unless another key is given."""
@@ -51,8 +50,6 @@ class Matches:
 
         Of a match given twice the shorter distance counts.
         """
-        if len(distances) and int(distances.min()) < 0:
-            raise InputError(f"a distance must be 0 or more, got {int(distances.min())}")
         order = np.lexsort((distances, documents, queries))
         query, document, distance = queries[order], documents[order], distances[order]
         first = np.ones(len(query), bool)
@@ -196,7 +193,7 @@ class Hierarchy:
     @cached_property
     def rows(self) -> dict[str, int]:
         """Id → row."""
-        return {id: row for row, id in enumerate(self.ids)}
+        return _rows_of(self.ids)
 
     def row(self, id: str) -> int:
         """Row of a node."""
@@ -321,17 +318,15 @@ class Nodes:
     @cached_property
     def rows(self) -> dict[str, int]:
         """Id → row."""
-        return {id: row for row, id in enumerate(self.ids)}
+        return _rows_of(self.ids)
 
     @cached_property
-    def _rows_by_digest(self) -> dict[str, int]:
-        return {
-            digest: row for row, digest in reversed(list(enumerate(self.digests)))
-        }  # the first one counts
+    def _by_digest(self) -> dict[str, int]:
+        return _rows_of(self.digests)
 
     @cached_property
-    def _rows_by_name(self) -> dict[str, int]:
-        return {name.casefold(): row for row, name in reversed(list(enumerate(self.names)))}
+    def _by_name(self) -> dict[str, int]:
+        return _rows_of([name.casefold() for name in self.names])
 
     def by_id(self, documents: Sequence[Document]) -> Rows:
         """[B] rows of documents by their ids; −1 for unknown ones."""
@@ -339,11 +334,11 @@ class Nodes:
 
     def by_content(self, documents: Sequence[Document]) -> Rows:
         """[B] rows of documents by their contents, whatever their ids; −1 for unknown ones."""
-        return np.array([self._rows_by_digest.get(_digest(d), -1) for d in documents], np.int64)
+        return np.array([self._by_digest.get(_digest(d), -1) for d in documents], np.int64)
 
     def named(self, text: str) -> int:
         """Row of the node with this id or name, in any case."""
-        row = self.rows.get(text, self._rows_by_name.get(text.strip().casefold()))
+        row = self.rows.get(text, self._by_name.get(text.strip().casefold()))
         if row is None:
             raise NotFoundError(
                 f"no node is called {text!r:.80}: a model with queries='lookup' knows its {len(self)} nodes by id "
@@ -375,6 +370,10 @@ class Nodes:
             children = np.repeat(np.arange(len(ids)), facts["counts"])
             hierarchy = Hierarchy.of(ids, children, np.array(facts["parents"], np.int64), names)
         return cls(ids, names, facts["digests"], hierarchy, np.array(facts.get("generality", []), np.float32))
+
+
+def _rows_of(keys: Sequence[str]) -> dict[str, int]:
+    return {key: row for row, key in reversed(list(enumerate(keys)))}  # of equal ones the first
 
 
 def name_of(document: Document) -> str:

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from palmette.cache import EncodingCache
+from palmette.arrays import Floats
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, FakeEncoder
+from palmette.encoder.cache import EncodingCache
 from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.hub.checkpointed import TrainingRecord
 from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.explain import explain
@@ -21,12 +23,9 @@ from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, plan, rank
-from palmette.methods.taxonomy.training import TaxonomyTask, make_task, run
-from palmette.model import Model, Queries
-from palmette.model.model import Arrays
-from palmette.record import Record
-from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
-from palmette.training import Trained, TrainingConfig
+from palmette.methods.taxonomy.training import TaxonomyTask, make_task
+from palmette.model import Arrays, Model, Queries
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View
 from palmette.types import Document, Explanation
 
 FILE = "nodes.json"
@@ -102,11 +101,10 @@ class TaxonomyModel(Model):
         """Lookup tables without training: random directions, and queries as their sums (the paper's algorithm 1).
 
         Args:
-            data: As for :meth:`fit`, with a hierarchy.
-            dimension: Width of the embeddings; by default what :func:`dimension_needed` finds, many times what
-                training takes.
-            edges: As for :meth:`fit`.
-            parents: As for :meth:`fit`.
+            data: A hierarchy, as for :meth:`fit`; so are ``edges`` and ``parents``.
+            dimension: Width of the embeddings; by default :func:`dimension_needed`, many times what training takes.
+            edges: See :meth:`fit`.
+            parents: See :meth:`fit`.
             max_distance: Farther ancestors do not match.
             seed: Seed of the directions.
         """
@@ -126,8 +124,10 @@ class TaxonomyModel(Model):
             for table, rows in zip((task.module.query_rows, task.module.document_rows), vectors, strict=True):
                 assert table is not None
                 table.rows.copy_(rows)
-        metrics = task.finish()
-        record = Record(data=loaded.name, documents=len(loaded.corpus), pairs=task.size(), metrics=metrics)
+        metrics = task.calibrate()
+        record = TrainingRecord(
+            data=loaded.name, documents=len(loaded.corpus), pairs=task.size(), metrics=metrics
+        )
         return cls(config, encoder, task.module, record=record)
 
     @classmethod
@@ -147,11 +147,6 @@ class TaxonomyModel(Model):
         sizes = {"width": encoder.dimension, "nodes": len(loaded.corpus)}
         config = config.replace(dimension=config.dimension or usual, **sizes)
         return config, make_task(config, loaded, encoder, cache, seed=seed, progress=progress)
-
-    @classmethod
-    def run(cls, task: Any, training: TrainingConfig, **how: Any) -> Trained:
-        """Train in one stage or two, then store the nodes' embeddings and the calibration of the cut-off."""
-        return run(task, training, **how)
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
@@ -205,7 +200,7 @@ class TaxonomyModel(Model):
 
     @property
     def accepts_embeddings(self) -> bool:
-        """Whether queries are texts, not nodes of a lookup table."""
+        """True unless queries are nodes of a lookup table."""
         return self.config.queries == "text"
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: TaxonomySearch) -> Queries:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from palmette.maths import principal_directions
 from palmette.methods.taxonomy.config import TaxonomyConfig
 from palmette.methods.taxonomy.hierarchy import Nodes
 
@@ -47,7 +48,7 @@ class DualEncoder(nn.Module):
 
         self.config = config
         self.nodes = nodes
-        self.paces = {"query_rows": TABLE_RATE, "document_rows": TABLE_RATE}
+        self.lr_scale = {"query_rows": TABLE_RATE, "document_rows": TABLE_RATE}
         self.document_rows = None if config.documents == "text" else Table(config)
         self.query_rows = Table(config) if config.queries == "lookup" else None
         self.query_head = head() if config.queries == "text" else None
@@ -66,10 +67,8 @@ class DualEncoder(nn.Module):
             weight = (
                 torch.randn(config.dimension, config.width, generator=generator) * config.width**-0.5
             )  # [d, w]
-            sample = x[:: max(1, len(x) // 20_000)].double()
-            axes = torch.linalg.eigh(sample.T @ sample)[1].flip(1).T  # [w, w], the widest first
-            axes = axes[: min(*x.shape, config.dimension)]
-            weight[: len(axes)] = axes.float()
+            axes = principal_directions(x[:: max(1, len(x) // 20_000)], centre=False)[: config.dimension]
+            weight[: len(axes)] = axes
             for head in (self.query_head, self.document_head):
                 if head is not None:
                     head.load_state_dict(

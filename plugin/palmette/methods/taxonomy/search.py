@@ -19,9 +19,10 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from torch import Tensor
 
+from palmette.arrays import Floats, Rows
 from palmette.methods.taxonomy.config import TaxonomySearch
-from palmette.methods.taxonomy.hierarchy import Nodes, Rows
-from palmette.search.plan import Candidates, Floats, Score, SearchPlan, View, stack_rows
+from palmette.methods.taxonomy.hierarchy import Nodes
+from palmette.search.plan import Candidates, Score, SearchPlan, View, stack_rows
 
 VECTOR, NODE = "vector", "node"
 
@@ -71,9 +72,8 @@ def rank(
         likely = cutoff.probability(queries, found.scores) >= (LIKELY if options.cut is None else options.cut)
         held = found.keys >= 0  # [Q, n]
         level = np.zeros(found.keys.shape, np.float32)
-        level[held] = np.append(nodes.specificity, np.inf)[
-            _nodes(view, found.keys[held])
-        ]  # no node (−1): a leaf
+        known = np.append(nodes.specificity, np.inf)  # the last is for documents that are no nodes (row −1)
+        level[held] = known[_nodes(view, found.keys[held])]
         level = np.where(likely & held, level, -np.inf)
         order = np.lexsort((-found.scores, -level, ~held), axis=1)  # [Q, n]
         keys, scores = np.take_along_axis(found.keys, order, 1), np.take_along_axis(found.scores, order, 1)

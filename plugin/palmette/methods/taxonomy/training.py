@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,15 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import trange
 
-from palmette.cache import EncodingCache
 from palmette.encoder import Encoder
+from palmette.encoder.cache import EncodingCache
 from palmette.methods.taxonomy.config import TaxonomyConfig
 from palmette.methods.taxonomy.data import DEV, Sampler, TaxonomyData, TrainingQueries, training_queries
 from palmette.methods.taxonomy.hierarchy import Matches, Nodes
 from palmette.methods.taxonomy.losses import column_weights, matches_softmax
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import AT_ONCE, MAX_GAP, fit_cut, score_gaps
-from palmette.training import Trained, TrainingConfig, train
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import Stage, Task, TrainingResult
 
 RARITY = 0.05
 """A match counts in proportion to frequency^−RARITY: a little helps the exact match, which only its own query has."""
@@ -36,39 +36,28 @@ CELLS = 20_000_000
 
 
 @dataclass
-class TaxonomyTask:
-    """Softmax of drawn matches over the documents of the batch, weighted by how often they are drawn.
-
-    Attributes:
-        module: Towers in training.
-        train: Training queries.
-        dev: Validation queries.
-        sampler: Draws matches of the training queries.
-        multiplier: T.
-        train_inputs: Encoder embeddings [Q, w] of the training queries, or their rows [Q] in the lookup table.
-        dev_inputs: The same of the validation queries.
-        document_inputs: [N, w], or ``None`` for a lookup table.
-        hard: Hard negatives per query, H.
-        progress: Progress bar while mining; ``None`` shows it on a terminal only.
-        mined: [Q, H] hard negatives, once they are mined.
-        start: [dev] recall of each validation query with the first weights.
-    """
+class TaxonomyTask(Task):
+    """Softmax of drawn matches over the documents of the batch, weighted by how often they are drawn."""
 
     module: DualEncoder
     train: TrainingQueries
     dev: TrainingQueries
     sampler: Sampler
     multiplier: float
-    train_inputs: Tensor
+    train_inputs: Tensor  # [Q, w] encoder embeddings of the training queries, or [Q] rows of the lookup table
     dev_inputs: Tensor
-    document_inputs: Tensor | None
-    hard: int = 0
+    document_inputs: Tensor | None  # [N, w]; None for a lookup table
+    hard: int = 0  # H, hard negatives per query
     progress: bool | None = False
-    mined: NDArray[np.int64] | None = None
-    start: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    mined: NDArray[np.int64] | None = None  # [Q, H] hard negatives
+    start: NDArray[np.float64] = field(
+        default_factory=lambda: np.zeros(1)
+    )  # [dev] recall with the first weights
 
-    metric = "sure recall"
-    """Recall of all matches, near and far, less two standard errors of the gain over the first weights."""
+    @property
+    def metric(self) -> str:
+        """Recall of all matches, near and far, less two standard errors of the gain over the first weights."""
+        return "sure recall"
 
     def size(self) -> int:
         """Number of training queries."""
@@ -144,8 +133,33 @@ class TaxonomyTask:
         # Few queries do not tell luck from learning: with them the first weights stay the best.
         return {**metrics, "sure recall": metrics["recall"] - SURE * float(gain.std()) / len(gain) ** 0.5}
 
+    def stages(self, training: TrainingConfig) -> list[Stage]:
+        """Train once, or (the paper's recipe) finetune gently on far matches at the end."""
+        config = self.module.config
+        if config.recipe == "joint":
+            return [Stage(self, training)]
+        far = replace(
+            self,
+            sampler=Sampler(self.train.matches, "heavy-tail"),
+            multiplier=self.multiplier * config.finetune_multiplier,
+            hard=0,
+        )
+        late, rate = (
+            round(training.steps * config.finetune_share),
+            training.learning_rate * config.finetune_rate,
+        )
+        first, second = (
+            training.replace(steps=training.steps - late),
+            training.replace(steps=late, learning_rate=rate),
+        )
+        return [Stage(self, first), Stage(far, second, "finetune")]
+
+    def finish(self, result: TrainingResult) -> TrainingResult:
+        """Complete the module."""
+        return replace(result, metrics={**result.metrics, **self.calibrate()})
+
     @torch.no_grad()
-    def finish(self) -> dict[str, float]:
+    def calibrate(self) -> dict[str, float]:
         """Store the nodes' embeddings and the calibration; measure the cut-off on queries it was not fitted to."""
         module, nodes = self.module, self.documents()
         if len(module.vectors):
@@ -176,32 +190,6 @@ class TaxonomyTask:
         return {"cut precision": right / max(1, int(kept.sum())), "cut recall": right / answers}
 
 
-def run(task: TaxonomyTask, training: TrainingConfig, **how: Any) -> Trained:
-    """Train in the recipe's one or two stages, and finish the module."""
-    config = task.module.config
-    late = round(training.steps * config.finetune_share) if config.recipe == "pretrain-finetune" else 0
-    trained = train(task, training.replace(steps=training.steps - late), **how)
-    if config.recipe == "pretrain-finetune":
-        far = replace(
-            task,
-            sampler=Sampler(task.train.matches, "heavy-tail"),
-            multiplier=task.multiplier * config.finetune_multiplier,
-            hard=0,
-        )
-        gentle = training.replace(steps=late, learning_rate=training.learning_rate * config.finetune_rate)
-        folder = how.pop("output_dir", None)
-        how |= {"label": how.get("label", "train") + ", far matches"}
-        second = train(far, gentle, output_dir=folder and Path(folder) / "finetune", **how)
-        trained = replace(
-            second,
-            steps=trained.steps + second.steps,
-            best_step=trained.steps + second.best_step,
-            seconds=trained.seconds + second.seconds,
-            history=trained.history + second.history,
-        )
-    return replace(trained, metrics={**trained.metrics, **task.finish()})
-
-
 def make_task(
     config: TaxonomyConfig,
     data: TaxonomyData,
@@ -227,7 +215,7 @@ def make_task(
         module, train, dev, sampler, config.multiplier, inputs[0], inputs[1], documents, progress=progress
     )
     if data.hierarchy is None:
-        module.paces = {"": PAIRS_RATE}
+        module.lr_scale = {"": PAIRS_RATE}
     elif config.negatives == "masked":
         task.hard = min(config.hard, len(data.corpus) - int(train.matches.counts.max(initial=0)))
     with torch.no_grad():

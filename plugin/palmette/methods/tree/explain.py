@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from palmette.lexical.terms import Terms, log_odds, merged, occurrences, strongest
+from palmette.arrays import as_floats
+from palmette.lexical.terms import Terms, add_counts, count_terms, log_odds, top_terms
 from palmette.methods.tree.module import Tree, name_of
 from palmette.methods.tree.search import ADAPTED, LEAVES, greedy_leaf
-from palmette.pairs import EncodedPairs
-from palmette.search.fixed import as_floats
+from palmette.training.pairs import TrainingPairs
 from palmette.types import Explanation, Part
 
 Ints = NDArray[np.int64]
@@ -42,20 +42,20 @@ def topics_of_texts(texts: Iterable[str], leaves: Ints, depth: int, *, terms: in
         depth: Levels of the tree.
         terms: Terms per node at most.
     """
-    spelled, text, term = occurrences(texts)
+    spelled, text, term = count_terms(texts)
     totals, found = np.bincount(term, minlength=len(spelled)), dict[int, list[tuple[str, float]]]()
     below, count = leaves[text], np.ones(len(term), np.int64)
     for level in range(depth, 0, -1):
-        below, term, count = merged(below, term, count, len(spelled))
+        below, term, count = add_counts(below, term, count, len(spelled))
         texts_in = np.bincount(leaves >> (depth - level), minlength=2**level)
         weight = log_odds(count, texts_in[below], totals[term], len(leaves))
-        for place, chosen in strongest(below, term, weight, spelled, terms):
+        for place, chosen in top_terms(below, term, weight, spelled, terms):
             found[2**level - 1 + place] = chosen
         below = below >> 1
     return {name_of(node): found[node] for node in sorted(found)}
 
 
-def topics_of_training(tree: Tree, pairs: EncodedPairs) -> Terms:
+def topics_of_training(tree: Tree, pairs: TrainingPairs) -> Terms:
     """Terms of a tree's nodes in the corpus that it was trained on (an even sample of a large one)."""
     if tree.config.propagation == "none":
         return {}  # leaves, but no tree

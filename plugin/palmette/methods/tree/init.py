@@ -27,23 +27,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from palmette.data import RetrievalData, with_made_queries
+from palmette.data import RetrievalData, with_synthetic_queries
 from palmette.errors import InputError, TrainingError
-from palmette.held_out import best_places
-from palmette.losses import info_nce
+from palmette.maths import BLOCK, principal_directions, symmetric_info_nce
 from palmette.methods.tree.config import TreeConfig
 from palmette.methods.tree.module import Adapter, Tree, pooled
 from palmette.methods.tree.training import SHRINKAGE, TreeTask
-from palmette.pairs import EncodedPairs
-from palmette.training import Task, TrainingConfig, train
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import Task, train
+from palmette.training.pairs import TrainingPairs, top_documents
 
 GROWTH = 1.414
 """Factor of the slopes from level to level. At √2 every direction counts alike: a node has half its parent's columns,
 and columns add up by their squares."""
 ENOUGH = 20
 """Held-out questions needed to compare two maps."""
-ROWS = 16_384
-"""Rows held in double precision at a time."""
 # Many negatives at once: batches of 128 cost .015 and more of the adapted cosine's nDCG@10 where there are many labels.
 ADAPTER = TrainingConfig(steps=500, batch_size=512, evaluate_every=100, clip=0.0, precision="float32")
 ADAPTER_RATES, ADAPTER_EPOCHS = (1e-4, 1e-3), 300
@@ -51,11 +49,11 @@ COARSE_LEVELS = 5
 COARSE = TrainingConfig(steps=300, batch_size=256, evaluate_every=100, clip=0.0, precision="float32")
 COARSE_RATES, COARSE_EPOCHS = (1e-3, 3e-3), 100
 
-Synthetic = Callable[[], EncodedPairs | None]
+Synthetic = Callable[[], TrainingPairs | None]
 
 
 def start_task(
-    config: TreeConfig, data: RetrievalData, encode: Callable[[RetrievalData], EncodedPairs], seed: int,
+    config: TreeConfig, data: RetrievalData, encode: Callable[[RetrievalData], TrainingPairs], seed: int,
     progress: bool | None,
 ) -> TreeTask:  # fmt: skip
     """Task of a tree as training starts: its pairs, space, hyperplanes, coarse levels and multipliers."""
@@ -67,9 +65,9 @@ def start_task(
             "validate with: give more"
         )
 
-    def synthetic() -> EncodedPairs | None:
+    def synthetic() -> TrainingPairs | None:
         try:
-            return encode(with_made_queries(data, seed))
+            return encode(with_synthetic_queries(data, seed))
         except InputError:  # texts too short to make questions of
             return None
 
@@ -87,6 +85,8 @@ def start_task(
             initialise(tree, pairs.documents, generator, trained)
     task = TreeTask(tree, pairs)
     task.init_multipliers(generator)
+    if config.start == "principal" and not pairs.data.labelled:
+        task.initial = {name: value.detach().clone() for name, value in tree.state_dict().items()}
     return task
 
 
@@ -94,8 +94,8 @@ def start_task(
 
 
 def choose_pairs(
-    adapter: Adapter, pairs: EncodedPairs, synthetic: Synthetic | None, seed: int, progress: bool | None
-) -> EncodedPairs:
+    adapter: Adapter, pairs: TrainingPairs, synthetic: Synthetic | None, seed: int, progress: bool | None
+) -> TrainingPairs:
     """Learn the map from the given pairs or, where these gain nothing, from synthetic ones; returns the pairs used.
 
     A map is the best of several looks at the held-out questions, so a gain over the identity must be two standard
@@ -107,7 +107,7 @@ def choose_pairs(
         assert pairs.dev is not None
         with torch.no_grad():
             mapped = pairs.held_out(lambda states: represent(pooled(states)))
-            return pairs.dev.each(best_places(*mapped, lambda q, d: q @ d.T))
+            return pairs.dev.each(top_documents(*mapped, lambda q, d: q @ d.T))
 
     def is_gain(gain: NDArray[np.float64], errors: float) -> bool:
         return bool(gain.mean() > errors * gain.std() / np.sqrt(len(gain)))
@@ -131,7 +131,7 @@ def choose_pairs(
     return others
 
 
-def fit_adapter(adapter: Adapter, pairs: EncodedPairs, seed: int, progress: bool | None) -> None:
+def fit_adapter(adapter: Adapter, pairs: TrainingPairs, seed: int, progress: bool | None) -> None:
     """Set the map to the best one for the held-out queries, half of the way for synthetic pairs."""
     if pairs.dev is None or len(pairs) < 2:
         return
@@ -154,9 +154,9 @@ class _LearningAdapter(nn.Module):
 
 
 @dataclass
-class _AdapterTask:
+class _AdapterTask(Task):
     module: _LearningAdapter
-    pairs: EncodedPairs
+    pairs: TrainingPairs
     metric: str = "ndcg@10"
 
     def size(self) -> int:
@@ -170,7 +170,7 @@ class _AdapterTask:
     ) -> Tensor:
         queries, documents, known = self.pairs.batch(rows)  # [B, d], [B, d], [B, B]
         cosine = module(queries) @ module(documents).T
-        return info_nce(cosine * self.module.log_multiplier.exp(), known)
+        return symmetric_info_nce(cosine * self.module.log_multiplier.exp(), known)
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         return self.pairs.validate(module, lambda q, d: q @ d.T)
@@ -213,7 +213,7 @@ def initialise(tree: Tree, x: Tensor, generator: torch.Generator, trained: int =
     """
     config = tree.config
     if tree.linear is not None:
-        x = torch.cat([tree.embed(part.float().cpu()) for part in torch.split(x, ROWS)])
+        x = torch.cat([tree.embed(part.float().cpu()) for part in torch.split(x, BLOCK)])
         directions = _directions(config, x, generator, tree.linear.directions[:trained])  # [S, d]
         levels = torch.arange(1, config.scored + 1).double().log2().floor()  # [S] level of each node
         growth = torch.ones(config.scored) if config.propagation == "none" else GROWTH**levels
@@ -235,17 +235,7 @@ def _directions(config: TreeConfig, x: Tensor, generator: torch.Generator, first
     """
     if config.start == "random":
         return F.normalize(torch.randn(config.scored, config.width, generator=generator))
-    mean = x.mean(0, dtype=torch.float64)  # [d]
-    covariance = torch.zeros(
-        len(mean), len(mean), dtype=torch.float64
-    )  # [d, d], whatever the number of documents
-    for rows in torch.split(x, ROWS):
-        centred = rows.double() - mean
-        covariance += centred.T @ centred
-    span, _ = torch.linalg.qr(first.double().T)  # [d, n]
-    outside = torch.eye(len(mean), dtype=torch.float64) - span @ span.T
-    _, vectors = torch.linalg.eigh(outside @ covariance @ outside)  # ascending, as columns
-    parts = [first, vectors.flip(1).T[: min(len(x), len(mean) - len(first))].float()]
+    parts = [first, principal_directions(x, first)]
     while sum(map(len, parts)) < config.scored:
         parts.append(torch.linalg.qr(torch.randn(config.width, config.width, generator=generator))[0])
     return torch.cat(parts)[: config.scored]
@@ -254,7 +244,7 @@ def _directions(config: TreeConfig, x: Tensor, generator: torch.Generator, first
 # -- the coarse levels ----------------------------------------------------------------------------------------
 
 
-def train_coarse_levels(tree: Tree, pairs: EncodedPairs, seed: int, progress: bool | None) -> int:
+def train_coarse_levels(tree: Tree, pairs: TrainingPairs, seed: int, progress: bool | None) -> int:
     """Train the splits of the first levels where that helps the held-out queries; number of splits trained."""
     levels, whole = min(COARSE_LEVELS, tree.config.depth), tree.linear
     if not levels or whole is None or pairs.dev is None or len(pairs) < 2:
@@ -269,7 +259,7 @@ def train_coarse_levels(tree: Tree, pairs: EncodedPairs, seed: int, progress: bo
     coarse = Tree(
         tree.config.replace(**shallow)
     )  # the first levels as a tree of their own, in the same space
-    coarse.paces, coarse.adapter, own = {"log_multipliers": 5.0}, tree.adapter, coarse.linear
+    coarse.lr_scale, coarse.adapter, own = {"log_multipliers": 5.0}, tree.adapter, coarse.linear
     assert own is not None
     n = len(own.offsets)
     own.load_state_dict({name: value[:n] for name, value in whole.state_dict().items()})

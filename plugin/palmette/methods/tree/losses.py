@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from palmette.losses import distillation, info_nce, ntvd
+from palmette.maths import distillation, ntvd, symmetric_info_nce
 from palmette.methods.tree.config import TreeConfig
 
 TEMPERATURE = 0.05
@@ -44,7 +44,7 @@ def level_loss(
     loss = similarity.new_zeros(())
     if distill < 1:
         extra = None if negatives is None else ntvd(queries, negatives) * multiplier  # [B, M]
-        loss = loss + (1 - distill) * info_nce(similarity, known, extra, negatives_known)
+        loss = loss + (1 - distill) * symmetric_info_nce(similarity, known, extra, negatives_known)
     if distill:
         loss = loss + distill * distillation(similarity, teacher / TEMPERATURE)
     return loss

@@ -12,26 +12,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from palmette.arrays import Floats, as_floats, to_fixed
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.errors import ConfigError
-from palmette.lexical.mix import options_key
 from palmette.lexical.terms import Terms, terms_from_json, terms_to_json
+from palmette.lexical.weight import options_key
 from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
 from palmette.methods.tree.explain import explain, topics_of_training
 from palmette.methods.tree.init import start_task
 from palmette.methods.tree.module import DoubleRouter, Tree
-from palmette.methods.tree.search import ADAPTED, LEAVES, fold_columns, plan
-from palmette.methods.tree.training import TreeTask, level_within_tolerance, train_and_shrink
+from palmette.methods.tree.search import ADAPTED, LEAVES, fold_to_level, plan
+from palmette.methods.tree.training import TreeTask, level_within_tolerance
 from palmette.model import Model, Queries
-from palmette.pairs import EncodedPairs
-from palmette.search.fixed import as_floats, to_fixed
-from palmette.search.plan import ArraySpec, Floats, SearchPlan, View
+from palmette.search.plan import ArraySpec, SearchPlan, View
+from palmette.training.pairs import TrainingPairs
 from palmette.types import Document, Explanation
 
 if TYPE_CHECKING:
-    from palmette.cache import EncodingCache
     from palmette.data import RetrievalData
+    from palmette.encoder.cache import EncodingCache
 
 TOPICS = "topics.json"
 FIXED_POINT = 1 << 11
@@ -63,7 +63,6 @@ class TreeModel(Model):
     module: Tree
     topics: Terms = MappingProxyType({})
     """Node, by its turns (``LRL``) → terms of the training's documents under it, with weights."""
-    run = staticmethod(train_and_shrink)
 
     # -- training and checkpoints -----------------------------------------------------------------------------
 
@@ -77,7 +76,7 @@ class TreeModel(Model):
         config = config.replace(width=encoder.dimension, token_width=encoder.hidden_size if tokens else 0)
         how: dict[str, Any] = {"encoder": encoder, "cache": cache, "seed": seed, "progress": progress}
         return config, start_task(
-            config, data, partial(EncodedPairs.encode, **how, tokens=tokens), seed, progress
+            config, data, partial(TrainingPairs.encode, **how, tokens=tokens), seed, progress
         )
 
     @classmethod
@@ -97,8 +96,10 @@ class TreeModel(Model):
     def load_extras(self, files: Mapping[str, bytes]) -> None:
         """Read topics back, and the word weight of a rerank under the names it had."""
         for former in ('{"rerank": "adapted"}', '{"rerank": "encoder"}'):
-            if former in self.mixes:
-                self.mixes.setdefault(options_key(TreeSearch(rerank=True)), self.mixes[former])
+            if former in self.lexical_weights:
+                self.lexical_weights.setdefault(
+                    options_key(TreeSearch(rerank=True)), self.lexical_weights[former]
+                )
         if TOPICS in files:
             named = re.compile("[LR]*").fullmatch
             self.topics = terms_from_json(
@@ -148,7 +149,7 @@ class TreeModel(Model):
         check_keys("tree embed", options, ("level", "sqrt"))
         search = self.search_options({"level": level})
         encoded = self.encode_queries(texts, search) if kind == "query" else self._encode(texts, kind)
-        nodes = fold_columns(encoded[LEAVES], self.level(search))
+        nodes = fold_to_level(encoded[LEAVES], self.level(search))
         return np.sqrt(nodes) if sqrt else nodes
 
     @property

@@ -251,7 +251,7 @@ class Tree(nn.Module):
         refined = attends and config.aggregation == "tree" and config.propagation != "none"
         self.refine = AncestorRefinement(config) if refined else None
         slow = attends and not alone
-        self.paces: Mapping[str, float] = {"beyond": ATTENTION_LR, "refine": ATTENTION_LR} if slow else {}
+        self.lr_scale: Mapping[str, float] = {"beyond": ATTENTION_LR, "refine": ATTENTION_LR} if slow else {}
         self.learned = LearnedPropagation(config) if config.propagation == "learned" else None
         self.log_multipliers = nn.Parameter(torch.zeros(config.depth))  # [D]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palmette.errors import ConfigError
-from palmette.losses import info_nce, ntvd
+from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree.losses import level_loss, level_probabilities, levels_of_step
 from palmette.methods.tree.module import Tree, fold_leaves, pooled
-from palmette.pairs import EncodedPairs
-from palmette.training import Trained, TrainingConfig, train
+from palmette.training.loop import Task, TrainingResult
+from palmette.training.pairs import TrainingPairs
 
 SHRINKAGE = 0.5
 """Share of the way from the start that weights learned from synthetic queries keep, since those overstate gains.
@@ -50,11 +49,11 @@ def level_within_tolerance(metrics: Mapping[str, float], depth: int, tolerance: 
 
 
 @dataclass
-class TreeTask:
+class TreeTask(Task):
     """Symmetric InfoNCE on nTVD at the schedule's levels, mixed with distillation; the encoder stays frozen."""
 
     module: Tree
-    pairs: EncodedPairs
+    pairs: TrainingPairs
     initial: dict[str, Tensor] = field(default_factory=dict)
     """Weights to shrink to; empty where the trained weights stay."""
 
@@ -77,13 +76,15 @@ class TreeTask:
         """Start every level's multiplier where the InfoNCE loss of a first batch is lowest."""
         module, config = self.module.eval(), self.module.config
         rows = self.pairs.sample(64 if config.reads_tokens else 256, generator)
-        known = self.pairs.known(rows)  # [B, B]
+        known = self.pairs.positives(rows)  # [B, B]
         queries = module(self.pairs.query_states(self.pairs.query_rows[rows]))  # [B, C]
         documents = module(self.pairs.document_states(self.pairs.document_rows[rows]))
         candidates = torch.logspace(0, 3.5, 29)
         for level in range(1, config.depth + 1):
             similarity = ntvd(fold_leaves(queries, level), fold_leaves(documents, level))  # [B, B]
-            losses = torch.stack([info_nce(similarity * value, known) for value in candidates.tolist()])
+            losses = torch.stack(
+                [symmetric_info_nce(similarity * value, known) for value in candidates.tolist()]
+            )
             module.log_multipliers[level - 1] = candidates[losses.argmin().cpu()].log()
 
     def loss(
@@ -94,7 +95,7 @@ class TreeTask:
         levels = levels_of_step(config, generator, progress)
         queries = pairs.query_states(pairs.query_rows[rows])
         documents = pairs.document_states(pairs.document_rows[rows])
-        known, hard = pairs.known(rows), pairs.hard_negatives(rows, generator)  # [B, B]
+        known, hard = pairs.positives(rows), pairs.hard_negatives(rows, generator)  # [B, B]
         texts = [queries, documents] + ([pairs.document_states(hard.rows)] if hard else [])
         deepest = [module(states, max(levels)) for states in texts]  # [B, C_level] each; [M, C_level]
         with torch.no_grad():
@@ -117,7 +118,7 @@ class TreeTask:
         config = self.module.config
         queries, documents = self.pairs.held_out(module)  # [Q, C], [N, C]
         tables = [
-            self.pairs.judge(fold_leaves(queries, level), fold_leaves(documents, level), ntvd)
+            self.pairs.score_ranking(fold_leaves(queries, level), fold_leaves(documents, level), ntvd)
             for level in range(1, config.depth + 1)
         ]
         quality = [scores["ndcg@10"] for scores in tables]
@@ -125,22 +126,14 @@ class TreeTask:
         by_level = {level_metric(level): value for level, value in enumerate(quality, 1)}
         return {**tables[-1], "ndcg@10 over levels": average, **by_level}
 
-    def shrink_to_init(self) -> None:
-        """Move the weights back towards the initial ones, where there are any."""
+    def finish(self, result: TrainingResult) -> TrainingResult:
+        """Shrink the weights to the initial ones, where there are any, and validate again."""
+        if not (self.initial and result.steps):
+            return result
         state = self.module.state_dict()
         for name, value in self.initial.items():
             if value.is_floating_point():
                 state[name] = torch.lerp(value.to(state[name]), state[name], SHRINKAGE)
         self.module.load_state_dict(state)
-
-
-def train_and_shrink(task: TreeTask, training: TrainingConfig, **run: Any) -> Trained:
-    """Train; without labels keep half of the way from a start in the corpus's directions."""
-    if not task.pairs.data.labelled and task.module.config.start == "principal":
-        task.initial = {name: value.detach().clone() for name, value in task.module.state_dict().items()}
-    trained = train(task, training, **run)
-    if not (task.initial and trained.steps):
-        return trained
-    task.shrink_to_init()
-    with torch.inference_mode():
-        return replace(trained, metrics=task.validate(task.module) or trained.metrics)
+        with torch.inference_mode():
+            return replace(result, metrics=self.validate(self.module) or result.metrics)

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette.errors import ConfigError, InputError, MissingExtraError
-from palmette.search import exact as engines
-from palmette.search import get_threads, kernels, set_threads
-from palmette.search.block import Block, Engine
-from palmette.search.engine import engine_named, top_k
-from palmette.search.probe import Found, Probe
+from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
+from palmette.search import flat, get_threads, set_threads
+from palmette.search.faiss_engine import engine_named
+from palmette.search.flat import Block, Engine, ExactEngine, Shortlist, exact_scores, fast_scores, top_k
+from palmette.search.plan import Candidates, Lists, Score, SearchPlan
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
 from support.stores import SPECS, arrays_of, doc, program_environment, put
+from support.vectors import brute, cut, distributions, same, search
 
 METRICS = ["overlap", "inner_product"]
 
@@ -31,38 +31,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return engine_named(request.param)
 
 
-def distributions(rng: np.random.Generator, rows: int, columns: int, ties: bool = False) -> np.ndarray:
-    given = rng.dirichlet(np.full(columns, 0.3), size=rows)
-    if ties:  # few different rows, and halves, which float32 holds exactly
-        given = np.eye(columns)[rng.integers(0, columns, (rows, 2))].mean(axis=1)
-    return given.astype(np.float32)
-
-
-def brute(data: np.ndarray, keys: np.ndarray, queries: np.ndarray, metric: str, k: int) -> Found:
-    """The definition, in float64, rounded once; ties to the smaller key."""
-    found = []
-    for query in queries.astype(np.float64):
-        scores = (np.minimum(data, query) if metric == "overlap" else data * query).sum(
-            axis=1, dtype=np.float64
-        )
-        scores = scores.astype(np.float32)
-        order = np.lexsort((keys, -scores))[:k]
-        found.append((keys[order], scores[order]))
-    return Found(np.array([keys for keys, _ in found]), np.array([scores for _, scores in found]))
-
-
-def cut(data: np.ndarray, keys: np.ndarray, places: list[int]) -> list[tuple[Block, None]]:
-    """The rows as several segments."""
-    edges = [0, *sorted(set(places)), len(keys)]
-    pairs = zip(edges, edges[1:], strict=False)
-    return [(Block(np.ascontiguousarray(data[a:b]), keys[a:b]), None) for a, b in pairs if a < b]
-
-
-def same(found: Found, expected: Found) -> bool:
-    return np.array_equal(found.keys, expected.keys) and np.array_equal(found.scores, expected.scores)
-
-
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(1, 60),
@@ -85,6 +54,7 @@ def test_any_cut_is_brute_force(
     places: list[int],
     signed: bool,
 ) -> None:
+    pytest.importorskip("faiss")
     rng = np.random.default_rng(seed)
     data, queries = distributions(rng, rows, columns, ties), distributions(rng, count, columns, ties)
     if signed:
@@ -92,10 +62,7 @@ def test_any_cut_is_brute_force(
         data, queries = data.astype(np.float32), queries.astype(np.float32)
     keys = np.cumsum(rng.integers(1, 4, rows))
     expected = brute(data, keys, queries, metric, k)
-    places = [place for place in places if place < rows]
     for name in ("exact", "faiss"):
-        if name == "faiss":
-            pytest.importorskip("faiss")
         found = top_k(cut(data, keys, places), queries, metric, k, engine_named(name))
         assert found.keys.shape == (count, min(k, rows))
         assert same(found, expected)
@@ -109,16 +76,15 @@ def test_tiles_batches_and_threads_change_nothing(
     rng = np.random.default_rng(5)
     data, queries, keys = distributions(rng, 900, 24), distributions(rng, 30, 24), np.arange(900) * 3
     expected = brute(data, keys, queries, metric, 40)
-    monkeypatch.setattr(engines, "_TILE", tile)
-    monkeypatch.setattr("palmette.search.engine._BATCH", 11)
-    monkeypatch.setattr(engines, "_WORTH_A_THREAD", 1)
+    for name, value in {"_TILE": tile, "_BATCH": 11, "_WORTH_A_THREAD": 1}.items():
+        monkeypatch.setattr(flat, name, value)
     try:
         for threads in (1, 3):
             set_threads(threads)
             assert same(top_k(cut(data, keys, [100, 101, 640]), queries, metric, 40, engine), expected)
             for row, query in enumerate(queries[:5]):
                 single = top_k(cut(data, keys, []), query[None], metric, 40, engine)
-                assert same(single, Found(expected.keys[row : row + 1], expected.scores[row : row + 1]))
+                assert same(single, expected.one_query(row))
     finally:
         set_threads(None)
 
@@ -140,41 +106,33 @@ def test_only_allowed_rows_are_ranked(engine: Engine, metric: str, share: float)
 def test_near_ties_below_the_rounding_of_the_kernels(engine: Engine, metric: str) -> None:
     """Scores that differ in their last bits are ranked as float64 ranks them, however wide the field."""
     rng = np.random.default_rng(3)
-    base = distributions(rng, 1, 512)
-    data = np.repeat(base, 400, axis=0)
+    data = np.repeat(distributions(rng, 1, 512), 400, axis=0)
     data[np.arange(400), rng.integers(0, 512, 400)] += rng.choice([0, 1e-7, -1e-7], 400).astype(np.float32)
-    queries, keys = distributions(rng, 3, 512), np.arange(400)
-    assert same(
-        top_k([(Block(data, keys), None)], queries, metric, 20, engine),
-        brute(data, keys, queries, metric, 20),
-    )
+    queries = distributions(rng, 3, 512)
+    assert same(search(data, queries, metric, 20, engine), brute(data, np.arange(400), queries, metric, 20))
 
 
 def test_fast_scores_keep_their_bound() -> None:
     rng = np.random.default_rng(0)
     data, queries = distributions(rng, 300, 700), distributions(rng, 6, 700)
-    rows = np.arange(0, 300, 2)
+    rows, block = np.arange(0, 300, 2), Block(data, np.arange(300))
     for metric in METRICS:
-        bound = kernels.error_bound(queries, kernels.largest_norm(data, metric), metric)
-        fast = kernels.fast_scores(data, rows, queries, metric)
+        margin = block.margin(queries, metric)
+        fast = fast_scores(data, rows, queries, metric)
         for one, query in zip(fast, queries, strict=True):
-            exact = kernels.exact_scores(data, rows, query[None], np.zeros(len(rows), np.int64), metric)
-            assert np.abs(one - exact).max() <= bound.min()
-
-
-def test_folding_is_summing_neighbours() -> None:
-    stored = np.random.default_rng(0).integers(0, 9, (300, 12)).astype(np.uint8)
-    assert np.array_equal(kernels.folded(stored, 4), stored.reshape(300, 3, 4).sum(axis=2))
-    assert kernels.folded(stored, 1).dtype == np.float32
+            pairs = Shortlist(np.zeros(len(rows), np.int64), rows, 0, 0)
+            assert np.abs(one - exact_scores(data, pairs, query[None], metric)).max() <= margin.min() / 2
 
 
 def test_searches_in_parallel_threads_agree(engine: Engine) -> None:
     rng = np.random.default_rng(8)
     data, keys, queries = distributions(rng, 2000, 32), np.arange(2000), distributions(rng, 40, 32)
     block = Block(data, keys)
-    expected = brute(data, keys, queries, "overlap", 5)
+    expected = brute(data, keys, queries, "inner_product", 5)
     with ThreadPoolExecutor(8) as threads:
-        found = threads.map(lambda query: top_k([(block, None)], query[None], "overlap", 5, engine), queries)
+        found = threads.map(
+            lambda query: top_k([(block, None)], query[None], "inner_product", 5, engine), queries
+        )
         assert np.array_equal(np.concatenate([one.keys for one in found]), expected.keys)
 
 
@@ -185,30 +143,51 @@ def test_engines_agree_in_an_index_with_filters_and_folds() -> None:
             put(backend, *(doc(f"d{i}", n=i % 10) for i in range(200)))
             put(backend, *(doc(f"d{i}", "changed", n=1) for i in range(0, 200, 7)))
         queries = arrays_of([doc("q"), doc("r")])["leaves"]
-        for given in (None, {"n": {"$lt": 3}}, {"n": 1}):
+        for condition in (None, {"n": {"$lt": 3}}, {"n": 1}):
             for metric in METRICS:
-                for fold in (1, 4, (1, 2, 5)):
-                    probe = Probe("leaves", kernels.folded(queries, fold), metric, fold)
-                    with exact.read(parse_filter(given)) as a, other.read(parse_filter(given)) as b:
-                        assert same(a.nearest(probe, 12), b.nearest(probe, 12))
+                for fold in (1, 4):
+                    asked = queries.reshape(2, -1, fold).sum(axis=2).astype(np.float32)
+                    plan = SearchPlan(Score("leaves", asked, metric, fold))
+                    with exact.read(parse_filter(condition)) as a, other.read(parse_filter(condition)) as b:
+                        assert same(a.candidates(plan, 12), b.candidates(plan, 12))
 
 
-@pytest.mark.parametrize("fold", [0, 3, (4, 4, 0), (4, 5), (2, 2, 4)])
-def test_runs_that_do_not_cover_the_array_are_refused(fold: int | tuple[int, ...]) -> None:
+def test_plans_that_cannot_be_executed_are_refused() -> None:
+    ones, weights = np.ones((1, 2), np.float32), np.ones(2, np.float32)
     with LocalBackend.in_memory(SPECS) as backend:
         put(backend, doc("a"))
-        with backend.read() as view, pytest.raises(InputError, match="does not fit"):
-            view.nearest(Probe("leaves", np.ones((1, 2), np.float32), "overlap", fold), 1)
+        with backend.read() as view:
+            for fold in (0, 3):
+                with pytest.raises(InputError, match="do not fit"):
+                    view.candidates(SearchPlan(Score("leaves", ones, "overlap", fold)), 1)
+            with pytest.raises(InputError, match="do not fit"):
+                view.candidates(SearchPlan(Score("leaves", ones, part_weights=weights)), 1)
+            with pytest.raises(InputError, match="stores no array 'others'"):
+                view.candidates(SearchPlan(Score("others", ones)), 1)
+            with pytest.raises(InputError, match="k must be at least 1"):
+                view.candidates(SearchPlan(Score("leaves", ones, fold=4)), 0)
+    with pytest.raises(InputError, match=r"unknown metric 'cosine'. Metrics: inner_product, overlap"):
+        Score("leaves", ones, "cosine")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"\[Q, d\] float32"):
+        Score("leaves", ones[0])
+    with pytest.raises(EncodingError, match="query 0 holds NaN"):
+        Score("leaves", ones * np.float32(np.nan))
+    with pytest.raises(InputError, match="compares by inner_product"):
+        SearchPlan(Score("leaves", ones, "overlap"), lists=Lists("l", np.zeros((1, 1), np.int64)))
+    for wrong in ([0, 0], [1, -1]):
+        with pytest.raises(InputError, match="at least 0, and one of them above 0"):
+            Score("parts", ones, part_weights=np.array(wrong, np.float32))
+    with pytest.raises(InputError, match="must be float32"):
+        Score("parts", ones, part_weights=np.ones(2))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_faiss_itself_answers(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faiss_itself_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("faiss")
     rng = np.random.default_rng(1)
     data, queries, rows = distributions(rng, 500, 16), distributions(rng, 4, 16), np.arange(0, 500, 3)
-    monkeypatch.delattr(engines.ExactEngine, "propose")
-    found = top_k([(Block(data, np.arange(500)), rows)], queries, metric, 5, engine_named("faiss"))
-    assert same(found, brute(data[rows], rows, queries, metric, 5))
+    monkeypatch.delattr(ExactEngine, "shortlist")
+    found = top_k([(Block(data, np.arange(500)), rows)], queries, "inner_product", 5, engine_named("faiss"))
+    assert same(found, brute(data[rows], rows, queries, "inner_product", 5))
 
 
 def test_a_missing_faiss_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,13 +214,9 @@ def test_threads_are_chosen_by_call_environment_and_machine(monkeypatch: pytest.
         set_threads(None)
 
 
-def fresh_python(script: str, **environment: str) -> str:
+def fresh_python(script: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**program_environment(), **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
+        [sys.executable, "-c", script], env=program_environment(), capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -252,7 +227,7 @@ def test_heavy_modules_are_loaded_only_when_needed() -> None:
 import sys
 import numpy as np
 from support.stores import SPECS, doc, put
-from palmette.search.probe import Probe
+from palmette.search.plan import Score, SearchPlan
 from palmette.store.local import LocalBackend
 def loaded():
     return sorted({"faiss", "numba", "torch"} & set(sys.modules))
@@ -261,10 +236,9 @@ with LocalBackend.in_memory(SPECS) as backend:
     with backend.read() as view:
         assert view.ids([view.key_of("a")]) == ["a"]
         print(loaded())
-        view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "inner_product"), 1)
-        print(loaded())
-        view.nearest(Probe("leaves", np.ones((1, 8), np.float32), "overlap"), 1)
-        print(loaded())
+        for metric in ("inner_product", "overlap"):
+            view.candidates(SearchPlan(Score("leaves", np.ones((1, 8), np.float32), metric)), 1)
+            print(loaded())
 """
     assert fresh_python(script).splitlines() == ["[]", "['numba']", "['numba']"]
 
@@ -278,8 +252,14 @@ class Nowhere:
     def from_function(cls, function, path):
         return None
 caching.CacheImpl._locator_classes = [Nowhere]
-from palmette.search import kernels, loops
+from palmette.search import flat, kernels
 x = np.full((3, 4), 0.25, np.float32)
-print(kernels.fast_scores(x, np.arange(3), x[:1], "overlap"), type(loops.overlaps._cache).__name__)
+print(flat.fast_scores(x, np.arange(3), x[:1], "overlap"), type(kernels.overlaps._cache).__name__)
 """
     assert fresh_python(script).split() == ["[[1.", "1.", "1.]]", "NullCache"]
+
+
+def test_candidates_of_one_query_have_no_padding() -> None:
+    found = Candidates(np.array([[3, 1], [2, -1]]), np.array([[2, 1], [5, -np.inf]], np.float32))
+    assert found.one_query(1).keys.tolist() == [[2]]
+    assert found.one_query(1).scores.tolist() == [[5]]

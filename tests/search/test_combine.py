@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from palmette import Document, Index
-from palmette.index import hybrid
-from palmette.lexical.mix import Mix
+from palmette.lexical.weight import LexicalWeight
+from palmette.search import combine
 from support.tiny import documents, tree
 
 WORDS = ("the", "the", "the", "a", "a", "red", "owl", "by", "night", "dv7", "x-1", "fox", "fox", "of", "rare")
@@ -36,11 +36,13 @@ def index() -> Iterator[Index]:
         yield made
 
 
-def by_hand(index: Index, query: str, mix: Mix, filter: Any) -> list[tuple[str, float]]:
+def by_hand(index: Index, query: str, mix: LexicalWeight, filter: Any) -> list[tuple[str, float]]:
     pure = index.rank([query], 1000, lexical=0, filter=filter)
     with index.backend.read() as view:
         keys = [view.key_of(id) for id in pure.ids[0]]
-        scores = mix.score(np.array(pure.scores[0], np.float32), view.shared(query, keys).scores)
+        scores = mix.score(
+            np.array(pure.scores[0], np.float32), view.words(query, 0, only=np.array(keys)).scores
+        )
     order = np.lexsort((keys, -np.array(pure.scores[0]), -scores))
     return [(pure.ids[0][at], float(np.float32(scores[at]))) for at in order]
 
@@ -52,7 +54,7 @@ def test_the_best_are_those_of_all(
 ) -> None:
     mix = index.model.lexical_weight(index.model.search_options({}), lexical)
     for wider in (1, 8):  # words that show few documents at first, and many
-        monkeypatch.setattr(hybrid, "WIDER", wider)
+        monkeypatch.setattr(combine, "WORDS_MORE", wider)
         for query in QUERIES:
             expected = by_hand(index, query, mix, filter)
             for k in (1, 10, 60):
@@ -64,10 +66,11 @@ def test_the_best_are_those_of_all(
                 )
 
 
-def test_what_is_needed_of_words_is_what_makes_up_for_the_method() -> None:
-    for mix in (Mix(0.3, 2.0), Mix(1.0, 0.1), Mix(0.01, 40.0)):
+def test_the_share_that_is_needed_makes_up_for_the_method() -> None:
+    for weight, scale in ((0.3, 2.0), (1.0, 0.1), (0.01, 40.0)):
+        lexical = LexicalWeight(weight=weight, scale=scale)
         for share in (0.0, 1e-3, 0.5, 1.0):
-            score = float(mix.score(np.array(0.7), np.array(share)))
-            assert share * (1 - 1e-4) - 1e-9 <= mix.needed(0.7, score) <= share
-        assert mix.needed(0.7, -5.0) == 0
-        assert mix.needed(0.0, 1e6) > 1
+            score = float(lexical.score(np.array(0.7), np.array(share)))
+            assert share * (1 - 1e-4) - 1e-9 <= lexical.share_needed(0.7, score) <= share
+        assert lexical.share_needed(0.7, -5.0) == 0
+        assert lexical.share_needed(0.0, 1e6) > 1

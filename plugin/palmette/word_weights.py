@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from palmette.cache import CachedEncoder, EncodingCache
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder
+from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.errors import InputError
-from palmette.held_out import HeldOut
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
 from palmette.lexical.weight import LexicalWeight, best_weights, learn_weight
 from palmette.metrics import Judgements
-from palmette.search.arrays import ArrayView
 from palmette.search.plan import Floats
+from palmette.search.view import ArrayView
+from palmette.training.pairs import Validation
 from palmette.types import Document
 
 QUERIES, DOCUMENTS = 300, 2000
@@ -37,9 +37,11 @@ def _sample(data: RetrievalData, seed: int) -> _Sample | None:
 
     Those share words with their documents, so a weight learned from them would trust words too much.
     """
-    held = HeldOut.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
-    some = held or HeldOut.of(data, seed, split="train", queries=QUERIES, documents=DOCUMENTS)
-    if some is None and not data.queries:  # the first words of documents stand for queries and teach the scale
+    held = Validation.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
+    some = held or Validation.of(data, seed, split="train", queries=QUERIES, documents=DOCUMENTS)
+    if (
+        some is None and not data.queries
+    ):  # the first words of documents stand for queries and teach the scale
         rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:DOCUMENTS]).tolist()
         texts = [" ".join(data.corpus[row].all_text.split()[:WORDS]) for row in rows[:QUERIES]]
         return texts, [data.corpus[row] for row in rows], None
@@ -145,6 +147,3 @@ def _scores(model: Any, view: ArrayView, queries: Sequence[str] | Floats, option
     )
     table[np.nonzero(held)[0], found.keys[held]] = found.scores[held]
     return table
-
-
-learn_mixes = learn_lexical_weights  # moved: delete after the merge

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from palmette import Document, Index
 from palmette.errors import ConfigError
-from palmette.methods.layers.search import VECTOR
-from palmette.search import approximate
-from palmette.search.block import Block
-from palmette.search.engine import engine_named, is_engine, top_k
-from palmette.search.probe import Probe
+from palmette.search import faiss_engine
+from palmette.search.faiss_engine import FaissEngine, engine_named, is_engine
+from palmette.search.flat import Block, top_k
+from palmette.search.plan import Score, SearchPlan
 from support.tiny import layers
+from support.vectors import search
 
 pytest.importorskip("faiss")
 
@@ -27,21 +29,20 @@ def clustered(rows: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approximate, "FEW", 50)
+    monkeypatch.setattr(faiss_engine, "FEW", 50)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_hits_are_as_many_as_asked_and_scored_exactly(name: str) -> None:
     data, asked = clustered(2000), clustered(30, 1)
-    keys = np.arange(2000) * 3
     for k in (1, 10, 900):
-        found = top_k([(Block(data, keys), None)], asked, "inner_product", k, engine_named(name))
-        exact = top_k([(Block(data, keys), None)], asked, "inner_product", k, engine_named("exact"))
+        found = search(data, asked, "inner_product", k, engine_named(name))
+        exact = search(data, asked, "inner_product", k, engine_named("exact"))
         assert found.approximate
         assert not exact.approximate
         assert found.keys.shape == (30, k)
         assert all(len(set(row)) == k and -1 not in row for row in found.keys.tolist())
-        expected = np.einsum("qd,qkd->qk", asked, data[found.keys // 3])
+        expected = np.einsum("qd,qkd->qk", asked, data[found.keys])
         np.testing.assert_allclose(found.scores, expected, rtol=1e-4, atol=1e-4)
         assert (np.diff(found.scores, axis=1) <= 0).all()
         common = np.mean([len(set(a) & set(b)) / k for a, b in zip(found.keys, exact.keys, strict=True)])
@@ -49,53 +50,23 @@ def test_hits_are_as_many_as_asked_and_scored_exactly(name: str) -> None:
 
 
 def test_more_probes_find_more_and_all_find_all() -> None:
-    data, asked, keys = clustered(2000), clustered(50, 1), np.arange(2000)
-    exact = top_k([(Block(data, keys), None)], asked, "inner_product", 10, engine_named("exact"))
-    recall, compared = [], []
+    data, asked = clustered(2000), clustered(50, 1)
+    exact = search(data, asked, "inner_product", 10, engine_named("exact"))
+    recall, visited = [], []
     for probes in (1, 4, 40):
-        found = top_k(
-            [(Block(data, keys), None)],
-            asked,
-            "inner_product",
-            10,
-            engine_named(f"ivf:nlist=40,nprobe={probes}"),
-        )
-        recall.append(
-            np.mean([len(set(a) & set(b)) for a, b in zip(found.keys, exact.keys, strict=True)]) / 10
-        )
-        compared.append(found.compared)
+        found = search(data, asked, "inner_product", 10, engine_named(f"ivf:nlist=40,nprobe={probes}"))
+        same = [len(set(a) & set(b)) for a, b in zip(found.keys, exact.keys, strict=True)]
+        recall.append(np.mean(same) / 10)
+        visited.append(found.visited)
     assert recall[0] < recall[1] < recall[2] == 1
-    assert compared[0] < compared[1] < compared[2] == 2000
+    assert visited[0] < visited[1] < visited[2] == 2000
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("blocks", [1, 2])
-def test_a_rough_probe_takes_what_is_found_at_first(name: str, blocks: int) -> None:
-    data, asked, keys = clustered(2000), clustered(70, 1), np.arange(2000) * 3
-    parts = [(Block(data[at], keys[at]), None) for at in np.array_split(np.arange(2000), blocks)]
-    engine = engine_named(name)
-    for k in (10, 900):
-        rough = top_k(parts, asked, "inner_product", k, engine, rough=True)
-        whole = top_k(parts, asked, "inner_product", k, engine)
-        there = rough.keys >= 0
-        assert (there[:, :-1] >= there[:, 1:]).all()
-        assert np.isneginf(rough.scores[~there]).all()
-        expected = np.einsum("qd,qkd->qk", asked, data[rough.keys // 3])
-        np.testing.assert_allclose(rough.scores[there], expected[there], rtol=1e-4, atol=1e-4)
-        assert (np.diff(np.where(there, rough.scores, -1e9), axis=1) <= 0).all()
-        if "pq" in name:  # whose scores are too rough
-            assert (rough.keys == whole.keys).all()
-        elif k == 900 and name.startswith("ivf"):
-            assert not there.all()
-            assert rough.compared < whole.compared
-
-
-def test_equal_scores_go_by_key_in_a_rough_probe_too() -> None:
+def test_equal_scores_go_by_key() -> None:
     data = clustered(400)
     data[100] *= 3
     data[300] = data[200] = data[100]
-    blocks: list = [(Block(data, np.arange(400)), None)]
-    found = top_k(blocks, data[100:101], "inner_product", 5, engine_named("ivf:nlist=4,nprobe=2"), rough=True)
+    found = search(data, data[100:101], "inner_product", 5, engine_named("ivf:nlist=4,nprobe=2"))
     assert found.keys[0, :3].tolist() == [100, 200, 300]
 
 
@@ -133,12 +104,7 @@ def test_an_index_follows_its_documents(monkeypatch: pytest.MonkeyPatch) -> None
     index.compact()
     assert len(index.search(question, k=30, lexical=0)) == 30
     built: list[int] = []
-    inner = approximate.ApproximateEngine._build
-    monkeypatch.setattr(
-        approximate.ApproximateEngine,
-        "_build",
-        lambda self, data: (built.append(len(data)), inner(self, data))[1],
-    )
+    monkeypatch.setattr(FaissEngine, "_build", lambda self, data: built.append(len(data)))
     for _ in range(3):
         index.search(question, k=5, lexical=0)
     assert built == []  # built when it was first searched, and kept
@@ -147,25 +113,42 @@ def test_an_index_follows_its_documents(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_fused_list_looks_where_any_layer_does() -> None:
     model = layers()
     texts = [f"the {n} owl number {n} eats {n % 13} fish and {n % 7} figs" for n in range(300)]
-    index = Index.build(texts, model, engine="ivf:nlist=30,nprobe=1")
-    questions = [f"how many figs does number {n} eat?" for n in range(0, 300, 10)]
-    queries = model.encode_queries(questions, model.options({}))
+    index, options = Index.build(texts, model, engine="ivf:nlist=30,nprobe=1"), model.search_options({})
+    queries = model.encode_queries(
+        [f"how many figs does number {n} eat?" for n in range(0, 300, 10)], options
+    )
     with index.backend.read() as view:
-        alone = view.nearest(Probe(VECTOR, queries["fused"], "inner_product"), 5)
-        found = model.search(view, queries, 5, model.options({}))
-        vectors = np.asarray(view.array(VECTOR, found.keys.reshape(-1).tolist())).reshape(30, 5, -1)
+        alone = view.candidates(SearchPlan(Score("vector", queries["fused"])), 5)
+        found = model.search(view, queries, 5, options)
+        vectors = np.asarray(view.rows("vector", found.keys.reshape(-1).tolist())).reshape(30, 5, -1)
     np.testing.assert_allclose(found.scores, np.einsum("qd,qkd->qk", queries["fused"], vectors), atol=1e-5)
     assert (found.scores >= alone.scores - 1e-6).all()
     assert (found.scores > alone.scores + 1e-6).any()
 
 
-def test_what_a_gpu_cannot_search_is_left_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approximate, "_GPU_MOST", 8)
-    data, engine = clustered(400), engine_named("ivf:nlist=20,nprobe=2")
-    assert isinstance(engine, approximate.ApproximateEngine)
-    built = engine._build(data)._replace(on_gpu=object())  # which nothing can be asked of
-    assert engine._search(built, None, data[:3], fetch=5, width=20)[0].shape == (3, 5)
-    assert engine._search(built, None, data[:3], fetch=10, width=2)[0].shape == (3, 10)
+def test_a_gpu_searches_what_it_can_and_the_cpu_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gpu:
+        asked = 0
+
+        def search(self, queries: np.ndarray, fetch: int, params: Any = None) -> Any:
+            self.asked += 1
+            return np.zeros((len(queries), fetch), np.float32), np.zeros((len(queries), fetch), np.int64)
+
+    monkeypatch.setattr(faiss_engine, "_GPU_MOST", 8)
+    data, gpu = clustered(400), Gpu()
+    block = Block(data, np.arange(400))
+    for name in ("ivf:nlist=20,nprobe=2", "faiss"):
+        engine = engine_named(name)
+        assert isinstance(engine, FaissEngine)
+        built = engine._build(data)._replace(on_gpu=gpu)
+        assert (
+            engine._search(built, block, None, data[:3], 5, 2)[1].any() == np.False_
+        )  # the one that is no GPU
+        for rows, fetch in ((None, 10), (np.arange(90), 5)):
+            found, scores = engine._search(built, block, rows, data[:3], fetch, 2)
+            assert found.shape == (3, fetch)
+            assert scores.any()
+    assert gpu.asked == 2
 
 
 def test_names_are_checked() -> None:
@@ -182,18 +165,11 @@ def test_names_are_checked() -> None:
     for rows in (300, 10):  # not only once there are so many that it counts
         data = clustered(rows)
         with pytest.raises(ConfigError, match="pq=5 does not divide"):
-            top_k(
-                [(Block(data, np.arange(rows)), None)],
-                data[:1],
-                "inner_product",
-                3,
-                engine_named("ivf:nlist=4,pq=5"),
-            )
+            search(data, data[:1], "inner_product", 3, engine_named("ivf:nlist=4,pq=5"))
 
 
 def test_what_is_no_inner_product_is_exact() -> None:
     data = np.abs(clustered(500))
     data /= data.sum(1, keepdims=True)
-    blocks = [(Block(data, np.arange(500)), None)]
-    found, exact = (top_k(blocks, data[:5], "overlap", 9, engine_named(name)) for name in ("ivf", "exact"))
+    found, exact = (search(data, data[:5], "overlap", 9, engine_named(name)) for name in ("ivf", "exact"))
     assert np.array_equal(found.keys, exact.keys)

@@ -34,24 +34,24 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.cache import EncodingCache
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
+from palmette.devices import main_process_first
 from palmette.encoder import Encoder, Kind, load_encoder
+from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub import Checkpoint
-from palmette.lexical.given import shares_among
-from palmette.lexical.mix import Lexical, Mix, check_lexical
-from palmette.lexical.tokens import LANGUAGE, analyser_of, check_language
-from palmette.model.mixing import learn_mixes
-from palmette.model.old_hooks import adapt, old_names
-from palmette.model.published import Published
-from palmette.record import Record
-from palmette.search.arrays import ArrayView
+from palmette.hub.checkpointed import Checkpointed, TrainingRecord
+from palmette.lexical.analyser import LANGUAGE, analyser_of, check_language
+from palmette.lexical.bm25 import WordCollection
+from palmette.lexical.weight import Lexical, LexicalWeight, check_lexical
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
-from palmette.training import Task, TrainingConfig, main_first, train
+from palmette.search.view import ArrayView
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import Task, train
 from palmette.types import Document, Explanation
+from palmette.word_weights import learn_lexical_weights
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -67,7 +67,7 @@ _LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
 """Models in use, so that many retrievers of one checkpoint share one (a live model keeps its encoder's id)."""
 
 
-class Model(Published):
+class Model(Checkpointed):
     """A trained retriever of one method: encodes texts, plans searches, explains hits.
 
     Made by ``fit``, ``from_pretrained`` or :func:`palmette.load_model`; safe to share between threads, indexes
@@ -84,29 +84,25 @@ class Model(Published):
     needs_queries: ClassVar[bool] = True
     """Whether documents without labels need synthetic queries."""
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        adapt(cls)
-
     def __init__(
         self,
         config: Config,
         encoder: Encoder,
         module: nn.Module,
         *,
-        record: Record | None = None,
+        record: TrainingRecord | None = None,
         origin: str | None = None,
         revision: str | None = None,
     ) -> None:
         self.config = config
         self.encoder = encoder
         self.module = module.to(encoder.device).eval().requires_grad_(False)
-        self.record = record or Record()
+        self.record = record or TrainingRecord()
         self.origin = origin
         self.revision = revision
         self._loaded_config: Mapping[str, Any] | None = None
         """Config as a checkpoint of an earlier version has it, which a copy keeps, and so its fingerprint."""
-        self.mixes: dict[str, Mix] = {}
+        self.lexical_weights: dict[str, LexicalWeight] = {}
         """Weight of words beside this model's scores, by :meth:`lexical_key`."""
 
     # -- hooks ----------------------------------------------------------------------------------------------
@@ -190,7 +186,8 @@ class Model(Published):
     def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """One vector per text [n, d], for other vector stores: the encoder's own, unless a method has better."""
         check_keys(f"{self.method} embed", options, ())
-        return self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
+        vectors: Floats = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
+        return vectors
 
     def describe(self, view: View | None = None) -> dict[str, Any]:
         """Facts of the trained structure; with a view, facts of its documents in it, and a ``warning`` if need be."""
@@ -230,13 +227,14 @@ class Model(Published):
             options: Single options of the config or of the loop; they override the others.
         """
         settings, loop = cls._configs(config, preset, training, options)
-        loaded = load_data(data, seed=loop.seed, **({} if cls.needs_queries else {"kinds": ()}))
+        kinds: dict[str, Any] = {} if cls.needs_queries else {"kinds": ()}
+        loaded = load_data(data, seed=loop.seed, **kinds)
         if not loaded.trainable and (cls.needs_queries or loaded.labelled):
             raise InputError(
                 f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
             )
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
-        with main_first(device):  # of several processes one encodes; the cache then serves the others
+        with main_process_first(device):  # of several processes one encodes; the cache then serves the others
             coder = load_encoder(encoder, device=device)
             settings, task = cls.task(settings, loaded, coder, store, seed=loop.seed, progress=progress)
         run: dict[str, Any] = {
@@ -245,13 +243,13 @@ class Model(Published):
             "resume": resume,
             "progress": progress,
         }
-        trained = cls.run(task, loop, label=f"Training the {cls.method} model", **run)
-        model = cls(settings, coder, task.module, record=Record.after(loaded, loop, task, trained))
+        trained = train(task, loop, label=f"Training the {cls.method} model", **run)
+        model = cls(settings, coder, task.module, record=TrainingRecord.after(loaded, loop, task, trained))
         model.after_fit(task)
-        model.mixes = learn_mixes(model, loaded, coder, store, seed=loop.seed, progress=progress)
+        model.lexical_weights = learn_lexical_weights(
+            model, loaded, coder, store, seed=loop.seed, progress=progress
+        )
         return model
-
-    run: ClassVar[Any] = staticmethod(train)
 
     @classmethod
     def _configs(
@@ -276,17 +274,17 @@ class Model(Published):
 
     # -- checkpoints ----------------------------------------------------------------------------------------
 
-    def _facts(self) -> dict[str, Any]:
+    def config_json(self) -> dict[str, Any]:
         """Content of ``config.json``."""
         return {
             "method": self.method,
             "config": self._loaded_config or self.config.to_dict(),
             "encoder": self.encoder.to_config(),
             "record": self.record.to_dict(),
-            "words": {name: mix.to_dict() for name, mix in self.mixes.items()},
+            "words": {name: mix.to_dict() for name, mix in self.lexical_weights.items()},
         }
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:  # noqa: D102
         return {name: value.detach().cpu().contiguous() for name, value in self.module.state_dict().items()}
 
     @classmethod
@@ -310,11 +308,11 @@ class Model(Published):
             module.load_state_dict(checkpoint.tensors())
         except RuntimeError as error:
             raise CheckpointError(f"{checkpoint.path}: weights do not fit the config ({error})") from error
-        record = Record.from_dict(facts.get("record", {}))
+        record = TrainingRecord.from_dict(facts.get("record", {}))
         model = cls(
             config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision
         )
-        model.mixes = {name: Mix.from_dict(value) for name, value in mixes.items()}
+        model.lexical_weights = {name: LexicalWeight.from_dict(value) for name, value in mixes.items()}
         model.load_extras({name: checkpoint.file(name) for name in checkpoint.extras})
         model.fingerprint, model._loaded_config = checkpoint.fingerprint, facts["config"]
         _LOADED[key] = model
@@ -344,7 +342,7 @@ class Model(Published):
         self.check_search(options)
         return options
 
-    def lexical_weight(self, options: Any, lexical: Lexical) -> Mix | None:
+    def lexical_weight(self, options: Any, lexical: Lexical) -> LexicalWeight | None:
         """Weight of words in a search with these options; ``None`` where they do not count."""
         key = self.lexical_key(options)
         if lexical == 0 or (lexical == "auto" and key is None):
@@ -354,10 +352,10 @@ class Model(Published):
                 f"lexical={lexical!r} adds to a score, but these {self.method} options do not rank by score alone: "
                 "leave them out, or search with lexical=0"
             )
-        learned = self.mixes.get(key) or self.mixes.get("")
+        learned = self.lexical_weights.get(key) or self.lexical_weights.get("")
         own = learned.weight if learned else 0.0
         weight = own if lexical == "auto" else lexical
-        return (learned or Mix()).replace(weight=weight) if weight else None
+        return (learned or LexicalWeight()).replace(weight=weight) if weight else None
 
     def score(
         self,
@@ -386,16 +384,13 @@ class Model(Published):
         scores[found.keys[0]] = found.scores[0]
         if mix is not None:
             texts = [document.all_text for document in distinct.values()]
-            scores = mix.score(scores, shares_among(analyser, query, texts)).astype(np.float32)
+            scores = mix.score(scores, WordCollection(analyser, texts).shares(query)).astype(np.float32)
         by_content = dict(zip(distinct, scores.tolist(), strict=True))
         return [by_content[content] for content in contents]
 
     def __repr__(self) -> str:
         where = f" from {self.origin}" if self.origin else ""
         return f"<{type(self).__name__} {self.fingerprint[:12]}{where}, encoder {self.encoder.name}>"
-
-
-old_names(Model)
 
 
 def _set_options(config: Config | Mapping[str, Any], kind: type[Config]) -> dict[str, Any]:

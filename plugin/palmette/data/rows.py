@@ -1,5 +1,0 @@
-"""Former names."""  # moved: delete after the merge
-
-from palmette.data.retrieval import RowLists
-
-__all__ = ["RowLists"]

@@ -1,5 +1,0 @@
-"""Former place of ``store/backend.py``."""
-
-from palmette.store.backend import FilteredBackend as NarrowedBackend  # moved: delete after the merge
-
-__all__ = ["NarrowedBackend"]

@@ -1,0 +1,164 @@
+"""Every method runs over any storage that fills the required half of the seam, and finds what it finds locally."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from palmette import Document, Index, Model
+from palmette.arrays import as_floats
+from palmette.lexical.analyser import LANGUAGE, analyser_of
+from palmette.lexical.bm25 import WordCollection
+from palmette.search.combine import add_words
+from palmette.search.plan import Candidates, Score, SearchPlan, View, WordMatches, rescore_rows
+from palmette.search.view import ArrayView
+from support.tiny import documents
+
+QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]
+
+
+class PlainView:
+    """Documents and arrays in lists: compares everything with everything, and leaves rescoring to the caller.
+
+    Keys are 10 more than places, so that nobody takes one for the other.
+    """
+
+    def __init__(self, given: Sequence[Document], arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.given, self.arrays = given, arrays
+        self.collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in given])
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def keys(self) -> NDArray[np.int64]:
+        return np.arange(len(self.given)) + 10
+
+    def rows(self, array: str, keys: Sequence[int]) -> NDArray[Any]:
+        return self.arrays[array][np.asarray(keys, np.int64) - 10]
+
+    def documents(self, keys: Sequence[int]) -> list[Document]:
+        return [self.given[key - 10] for key in keys]
+
+    def ids(self, keys: Sequence[int]) -> list[str]:
+        return [document.key for document in self.documents(keys)]
+
+    def key_of(self, id: str) -> int | None:
+        return next((key for key in self.keys().tolist() if self.given[key - 10].key == id), None)
+
+    def list_sizes(self, array: str) -> NDArray[np.int64]:
+        return np.bincount(self.arrays[array].ravel())
+
+    def words(
+        self, text: str, k: int, floor: float = 0.0, only: NDArray[np.int64] | None = None
+    ) -> WordMatches:
+        shares = self.collection.shares(text)  # one column: all words together
+        keys = only
+        if keys is None:
+            order = np.lexsort((np.arange(len(shares)), -shares))
+            keys = (
+                np.array([at for at in order.tolist() if shares[at] > 0 and shares[at] >= floor][:k], int)
+                + 10
+            )
+        return WordMatches([text], np.asarray(shares[keys - 10], np.float32)[:, None], keys)
+
+    def candidates(self, plan: SearchPlan, k: int) -> Candidates:
+        keys = self.keys() if plan.only is None else plan.only
+        scores = self._table(plan.first, keys)  # [Q, N]
+        allowed = np.ones(scores.shape, bool)
+        if plan.lists is not None:
+            own = self.rows(plan.lists.array, keys)
+            allowed = np.array([np.isin(own, row[row >= 0]).any(axis=1) for row in plan.lists.chosen])
+        scores = np.where(allowed, scores, -np.inf).astype(np.float32)
+        depth = min(len(keys), k if plan.rescore is None else max(k, plan.fetch or k))
+        order = np.array([np.lexsort((keys, -row))[:depth] for row in scores])
+        best = np.take_along_axis(scores, order, 1)
+        found = Candidates(np.where(np.isinf(best), -1, keys[order]), best, float(allowed.sum(axis=1).mean()))
+        if plan.first.part_weights is not None:
+            found = rescore_rows(self, SearchPlan(plan.first, rescore=plan.first), found, depth)
+        return found if plan.rescore is None else rescore_rows(self, plan, found, k)
+
+    def _table(self, score: Score, keys: NDArray[np.int64]) -> NDArray[np.float64]:
+        data, queries = self.rows(score.array, keys), score.queries.astype(np.float64)
+        if score.part_weights is not None:
+            scales = 1 if score.scales is None else self.rows(score.scales, keys)[..., None]
+            parts = np.einsum("qd,nfd->qnf", queries, data * scales) * score.part_weights
+            return parts[..., score.part_weights > 0].max(axis=2)
+        data = as_floats(data).astype(np.float64)
+        data = data.reshape(len(keys), -1, score.fold).sum(axis=2)
+        if score.metric == "overlap":
+            return np.minimum(data[None], queries[:, None]).sum(axis=2)
+        return queries @ data.T
+
+
+SEARCHES: dict[str, list[dict[str, Any]]] = {
+    "tree": [{}, {"level": 2}],
+    "fields": [{}, {"by": "best"}, {"by": "aggregate"}],
+    "layers": [{}, {"order": "fused"}, {"order": "interleave"}],
+}
+
+
+@pytest.mark.parametrize("lexical", [0, 0.4])
+def test_a_plain_view_gives_the_same_hits(model: Model, lexical: float) -> None:
+    given = documents()
+    arrays = {name: np.asarray(array) for name, array in model.encode_documents(given).items()}
+    plain: View = PlainView(given, arrays)
+    index = Index.build(given, model)
+    for how in SEARCHES.get(model.method, [{}]):
+        options = model.search_options(how)
+        if lexical and model.lexical_key(options) is None:  # these options do not rank by score
+            continue
+        weight = model.lexical_weight(options, lexical)
+        queries = model.encode_queries(QUERIES, options)
+        plan = model.plan(queries, 7, options, plain)
+
+        def run(plan: Any, k: int, options: Any = options) -> Candidates:
+            return model.execute(plain, plan, k, options)
+
+        found = run(plan, 7) if weight is None else add_words(run, plain, plan, QUERIES, weight, 7)[0]
+        expected = index.search(QUERIES, k=7, lexical=lexical, **how)
+        for row, hits in enumerate(expected):
+            held = found.keys[row] >= 0
+            assert plain.ids(found.keys[row][held].tolist()) == [hit.id for hit in hits], (how, row)
+            scores = found.scores[row][held].tolist()
+            assert scores == pytest.approx([hit.score for hit in hits], abs=2e-5)
+        if weight is None:
+            key, query = int(found.keys[0, 0]), {name: array[:1] for name, array in queries.items()}
+            own = {spec.name: plain.rows(spec.name, [key]) for spec in model.arrays()}
+            evidence = {name: array[0, 0] for name, array in found.evidence.items()}
+            explained = model.explain(query, own, options, {**evidence, "document": given[key - 10]})
+            assert sum(part.value for part in explained.parts) == pytest.approx(found.scores[0, 0], abs=1e-5)
+
+
+def test_given_documents_are_scored_as_in_a_search_of_all(model: Model) -> None:
+    """Plans with ``only``, over arrays in memory and over the plain view."""
+    given, options = documents(), model.search_options({})
+    arrays = {name: np.asarray(array) for name, array in model.encode_documents(given).items()}
+    queries = model.encode_queries(QUERIES[:1], options)
+    for view, first in ((ArrayView(arrays, given), 0), (PlainView(given, arrays), 10)):
+        every = model.search(view, queries, 48, options).one_query(0)
+        some = np.sort(every.keys[0][::5])
+        plan = replace(model.plan(queries, len(some), options, view).one_query(0), only=some)
+        found = model.execute(view, plan, len(some), options).one_query(0)
+        values = dict(zip(every.keys[0].tolist(), every.scores[0].tolist(), strict=True))
+        assert set(found.keys[0].tolist()) <= {int(key) for key in some}
+        assert found.scores[0].tolist() == pytest.approx(
+            [values[key] for key in found.keys[0].tolist()], abs=1e-5
+        )
+        assert found.keys.min(initial=first) >= first
+
+
+def test_arrays_in_memory_name_their_documents_and_have_no_words() -> None:
+    from palmette.errors import InputError
+
+    given = documents()[:3]
+    view = ArrayView({"v": np.eye(3, dtype=np.float32)}, given)
+    assert (len(view), view.key_of(given[1].key), view.key_of("nobody")) == (3, 1, None)
+    assert view.ids([2, 0]) == [given[2].key, given[0].key]
+    assert view.documents([1]) == given[1:2]
+    with pytest.raises(InputError, match="build an index"):
+        view.words("owl", 3)
