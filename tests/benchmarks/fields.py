@@ -14,7 +14,6 @@ a line of the ``.jsonl`` beside ``--out``: a run that was broken off goes on. ``
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import time
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from charm.bench import Bench, bm25_rows, model_rows
 from charm.latency import heading, rows_of
 from charm.methods import METHODS, Method, fields_of
 from charm.report import tables
-from recording import append, read, write_part
+from recording import append, find, read, write_part
 
 from palmette import FieldsModel, load_encoder
 
@@ -136,7 +135,7 @@ def write(out: Path, store: Path) -> None:
     timed = {r["size"]: r["rows"] for r in results if r["title"] == LATENCY}
     if timed:
         rows = [*heading(), *(row for size in sorted(timed) for row in timed[size])]
-        text += "\n\n## Latency\n\n" + "\n".join(rows)
+        text += "\n\n### Latency\n\n" + "\n".join(rows)
     write_part(out, "fields", text)
 
 
@@ -189,9 +188,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for folder in args.data:
         measure(folder, args, store)
     for size in args.latency:
-        line = {"title": LATENCY, "size": size, "rows": rows_of(size)}
-        kept = [r for r in read(store) if (r["title"], r.get("size")) != (LATENCY, size)]
-        store.write_text("".join(json.dumps(r) + "\n" for r in [*kept, line]), encoding="utf-8")
+        if not find(store, title=LATENCY, size=size):
+            append(store, {"title": LATENCY, "size": size, "rows": rows_of(size)})
     write(args.out, store)
 
 

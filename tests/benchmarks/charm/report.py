@@ -21,7 +21,6 @@ MODES = {
 }
 """Ways of searching, and what they are called in a table; the paper's own two stages rank as ``best`` does."""
 RIVALS = {
-    "BM25": "words",
     "untuned encoder, all fields joined": "aggregate",
     "all fields joined": "aggregate",
     "MVR": "best",
