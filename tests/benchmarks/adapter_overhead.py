@@ -11,16 +11,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
+from recording import append, read, table, write_part
+
 from palmette import Document, Index, TreeModel
 
+PARTS = ("encoding", "search", "adapter", "total")
 WORDS = ("red", "green", "blue", "owl", "fox", "cat", "house", "night", "river", "stone", "sings", "sleeps")
 
 
@@ -113,13 +117,12 @@ async def ameasure(ask: Callable[[str], Any], queries: list[str], clock: Clock) 
     return rows
 
 
-def report(name: str, rows: list[dict[str, float]]) -> None:
-    """A line of medians."""
-    parts = (median(row[part] for row in rows) for part in ("encoding", "search", "adapter", "total"))
-    print(f"{name:<18}" + "".join(f"{value:>10.3f}" for value in parts))
+def medians(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Milliseconds by part."""
+    return {part: round(median(row[part] for row in rows), 3) for part in PARTS}
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -127,18 +130,25 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=1000)
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--encoder", default="fake:384")
-    args = parser.parse_args()
+    parser.add_argument("--out", type=Path, default=Path("speed.md"), help="the page; lines lie beside it")
+    args = parser.parse_args(argv)
     logging.disable(logging.WARNING)
     clock = Clock()
     index = build(args.documents, args.encoder, clock)
     queries = [f"where does the {text} live?" for text in texts(args.queries)]
-    print(f"{args.documents:,} documents, {args.queries} queries, k=5; median milliseconds per query\n")
-    print(f"{'':<18}" + "".join(f"{part:>10}" for part in ("encoding", "search", "adapter", "total")))
-    report("Index.search", measure(lambda query: index.search(query, k=5, lexical=0), queries, clock))
+    store = args.out.with_suffix(".jsonl")
+    found = {
+        "Index.search": medians(measure(lambda query: index.search(query, k=5, lexical=0), queries, clock))
+    }
     for name, (ask, aask) in retrievers(index).items():
         measure(ask, queries[:20], clock)
-        report(name, measure(ask, queries, clock))
-        report(f"{name}, async", asyncio.run(ameasure(aask, queries, clock)))
+        found[name] = medians(measure(ask, queries, clock))
+        found[f"{name}, async"] = medians(asyncio.run(ameasure(aask, queries, clock)))
+    for name, ms in found.items():
+        print(append(store, {"part": "adapters", "framework": name, **ms}))
+    lines = [x for x in read(store, "part", "framework") if x.get("part") == "adapters"]
+    rows = [[x["framework"], f"{x['adapter']:.2f}"] for x in lines if x["framework"] != "Index.search"]
+    write_part(args.out, "adapters", table(["added to a query, median", "ms"], rows))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,9 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
     """Whatever is missing of one data set, system by system."""
     name = Path(folder).name + (", text only" if args.no_titles else "")
     done = {
-        (r["system"], r["seed"]): r["settings"] for r in read(store, *KEYS) if r["data"] == name and not args.again
+        (r["system"], r["seed"]): r["settings"]
+        for r in read(store, *KEYS)
+        if r["data"] == name and not args.again
     }
     bench: Bench | None = None
     for system_name in args.systems:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palmette.maths import symmetric_info_nce
-from palmette.training.pairs import TrainingPairs
-from palmette.training.loop import TrainingResult, train
 from palmette.training.config import TrainingConfig
+from palmette.training.loop import TrainingResult, train
+from palmette.training.pairs import TrainingPairs
 
 from .bench import COLUMNS, Bench, Measured, Meter, Row, cosines, unit
 
