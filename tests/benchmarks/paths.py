@@ -258,11 +258,13 @@ def _curves(groups: Runs, shares: Sequence[float]) -> str:
 
 
 def _graphs(runs: Runs) -> str:
-    found = [
-        f"{name} {np.mean([r['100']['recall@100'] for r in own]):.3f} ({np.mean([r['100']['visited'] for r in own]):.1%})"
-        for name, own in runs.items()
-        if name.startswith("HNSW")
-    ]
+    found = []
+    for name, own in runs.items():
+        if name.startswith("HNSW"):
+            recall, compared = (
+                float(np.mean([r["100"][key] for r in own])) for key in ("recall@100", "visited")
+            )
+            found.append(f"{name} {recall:.3f} ({compared:.1%})")
     return f"R@100 at efSearch 100 (documents compared): {', '.join(found)}." if found else ""
 
 

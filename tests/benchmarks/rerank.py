@@ -17,9 +17,6 @@ from pathlib import Path
 import faiss
 import numpy as np
 import torch
-from palmette.search.block import Block
-from palmette.search.engine import top_k
-from palmette.search.exact import ExactEngine
 from recording import table, write_part
 from speed import grown
 
@@ -29,6 +26,7 @@ from palmette.encoder import States
 from palmette.encoder.cache import CachedEncoder
 from palmette.metrics import score_run
 from palmette.search import set_threads
+from palmette.search.flat import Block, ExactEngine, top_k
 
 K, ASKED = 10, 200
 

@@ -55,6 +55,10 @@ class QueryBatch:
 def read_queries(model: Model, given: QueryList, options: Mapping[str, Any], lexical: Lexical) -> QueryBatch:
     """Check queries and options, then encode."""
     lexical, chosen = check_lexical(lexical), model.search_options(options)
+    if not isinstance(given, Sequence | np.ndarray):
+        raise InputError(
+            f"a query is a str, a list of str or an array of embeddings, got {type(given).__name__}"
+        )
     single = not isinstance(given, np.ndarray) and not any(isinstance(one, tuple) for one in given)
     if not single and lexical not in ("auto", 0):
         raise ConfigError(
@@ -64,10 +68,6 @@ def read_queries(model: Model, given: QueryList, options: Mapping[str, Any], lex
         vectors = _check_embeddings(given, model.encoder.dimension)
         model.require_embeddings()
         return QueryBatch(model, model.encode_queries(vectors, chosen), chosen)
-    if not isinstance(given, Sequence):
-        raise InputError(
-            f"a query is a str, a list of str or an array of embeddings, got {type(given).__name__}"
-        )
     if single:
         texts = _check_texts(given)
         weight = model.lexical_weight(chosen, lexical)
@@ -106,7 +106,7 @@ def _check_embeddings(given: Embeddings, width: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found, in the view that it searched."""
+    """Candidates of a search, in the view that it searched."""
 
     batch: QueryBatch
     backend: Backend
@@ -202,7 +202,7 @@ def explain(
 
 @dataclass(frozen=True)
 class HitContext:
-    """What the explanation of a hit needs, kept with the hit until it is asked for."""
+    """Facts for the explanation of a hit, kept until it is asked for."""
 
     batch: QueryBatch
     query: Queries

@@ -31,7 +31,7 @@ LENGTHS = 0.02
 
 @dataclass(frozen=True)
 class Changes:
-    """What a write did, by document id."""
+    """Outcome of a write, by document id."""
 
     added: list[str]
     updated: list[str]

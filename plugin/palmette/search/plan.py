@@ -82,7 +82,7 @@ class Lists:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """What a search compares with what. Nothing in it is local, so that any engine can execute it."""
+    """One search: which query vectors compare with which arrays. Nothing is local, so any engine can execute it."""
 
     first: Score
     """Finds candidates."""
@@ -160,7 +160,7 @@ def stack_rows(rows: Sequence[tuple[Keys, Floats, Evidence]], like: Candidates) 
 
 @dataclass(frozen=True)
 class WordMatches:
-    """What each word of a query adds to the scores of some documents."""
+    """Contribution of each word of a query to the scores of some documents."""
 
     words: Sequence[str]
     parts: Floats

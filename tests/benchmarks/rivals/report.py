@@ -90,7 +90,7 @@ def tables(results: Sequence[Result], split: str = "test") -> str:
             VARIANT_SIZES,
         ),
         (
-            "### Search within clusters\n\nnDCG@10 and, in brackets, the share of the documents that is compared, by leaves.",
+            "### Search within clusters\n\nnDCG@10 by leaves and, in brackets, the share of the documents compared.",
             leaves,
             _names(leaves),
             LEAVES,

@@ -35,7 +35,7 @@ def merge_layers(
     equals the first, and 0 if it is among no layer's candidates or only given documents are scored, where ranks say
     nothing.
     """
-    shape = (-1, plan.group, found.keys.shape[1])
+    shape = (len(found.keys) // plan.group, plan.group, found.keys.shape[1])
     ranked, scores = found.keys.reshape(shape), found.scores.reshape(shape)  # [Q, L, n] each
     if options.order == "fused":
         queries = plan.first.queries.reshape(-1, plan.group, plan.first.queries.shape[1])[:, -1]
