@@ -174,7 +174,8 @@ def demo(args: argparse.Namespace, options: dict[str, Any]) -> None:
     read = load_reading(data)
     asked, test = read.split("dev"), read.split("test")
     gold = [{data.corpus[row].key for row in one.passages} for one in test]
-    with Index.open(args.data) as index:
+    folder = Path(args.data)  # an index, or the folder of ``palmette demo``
+    with Index.open(next(folder.glob("*/index"), folder)) as index:
         index.model.encoder = encoder = CachedEncoder(index.model.encoder)
         sources = index.search([one.question for one in test], 5)
     lessons = ReadingData("handwritten", data.corpus, {"train": asked, "dev": asked})

@@ -52,4 +52,5 @@ def write_part(page: Path, name: str, text: str) -> None:
     head, found, rest = old.partition(begin)
     after = rest.partition(end)[2] if found else "\n"
     head = head if found or not old else f"{head.rstrip()}\n\n"
+    page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(f"{head}{begin}\n\n{text.strip()}\n\n{end}{after}", encoding="utf-8")
