@@ -3,8 +3,9 @@
     PALMETTE_DATA=FOLDER python tests/benchmarks/run.py [--quick] [--pages quality speed …] [--list]
 
 FOLDER holds the BEIR folders ``squad``, ``scifact``, ``medquad`` and ``chorus_icecat``, and ``wordnet_nouns``; commands
-whose data are not there are skipped and named. ``--quick`` takes one seed, few steps and small sets, about ten
-minutes, and writes its pages to ``--work``, not over those of the repository.
+whose data are not there are skipped and named. Pages are written to ``--work``, to be compared with those of the
+repository; ``--update`` goes on with these instead. ``--quick`` takes one seed, few steps and small sets, about ten
+minutes.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ adapter_overhead.py --out PAGE => adapter_overhead
 hybrid.py quality DATA/scifact --steps 100 KEPT
 hybrid.py latency --documents 10000 KEPT
 # fields
-fields.py DATA/medquad FROZEN --corpus 1000 --batch 64 --steps 50 --queries 100 --methods "all fields joined" CHARM --out PAGE
+fields.py DATA/medquad FROZEN --corpus 1000 --batch 64 --steps 50 --queries 100 LEARNS
 # paths
 paths.py DATA/scifact --systems "IVF*" paths --seeds 0 --out PAGE
 # layers
@@ -115,6 +116,7 @@ class Step(NamedTuple):
     command: list[str]
     mark: Path | None
     printed: bool
+    needs: list[Path]
 
 
 def steps(text: str, data: Path, work: Path, out: Path) -> Iterator[Step]:
@@ -126,22 +128,20 @@ def steps(text: str, data: Path, work: Path, out: Path) -> Iterator[Step]:
             continue
         for name, value in SHORT.items():
             line = line.replace(name, value) if name in line.split() else line
-        words = [
-            word.replace("DATA/", f"{data}/")
-            .replace("WORK/", f"{work}/")
-            .replace("PAGE", str(out / f"{page}.md"))
-            for word in shlex.split(line)
-        ]
+        words = shlex.split(line)
+        needs = [data / word[5:].partition(":")[0] for word in words if word.startswith("DATA/")]
+        names = {"DATA/": f"{data}/", "WORK/": f"{work}/", "PAGE": str(out / f"{page}.md")}
+        for name, value in names.items():
+            words = [value + word.removeprefix(name) if word.startswith(name) else word for word in words]
         sign = next((word for word in words if word in (">", "=>")), None)
         mark = work / words.pop() if sign else None
-        yield Step(page, words[:-1] if sign else words, mark, sign == ">")
+        yield Step(page, words[:-1] if sign else words, mark, sign == ">", needs)
 
 
-def run(step: Step, data: Path) -> bool:
+def run(step: Step) -> bool:
     """One command, unless it is finished or its data are missing; whether it went well."""
     shown = shlex.join(step.command)
-    files = [word.partition(":")[0] for word in step.command if word.startswith(f"{data}/")]
-    missing = [file for file in files if not Path(file).exists()]
+    missing = [path for path in step.needs if not path.exists()]
     if missing or (step.mark is not None and step.mark.exists()):
         print(f"skipped, {f'there is no {missing[0]}' if missing else 'finished'}: {shown}", flush=True)
         return True
@@ -167,12 +167,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--work", type=Path, default=Path("build/benchmarks"), help="models and printed tables"
     )
+    parser.add_argument("--update", action="store_true", help="add what the repository's own pages lack")
     parser.add_argument("--list", action="store_true", help="print the commands")
     args = parser.parse_args(argv)
     if args.data is None:
         parser.error("name the folder of data sets: PALMETTE_DATA=FOLDER or --data FOLDER")
     data, work = Path(args.data).resolve(), (args.work / "quick" if args.quick else args.work).resolve()
-    out = work if args.quick else HERE / "results"
+    out = HERE / "results" if args.update else work
     every = list(steps(QUICK if args.quick else FULL, data, work, out))
     chosen = [step for step in every if not args.pages or step.page in args.pages]
     if not chosen:
@@ -181,10 +182,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(f"{step.page}: {shlex.join(step.command)}" for step in chosen))
         return 0
     work.mkdir(parents=True, exist_ok=True)
-    failed = [step for step in chosen if not run(step, data)]
+    failed = [step for step in chosen if not run(step)]
     for step in failed:
         print(f"failed: {shlex.join(step.command)}", file=sys.stderr)
-    return bool(failed)
+    return int(bool(failed))
 
 
 if __name__ == "__main__":
