@@ -250,11 +250,10 @@ def _curves(groups: Runs, shares: Sequence[float]) -> str:
     for name, runs in groups.items():
         cells = [f"{np.mean([r[str(s)]['recall@100'] for r in runs]):.3f}"[1:] for s in shares]
         cells[shares.index(0.1)] = _mean(runs, lambda r: r["0.1"]["recall@100"])
-        cells += [f"{np.mean([r['1.0']['ndcg@10'] for r in runs]):.3f}"[1:]]
         cells += [f"{np.mean([r['crowding'] for r in runs]):.2f}"]
         lines.append([name, str(len(runs)), *cells])
     heads = [f"{share:.0%}" for share in shares]
-    return table(["R@100 at", "seeds", *heads, "nDCG@10, all", "crowding"], lines)
+    return table(["R@100 at", "seeds", *heads, "crowding"], lines)
 
 
 def _graphs(runs: Runs) -> str:
