@@ -46,8 +46,12 @@ docs: $(VENV)/.dev       ## build the site into site/, every warning an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.dev      ## what is measured, not asserted
-	$(BIN)/python tests/benchmarks/adapter_overhead.py
-	$(BIN)/python tests/benchmarks/concurrency.py
+	rm -rf build/bench
+	$(BIN)/python tests/benchmarks/adapter_overhead.py --out build/bench/speed.md
+	$(BIN)/python tests/benchmarks/concurrency.py --out build/bench/speed.md
+
+results: $(VENV)/.dev    ## every measured figure again (PALMETTE_DATA=FOLDER, a day; QUICK=1: ten minutes)
+	$(BIN)/python tests/benchmarks/run.py
 
 fix: $(VENV)/.dev        ## let the formatter and linter mend what they can
 	$(BIN)/ruff format plugin adapters tests notebooks docs

@@ -13,9 +13,11 @@ import argparse
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
+from recording import append, find, read, table, write_part
 
 from palmette.encoder import Encoder, load_encoder
 
@@ -57,8 +59,8 @@ def measure(ask: Callable[[list[str]], object], callers: int, seconds: float) ->
     return len(latencies) / spent, float(median), float(late)
 
 
-def main() -> None:
-    """Print one row per number of callers."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """One row per number of callers."""
     parser = argparse.ArgumentParser(
         description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -69,23 +71,27 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
     parser.add_argument("--threads", type=int, default=None, help="CPU threads of torch")
     parser.add_argument(
-        "--callers", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64], help="numbers of callers"
+        "--callers", type=int, nargs="+", default=[1, 8, 16, 32, 64], help="numbers of callers"
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="length of each measurement")
-    options = parser.parse_args()
+    parser.add_argument("--out", type=Path, default=Path("speed.md"), help="the page; lines lie beside it")
+    options = parser.parse_args(argv)
     encoder: Encoder = load_encoder(
         options.encoder, device=options.device, dtype=options.dtype, threads=options.threads
     )
     encoder.encode_queries(questions(0))  # warm
     ways = {"alone": lambda texts: encoder.encode(texts, kind="query"), "coalesced": encoder.encode_queries}
-    print(f"{encoder.name}, {encoder.precision}, {encoder.device}")
-    print(f"{'callers':>7}" + "".join(f" | {way:>9} q/s {'p50 ms':>8} {'p95 ms':>8}" for way in ways))
+    store = options.out.with_suffix(".jsonl")
     for callers in options.callers:
-        cells = [measure(ask, callers, options.seconds) for ask in ways.values()]
-        print(
-            f"{callers:>7}"
-            + "".join(f" | {rate:>13.1f} {mid:>8.1f} {late:>8.1f}" for rate, mid, late in cells)
-        )
+        if not find(store, part="callers", callers=callers):
+            found = {name: measure(ask, callers, options.seconds) for name, ask in ways.items()}
+            print(append(store, {"part": "callers", "callers": callers, **found}), flush=True)
+    lines = sorted((x for x in read(store) if x["part"] == "callers"), key=lambda x: x["callers"])
+    rows = [
+        [str(x["callers"]), *(" / ".join(f"{v:.3g}" for v in x[name][:2] if v) for name in ways)]
+        for x in lines
+    ]
+    write_part(options.out, "callers", table(["callers", *ways], rows))
 
 
 if __name__ == "__main__":

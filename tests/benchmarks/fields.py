@@ -14,7 +14,6 @@ a line of the ``.jsonl`` beside ``--out``: a run that was broken off goes on. ``
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import time
 from collections.abc import Sequence
@@ -27,10 +26,10 @@ from charm.bench import Bench, bm25_rows, model_rows
 from charm.latency import heading, rows_of
 from charm.methods import METHODS, Method, fields_of
 from charm.report import tables
+from recording import append, find, read, write_part
 
 from palmette import FieldsModel, load_encoder
 
-MARK = "<!-- What follows is written by fields.py; what stands above is kept. -->"
 LATENCY = "latency"
 JUDGED = 1
 """A pool that holds nothing but what is judged for the questions asked."""
@@ -52,8 +51,7 @@ class Lines:
         line = {"title": self.titles[pool], "method": method, "seed": seed, "folds": self.folds}
         line["facts"] = facts
         line["rows"] = {mode: {"scores": m.scores, "by_query": m.by_query} for mode, m in rows.items()}
-        with self.store.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append(self.store, line)
 
 
 def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
@@ -130,11 +128,6 @@ def fitted(
     )
 
 
-def read(store: Path) -> list[dict[str, Any]]:
-    """Finished results."""
-    return [json.loads(line) for line in store.read_text("utf-8").splitlines()] if store.exists() else []
-
-
 def write(out: Path, store: Path) -> None:
     """The tables of all that is stored."""
     results = read(store)
@@ -142,9 +135,8 @@ def write(out: Path, store: Path) -> None:
     timed = {r["size"]: r["rows"] for r in results if r["title"] == LATENCY}
     if timed:
         rows = [*heading(), *(row for size in sorted(timed) for row in timed[size])]
-        text += "\n\n## Latency\n\n" + "\n".join(rows)
-    kept = out.read_text("utf-8").partition(MARK)[0] if out.exists() else "# Documents with fields\n\n"
-    out.write_text(f"{kept}{MARK}\n\n{text.strip()}\n", encoding="utf-8")
+        text += "\n\n### Latency\n\n" + "\n".join(rows)
+    write_part(out, "fields", text)
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -196,9 +188,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for folder in args.data:
         measure(folder, args, store)
     for size in args.latency:
-        line = {"title": LATENCY, "size": size, "rows": rows_of(size)}
-        kept = [r for r in read(store) if (r["title"], r.get("size")) != (LATENCY, size)]
-        store.write_text("".join(json.dumps(r) + "\n" for r in [*kept, line]), encoding="utf-8")
+        if not find(store, title=LATENCY, size=size):
+            append(store, {"title": LATENCY, "size": size, "rows": rows_of(size)})
     write(args.out, store)
 
 

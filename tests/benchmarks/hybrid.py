@@ -1,14 +1,14 @@
 """Words and structure together: quality on judged collections, and the time words add to a search.
 
-    python tests/benchmarks/hybrid.py quality DATA [DATA …] [--methods tree taxonomy …] [--seeds 0 1 2] [--out FILE]
-    python tests/benchmarks/hybrid.py fusion DATA [DATA …] [--methods tree taxonomy] [--out FILE]
-    python tests/benchmarks/hybrid.py rerank DATA [DATA …] [--methods tree] [--out FILE]
-    python tests/benchmarks/hybrid.py latency [--documents 100000 1000000] [--out FILE]
+    python tests/benchmarks/hybrid.py quality DATA [DATA …] [--methods tree taxonomy …] [--seeds 0 1 2] --out PAGE
+    python tests/benchmarks/hybrid.py fusion DATA [DATA …] [--methods tree taxonomy] --out PAGE
+    python tests/benchmarks/hybrid.py rerank DATA [DATA …] [--methods tree] --out PAGE
+    python tests/benchmarks/hybrid.py latency [--documents 100000 1000000] --out PAGE
 
 DATA are BEIR folders with train, dev and test judgements, or ``python`` for the standard library's. ``DATA:without``
 are its questions without the words of their answers, ``DATA:decoys`` with three rare words of another document added.
-Models, and how much words count (``auto``), learn from train and dev; the split named is only measured. Rows that FILE
-holds already are not measured again; trained models are kept in the folder ``--models``, if given.
+Models, and how much words count (``auto``), learn from train and dev; the split named is only measured. Lines that
+the store beside PAGE holds are not measured again; trained models are kept in the folder ``--models``, if given.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+from recording import Line, append, find, read, table, write_part
 
 from palmette import (
     Document,
@@ -77,25 +78,6 @@ def misled(data: RetrievalData, change: str) -> RetrievalData:
     return replace(data, queries=queries)
 
 
-class Table:
-    """Rows of figures, written as they come in; rows that a file holds already are not made again."""
-
-    def __init__(self, out: Path | None, names: int, head: Sequence[str]) -> None:
-        self.out, self.names = out, names
-        self.lines = [f"| {' | '.join(head)} |", "|" + "---|" * names + "---:|" * (len(head) - names)]
-        if out and out.is_file():
-            self.lines += out.read_text(encoding="utf-8").splitlines()[2:]
-
-    def row(self, key: Sequence[str], cells: Callable[[], Sequence[str]]) -> None:
-        """A row by its first cells, unless it is there."""
-        start = f"| {' | '.join(key)} |"
-        if not any(line.startswith(start) for line in self.lines):
-            self.lines.append(f"{start} {' | '.join(cells())} |")
-            print(self.lines[-1], flush=True)
-            if self.out:
-                self.out.write_text("\n".join(self.lines) + "\n", encoding="utf-8")
-
-
 class Collection:
     """A collection and what is measured on it."""
 
@@ -133,96 +115,121 @@ class Collection:
             method == "fields"
         ):  # what a processor can do: maps of what the frozen encoder reads, in short texts
             options |= {"trained_layers": 0, "document_tokens": 128}
-        model = model_class(method)._fit(self.data, options, encoder=self.encoder, cache=self.encoder.cache)
+        model = model_class(method).fit(
+            self.data, encoder=self.encoder, cache=self.encoder.cache, progress=False, **options
+        )
         if kept:
             model.save_pretrained(kept)
         return model
 
 
-def quality(args: argparse.Namespace) -> Table:
-    """Each method alone, with fixed weights of words, and with what it has learned."""
-    weights = [f"lexical={weight}" for weight in WEIGHTS]
-    table = Table(args.out, 3, ["data", "method", "seed", "encoder", "BM25", *weights, "learned", "gain"])
+def measure(args: argparse.Namespace) -> None:
+    """What is missing, a line each."""
+    store = args.out.with_suffix(".jsonl")
+    if args.what == "latency":
+        for count in args.documents:
+            if not find(store, part="latency", documents=count):
+                print(append(store, {"part": "latency", "documents": count, **timed(made_up(count, args))}))
+        return
     for here in (Collection(name, args) for name in args.data):
-        for method in args.methods:
+        for method in ["+".join(args.methods)] if args.what == "fusion" else args.methods:
             for seed in args.seeds:
-                table.row([here.name, method, str(seed)], partial(_quality, here, method, seed))
-    return table
+                key = {"part": args.what, "data": here.name, "method": method, "seed": seed}
+                if not find(store, **key):
+                    found = {"quality": _quality, "fusion": _fusion, "rerank": _rerank}[args.what]
+                    print(append(store, key | found(here, method, seed)), flush=True)
 
 
-def _quality(here: Collection, method: str, seed: int) -> list[str]:
+def report(page: Path, lines: Sequence[Line]) -> None:
+    """The parts of the page that have lines."""
+    kept = {
+        part: [x for x in lines if x["part"] == part] for part in ("quality", "fusion", "rerank", "latency")
+    }
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for x in kept["quality"]:
+        groups.setdefault((x["data"], x["method"]), []).append(x)
+    rows = []
+    for (data, method), some in groups.items():
+        columns = zip(*([x["encoder"], x["BM25"], *x["lexical"]] for x in some), strict=True)
+        weights = sorted({x["learned"] for x in some if x["learned"] is not None})
+        gain = fmean(x["lexical"][-1] - max(x["encoder"], x["BM25"]) for x in some)
+        cells = [
+            *(_short(fmean(column)) for column in columns),
+            "–".join(_short(w, 2) for w in weights[:: len(weights) - 1 or 1]),
+        ]
+        rows.append([f"{data}, {method}", str(len(some)), *cells, f"{gain:+.3f}".replace("0.", ".")])
+    if rows:
+        head = ["", "seeds", "encoder", "BM25", *map(str, WEIGHTS), "weight", "gain"]
+        write_part(page, "quality", table(head, rows))
+    rows = [
+        [f"{x['data']}, {x['method']}, seed {x['seed']}", name, f"{value:.4f}"]
+        for x in (*kept["fusion"], *kept["rerank"])
+        for name, value in x["ndcg@10"].items()
+    ]
+    if rows:
+        write_part(page, "several", table(["", "", "nDCG@10"], rows))
+    rows = [
+        [f"{x['documents']:,}", *(f"{ms:.1f}" for ms in x["median"]), _added(x["median"]), _added(x["mean"])]
+        for x in kept["latency"]
+    ]
+    if rows:
+        head = ["documents", "encoding, ms", "method alone", "with words", "added", "of the means"]
+        write_part(page, "latency", table(head, rows))
+
+
+def _short(value: float, digits: int = 3) -> str:
+    return f"{value:.{digits}f}".replace("0.", ".")
+
+
+def _added(ms: Sequence[float]) -> str:
+    return f"{100 * (ms[2] / ms[1] - 1):+.0f} %"
+
+
+def _quality(here: Collection, method: str, seed: int) -> Line:
+    """A method alone, with fixed weights of words, and with what it has learned."""
     model = here.model(method, seed)
     index = Index.build(here.data.corpus, model)
     plain = [here.ndcg(ids) for ids in here.firsts.values()]
     found = [here.ndcg(index.rank(here.texts, 10, lexical=weight).ids) for weight in WEIGHTS]
-    learned = f"{model.lexical_weights[''].weight:.2f}" if "" in model.lexical_weights else "–"
-    return [*(f"{value:.4f}" for value in (*plain, *found)), learned, f"{found[-1] - max(plain):+.4f}"]
+    learned = model.lexical_weights[""].weight if "" in model.lexical_weights else None
+    return {"encoder": plain[0], "BM25": plain[1], "lexical": found, "learned": learned}
 
 
-def fusion(args: argparse.Namespace) -> Table:
-    """Several models as one: by learned weights, equal ones, and ranks."""
-    ways = ["equal", "learned", "ranks", "learned, auto", "weights"]
-    table = Table(args.out, 2, ["data", "seed", *args.methods, *ways])
-    for here in (Collection(name, args) for name in args.data):
-        for seed in args.seeds:
-            table.row([here.name, str(seed)], partial(_fusion, here, seed))
-    return table
+def _fusion(here: Collection, method: str, seed: int) -> Line:
+    """Several models as one: by equal and by learned weights."""
+    models = {name: here.model(name, seed) for name in method.split("+")}
+    learned = FusionModel.of(list(models.values()), here.data, cache=here.encoder.cache)
+    ways: dict[str, tuple[Model, Any]] = {name: (model, 0) for name, model in models.items()}
+    ways |= {"equal weights": (FusionModel.of(list(models.values())), 0), "learned weights": (learned, 0)}
+    ways["learned weights, and words"] = (learned, "auto")
+    return {
+        "weights": list(learned.config.weights),
+        "ndcg@10": {
+            name: here.ndcg(Index.build(here.data.corpus, model).rank(here.texts, 10, lexical=weight).ids)
+            for name, (model, weight) in ways.items()
+        },
+    }
 
 
-def _fusion(here: Collection, seed: int) -> list[str]:
-    models = [here.model(method, seed) for method in here.args.methods]
-    learned = FusionModel.of(models, here.data, cache=here.encoder.cache)
-    asked: list[tuple[Model, Any]] = [(model, 0) for model in models]
-    asked += [(FusionModel.of(models), 0), (learned, 0), (FusionModel.of(models, weights="rrf"), 0)]
-    found = [
-        here.ndcg(Index.build(here.data.corpus, model).rank(here.texts, 10, lexical=weight).ids)
-        for model, weight in [*asked, (learned, "auto")]
-    ]
-    return [*(f"{value:.4f}" for value in found), " : ".join(f"{w:.2f}" for w in learned.config.weights)]
-
-
-def rerank(args: argparse.Namespace) -> Table:
-    """The best documents of a first search, ranked anew: by the method alone, and by words too."""
-    ways = ["as found", "method", "and words, rare among these", "and words, rare in all"]
-    table = Table(args.out, 4, ["data", "method", "seed", "first search", *ways])
-    for here in (Collection(name, args) for name in args.data):
-        for method in args.methods:
-            for seed in args.seeds:
-                for first in ("encoder", "BM25"):
-                    table.row(
-                        [here.name, method, str(seed), first], partial(_rerank, here, method, seed, first)
-                    )
-    return table
-
-
-def _rerank(here: Collection, method: str, seed: int, first: str) -> list[str]:
+def _rerank(here: Collection, method: str, seed: int) -> Line:
+    """The best documents of the encoder's search, ranked anew: by the method alone, and by words too."""
     model, rows = here.model(method, seed), {document.key: document for document in here.data.corpus}
     index = Index.build(here.data.corpus, model)
-    runs: list[list[list[str]]] = [here.firsts[first], [], [], []]
-    for query, found in zip(here.texts, runs[0], strict=True):
+    first = here.firsts["encoder"]
+    runs: dict[str, list[list[str]]] = {
+        "the encoder's first 50": first,
+        "the method on them": [],
+        "and words, rare among the 50": [],
+        "and words, rare in all documents": [],
+    }
+    for query, found in zip(here.texts, first, strict=True):
         given = [rows[id] for id in found]
-        for run, weight in zip(runs[1:3], (0.0, "auto"), strict=True):
+        for name, weight in zip(list(runs)[1:3], (0.0, "auto"), strict=True):
             scores = model.score(query, given, lexical=weight)
-            run.append([found[at] for at in np.argsort(-np.array(scores), kind="stable")])
+            runs[name].append([found[at] for at in np.argsort(-np.array(scores), kind="stable")])
         among = index.rank([query], len(found), filter={"$id": found})
-        runs[3].append(among.ids[0])
-    return [f"{here.ndcg(run):.4f}" for run in runs]
-
-
-def latency(args: argparse.Namespace) -> Table:
-    """The median time of one search, encoding included, with and without words."""
-    head = [
-        "documents",
-        "encoding (ms)",
-        "method alone (ms)",
-        "with words (ms)",
-        "added",
-        "of the search alone",
-    ]
-    table = Table(args.out, 1, head)
-    for count in args.documents:
-        table.row([f"{count:,}"], partial(_latency, count, args))
-    return table
+        runs["and words, rare in all documents"].append(among.ids[0])
+    return {"ndcg@10": {name: here.ndcg(run) for name, run in runs.items()}}
 
 
 def made_up(count: int, args: argparse.Namespace) -> Index:
@@ -247,11 +254,7 @@ def made_up(count: int, args: argparse.Namespace) -> Index:
     return index
 
 
-def _latency(count: int, args: argparse.Namespace) -> list[str]:
-    return timed(made_up(count, args))
-
-
-def timed(index: Index) -> list[str]:
+def timed(index: Index) -> Line:
     """Medians over questions of the least of three runs; the kinds take turns, so that load meets all alike.
 
     Processor time, which others on the machine change less; with one thread it is what an idle machine takes.
@@ -273,18 +276,14 @@ def timed(index: Index) -> list[str]:
                 taken.append(1000 * (time.process_time() - begun))
         for kept, taken in zip(times, runs, strict=True):
             kept.append(min(taken))
-    cells = []
-    for of in (median, fmean):
-        encoding, pure, hybrid = (of(taken[3:]) for taken in times)
-        cells += [
-            *(f"{value:.1f}" for value in (encoding, pure, hybrid)),
-            f"{100 * (hybrid / pure - 1):+.0f} %",
-        ]
-    return cells
+    return {
+        of.__name__.removeprefix("f"): [round(float(of(taken[3:])), 1) for taken in times]
+        for of in (median, fmean)
+    }
 
 
-def main() -> None:
-    """Measure, print, and write where asked."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure what is missing, then write what there is."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -301,10 +300,10 @@ def main() -> None:
     )
     parser.add_argument("--cache", type=Path, help="where encodings are kept")
     parser.add_argument("--models", type=Path, help="where trained models are kept")
-    parser.add_argument("--out", type=Path, help="write the table here too")
-    args = parser.parse_args()
-    made = {"quality": quality, "fusion": fusion, "rerank": rerank, "latency": latency}[args.what](args)
-    print("\n".join(made.lines))
+    parser.add_argument("--out", type=Path, default=Path("hybrid.md"), help="the page; lines lie beside it")
+    args = parser.parse_args(argv)
+    measure(args)
+    report(args.out, read(args.out.with_suffix(".jsonl")))
 
 
 if __name__ == "__main__":

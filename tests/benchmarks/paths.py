@@ -11,7 +11,6 @@ here. Every finished system and seed is a line of the ``.jsonl`` beside ``--out`
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
@@ -23,6 +22,7 @@ import faiss
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from recording import append, read, table, write_part
 
 from palmette import PathsModel, RetrievalData, load_data, load_encoder
 from palmette.encoder.cache import EncodingCache
@@ -34,11 +34,10 @@ Ints = NDArray[np.int64]
 Measured = dict[str, Any]
 
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-SHOWN = (0.05, 0.1, 0.2, 0.4, 0.6, 1.0)
+SHOWN, SHORT = (0.05, 0.1, 0.2, 0.4, 1.0), (0.1, 0.2, 1.0)
+"""Shares of a table's columns, and of those of variants."""
 SOME = (0.1, 0.2, 0.4)
 KS = (10, 20, 50, 100)
-HEAD = "# Recall by documents visited\n\n"
-MARK = "<!-- What follows is written by paths.py; what stands above is kept. -->"
 
 UNTRAINED = {"steps": 1, "learning_rate": 1e-9}
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
@@ -220,81 +219,52 @@ def p_value(ours: Ints, theirs: Ints) -> float:
     return float((np.abs(flips @ gain) >= abs(gain.sum()) - 1e-9).mean())
 
 
-def table(results: Sequence[Measured]) -> str:
-    """Everything stored, data set by data set."""
-    parts = []
-    for data in dict.fromkeys(r["data"] for r in results):
-        runs = _grouped([r for r in results if r["data"] == data])
-        plain = {name: own for name, own in runs.items() if name == EVEN or not name.startswith("paths, ")}
-        parts += [f"## {data}", _curves(plain), _graphs(plain), _tests(plain), _full(plain)]
-        for title, group in VARIANTS.items():
-            varied = {f"paths, {name}": runs.get(f"paths, {name}") for name in group}
-            if any(varied.values()):
-                own = {EVEN: runs.get(EVEN), **varied}
-                parts += [f"### {title}", _curves({name: found for name, found in own.items() if found})]
-    return "\n\n".join(part for part in parts if part)
-
-
 Runs = dict[str, list[Measured]]
 
 
-def _grouped(results: Sequence[Measured]) -> Runs:
-    return {
-        name: [r["measured"] for r in results if r["system"] == name]
-        for name in dict.fromkeys(r["system"] for r in results)
-    }
+def report(results: Sequence[Measured]) -> str:
+    """Everything stored, data set by data set."""
+    parts = []
+    for data in dict.fromkeys(r["data"] for r in results):
+        runs: Runs = {}
+        for r in results:
+            if r["data"] == data:
+                runs.setdefault(r["system"], []).append(r["measured"])
+        varied = {name: runs[name] for name in PATHS if name not in ("paths", EVEN) and name in runs}
+        plain = {name: own for name, own in runs.items() if name not in varied and "1.0" in own[0]}
+        parts += [f"### {data}", _curves(plain, SHOWN), _graphs(runs), _tests(runs)]
+        if varied:
+            even = {EVEN: runs[EVEN]} if EVEN in runs else {}
+            parts += [f"### {data}: variants, even leaves", _curves(even | varied, SHORT)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _mean(runs: Sequence[Measured], value: Callable[[Measured], float], places: int = 3) -> str:
     values = [value(run) for run in runs]
     spread = f" ± {np.std(values):.{places}f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.{places}f}{spread}"
+    return f"{np.mean(values):.{places}f}{spread}".replace("0.", ".")
 
 
-def _curves(groups: Runs) -> str:
-    heads = [f"R@100 at {share:.0%} (really visited)" for share in SHOWN]
-    lines = ["| system | seeds | " + " | ".join(heads) + " | R@10, all | nDCG@10, all | crowding | s |"]
-    lines.append("|---|---:|" + "---:|" * (len(SHOWN) + 4))
+def _curves(groups: Runs, shares: Sequence[float]) -> str:
+    lines = []
     for name, runs in groups.items():
-        if "1.0" not in runs[0]:
-            continue
-        cells = []
-        for share in map(str, SHOWN):
-            found = _mean(runs, lambda r, s=share: r[s]["recall@100"])
-            cells.append(f"{found} ({np.mean([run[share]['visited'] for run in runs]):.3f})")
-        cells += [_mean(runs, lambda r, m=m: r["1.0"][m]) for m in ("recall@10", "ndcg@10")]
-        cells += [_mean(runs, lambda r: r["crowding"], 2)]
-        cells += [f"{np.mean([r['seconds'] for r in runs]):.0f}" if "seconds" in runs[0] else ""]
-        lines.append(f"| {name} | {len(runs)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        cells = [f"{np.mean([r[str(s)]['recall@100'] for r in runs]):.3f}"[1:] for s in shares]
+        cells[shares.index(0.1)] = _mean(runs, lambda r: r["0.1"]["recall@100"])
+        cells += [f"{np.mean([r['crowding'] for r in runs]):.2f}"]
+        lines.append([name, str(len(runs)), *cells])
+    heads = [f"{share:.0%}" for share in shares]
+    return table(["R@100 at", "seeds", *heads, "crowding"], lines)
 
 
-def _graphs(groups: Runs) -> str:
-    lines = ["| HNSW | efSearch | R@10 | R@100 | compared |", "|---|---:|---:|---:|---:|"]
-    for name, runs in groups.items():
-        for ef in runs[0] if name.startswith("HNSW") else ():
-            cells = [
-                _mean(runs, lambda r, m=m, ef=ef: r[ef][m]) for m in ("recall@10", "recall@100", "visited")
-            ]
-            lines.append(f"| {name} | {ef} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) if len(lines) > 2 else ""
-
-
-def _full(groups: Runs) -> str:
-    """Every share and depth, of paths and the first IVF."""
-    shown = [*[name for name in groups if name == "paths" or name.startswith("IVF, ")][:1], "paths"]
-    if "paths" not in groups or shown[0] == "paths":
-        return ""
-    heads = [f"{name}, R@{k}" for name in shown for k in KS]
-    lines = ["| visited at most | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
-    for share in SHARES[1:]:
-        cells = [
-            _mean(groups[name], lambda r, s=str(share), k=k: r[s][f"recall@{k}"])
-            for name in shown
-            for k in KS
-        ]
-        lines.append(f"| {share:.0%} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def _graphs(runs: Runs) -> str:
+    found = []
+    for name, own in runs.items():
+        if name.startswith("HNSW"):
+            recall, compared = (
+                float(np.mean([r["100"][key] for r in own])) for key in ("recall@100", "visited")
+            )
+            found.append(f"{name} {recall:.3f} ({compared:.1%})")
+    return f"R@100 at efSearch 100 (documents compared): {', '.join(found)}." if found else ""
 
 
 def _tests(groups: Runs) -> str:
@@ -341,8 +311,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("\n".join(every))
         return
     store = args.out.with_suffix(".jsonl")
-    lines = store.read_text("utf-8").splitlines() if store.exists() else []
-    results = [json.loads(line) for line in lines]
+    results = read(store)
     for folder in args.data:
         bench: Bench | None = None
         for name in (one for one in every if any(fnmatch(one, pattern) for pattern in args.systems)):
@@ -354,18 +323,15 @@ def main(argv: Sequence[str] | None = None) -> None:
                     continue
                 bench = bench or Bench(folder, args.encoder, args.split, args.tokens)
                 for system, measured in measure(bench, name, seed, args.steps).items():
-                    results.append({"system": system, **key, "measured": measured})
-                    with store.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(results[-1], separators=(",", ":")) + "\n")
+                    results.append(append(store, {"system": system, **key, "measured": measured}))
                 print(f"{key['data']}: {name}, seed {seed}", flush=True)
     tuned = [f"{kind}, tuned vectors" for kind in ("IVF", "ScaNN", "HNSW")]
     order = {name: place for place, name in enumerate([*trees, "HNSW", "paths", EVEN, *tuned, *PATHS])}
     results = sorted(
         (r for r in results if r["split"] == args.split), key=lambda r: order.get(r["system"], 99)
     )
-    print(text := table(results))
-    kept = args.out.read_text("utf-8").partition(MARK)[0] if args.out.exists() else HEAD
-    args.out.write_text(f"{kept}{MARK}\n\n{text}\n", encoding="utf-8")
+    print(text := report(results))
+    write_part(args.out, "paths", text)
 
 
 if __name__ == "__main__":

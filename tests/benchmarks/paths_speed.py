@@ -1,6 +1,6 @@
 """Wall clock of the learned index beside FAISS IVF with as many lists, and HNSW, on simulated vectors, in one process.
 
-    python tests/benchmarks/paths_speed.py --documents 100000 --out tests/benchmarks/results/paths_speed.md
+    python tests/benchmarks/paths_speed.py --documents 100000 --out tests/benchmarks/results/speed.md
 
 The leaves are IVF's own lists, so that both visit the same documents and find the same: what is compared is the
 search. All begin with the query's vector in the searched space and end with numbers of documents and scores; the leaves
@@ -23,6 +23,7 @@ import faiss
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from recording import Line, append, find, read, table, write_part
 
 from palmette import Document, FakeEncoder, Index, PathsModel
 from palmette.methods.paths.config import SHARPNESS, PathsConfig
@@ -35,8 +36,6 @@ Floats = NDArray[np.float32]
 WIDTH, SPREAD = 384, 1.0
 QUERIES, REPEATS, K = 50, 5, 10
 PIECE, SAMPLE = 20_000, 40_000
-HEAD = "# Wall clock of the learned index\n\n"
-MARK = "<!-- What follows is written by paths_speed.py; what stands above is kept. -->"
 
 
 def simulated(count: int, file: Path) -> tuple[Floats, Floats]:
@@ -153,33 +152,44 @@ def recall(found: Any, truth: Any) -> float:
     return float(np.mean([len(set(a) & set(b)) / K for a, b in zip(found, truth, strict=True)]))
 
 
-def measure(built: Built, probes: Sequence[int], threads: int) -> str:
-    """The tables."""
+def measure(built: Built, probes: Sequence[int], threads: int) -> Iterator[Line]:
+    """A line of the store for each number of lists."""
     set_threads(threads)
     faiss.omp_set_num_threads(threads)
     torch.set_num_threads(threads)
-    facts, count = built.facts, len(built.x)
-    lines = [
-        f"## {count:,} vectors, {built.lists.nlist:,} lists, {threads} thread(s)",
-        "",
-        "| system | recall@10 | visited | µs, least | µs, median | µs each, 50 together |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
     for probe in probes:
-        lines += _rows(built, probe)
-    ours, theirs = facts["index"], facts["IVF"]
-    graph = f", HNSW {facts['HNSW']['a second']:,.0f}" if "HNSW" in facts else ""
-    lines += [
-        "",
-        f"Added a second, on one thread: {ours['a second']:,.0f} with ids and words (routing alone "
-        f"{ours['routed']:,.0f}), FAISS IVF {theirs['a second']:,.0f}{graph}. On disk {ours['bytes']:,.0f} bytes a "
-        f"document with ids and words, FAISS IVF {theirs['bytes']:,.0f}; in memory {WIDTH + 8} bytes of each lie once "
-        "more, in the order of the leaves.",
-    ]
-    return "\n".join(lines)
+        yield {
+            "part": "paths",
+            "documents": len(built.x),
+            "lists": built.lists.nlist,
+            "threads": threads,
+            "probe": probe,
+            "systems": _systems(built, probe),
+            "built": built.facts,
+        }
 
 
-def _rows(built: Built, probe: int) -> list[str]:
+def report(lines: Sequence[Line]) -> str:
+    """The table of one thread."""
+    rows = []
+    for x in lines:
+        if x["part"] == "paths" and x["threads"] == 1:
+            found = x["systems"]
+            graph = found.get("HNSW")
+            rows.append(
+                [
+                    f"{x['documents']:,}, {x['lists']:,}",
+                    f"{100 * found['FAISS IVF']['visited']:.3g} %",
+                    f"{found['PathsModel']['recall']:.3f}",
+                    *(f"{found[name]['least']:,.0f}" for name in ("PathsModel", "FAISS IVF", "Index.rank")),
+                    f"{graph['recall']:.3f}, {graph['least']:,.0f}" if graph else "",
+                ]
+            )
+    head = ["vectors, lists", "visited", "recall@10", "PathsModel, µs", "FAISS IVF", "Index.rank"]
+    return table([*head, "HNSW: recall, µs"], rows)
+
+
+def _systems(built: Built, probe: int) -> dict[str, dict[str, float]]:
     model, index, rival, graph, queries = built.model, built.index, built.lists, built.graph, built.queries
     options = model.search_options({"beam": probe})
     with index.backend.read() as view:
@@ -199,31 +209,34 @@ def _rows(built: Built, probe: int) -> list[str]:
 
         rival.nprobe = probe
         systems: dict[str, Callable[[slice], Any]] = {
-            f"PathsModel.search, {probe} lists": ours,
-            f"FAISS IVF, {probe} lists": theirs,
-            f"Index.rank, {probe} lists": whole,
+            "PathsModel": ours,
+            "FAISS IVF": theirs,
+            "Index.rank": whole,
         }
         every = slice(0, len(queries))
         faiss.cvar.indexIVF_stats.reset()
         found = {name: ask(every) for name, ask in systems.items()}
         seen = faiss.cvar.indexIVF_stats.ndis / len(queries) / rival.ntotal
-        found[f"PathsModel.search, {probe} lists"] = np.searchsorted(
-            keys, found[f"PathsModel.search, {probe} lists"]
-        )
-        ranked = found[f"Index.rank, {probe} lists"]
-        found[f"Index.rank, {probe} lists"] = [[int(id) for id in ids] for ids in ranked.ids]
-        visited = dict.fromkeys(systems, ranked.visited) | {f"FAISS IVF, {probe} lists": seen}
+        found["PathsModel"] = np.searchsorted(keys, found["PathsModel"])
+        ranked = found["Index.rank"]
+        found["Index.rank"] = [[int(id) for id in ids] for ids in ranked.ids]
+        visited = dict.fromkeys(systems, ranked.visited) | {"FAISS IVF": seen}
         if graph is not None:
-            name = f"HNSW, efSearch {4 * probe + K}"
+            name = "HNSW"
             graph.hnsw.efSearch, systems[name] = 4 * probe + K, graphs
             faiss.cvar.hnsw_stats.reset()
             found[name] = graphs(every)
             visited[name] = faiss.cvar.hnsw_stats.ndis / len(queries) / graph.ntotal
-        return [
-            f"| {name} | {recall(found[name], built.truth):.3f} | {visited[name]:.4f} | "
-            f"{least:,.0f} | {median:,.0f} | {together:,.0f} |"
+        return {
+            name: {
+                "recall": recall(found[name], built.truth),
+                "visited": float(visited[name]),
+                "least": least,
+                "median": median,
+                "together": together,
+            }
             for name, least, median, together in timed(systems, len(queries))
-        ]
+        }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -239,21 +252,23 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--folder", type=Path, default=Path("paths_speed"), help="where what is built is kept"
     )
     parser.add_argument("--graph", type=int, default=200_000, help="documents up to which a graph is built")
-    parser.add_argument("--build", action="store_true", help="build, and measure nothing")
-    parser.add_argument("--out", type=Path, default=Path("paths_speed.md"))
+    parser.add_argument("--out", type=Path, default=Path("speed.md"), help="the page; lines lie beside it")
     args = parser.parse_args(argv)
-    parts = []
+    store = args.out.with_suffix(".jsonl")
     for count in args.documents:
         lists = args.lists or round(2 * count**0.5)
+        key = {"part": "paths", "documents": count, "lists": lists}
+        wanted = {
+            t: [p for p in args.probes if not find(store, **key, threads=t, probe=p)] for t in args.threads
+        }
+        if not any(wanted.values()):
+            continue
         faiss.omp_set_num_threads(1)
         built = Built(args.folder / f"{count}-{lists}", count, lists, count <= args.graph)
-        if not args.build:
-            parts += [measure(built, args.probes, threads) for threads in args.threads]
-    if not parts:
-        return
-    print(text := "\n\n".join(parts))
-    kept = args.out.read_text("utf-8").partition(MARK)[0] if args.out.exists() else HEAD
-    args.out.write_text(f"{kept}{MARK}\n\n{text}\n", encoding="utf-8")
+        for threads, probes in wanted.items():
+            for line in measure(built, probes, threads):
+                print(append(store, line), flush=True)
+    write_part(args.out, "paths", report(read(store)))
 
 
 if __name__ == "__main__":

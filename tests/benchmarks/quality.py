@@ -18,13 +18,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from recording import append, read, write_part
 from rivals.bench import Bench
-from rivals.report import append, figure, read, tables
+from rivals.report import figure, tables
 from rivals.systems import System, systems
 from rivals.trees import TREES, missing
 
-HEAD = "# Quality by size of the representation\n\n"
-MARK = "<!-- What follows is written by quality.py; what stands above is kept. -->"
+KEYS = ("data", "system", "seed")
 
 
 def chosen(patterns: Sequence[str], every: dict[str, System]) -> list[str]:
@@ -48,7 +48,9 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
     """Whatever is missing of one data set, system by system."""
     name = Path(folder).name + (", text only" if args.no_titles else "")
     done = {
-        (r["system"], r["seed"]): r["settings"] for r in read(store) if r["data"] == name and not args.again
+        (r["system"], r["seed"]): r["settings"]
+        for r in read(store, *KEYS)
+        if r["data"] == name and not args.again
     }
     bench: Bench | None = None
     for system_name in args.systems:
@@ -137,14 +139,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     store = args.out.with_suffix(".jsonl")
     for folder in args.data:
         measure(folder, args, store)
-    results = read(store)
+    results = read(store, *KEYS)
     order = list(args.every)
     results.sort(key=lambda r: order.index(r["system"]) if r["system"] in order else len(order))
     if not results:
         raise SystemExit(f"nothing is stored in {store}: give a data folder")
     print(text := tables(results, args.split))
-    kept = args.out.read_text("utf-8").partition(MARK)[0] if args.out.exists() else HEAD
-    args.out.write_text(f"{kept}{MARK}\n\n{text}\n", encoding="utf-8")
+    write_part(args.out, "quality", text)
     if args.plot is not None:
         args.out.with_suffix(".svg").write_text(
             figure(results, args.plot or None, args.split), encoding="utf-8"

@@ -1,17 +1,16 @@
 """Answers without a language model: exact match, F1 and "no answer" of a trained reader.
 
     python tests/benchmarks/reader.py spans DATA [--unanswerable FILE] [--seeds 0 1 2] [--start READER] [--work DIR]
-    python tests/benchmarks/reader.py sentences DATA            the untrained ways to choose a sentence beside it
     python tests/benchmarks/reader.py demo INDEX                the demo's reader, over the index that the demo has made
-    python tests/benchmarks/reader.py table [--work DIR] [--out FILE]
+    python tests/benchmarks/reader.py table --out PAGE          only write the table
 
 DATA is a BEIR folder whose queries have ``answers``, with train, dev and test judgements; ``--unanswerable`` is a
 JSONL of questions (``text``, ``passage_id``, ``split``) that their passage does not answer. Options of ``Reader.fit``
 are given as name=value at the end. Readers learn from train, take their threshold from dev, and are measured on test:
 with the passage that has the answer (the ceiling), and with the first 1, 5 and 10 that the encoder finds.
 
-Every figure is a line of ``reader.jsonl`` in the folder ``--work``; a reader whose training was broken off goes on, and
-what is in the file is not measured again.
+Every figure is a line of the ``.jsonl`` beside ``--out``; a reader whose training was broken off goes on in ``--work``,
+and what is in the file is not measured again.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from recording import Line, append, find, read, table, write_part
 
 from palmette import Hit, Index, load_encoder, sample_data
 from palmette.encoder.cache import CachedEncoder, EncodingCache
@@ -37,6 +37,20 @@ from palmette.reader import Answer, Asked, Reader, ReadingData, load_reading
 ENCODER = "packaged:all-MiniLM-L6-v2"
 DEPTHS = (1, 5, 10)
 PART = 64  # questions read at a time
+SHOWN = (
+    "questions",
+    "held",
+    "em",
+    "f1",
+    "em with threshold",
+    "f1 with threshold",
+    "silent",
+    "right entry among them",
+    "first hit is right",
+    "right entry",
+    "answered",
+    "right of the answered",
+)
 
 
 def data_of(folder: str, unanswerable: str | None, share: float, seed: int) -> ReadingData:
@@ -108,7 +122,7 @@ def silence(answer: Answer, reader: Reader) -> bool:
 
 def spans(args: argparse.Namespace, options: dict[str, Any]) -> None:
     """Train readers of spans, and measure them."""
-    cache, log = EncodingCache(), Log(args.work)
+    cache = EncodingCache()
     for seed in args.seeds:
         name = " ".join([f"seed={seed}", *(f"{key}={value}" for key, value in sorted(options.items()))])
         folder = args.work / name.replace("/", "_").replace(" ", ",")
@@ -126,7 +140,9 @@ def spans(args: argparse.Namespace, options: dict[str, Any]) -> None:
             reader.save_pretrained(folder)
         reader = Reader.from_pretrained(folder)
         record = reader.record
-        log.add({"reader": name, "setting": "training", "seconds": record.seconds, **record.metrics})
+        if not find(args.store, reader=name, setting="training"):
+            line = {"reader": name, "setting": "training", "seconds": record.seconds, **record.metrics}
+            append(args.store, line)
         test = list(data.split("test"))
         answerable = [one for one in test if one.answers]
         random.Random(0).shuffle(answerable)
@@ -140,75 +156,37 @@ def spans(args: argparse.Namespace, options: dict[str, Any]) -> None:
         if without:
             settings["no answer in the passage"] = (without, [one.passages for one in without])
         for setting, (asked, rows) in settings.items():
-            if not log.has(name, setting):
+            if not find(args.store, reader=name, setting=setting):
                 held = np.mean(
                     [
                         any(holds_answer(data.passages[row].content, one.answers or ()) for row in some)
                         for one, some in zip(asked, rows, strict=True)
                     ]
                 )
-                log.add(
-                    {
-                        "reader": name,
-                        "setting": setting,
-                        "held": float(held),
-                        **measure(reader, data, asked, rows),
-                    }
-                )
-
-
-def sentences(args: argparse.Namespace, options: dict[str, Any]) -> None:
-    """Train a reader of sentences, and measure how often its sentence holds the answer."""
-    log, cache = Log(args.work), EncodingCache()
-    data = load_reading(args.data)
-    asked = list(data.split("test"))
-    random.Random(0).shuffle(asked)
-    asked = asked[: args.retrieved]
-    near = found(data, asked, cache)
-    for seed in args.seeds:
-        reader = Reader.fit(data, encoder=ENCODER, unit="sentence", seed=seed, **options)
-        for setting, rows in (
-            ("gold passage", [one.passages for one in asked]),
-            *((f"encoder, first {k}", [some[:k] for some in near]) for k in DEPTHS),
-        ):
-            passages = [[data.passages[row] for row in some] for some in rows]
-            answers = reader.answer([one.question for one in asked], passages, threshold=0)
-            right = [holds_answer(a.text, one.answers or ()) for a, one in zip(answers, asked, strict=True)]
-            log.add(
-                {
-                    "reader": f"sentences seed={seed}",
-                    "setting": setting,
-                    "questions": len(asked),
-                    "sentence holds the answer": float(np.mean(right)),
-                    "words": float(np.mean([len(answer.text.split()) for answer in answers])),
-                }
-            )
+                found_there = measure(reader, data, asked, rows)
+                line = {"reader": name, "setting": setting, "held": float(held), **found_there}
+                print(append(args.store, line), flush=True)
 
 
 def demo(args: argparse.Namespace, options: dict[str, Any]) -> None:
     """The demo's reader and index: trained on one half of the handwritten questions, measured on the other."""
-    log = Log(args.work)
     data = sample_data("small")
     read = load_reading(data)
     asked, test = read.split("dev"), read.split("test")
     gold = [{data.corpus[row].key for row in one.passages} for one in test]
-    with Index.open(args.data) as index:
+    folder = Path(args.data)  # an index, or the folder of ``palmette demo``
+    with Index.open(next(folder.glob("*/index"), folder)) as index:
         index.model.encoder = encoder = CachedEncoder(index.model.encoder)
         sources = index.search([one.question for one in test], 5)
-    for trained, lessons in (
-        ("handwritten questions", ReadingData("handwritten", data.corpus, {"train": asked, "dev": asked})),
-        ("summaries cut out of their entries", cut_out()),
-    ):
-        for seed in args.seeds:
-            reader = Reader.fit(lessons, encoder=encoder, unit="sentence", passages=3, seed=seed, **options)
-            for k in (3, 5):
-                log.add(
-                    {
-                        "reader": f"demo, trained on {trained}, seed={seed}",
-                        "setting": f"first {k}",
-                        **measure_entries(reader, test, [hits[:k] for hits in sources], gold),
-                    }
-                )
+    lessons = ReadingData("handwritten", data.corpus, {"train": asked, "dev": asked})
+    for seed in args.seeds:
+        name = f"demo seed={seed}"
+        if all(find(args.store, reader=name, setting=f"first {k}") for k in (3, 5)):
+            continue
+        reader = Reader.fit(lessons, encoder=encoder, unit="sentence", passages=3, seed=seed, **options)
+        for k in (3, 5):
+            found = measure_entries(reader, test, [hits[:k] for hits in sources], gold)
+            print(append(args.store, {"reader": name, "setting": f"first {k}", **found}), flush=True)
 
 
 def measure_entries(
@@ -233,69 +211,31 @@ def measure_entries(
     }
 
 
-def cut_out() -> ReadingData:
-    """Summaries as questions on what remains of their entries."""
-    masked = sample_data("small", masked=True)
-    read = load_reading(masked)
-    made = [one for one in read.split("train") if one.passages[0] >= len(masked.corpus)]
-    random.Random(0).shuffle(made)
-    return ReadingData("cut out", read.passages, {"train": made[:200], "dev": made[200:330]}, labelled=False)
-
-
 def share(values: Any) -> float:
     """Of those that are true."""
     return float(np.mean(list(values)))
 
 
-class Log:
-    """Figures, a line each."""
-
-    def __init__(self, work: Path) -> None:
-        work.mkdir(parents=True, exist_ok=True)
-        self.path = work / "reader.jsonl"
-
-    def rows(self) -> list[dict[str, Any]]:
-        """All so far; of two of one kind the later."""
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        rows = [json.loads(line) for line in lines]
-        return list({(row["reader"], row["setting"]): row for row in rows}.values())
-
-    def has(self, reader: str, setting: str) -> bool:
-        """Whether a figure is there."""
-        return any(row["reader"] == reader and row["setting"] == setting for row in self.rows())
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Write a figure down, and show it."""
-        with self.path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(json.dumps(row), flush=True)
+def report(lines: Sequence[Line]) -> str:
+    """All figures."""
+    parts = []
+    for reader in dict.fromkeys(line["reader"] for line in lines):
+        mine = [line for line in lines if line["reader"] == reader and line["setting"] != "training"]
+        names = [name for name in SHOWN if any(name in line for line in mine)]
+        rows = [
+            [line["setting"], *(f"{line[name]:.3g}" if name in line else "" for name in names)]
+            for line in mine
+        ]
+        parts += [f"**{reader}**", table(["", *names], rows)]
+    return "\n\n".join(parts)
 
 
-def table(args: argparse.Namespace, options: dict[str, Any]) -> None:
-    """All figures, as Markdown."""
-    lines: list[str] = []
-    rows = Log(args.work).rows()
-    for reader in dict.fromkeys(row["reader"] for row in rows):
-        mine = [row for row in rows if row["reader"] == reader]
-        names = list(dict.fromkeys(name for row in mine for name in row if name not in ("reader", "setting")))
-        lines += [f"**{reader}**", "", f"| | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
-        for row in mine:
-            cells = (f"{row[name]:.3g}" if name in row else "" for name in names)
-            lines.append(f"| {row['setting']} | {' | '.join(cells)} |")
-        lines.append("")
-    text = "\n".join(lines)
-    if args.out:
-        Path(args.out).write_text(text)
-    else:
-        print(text)
-
-
-def main() -> None:
-    """Arguments."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure what is missing, then write what there is."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["spans", "sentences", "demo", "table"])
+    parser.add_argument("what", choices=["spans", "demo", "table"])
     parser.add_argument("data", nargs="?", help="a BEIR folder; for demo, an index")
     parser.add_argument("--unanswerable")
     parser.add_argument("--share", type=float, default=0.4, help="of the unanswerable training questions")
@@ -305,8 +245,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--start", help="a reader's checkpoint whose weights training begins with")
     parser.add_argument("--work", type=Path, default=Path("reader-benchmark"))
-    parser.add_argument("--out")
-    args, rest = parser.parse_known_args()
+    parser.add_argument("--out", type=Path, default=Path("reader.md"), help="the page; lines lie beside it")
+    args, rest = parser.parse_known_args(argv)
+    args.store = args.out.with_suffix(".jsonl")
     options = {}
     for word in rest:
         if word != "--":
@@ -315,7 +256,9 @@ def main() -> None:
                 options[key] = json.loads(value)
             except ValueError:
                 options[key] = value
-    {"spans": spans, "sentences": sentences, "demo": demo, "table": table}[args.what](args, options)
+    if args.what != "table":
+        {"spans": spans, "demo": demo}[args.what](args, options)
+    write_part(args.out, "reader", report(read(args.store, "reader", "setting")))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A shortlist by a coarse level of the tree, reranked by the cosine in its space: quality and time.
 
-    python tests/benchmarks/rerank.py squad [--size 1000000] [--levels 6 7 8] [--shortlists 100 300]
+    python tests/benchmarks/rerank.py squad --out tests/benchmarks/results/quality.md
 
 Quality: nDCG@10 of ``rerank=True`` on held-out queries, as a share of that of exact search with the encoder.
 Time: one question at a time, one thread, processor time, on the passages grown to ``--size`` documents as in
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import faiss
 import numpy as np
 import torch
+from recording import table, write_part
 from speed import grown
 
 from palmette import TreeModel, load_data, load_encoder
@@ -47,18 +48,19 @@ def median(ask: Callable[[int], object], count: int) -> float:
     return float(np.median(times))
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", help="a BEIR folder with a dev split")
     parser.add_argument("--size", type=int, default=1_000_000)
-    parser.add_argument("--levels", type=int, nargs="+", default=[6, 7, 8])
+    parser.add_argument("--levels", type=int, nargs="+", default=[6, 7])
     parser.add_argument("--shortlists", type=int, nargs="+", default=[100, 300])
     parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
     parser.add_argument("--cache", type=Path)
-    args = parser.parse_args()
+    parser.add_argument("--out", type=Path, default=Path("quality.md"), help="the page")
+    args = parser.parse_args(argv)
     set_threads(1)
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
@@ -82,17 +84,15 @@ def main() -> None:
             return torch.nn.functional.normalize(model.module.embed(torch.from_numpy(vectors))).numpy()
 
     exact = quality([np.argsort(-(x @ one), kind="stable")[:K] for one in q])
-    big = np.concatenate(list(grown(x, args.size, 0.6, 0)))
+    big = np.concatenate(list(grown(x, args.size)))
     flat = faiss.IndexFlatIP(x.shape[1])
     flat.add(big)
     count = min(ASKED, len(q))
     theirs = median(lambda row: flat.search(q[row : row + 1], K), min(20, count))
     asked_vectors, halves = adapted(q), adapted(x).astype(np.float16)
     big_halves = np.concatenate([adapted(part) for part in np.array_split(big, 64)]).astype(np.float16)
-    print(f"encoder, exact: nDCG@10 {exact:.4f}; {args.size:,} documents: {theirs:.1f} ms a question\n")
-    print(
-        "| level | shortlist | nDCG@10, share of the encoder's | ms | of the encoder's |\n|---:|---:|---:|---:|---:|"
-    )
+    print(f"encoder, exact: nDCG@10 {exact:.4f}; {args.size:,} documents: {theirs:.1f} ms a question")
+    rows = []
     for level in args.levels:
         asked = np.concatenate(
             [as_floats(routed(model, q[at : at + 256], level)) for at in range(0, len(q), 256)]
@@ -113,7 +113,11 @@ def main() -> None:
 
             median(ask, count)  # columns are built on the way
             ours, share = median(ask, count), quality(ranked) / exact
-            print(f"| {level} | {shortlist} | {share:.4f} | {ours:.2f} | {ours / theirs:.3f} |", flush=True)
+            cells = [f"{level}", f"{shortlist}", f"{share:.4f}", f"{ours:.2f}", f"{ours / theirs:.3f}"]
+            rows.append(cells)
+            print(cells, flush=True)
+    head = ["level", "shortlist", "nDCG@10, share of the encoder's", "ms", "of the encoder's"]
+    write_part(args.out, "rerank", table(head, rows))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Exact tree search beside FAISS: milliseconds, bytes and documents touched, on the same trained vectors.
 
-    palmette train tree squad --sharpness 1 --out soft      # and other trees
-    python tests/benchmarks/speed.py squad soft [TREE …] [--sizes 10000 100000 1000000] [--hnsw 10000]
+    palmette train tree squad --out tree      # and other trees
+    python tests/benchmarks/speed.py squad tree [TREE …] --out tests/benchmarks/results/speed.md
 
 Few collections have a million documents, so the corpus is grown: embeddings are drawn again and again, moved by a
 share of the difference of two others (which keeps the spectrum), renormalised, and routed through the tree. Every
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 import torch
+from recording import Line, append, find, read, table, write_part
 
 from palmette import TreeModel, load_data
 from palmette.arrays import as_fixed, as_floats, to_fixed
@@ -35,6 +36,8 @@ from palmette.search.flat import Block, ExactEngine, fast_scores, top_k
 from palmette.search.plan import Candidates
 
 K, BATCH = 10, 64
+AMOUNT = 0.6
+"""How far grown documents are moved."""
 _PART = 10_000
 
 
@@ -42,7 +45,7 @@ _PART = 10_000
 class Corpus:
     """Fixed-point leaves of grown documents, and of real questions."""
 
-    rows: np.ndarray  # [N, C] uint16 or float32
+    rows: np.ndarray  # [N, C] uint16
     queries: np.ndarray  # [BATCH, C] float32
     effective: float  # leaves a document effectively lies in: exp of the entropy
 
@@ -54,30 +57,28 @@ class Corpus:
         return top_k([(block, None)], self.queries, "overlap", K, ExactEngine())
 
 
-def grown(vectors: np.ndarray, count: int, amount: float, seed: int) -> Iterator[np.ndarray]:
+def grown(vectors: np.ndarray, count: int) -> Iterator[np.ndarray]:
     """The given embeddings, then more like them, some at a time."""
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     for start in range(0, count, _PART):
         some = min(_PART, count - start)
         a, b, c = draw.integers(0, len(vectors), (3, some))
-        moved = vectors[a] + amount * (vectors[b] - vectors[c])
+        moved = vectors[a] + AMOUNT * (vectors[b] - vectors[c])
         real = vectors[start : start + some]
         moved[: len(real)] = real
         yield (moved / np.linalg.norm(moved, axis=1, keepdims=True)).astype(np.float32)
 
 
-def corpus(
-    model: TreeModel, vectors: np.ndarray, asked: np.ndarray, count: int, amount: float, dtype: str
-) -> Corpus:
+def corpus(model: TreeModel, vectors: np.ndarray, asked: np.ndarray, count: int) -> Corpus:
     """Route grown documents and real questions."""
 
     def leaves(some: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
             given = model.module(States(torch.from_numpy(some))).numpy()
-        return to_fixed(given) if dtype == "uint16" else given
+        return to_fixed(given)
 
-    rows = np.empty((count, model.config.leaves), dtype)
-    for start, some in zip(range(0, count, _PART), grown(vectors, count, amount, 0), strict=True):
+    rows = np.empty((count, model.config.leaves), np.uint16)
+    for start, some in zip(range(0, count, _PART), grown(vectors, count), strict=True):
         rows[start : start + len(some)] = leaves(some)
     sample = as_floats(rows[:: max(1, count // 1000)]).astype(np.float64)
     entropy = -(sample * np.log(sample + 1e-30)).sum(axis=1)
@@ -118,7 +119,7 @@ def ours(data: Corpus) -> Iterator[Way]:
     block.queries_seen = 10**6  # columns are built now rather than after some searches
     begun = time.perf_counter()
     columns = block.memo("columns", lambda: Columns.build(block.data))
-    label = f"palmette (columns built in {time.perf_counter() - begun:.1f} s)"
+    print(f"columns built in {time.perf_counter() - begun:.1f} s", flush=True)
 
     def ask(queries: np.ndarray) -> Candidates:
         return top_k([(block, None)], queries, "overlap", K, engine)
@@ -127,11 +128,10 @@ def ours(data: Corpus) -> Iterator[Way]:
     assert np.array_equal(found.keys, expected.keys)
     assert np.array_equal(found.scores, expected.scores)
     size = data.rows.nbytes + columns.codes.nbytes
-    yield Way(label, ask, size, f"{found.read / count:.0f} B | {found.refined / count:.2%}")
+    yield Way("palmette", ask, size, f"{found.read / count:.0f} B | {found.refined / count:.2%}")
 
     def scan(queries: np.ndarray) -> None:
-        fixed = as_fixed(queries) if data.rows.dtype == np.uint16 else None
-        fast_scores(data.rows, np.arange(count), queries if fixed is None else fixed, "overlap")
+        fast_scores(data.rows, np.arange(count), as_fixed(queries), "overlap")
 
     yield Way("palmette, all rows", scan, data.rows.nbytes, f"{data.rows[0].nbytes} B | 100%")
 
@@ -158,26 +158,45 @@ def theirs(data: Corpus, hnsw: int) -> Iterator[Way]:
         near = index.search(data.queries, K)[1]
         right = np.mean([len(set(a) & set(b)) / K for a, b in zip(near, data.expected.keys, strict=True)])
         label = f"FAISS HNSW32 L1, ef 64: recall {right:.3f}"
-        yield Way(label, lambda queries: index.search(queries, K), count * (width * 4 + 260), "some")
+        yield Way(label, lambda queries: index.search(queries, K), count * (width * 4 + 260), "some | some")
 
 
-def measure(name: str, data: Corpus, threads: list[int], hnsw: int) -> None:
-    """Print one table."""
-    print(f"\n**{name}, {len(data.rows):,} documents** ({data.effective:.0f} effective leaves)\n")
-    cells = "".join(f" {n} thread{'s' * (n > 1)}: ms | in a batch |" for n in threads)
-    print(f"| search |{cells} GB | read a document | compared |")
-    print("|---|" + "---:|---:|" * len(threads) + "---:|---:|---:|")
+def measure(name: str, data: Corpus, threads: int, hnsw: int) -> Iterator[Line]:
+    """A line of the store for each way."""
+    set_threads(threads)
+    faiss.omp_set_num_threads(threads)
     for way in chain(ours(data), theirs(data, hnsw)):
-        cells = ""
-        for n in threads:
-            set_threads(n)
-            faiss.omp_set_num_threads(n)
-            single, many = timed(way.ask, data.queries, n, 3 if len(data.rows) > 200_000 else 5)
-            cells += f" {single:.2f} | {many:.2f} |"
-        print(f"| {way.label} |{cells} {way.size / 1e9:.2f} | {way.touched} |", flush=True)
+        single, many = timed(way.ask, data.queries, threads, 3 if len(data.rows) > 200_000 else 5)
+        yield {
+            "part": "tree",
+            "tree": name,
+            "threads": threads,
+            "documents": len(data.rows),
+            "search": way.label,
+            "ms": [round(single, 2), round(many, 2)],
+            "gb": round(way.size / 1e9, 2),
+            "touched": way.touched,
+            "effective": round(data.effective),
+        }
 
 
-def main() -> None:
+def report(lines: Sequence[Line]) -> str:
+    """The table of one thread."""
+    rows = [
+        [
+            f"{x['documents']:,}",
+            x["search"] if x["tree"] == "tree" else f"{x['search']} ({x['tree']})",
+            *(f"{ms:.2f}" for ms in x["ms"]),
+            f"{x['gb']:.2f}",
+            *(part.strip() for part in x["touched"].split("|")),
+        ]
+        for x in lines
+        if x["part"] == "tree" and x["threads"] == 1
+    ]
+    return table(["documents", "search", "one, ms", "in a batch", "GB", "read a document", "compared"], rows)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Measure every tree at every size."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -185,25 +204,28 @@ def main() -> None:
     parser.add_argument("data", help="BEIR folder")
     parser.add_argument("trees", nargs="+", help="checkpoints")
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--threads", type=int, nargs="+", default=[1])
-    parser.add_argument("--amount", type=float, default=0.6, help="how far grown documents are moved")
-    parser.add_argument(
-        "--dtype", choices=["uint16", "float32"], default="uint16", help="how rows are stored"
-    )
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--hnsw", type=int, default=10_000, help="largest size to build a graph for")
     parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
     parser.add_argument("--cache", type=Path, help="where encodings are kept")
-    args = parser.parse_args()
-    data = load_data(args.data)
+    parser.add_argument("--out", type=Path, default=Path("speed.md"), help="the page; lines lie beside it")
+    args = parser.parse_args(argv)
+    data, store = load_data(args.data), args.out.with_suffix(".jsonl")
     for tree in args.trees:
-        model = TreeModel.from_pretrained(tree)
-        encoder = CachedEncoder(model.encoder, args.cache)
-        vectors = encoder.encode([document.content for document in data.corpus])
-        asked = encoder.encode_queries(list(data.split("dev").queries.values())[::10][:BATCH])
+        name, vectors = Path(tree).name, None
         for size in args.sizes:
-            grew = corpus(model, vectors, asked, size, args.amount, args.dtype)
-            measure(Path(tree).name, grew, args.threads, args.hnsw)
+            if find(store, part="tree", tree=name, threads=args.threads, documents=size):
+                continue
+            if vectors is None:
+                model = TreeModel.from_pretrained(tree)
+                encoder = CachedEncoder(model.encoder, args.cache)
+                vectors = encoder.encode([document.content for document in data.corpus])
+                asked = encoder.encode_queries(list(data.split("dev").queries.values())[::10][:BATCH])
+            grew = corpus(model, vectors, asked, size)
+            for line in list(measure(name, grew, args.threads, args.hnsw)):
+                print(append(store, line), flush=True)
             del grew
+    write_part(args.out, "tree", report(read(store)))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,13 @@
 
 FOLDER is ``wordnet_nouns``; ``--set`` changes options of its rows. Every measurement is printed as a row of a Markdown
 table as soon as it is there. Options were chosen on validation queries; the test pairs are drawn with a seed of their
-own. Pairs without a hierarchy: ``taxonomy_pairs.py``.
+own.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import gzip
 import json
 import time
@@ -28,7 +29,6 @@ from typing import Any
 import numpy as np
 import torch
 from rivals import poincare
-from taxonomy_pairs import settings
 
 from palmette import Document, Index, TaxonomyModel, load_data
 from palmette.encoder.cache import EncodingCache
@@ -50,6 +50,18 @@ ROWS: dict[str, dict[str, Any]] = {
     "no hard negatives": {"hard": 0},
     "default": {},
 }
+
+
+def settings(given: list[str]) -> dict[str, Any]:
+    """``name=value`` as options: numbers as numbers, the rest as words."""
+    found: dict[str, Any] = {}
+    for word in given:
+        name, _, value = word.partition("=")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = value
+    return found
 
 
 def perfect(height: int, width: int) -> Hierarchy:

@@ -14,14 +14,14 @@ import faiss
 import numpy as np
 
 from palmette import LayersModel, TreeModel, load_data, load_encoder
-from palmette.metrics import normalise
-from palmette.encoder.cache import CachedEncoder
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder
+from palmette.encoder.cache import CachedEncoder
+from palmette.hub.checkpointed import TrainingRecord
 from palmette.methods.layers.config import LayersSearch
 from palmette.methods.layers.module import LayerNetworks
 from palmette.methods.layers.search import layers_plan, merge_layers
-from palmette.hub.checkpointed import TrainingRecord
+from palmette.metrics import normalise
 from palmette.search.plan import Candidates, SearchPlan
 
 BUDGETS = (6, 12, 30, 60, 120, 240)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from fetchhr.bench import BUDGETS, INDEXES, TREE, Bench, FaissView, Questions, lines_of, search, untrained
-from fetchhr.metrics import CriticalWords, support
 
 from palmette import Index, LayersModel, TreeModel
 from palmette.evaluation import BM25
@@ -89,7 +88,7 @@ def systems_of(bench: Bench, seed: int) -> list[Run]:
     ]
 
 
-def scored(name: str, found: dict[str, Any], questions: Questions, words: CriticalWords) -> dict[str, Any]:
+def scored(name: str, found: dict[str, Any], questions: Questions) -> dict[str, Any]:
     """What is written of one search of all questions."""
     keys, k = found["keys"], found["k"]
     holds = questions.found(keys)
@@ -97,9 +96,6 @@ def scored(name: str, found: dict[str, Any], questions: Questions, words: Critic
     row["found"] = float((keys >= 0).sum(1).mean())
     if k == 12:
         row["ndcg"] = questions.ndcg(keys)
-    if k == 120:
-        row |= words.measure(questions.texts, [ids[ids >= 0].tolist() for ids in keys])
-        row["support"] = support(holds, found["layer"])
     return row
 
 
@@ -120,14 +116,13 @@ class Rows:
 def quality(bench: Bench, seeds: Sequence[int], out: Path) -> None:
     """Every system at every budget on every index."""
     rows, questions = Rows(out, bench.split), bench.questions
-    words = CriticalWords(bench.data.texts)
     for seed in seeds:
         if (seed, "all layers") in rows.done:
             continue
         views = {name: FaissView.built(bench.vectors, seed, **how) for name, how in INDEXES.items()}
         for system, model, asked, options in systems_of(bench, seed):
             found = [
-                scored(name, one, questions, words)
+                scored(name, one, questions)
                 for name, view in views.items()
                 for one in measured(model, view, asked, **options)
             ]

@@ -19,10 +19,10 @@ from fetchhr.bench import INDEXES, NLIST, TREE, Bench, FaissView, Questions, sea
 from fetchhr.quality import rows_of
 
 from palmette import Index, LayersModel, TreeModel
-from palmette.metrics import exact_match, f1, normalise
 from palmette.evaluation import BM25
 from palmette.methods.layers.config import LayersSearch
 from palmette.methods.layers.search import FUSED, LAYERS
+from palmette.metrics import exact_match, f1, normalise
 from palmette.reader import Reader
 
 READ = ("flat", *(f"ivf, {p} of {NLIST} lists" for p in (1, 2, 4)))

@@ -6,7 +6,6 @@ tree; cosine instead of nTVD. Matryoshka (https://arxiv.org/abs/2205.13147) aver
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -16,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from palmette.maths import symmetric_info_nce
-from palmette.training.pairs import TrainingPairs
-from palmette.training.loop import TrainingResult, train
 from palmette.training.config import TrainingConfig
+from palmette.training.loop import Task, TrainingResult, train
+from palmette.training.pairs import TrainingPairs
 
 from .bench import COLUMNS, Bench, Measured, Meter, Row, cosines, unit
 
@@ -60,13 +59,14 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
     return F.normalize(a, dim=1) @ F.normalize(b, dim=1).T
 
 
-@dataclass
-class AdapterTask:
+class AdapterTask(Task):
     """Mean of the losses over the sizes."""
 
     module: Adapter
-    pairs: TrainingPairs
-    metric: str = "ndcg@10 over sizes"
+    metric = "ndcg@10 over sizes"  # type: ignore[assignment]
+
+    def __init__(self, module: Adapter, pairs: TrainingPairs) -> None:
+        self.module, self.pairs = module, pairs
 
     def size(self) -> int:
         return len(self.pairs)
