@@ -37,7 +37,7 @@ def fit(data: list, folder: Path, **options: Any) -> Reader:
 @pytest.fixture(scope="module")
 def spans(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """Trained until it finds the house of the animal asked for."""
-    loop = {"steps": 200, "batch_size": 16, "learning_rate": 1e-2, "evaluate_every": 100}
+    loop = {"steps": 100, "batch_size": 16, "learning_rate": 1e-2, "evaluate_every": 50}
     return fit(readers.records(), tmp_path_factory.mktemp("spans"), dropout=0.0, passages=2, **loop)
 
 
@@ -217,7 +217,7 @@ def test_a_span_reader_of_few_passages_knows_when_they_have_no_answer(tmp_path: 
         for name in [record["question"]]
         for question in (name, name.replace("live", "sing"), f"the {name}")
     ]
-    loop = {"steps": 400, "batch_size": 16, "learning_rate": 5e-3}
+    loop = {"steps": 160, "batch_size": 16, "learning_rate": 5e-3, "evaluate_every": 160}
     reader = fit(asked, tmp_path, dropout=0.0, passages=2, **loop)
     texts = [one.text for one in tiny.documents()[:6]]
     for question in ("who invented the telephone?", "what is the sum of two numbers?"):

@@ -20,7 +20,7 @@ from support.tiny import documents, pairs
 
 
 def train_zoo(**options: Any) -> TaxonomyModel:
-    steps = options.get("steps", 600)
+    steps = options.get("steps", 300)
     settings: dict[str, Any] = {"dimension": 16, "steps": steps, "evaluate_every": max(1, steps)}
     settings |= {"learning_rate": 0.01, "progress": False} | options
     return TaxonomyModel.fit(zoo(), encoder=FakeEncoder(48), **settings)

@@ -128,7 +128,8 @@ class Hierarchy:
         are those of the edges. ``names`` are by default the ids.
         """
         listed: list[tuple[str, str]] = []
-        for position, edge in enumerate(edges):
+        given: Iterable[object] = edges  # a user's edges may be anything
+        for position, edge in enumerate(given):
             if not isinstance(edge, Sequence) or isinstance(edge, str) or len(edge) != 2:
                 raise InputError(f"edge {position} must be (child id, parent id), got {edge!r:.80}")
             if not all(isinstance(id, str) for id in edge):
@@ -144,7 +145,7 @@ class Hierarchy:
                 f"{child!r} → {parent!r}; add those nodes or leave the edges out"
             )
         pairs = np.array([(rows[child], rows[parent]) for child, parent in listed], np.int64).reshape(-1, 2)
-        return cls.of(ids, *pairs.T, names)
+        return cls.of(ids, pairs[:, 0], pairs[:, 1], names)
 
     @classmethod
     def from_paths(cls, paths: Iterable[str], separator: str = ">") -> Self:
