@@ -47,11 +47,9 @@ def folder(tmp_path: Path) -> Iterator[LocalBackend]:
 
 def test_what_goes_in_comes_out(backend: LocalBackend) -> None:
     seam: Backend = backend
-    metadata, fields = (
-        {"nested": {"list": [1, 2.5, None, True]}, "empty": {}},
-        {"title": "T", "brands": ["a"]},
-    )
-    rich = Document("ü/😀 '\"\x00", "zero \x00 byte", metadata, fields, {"raw": [{"x": 1}]})
+    metadata = {"nested": {"list": [1, 2.5, None, True]}, "empty": {}}
+    fields, payload = {"title": "T", "brands": ["a"]}, {"raw": [{"x": 1}]}
+    rich = Document("ü/😀 '\"\x00", "zero \x00 byte", metadata, fields, payload)
     put(backend, rich, doc("b"))
     assert state_of(backend) == state_for([rich, doc("b")])
     assert seam.get([rich.key, "none", "b"]) == [rich, None, doc("b")]

@@ -33,7 +33,7 @@ from palmette.types import Document
 
 KEYS = "keys"
 _TEMPORARY = ".tmp"
-_CHUNK = 1 << 24  # bytes copied or hashed at a time
+_CHUNK = 1 << 24  # bytes copied at a time
 _HEADER = 256  # bytes reserved at the beginning of a .npy file
 
 Files = dict[str, dict[str, Any]]
@@ -68,13 +68,9 @@ class Column:
         return {"size": self.path.stat().st_size, "sha256": _sha256(self.path)}
 
 
-def _sha256(path: Path, advance: Callable[[int], object] = lambda _: None) -> str:
-    digest = hashlib.sha256()
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            advance(len(chunk))
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class SegmentWriter:
@@ -90,15 +86,13 @@ class SegmentWriter:
         self.arrays = [spec.name for spec in arrays]
         self._words = PostingsBuilder(analyser, self.path)
         self._columns: dict[str, Column] = {}
+        words = (ArraySpec(f"words-{name}", (), kind) for name, kind in TYPES.items())  # no array is named so
         try:
-            for spec in (ArraySpec(KEYS, (), "int64"), *arrays):
-                self._open(spec)
+            for spec in (ArraySpec(KEYS, (), "int64"), *arrays, *words):
+                self._columns[spec.name] = Column(self.path / f"{spec.name}.npy", spec.dtype, spec.shape)
         except OSError:
             self.drop()
             raise
-
-    def _open(self, spec: ArraySpec) -> None:
-        self._columns[spec.name] = Column(self.path / f"{spec.name}.npy", spec.dtype, spec.shape)
 
     def append(
         self, keys: Keys, arrays: Mapping[str, NDArray[Any]], documents: Sequence[Document] = ()
@@ -123,8 +117,6 @@ class SegmentWriter:
 
     def finish(self) -> Files:
         """Write the words, fill in the headers and flush everything to the disk."""
-        for name, kind in TYPES.items():
-            self._open(ArraySpec(f"words-{name}", (), kind))  # no array of a model can have such a name
         for name, values in self._words.chunks():
             self._columns[f"words-{name}"].append(values)
         files = {f"{name}.npy": column.finish(durable=self.durable) for name, column in self._columns.items()}
@@ -216,9 +208,10 @@ class Segment:
     def verify(self, advance: Callable[[int], object]) -> None:
         """Compare every file with its checksum."""
         for name, recorded in self.files.items():
-            found = _sha256(self.path / name, advance)
+            found = _sha256(self.path / name)
             if found != recorded["sha256"]:
                 raise damaged(self.path / name, f"sha256 {recorded['sha256']}", f"sha256 {found}")
+            advance(recorded["size"])
 
 
 def progress(total: int, doing: str, **options: Any) -> tqdm[Any]:
