@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from palmette.devices import SingleProcess, auto_precision, processes
+from palmette.devices import Processes, auto_precision, processes
 from palmette.errors import ConfigError, TrainingError
 from palmette.training.config import TrainingConfig
 from palmette.training.state import TrainingState, unwritable
@@ -168,7 +168,7 @@ class _Loop:
     """State of one run."""
 
     def __init__(
-        self, task: Task, config: TrainingConfig, group: SingleProcess, output_dir: Path | None
+        self, task: Task, config: TrainingConfig, group: Processes, output_dir: Path | None
     ) -> None:
         self.task, self.config, self.processes = task, config, group
         self.device, self.main = group.device, group.rank == 0
