@@ -71,55 +71,41 @@ def _cpu_has_bfloat16() -> bool:
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags.split())
 
 
-class SingleProcess:
-    """Training in one process, without accelerate: what that decides would hold for every later run."""
+class Processes:
+    """Processes of one training: this one, or several under ``accelerate launch`` or ``torchrun``, each on its device.
 
-    alone, rank = True, 0
+    Alone it does without accelerate, whose decisions would hold for every later run.
+    """
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, *, alone: bool) -> None:
+        self.alone, self.device, self.rank = alone, device, 0
+        if not alone:
+            from accelerate import Accelerator
+
+            _join(device)
+            self._accelerator = Accelerator(cpu=device.type == "cpu")
+            self.device, self.rank = self._accelerator.device, self._accelerator.process_index
 
     def prepare(self, module: nn.Module) -> nn.Module:
         """Put a module on the device; its gradients become the mean over all processes."""
-        return module.to(self.device)
+        return module.to(self.device) if self.alone else cast(nn.Module, self._accelerator.prepare(module))
 
     def clip(self, parameters: Iterable[Tensor], norm: float) -> None:
         """Bound the gradient's norm."""
-        nn.utils.clip_grad_norm_(parameters, norm)
+        (nn.utils if self.alone else self._accelerator).clip_grad_norm_(parameters, norm)
 
     def broadcast(self, value: Any) -> Any:
         """Return the main process's value in all processes."""
-        return value
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes in each of them."""
-        return [value]
-
-
-class Distributed(SingleProcess):
-    """Training in several processes, each on its own device, under ``accelerate launch`` or ``torchrun``."""
-
-    alone = False
-
-    def __init__(self, device: torch.device) -> None:
-        from accelerate import Accelerator
-
-        _join(device)
-        self.accelerator = Accelerator(cpu=device.type == "cpu")
-        self.device, self.rank = self.accelerator.device, self.accelerator.process_index
-
-    def prepare(self, module: nn.Module) -> nn.Module:  # noqa: D102
-        return cast(nn.Module, self.accelerator.prepare(module))
-
-    def clip(self, parameters: Iterable[Tensor], norm: float) -> None:  # noqa: D102
-        self.accelerator.clip_grad_norm_(parameters, norm)
-
-    def broadcast(self, value: Any) -> Any:  # noqa: D102
+        if self.alone:
+            return value
         from accelerate.utils import broadcast_object_list
 
         return broadcast_object_list([value])[0]
 
-    def gather(self, value: Any) -> list[Any]:  # noqa: D102
+    def gather(self, value: Any) -> list[Any]:
+        """Return the values of all processes in each of them."""
+        if self.alone:
+            return [value]
         from accelerate.utils import gather_object
 
         return list(gather_object([value]))
@@ -129,17 +115,17 @@ def _several() -> bool:
     return int(os.environ.get("WORLD_SIZE") or 1) > 1
 
 
-def processes(device: str | torch.device | None, *, alone: bool = False) -> SingleProcess:
+def processes(device: str | torch.device | None, *, alone: bool = False) -> Processes:
     """Return the processes of this run, or this one ``alone``; a device that is not there raises."""
     where = check_device(device)
     if alone or not _several():
-        return SingleProcess(where)
+        return Processes(where, alone=True)
     if where.type == "cuda" and where != check_device("cuda"):
         raise ConfigError(
             f"device {str(device)!r} is one GPU, and {os.environ['WORLD_SIZE']} processes run: "
             "give 'cuda', and each takes its own"
         )
-    return Distributed(where)
+    return Processes(where, alone=False)
 
 
 def main_process() -> bool:

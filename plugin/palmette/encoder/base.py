@@ -172,7 +172,7 @@ class Encoder(ABC):
         batch_size: int | None = None,
         progress: bool | None = False,
     ) -> Floats:
-        """Pooled vectors in the order of the texts: [N, d], float32."""
+        """Return pooled vectors in the order of the texts: [N, d], float32."""
         out = np.empty((len(texts), self.dimension), np.float32)
         for rows, states in self.iter_states(texts, kind=kind, batch_size=batch_size, progress=progress):
             assert states.pooled is not None
@@ -180,14 +180,14 @@ class Encoder(ABC):
         return out
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Pooled query vectors: [N, d]. Concurrent callers in other threads share a forward pass."""
+        """Return pooled query vectors [N, d]. Concurrent callers in other threads share a forward pass."""
         checked = self.check(texts, "query")  # a bad text stops its own caller only
         if not 0 < len(checked) <= self.batch_size:
             return self.encode(checked, kind="query")
         return self._coalesce(checked, lambda gathered: self.encode(gathered, kind="query"))
 
     def variant(self, kind: Kind) -> str:
-        """Part of a cache's key: equal for two kinds that give equal vectors."""
+        """Return a part of a cache's key: equal for two kinds that give equal vectors."""
         return f"{kind if self.asymmetric else ''}:{self.prompts.get(kind, '')}"
 
     def check(self, texts: Sequence[str], kind: Kind) -> list[str]:
@@ -303,11 +303,11 @@ class Coalescer:
         self._busy = False
 
     def __call__(self, texts: Sequence[str], run: Callable[[list[str]], Floats]) -> Floats:
-        """Rows of ``run(texts)``; one caller's ``run`` serves others too."""
+        """Return the rows of ``run(texts)``; one caller's ``run`` serves others too."""
         call = _Call(texts)
         with self._changed:
             self._queue.append(call)
-        while not call.alone:
+        while True:
             with self._changed:
                 self._changed.wait_for(lambda: not self._busy or call.alone or call.rows is not None)
                 if call.rows is not None:

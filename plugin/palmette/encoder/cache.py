@@ -44,14 +44,12 @@ class EncodingCache:
 
     The encoder's fingerprint is part of the key: another model, prompt or limit never meets these entries.
     Threads and processes of one machine may use the folder at once. Damaged encodings are made again, with a
-    warning; a folder that cannot be written costs a warning, and nothing is kept.
-
-    Args:
-        root: The folder; by default ``$PALMETTE_CACHE``, or the user's cache folder.
+    warning; a folder that cannot be written costs a warning, and nothing is kept. By default ``root`` is
+    ``$PALMETTE_CACHE``, or palmette's folder among the user's caches.
     """
 
     def __init__(self, root: str | Path | None = None) -> None:
-        self.root = Path(root).expanduser() if root is not None else default_cache_dir()
+        self.root = Path(root or default_cache_dir()).expanduser()
 
     def encode(
         self,
@@ -62,7 +60,7 @@ class EncodingCache:
         batch_size: int | None = None,
         progress: bool | None = None,
     ) -> Floats:
-        """Pooled vectors [N, d]: read where they are known, else encoded and kept."""
+        """Read pooled vectors [N, d], or encode and keep them."""
         checked, keys, file = self._open(encoder, texts, kind, "pooled")
         out = np.empty((len(keys), encoder.dimension), np.float32)
         first = {key: row for row, key in reversed(list(enumerate(keys)))}
@@ -93,12 +91,10 @@ class EncodingCache:
         outputs: Literal["tokens", "layers"] = "tokens",
         progress: bool | None = None,
     ) -> tuple[Halves, NDArray[np.int64]]:
-        """Token states as one array, mapped from a temporary file, and where each text begins.
+        """Return token states ``flat``, mapped from a temporary file, and where each text begins in it, ``offsets``.
 
-        Text i has ``flat[offsets[i] : offsets[i + 1]]``.
-
-        Returns:
-            ``flat`` [Σ T, d] (or [Σ T, L + 1, d] for ``layers``), float16, read-only; ``offsets`` [N + 1].
+        ``flat`` is float16 and read-only: [Σ T, d], or [Σ T, L + 1, d] for ``layers``. Text i has
+        ``flat[offsets[i] : offsets[i + 1]]``.
         """
         checked, keys, file = self._open(encoder, texts, kind, outputs)
         layers = (encoder.num_layers + 1,) if outputs == "layers" else ()
@@ -190,7 +186,7 @@ class _File:
                     query = f"SELECT key, crc, data FROM texts WHERE key IN ({','.join('?' * len(some))})"
                     for key, crc, data in connection.execute(query, some):
                         whole = key in left and isinstance(data, bytes) and not len(data) % size
-                        if whole and _crc(key, data) == crc:
+                        if whole and zlib.crc32(data, zlib.crc32(key)) == crc:
                             left.remove(key)
                             yield key, data
                         else:
@@ -203,9 +199,10 @@ class _File:
     def put(self, rows: Mapping[bytes, bytes]) -> None:
         if not rows:
             return
-        values = [(key, _crc(key, rows[key]), rows[key]) for key in sorted(rows)]
+        values = [(key, zlib.crc32(rows[key], zlib.crc32(key)), rows[key]) for key in sorted(rows)]
         for last in (False, True):
-            self._create()
+            if not self.path.exists():
+                self._create()
             try:
                 with contextlib.closing(self._open()) as connection, connection:
                     connection.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?, ?)", values)
@@ -232,8 +229,6 @@ class _File:
 
     def _create(self) -> None:
         """Make an empty file, unless there is one: beside its place, so that a kill leaves none that is half made."""
-        if self.path.exists():
-            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self.lock, timeout=_PATIENCE):
             if self.path.exists():
@@ -293,7 +288,7 @@ class CachedEncoder(Encoder):
         batch_size: int | None = None,
         progress: bool | None = False,
     ) -> Floats:
-        """Pooled vectors [N, d], from the cache where they are known."""
+        """Return pooled vectors [N, d], from the cache where they are known."""
         return self.cache.encode(self.encoder, texts, kind=kind, batch_size=batch_size, progress=progress)
 
     def iter_states(
@@ -317,7 +312,7 @@ class CachedEncoder(Encoder):
             yield rows, States(torch.from_numpy(vectors[rows]).to(self.device))
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
-        """Pooled query vectors [N, d]: queries are rarely repeated, so they bypass the cache."""
+        """Encode queries: they are rarely repeated, so they bypass the cache."""
         return self.encoder.encode_queries(texts)
 
 
@@ -331,10 +326,6 @@ def default_cache_dir() -> Path:
     name, usual = ("LOCALAPPDATA", "~/AppData/Local") if windows else ("XDG_CACHE_HOME", "~/.cache")
     folder = Path(os.environ.get(name) or usual).expanduser() / "palmette"
     return folder / "cache" if windows else folder
-
-
-def _crc(key: bytes, data: bytes) -> int:
-    return zlib.crc32(data, zlib.crc32(key))
 
 
 def _token_states(

@@ -32,7 +32,7 @@ def _word(word: str, width: int) -> NDArray[np.int64]:
     """Sum the signs of a word and of its character trigrams, so that inflections are near each other."""
     marked = f"<{word}>"
     grams = {marked[i : i + 3] for i in range(len(marked) - 2)}
-    return np.sum([_signs(part, width) for part in (word, *grams)], axis=0)
+    return sum((_signs(gram, width) for gram in grams), _signs(word, width))
 
 
 class FakeEncoder(Encoder):

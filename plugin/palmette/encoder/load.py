@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from weakref import WeakValueDictionary
 
 import torch
@@ -78,7 +78,7 @@ def load_encoder(
     where = check_device(device) if device is not None else None  # also where it will not be used
     if isinstance(name_or_encoder, Encoder):
         return name_or_encoder
-    expected, name = None, name_or_encoder
+    expected, name = None, cast(object, name_or_encoder)
     if isinstance(name_or_encoder, Mapping):
         check_keys("an encoder's config", name_or_encoder, _KEYS)
         name, expected = name_or_encoder.get("name"), name_or_encoder.get("fingerprint")

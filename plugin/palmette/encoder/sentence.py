@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -176,8 +177,8 @@ class SentenceEncoder(Encoder):
 def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> SentenceTransformer:
     from safetensors import SafetensorError
     from sentence_transformers import SentenceTransformer
-    from transformers.utils import logging
 
+    logging: Any = importlib.import_module("transformers.utils.logging")  # its functions are untyped
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # it takes half a second
     try:

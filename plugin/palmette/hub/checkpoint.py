@@ -37,7 +37,7 @@ _PATIENCE = 60.0  # seconds: far longer than a save takes
 
 
 class Layout(NamedTuple):
-    """Every name that a checkpoint may use: nothing else is read, written or fetched."""
+    """Names that a checkpoint may use: nothing else is read, written or fetched."""
 
     config: str = "config.json"
     weights: str = "model.safetensors"
@@ -50,8 +50,8 @@ class Layout(NamedTuple):
 
     def allows(self, name: str) -> bool:
         """Tell whether a manifest may list this name: flat, and data."""
-        reserved = name in (self.manifest, self.card)
-        return bool(_NAME.fullmatch(name)) and PurePosixPath(name).suffix in self.suffixes and not reserved
+        plain = _NAME.fullmatch(name) and name not in (self.manifest, self.card)
+        return bool(plain) and name.endswith(self.suffixes)
 
 
 LAYOUT = Layout()
@@ -204,13 +204,11 @@ def check_target(folder: Path, content: Iterable[str] = ()) -> None:
     except CheckpointError as error:
         raise CheckpointError(f"cannot save over {folder}: {error}. {advice}") from error
     if blocked := sorted(names & set(content) - earlier):
-        raise CheckpointError(
-            f"cannot save over {folder}: its {blocked[0]!r} is not of the checkpoint there. {advice}"
-        )
+        why = f"its {blocked[0]!r} is not of the checkpoint there"
+        raise CheckpointError(f"cannot save over {folder}: {why}. {advice}")
 
 
 def _move_up(folder: Path) -> None:
-    """Finish a save that was decided."""
     ready = folder / READY
     if not ready.is_dir():
         return
@@ -236,9 +234,8 @@ def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except Timeout as error:
-        raise CheckpointError(
-            f"another process has been saving to {folder} for {_PATIENCE:g} s; end it, or wait"
-        ) from error
+        busy = f"another process has been saving to {folder} for {_PATIENCE:g} s; end it, or wait"
+        raise CheckpointError(busy) from error
     except OSError as error:
         raise CheckpointError(
             f"cannot write the checkpoint to {folder}: {error.strerror or error}. What was there before is"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from palmette.devices import SingleProcess, auto_precision, processes
+from palmette.devices import Processes, auto_precision, processes
 from palmette.errors import ConfigError, TrainingError
 from palmette.training.config import TrainingConfig
 from palmette.training.state import TrainingState, unwritable
@@ -161,7 +161,7 @@ def _autocast(config: TrainingConfig, module: nn.Module, device: torch.device) -
 class _Loop:
     """State of one run."""
 
-    def __init__(self, task: Task, config: TrainingConfig, group: SingleProcess, folder: Path | None) -> None:
+    def __init__(self, task: Task, config: TrainingConfig, group: Processes, folder: Path | None) -> None:
         self.task, self.config, self.processes = task, config, group
         self.device, self.main = group.device, group.rank == 0
         task.to(self.device)
