@@ -95,10 +95,10 @@ class Judgements:
         return np.bincount((self.keys // max(self.documents, 1))[self.grades > 0], minlength=self.queries)
 
 
-def _deepest(ks: Sequence[int]) -> int:
+def _deepest(ks: Sequence[Any]) -> int:
     if not ks or not all(isinstance(k, int) and not isinstance(k, bool) and k > 0 for k in ks):
         raise InputError(f"ks must name places of 1 or more, such as (1, 10, 100); got {tuple(ks)!r}")
-    return max(ks)
+    return int(max(ks))
 
 
 def query_scores(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] = KS) -> dict[str, Gains]:
