@@ -19,7 +19,6 @@ from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import CheckpointError, ConfigError
 from palmette.hub import Checkpoint
-from palmette.hub.checkpointed import TrainingRecord
 from palmette.lexical.weight import LexicalWeight
 from palmette.methods import load_model, model_class
 from palmette.model import Arrays, Model, Queries
@@ -117,17 +116,9 @@ class FusionModel(Model):
     search_class = FusionSearch
     config: FusionConfig
 
-    def __init__(
-        self,
-        config: FusionConfig,
-        members: Sequence[Model],
-        *,
-        record: TrainingRecord | None = None,
-        origin: str | None = None,
-        revision: str | None = None,
-    ) -> None:
+    def __init__(self, config: FusionConfig, members: Sequence[Model], **origin: Any) -> None:
         modules = nn.ModuleList([member.module for member in members])
-        super().__init__(config, members[0].encoder, modules, record=record, origin=origin, revision=revision)
+        super().__init__(config, members[0].encoder, modules, **origin)
         self.members = list(members)
         self.reads_metadata = any(member.reads_metadata for member in members)
         self._one_encoder = len({member.encoder.fingerprint for member in members}) == 1

@@ -354,12 +354,9 @@ class Index:
 
     def stats(self) -> IndexStats:
         """Count documents, segments and bytes."""
-        held = self.backend.stats()
-        who, sizes = (
-            (self.model.method, self.model.fingerprint),
-            (held.bytes, held.segments, held.reclaimable),
-        )
-        return IndexStats(held.documents, *who, held.location, *sizes)
+        held, model = self.backend.stats(), self.model
+        sizes = held.bytes, held.segments, held.reclaimable
+        return IndexStats(held.documents, model.method, model.fingerprint, held.location, *sizes)
 
     def survey(self) -> dict[str, Any]:
         """Describe how the documents fit the model's structure: how full its leaves are, for instance."""

@@ -26,11 +26,8 @@ _SAMPLE = 512  # rows by which the step of the codes is chosen
 _CUT = 0.005  # share of a row's mass that may lie above the highest code
 _FIRST, _SPARE = 0.2, 50  # share of the query read at first; rows compared then, beyond the k wanted
 _CHUNK = 32  # columns read between two counts of the rows that are left
-_CHUNK_COST, _ROW_COST, _BYTE_COST = (
-    30.0,
-    0.05,
-    1e-4,
-)  # µs to narrow a tile further, or to compare a row instead
+_CHUNK_COST = 30.0  # µs to narrow a tile further
+_ROW_COST, _BYTE_COST = 0.05, 1e-4  # µs to compare a row instead
 
 Fixed = NDArray[np.uint16]
 
@@ -72,14 +69,7 @@ class Columns(NamedTuple):
         return near, scores, sum(part[2] for part in found), sum(part[3] for part in found)
 
     def _search(
-        self,
-        excluded: Mask,
-        query: Fixed,
-        order: NDArray[np.int32],
-        asked: NDArray[np.uint8],
-        k: int,
-        first: int,
-        last: int,
+        self, excluded: Mask, query: Fixed, order: Any, asked: Any, k: int, first: int, last: int
     ) -> tuple[Rows, NDArray[np.int64], int, int]:
         """Search the tiles of one thread."""
         size = self.codes.shape[2]

@@ -40,11 +40,9 @@ class Ranking(Protocol):
 
     def best(self, depth: int) -> Keys:
         """List about ``depth`` best documents, the lower keys among equals."""
-        ...
 
     def scores(self, keys: Keys) -> Floats:
         """Score documents (ascending keys); NaN for one that cannot be found."""
-        ...
 
 
 def exact_sum(
@@ -129,11 +127,9 @@ class Mixture(Protocol):
 
     def score(self, method: NDArray[Any], words: NDArray[Any]) -> NDArray[Any]:
         """Mix scores."""
-        ...
 
     def share_needed(self, method: float, score: float) -> float:
         """Share of words below which a document that the method scores so does not reach ``score``."""
-        ...
 
 
 class WordRanking:

@@ -120,7 +120,6 @@ class Engine(Protocol):
         self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
     ) -> Shortlist:
         """Shortlist among ``rows`` (ascending; ``None`` for all)."""
-        ...
 
 
 def top_k(

@@ -180,11 +180,9 @@ class View(Protocol):
 
     def __len__(self) -> int:
         """Number of documents that pass the filter."""
-        ...
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of the plan (all of them when fewer exist)."""
-        ...
 
     def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
         """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order.
@@ -192,31 +190,24 @@ class View(Protocol):
         A score is the share of a text's weight in words that the document answers, 0 … 1; equal ones go by key.
         Documents that score less than ``floor`` may be left out.
         """
-        ...
 
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array, in the order of ``keys``: [n, *shape]."""
-        ...
 
     def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list of a stored array of list numbers: [L]."""
-        ...
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Documents in the order of ``keys``."""
-        ...
 
     def ids(self, keys: Sequence[int]) -> list[str]:
         """Document ids in the order of ``keys``, without reading the documents."""
-        ...
 
     def key_of(self, id: str) -> int | None:
         """Key of a document's current version; never reused."""
-        ...
 
     def keys(self) -> Keys:
         """All keys, ascending."""
-        ...
 
 
 def rescore_rows(view: View, plan: SearchPlan, found: Candidates, k: int) -> Candidates:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,19 +29,18 @@ from palmette.types import Document
 class Segment(Protocol):
     """Documents whose arrays lie together, by ascending key."""
 
-    keys: Keys
+    @property
+    def keys(self) -> Keys:
+        """Ascending keys: [n]."""
 
     def array(self, name: str) -> NDArray[Any]:
         """Stored array: [n, *shape]."""
-        ...
 
     def block(self, name: str, fold: int) -> Block:
         """Stored array with its neighbouring columns summed, ready to be searched; kept from search to search."""
-        ...
 
     def list_order(self, name: str) -> ListOrder:
         """Rows in the order of a stored array of list numbers; kept from search to search."""
-        ...
 
 
 def execute(
@@ -48,12 +48,8 @@ def execute(
 ) -> Candidates:
     """Find the ``k`` best documents of every row of a plan: [Q, min(k, number of rows)].
 
-    Args:
-        plan: What to compare with what; ``plan.only`` is applied already.
-        k: Documents wanted.
-        segments: Rows to search: segments of ascending keys, each with its row numbers (ascending; ``None`` for all).
-        engine: Searches blocks of single vectors.
-        view: Hands out the rows of candidates to be rescored.
+    ``segments`` of ascending keys come with the rows to search (ascending; ``None`` for all): ``plan.only`` is applied
+    already. ``view`` hands out the rows of candidates to be rescored.
     """
     if k < 1:
         raise InputError(f"k must be at least 1, got {k!r}")
@@ -147,21 +143,21 @@ class ArrayView:
         return self._keys.copy()
 
 
+@dataclass(frozen=True)
 class _Arrays:
     """The arrays of a view as one segment."""
 
-    def __init__(
-        self, keys: Keys, arrays: Mapping[str, NDArray[Any]], blocks: dict[tuple[str, int], Block]
-    ) -> None:
-        self.keys, self._arrays, self._blocks = keys, arrays, blocks
+    keys: Keys
+    arrays: Mapping[str, NDArray[Any]]
+    blocks: dict[tuple[str, int], Block]
 
     def array(self, name: str) -> NDArray[Any]:
-        return self._arrays[name]
+        return self.arrays[name]
 
     def block(self, name: str, fold: int) -> Block:
-        if (name, fold) not in self._blocks:
-            self._blocks[name, fold] = as_block(self._arrays[name], self.keys, fold)
-        return self._blocks[name, fold]
+        if (name, fold) not in self.blocks:
+            self.blocks[name, fold] = as_block(self.arrays[name], self.keys, fold)
+        return self.blocks[name, fold]
 
     def list_order(self, name: str) -> ListOrder:
-        return ListOrder(self._arrays[name])
+        return ListOrder(self.arrays[name])
