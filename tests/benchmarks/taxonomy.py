@@ -5,7 +5,6 @@
     python tests/benchmarks/taxonomy.py wordnet FOLDER --rows default regular --dimensions 16 32 64 --seeds 0 1 2
     python tests/benchmarks/taxonomy.py wordnet FOLDER --validation --rows default --set correction=0.9
     python tests/benchmarks/taxonomy.py strength [FOLDER]
-    python tests/benchmarks/taxonomy.py hyperbolic FOLDER
     python tests/benchmarks/taxonomy.py unseen FOLDER --encoder packaged:all-MiniLM-L6-v2
     python tests/benchmarks/taxonomy.py graded CHORUS_ICECAT --encoder packaged:all-MiniLM-L6-v2
     python tests/benchmarks/taxonomy.py speed FOLDER
@@ -28,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rivals import poincare
 
 from palmette import Document, Index, TaxonomyModel, load_data
 from palmette.encoder.cache import EncodingCache
@@ -204,32 +202,6 @@ def strength(args: argparse.Namespace) -> None:
         (table if args.folder else toy)(args)
 
 
-def hyperbolic(args: argparse.Namespace) -> None:
-    """Poincaré embeddings, direction and norm apart, in a softmax over −distance: the paper's comparison."""
-    _, tree = wordnet(args.folder)
-    every, rows = tree.matches(8), test_queries(len(tree))
-    draw = np.random.default_rng(args.seeds[0])
-    width, begun = args.dimensions[0], time.process_time()
-    queries, documents = poincare.learned(
-        every, width, steps=args.steps or 4000, batch=args.batch_size, seed=args.seeds[0]
-    )
-    found = []
-    with torch.no_grad():
-        matches = every.take(rows)
-        for part in np.array_split(np.arange(len(rows)), 100):
-            some = matches.take(part)
-            scores = -poincare.distance(queries[torch.from_numpy(rows[part])], documents)  # [B, N]
-            counts = torch.from_numpy(some.counts)
-            last = scores.topk(int(counts.max()), dim=1).values.gather(1, counts[:, None] - 1)[:, 0]
-            owner = torch.repeat_interleave(torch.arange(len(part)), counts)
-            found.append((scores[owner, torch.from_numpy(some.documents).long()] >= last[owner]).numpy())
-    places = matches.starts[:-1] + (draw.random(len(rows)) * matches.counts).astype(int)
-    hits = np.concatenate(found)[places]
-    heading(9)
-    values = recall_by_distance(hits, matches.distances[places]) | {-1: float(hits.mean())}
-    show(f"{width}, hyperbolic", values, time.process_time() - begun)
-
-
 def unseen(args: argparse.Namespace) -> None:
     """Text towers asked for synsets that training never saw: a tenth of the leaves."""
     synsets, tree = wordnet(args.folder)
@@ -368,7 +340,6 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "dimensions": dimensions,
     "wordnet": table,
     "strength": strength,
-    "hyperbolic": hyperbolic,
     "unseen": unseen,
     "graded": graded,
     "speed": speed,
