@@ -311,7 +311,9 @@ def run_inspect(args: argparse.Namespace) -> None:
             raise ConfigError(
                 f"--html draws the tree of an index; {args.what} is none: make one with `palmette index`"
             )
-        facts = {"model": _model_facts(load_model(args.what, revision=args.revision, device="cpu"))}
+        facts: dict[str, Any] = {
+            "model": _model_facts(load_model(args.what, revision=args.revision, device="cpu"))
+        }
         print(json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts)))
         return
     with Index.open(args.what, device="cpu") as index:

@@ -74,12 +74,11 @@ def read_queries(model: Model, given: QueryList, options: Mapping[str, Any], lex
         raise InputError(
             f"a query is a str, a list of str or an array of embeddings, got {type(given).__name__}"
         )
-    embedded = isinstance(given, np.ndarray)
-    if (embedded or tuple in map(type, given)) and lexical not in ("auto", 0):
+    if (isinstance(given, np.ndarray) or tuple in map(type, given)) and lexical not in ("auto", 0):
         raise ConfigError(
             f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0"
         )
-    if embedded:
+    if isinstance(given, np.ndarray):
         vectors = _check_embeddings(given, model.encoder.dimension)
         model.require_embeddings()
         return QueryBatch(model, model.encode_queries(vectors, chosen), chosen)

@@ -157,7 +157,8 @@ class Reader(Checkpointed):
             raise InputError(
                 f"a question must be a str, and several a list of them, got {what} {question!r:.80}"
             )
-        questions, given = ([question], [passages]) if single else (list(question), _listed(passages))
+        questions: list[Any] = [question] if isinstance(question, str) else list(question)
+        given = [passages] if single else _listed(passages)
         if len(questions) != len(given):
             raise InputError(f"{len(questions)} questions need as many lists of passages, got {len(given)}")
         for one in questions:
