@@ -340,7 +340,10 @@ class Model(Checkpointed):
 
     def search_options(self, given: Mapping[str, Any]) -> Any:
         """Validated search options; unknown ones raise and name the known ones."""
-        key = (*given.items(), *map(type, given.values()))  # True and 1 are equal, and differ
+        key: tuple[object, ...] | None = (
+            *given.items(),
+            *map(type, given.values()),
+        )  # True and 1 are equal, and differ
         try:
             if key in self._search_options:
                 return self._search_options[key]
