@@ -74,7 +74,12 @@ def read_queries(model: Model, given: QueryList, options: Mapping[str, Any], lex
         raise InputError(
             f"a query is a str, a list of str or an array of embeddings, got {type(given).__name__}"
         )
+<<<<<<< HEAD
     if (isinstance(given, np.ndarray) or tuple in map(type, given)) and lexical not in ("auto", 0):
+=======
+    single = not isinstance(given, np.ndarray) and not any(isinstance(one, tuple) for one in given)
+    if not single and lexical not in ("auto", 0):
+>>>>>>> h/r2search
         raise ConfigError(
             f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0"
         )
@@ -93,7 +98,7 @@ def read_queries(model: Model, given: QueryList, options: Mapping[str, Any], lex
         if not text.strip():
             raise InputError("the query is empty: give it at least one word")
     arrays = model.encode_queries(texts, chosen)
-    if tuple not in map(type, given):
+    if single:
         return QueryBatch(model, arrays, chosen, weight, texts)
     sizes = [len(one) if isinstance(one, tuple) else 1 for one in given]
     bounds = list(pairwise(np.cumsum([0, *sizes]).tolist()))
