@@ -319,11 +319,7 @@ class Model(Checkpointed):
         key: tuple[object, ...] | None = (
             *given.items(),
             *map(type, given.values()),
-<<<<<<< HEAD
         )  # True equals 1, and differs
-=======
-        )  # True and 1 are equal, and differ
->>>>>>> h/r2search
         try:
             if key in self._search_options:
                 return self._search_options[key]
