@@ -213,7 +213,7 @@ class Model(Checkpointed):
         settings, loop = cls._configs(config, preset, training, options)
         kinds: dict[str, Any] = {} if cls.needs_queries else {"kinds": ()}
         loaded = load_data(data, seed=loop.seed, **kinds)
-        if not loaded.qrels.get("train") and (cls.needs_queries or loaded.labelled):
+        if not loaded.trainable and (cls.needs_queries or loaded.labelled):
             raise InputError(
                 f"{loaded.name} has no training pairs: splits are {sorted(loaded.qrels)}; 'train' is needed"
             )

@@ -103,6 +103,11 @@ class RetrievalData:
                     f"such as {key!r} in {split!r}; add them or leave their judgements out"
                 )
 
+    @property
+    def trainable(self) -> bool:
+        """Judgements of a train split exist."""
+        return bool(self.qrels.get("train"))
+
     def __repr__(self) -> str:
         splits = ", ".join(f"{name}: {len(qrels)}" for name, qrels in self.qrels.items())
         kind = "" if self.labelled else ", made from the documents"

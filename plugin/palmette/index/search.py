@@ -74,7 +74,8 @@ def read_queries(model: Model, given: QueryList, options: Mapping[str, Any], lex
         raise InputError(
             f"a query is a str, a list of str or an array of embeddings, got {type(given).__name__}"
         )
-    if (isinstance(given, np.ndarray) or tuple in map(type, given)) and lexical not in ("auto", 0):
+    single = not isinstance(given, np.ndarray) and tuple not in map(type, given)
+    if not single and lexical not in ("auto", 0):
         raise ConfigError(
             f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0"
         )
