@@ -1,9 +1,9 @@
-"""Cost of a framework per query, apart from the engine: expected under 1 ms in the median.
+"""What a framework costs per query, apart from the engine: expected under 1 ms in the median.
 
     python tests/benchmarks/adapter_overhead.py [--documents 1000] [--queries 300] [--encoder fake:384]
 
-Parts of a query: encoding, the rest of ``Index.search`` (filters, ranking, fetching documents), and the framework with
-its adapter.
+A query takes encoding, the rest of ``Index.search`` (filters, ranking, fetching documents), and
+the adapter: what the framework and its adapter add around that.
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from inspect import isawaitable
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
+from recording import append, read, table, write_part
+
 from palmette import Document, Index, TreeModel
 
+PARTS = ("encoding", "search", "adapter", "total")
 WORDS = ("red", "green", "blue", "owl", "fox", "cat", "house", "night", "river", "stone", "sings", "sleeps")
 
 
@@ -59,7 +62,7 @@ class Clock:
 
 
 def texts(count: int) -> list[str]:
-    """Make short texts, all different."""
+    """Short texts, all different."""
     return [
         " ".join(WORDS[(i * step + step) % len(WORDS)] for step in (1, 3, 5, 7, 11)) + f" {i}"
         for i in range(count)
@@ -67,7 +70,7 @@ def texts(count: int) -> list[str]:
 
 
 def build(documents: int, encoder: str, clock: Clock) -> Index:
-    """Build an index in memory whose parts are timed."""
+    """An index in memory whose parts are timed."""
     corpus = texts(documents)
     pairs = [(text.upper(), text) for text in corpus[:64]]
     model = TreeModel.fit(
@@ -81,7 +84,7 @@ def build(documents: int, encoder: str, clock: Clock) -> Index:
 
 
 def retrievers(index: Index) -> dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]]:
-    """Sync and async search function of each framework."""
+    """By framework: how to ask, and how to ask asynchronously."""
     found: dict[str, tuple[Callable[[str], Any], Callable[[str], Any]]] = {}
     if find_spec("langchain_core"):
         chain = import_module("langchain_palmette").TreeRetriever.from_index(index, k=5)
@@ -95,27 +98,31 @@ def retrievers(index: Index) -> dict[str, tuple[Callable[[str], Any], Callable[[
 
 
 def measure(ask: Callable[[str], Any], queries: list[str], clock: Clock) -> list[dict[str, float]]:
-    """Parts of each query, asked one after the other; ``ask`` may be async."""
-
-    async def run() -> list[dict[str, float]]:
-        rows = []
-        for query in queries:
-            start = perf_counter()
-            found = ask(query)
-            assert len(await found if isawaitable(found) else found) == 5
-            rows.append(clock.take(perf_counter() - start))
-        return rows
-
-    return asyncio.run(run())
+    """The parts of each query."""
+    rows = []
+    for query in queries:
+        start = perf_counter()
+        assert len(ask(query)) == 5
+        rows.append(clock.take(perf_counter() - start))
+    return rows
 
 
-def report(name: str, rows: list[dict[str, float]]) -> None:
-    """Print a line of medians."""
-    parts = (median(row[part] for row in rows) for part in ("encoding", "search", "adapter", "total"))
-    print(f"{name:<18}" + "".join(f"{value:>10.3f}" for value in parts))
+async def ameasure(ask: Callable[[str], Any], queries: list[str], clock: Clock) -> list[dict[str, float]]:
+    """The parts of each query, asked one after the other in one event loop."""
+    rows = []
+    for query in queries:
+        start = perf_counter()
+        assert len(await ask(query)) == 5
+        rows.append(clock.take(perf_counter() - start))
+    return rows
 
 
-def main() -> None:
+def medians(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Milliseconds by part."""
+    return {part: round(median(row[part] for row in rows), 3) for part in PARTS}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -123,18 +130,25 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=1000)
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--encoder", default="fake:384")
-    args = parser.parse_args()
+    parser.add_argument("--out", type=Path, default=Path("speed.md"), help="the page; lines lie beside it")
+    args = parser.parse_args(argv)
     logging.disable(logging.WARNING)
     clock = Clock()
     index = build(args.documents, args.encoder, clock)
     queries = [f"where does the {text} live?" for text in texts(args.queries)]
-    print(f"{args.documents:,} documents, {args.queries} queries, k=5; median milliseconds per query\n")
-    print(f"{'':<18}" + "".join(f"{part:>10}" for part in ("encoding", "search", "adapter", "total")))
-    report("Index.search", measure(lambda query: index.search(query, k=5, lexical=0), queries, clock))
+    store = args.out.with_suffix(".jsonl")
+    found = {
+        "Index.search": medians(measure(lambda query: index.search(query, k=5, lexical=0), queries, clock))
+    }
     for name, (ask, aask) in retrievers(index).items():
         measure(ask, queries[:20], clock)
-        report(name, measure(ask, queries, clock))
-        report(f"{name}, async", measure(aask, queries, clock))
+        found[name] = medians(measure(ask, queries, clock))
+        found[f"{name}, async"] = medians(asyncio.run(ameasure(aask, queries, clock)))
+    for name, ms in found.items():
+        print(append(store, {"part": "adapters", "framework": name, **ms}))
+    lines = [x for x in read(store, "part", "framework") if x.get("part") == "adapters"]
+    rows = [[x["framework"], f"{x['adapter']:.2f}"] for x in lines if x["framework"] != "Index.search"]
+    write_part(args.out, "adapters", table(["added to a query, median", "ms"], rows))
 
 
 if __name__ == "__main__":
