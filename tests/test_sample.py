@@ -3,6 +3,7 @@
 import hashlib
 import platform
 import re
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -114,6 +115,17 @@ def test_the_same_every_time_and_untouched_by_this_process(full, monkeypatch, ca
         ("", ""),
         [entry.digest for entry in full.values()],
     )
+
+
+def test_nothing_is_imported_into_a_clean_process():
+    code = (
+        "import sys; from palmette.sample import python_catalogue; before = set(sys.modules)\n"
+        "assert python_catalogue(['json']); print(*sorted(set(sys.modules) - before))"
+    )
+    root = Path(sample.__file__).parents[2]
+    command = [sys.executable, "-W", "error", "-c", f"import sys; sys.path.insert(0, {str(root)!r}); {code}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout.split(), done.stderr) == ([], "")
 
 
 def test_modules_narrow_it(full):
