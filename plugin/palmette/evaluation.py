@@ -18,9 +18,9 @@ from palmette.arrays import best
 from palmette.data import RetrievalData, Split, load_data
 from palmette.encoder import Encoder
 from palmette.errors import ConfigError, InputError, MissingExtraError
+from palmette.evidence import Lexical
 from palmette.index import Index
 from palmette.index.search import check_count
-from palmette.lexical.weight import Lexical
 from palmette.metrics import Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
 from palmette.model import Model
 from palmette.reader import Asked, Reader, load_reading
@@ -186,6 +186,7 @@ def evaluate(
     *,
     split: str = "test",
     lexical: Lexical = 0.0,
+    sentences: bool = False,
     baselines: bool = False,
     reader: Reader | None = None,
     passages: int = 5,
@@ -198,7 +199,8 @@ def evaluate(
         model: The model to measure.
         data: Anything :func:`palmette.load_data` reads, with judgements.
         split: Whose judgements.
-        lexical: Weight of words beside the method; by default the method is measured alone.
+        lexical: Weight of words beside meaning; by default the method is measured alone.
+        sentences: Whether best sentences count beside the method's score.
         baselines: Put the untrained encoder (exact search) and BM25 beside it.
         reader: Answers every question from what each system finds: ``data`` is then anything that
             :func:`palmette.reader.load_reading` reads, and rows have ``accuracy@n`` (an accepted answer is in the first
@@ -219,14 +221,14 @@ def evaluate(
         loaded, judged, reading = _reading(reader, data, split, check_count("passages", passages))
 
     def indexed() -> Search:
-        index = Index.in_memory(model)
+        index = Index.in_memory(model, sentences=sentences)
         index.add(loaded.corpus, progress=progress)
-        return _index_search(index, {"lexical": lexical, **options})
+        return _index_search(index, {"lexical": lexical, "sentences": sentences, **options})
 
     def beside(baseline: _Baseline) -> Search:
         return lambda texts, k: (baseline.search(texts, k).ids, 1.0)
 
-    systems: dict[str, Callable[[], Search]] = {_label(model, lexical, options): indexed}
+    systems: dict[str, Callable[[], Search]] = {_label(model, lexical, sentences, options): indexed}
     if baselines:
         encoded = partial(EncoderBaseline, model.encoder, loaded.corpus, progress=progress)
         systems[f"encoder {model.encoder.name}"] = lambda: beside(encoded())
@@ -244,15 +246,16 @@ def evaluate_index(
     *,
     filter: Filter | None = None,
     lexical: Lexical = 0.0,
+    sentences: bool = False,
     **options: Any,
 ) -> Row:
     """Measure an index as it stands, on queries and judgements by document id; see :func:`evaluate`."""
     asked = {id: text for id, text in queries.items() if id in qrels}
     if not asked:
         raise InputError(f"none of the {len(queries)} queries is judged: qrels name {list(qrels)[:3]}")
-    search = _index_search(index, {"filter": filter, "lexical": lexical, **options})
+    search = _index_search(index, {"filter": filter, "lexical": lexical, "sentences": sentences, **options})
     judged = Split("queries", asked, {id: dict(qrels[id]) for id in asked})
-    return _measure(_label(index.model, lexical, options), lambda: search, judged)
+    return _measure(_label(index.model, lexical, sentences, options), lambda: search, judged)
 
 
 def _reading(reader: Reader, data: Any, split: str, passages: int) -> tuple[RetrievalData, Split, _Reading]:
@@ -277,8 +280,9 @@ def _reading(reader: Reader, data: Any, split: str, passages: int) -> tuple[Retr
     return loaded, Split(split, queries, qrels), _Reading(reader, asked, documents, passages)
 
 
-def _label(model: Model, lexical: Lexical, options: Mapping[str, Any]) -> str:
+def _label(model: Model, lexical: Lexical, sentences: bool, options: Mapping[str, Any]) -> str:
     named = {**({} if lexical == 0 else {"lexical": lexical}), **options}
+    named |= {"sentences": True} if sentences else {}
     chosen = ", ".join(f"{name}={value}" for name, value in named.items())
     return f"{model.method} ({chosen})" if chosen else model.method
 

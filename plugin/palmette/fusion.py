@@ -13,19 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from palmette.arrays import Floats, Keys
+from palmette.calibration import calibrate, learn_weights
 from palmette.config import Config
 from palmette.data import load_data
 from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import CheckpointError, ConfigError
+from palmette.evidence import SHORTLIST, USUAL, Calibration, Units, score_others
 from palmette.hub import Checkpoint
-from palmette.lexical.weight import LexicalWeight
 from palmette.methods import load_model, model_class
-from palmette.model import Arrays, Model, Queries
-from palmette.search.combine import DEPTH, MethodRanking, exact_sum
+from palmette.model import Arrays, Model, Queries, read_calibrations
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, stack_rows
 from palmette.types import Document, Explanation, Part
-from palmette.word_weights import learn_lexical_weights, learn_weights
 
 
 class FusionConfig(Config):
@@ -62,9 +61,11 @@ class FusionPlan:
     members: tuple[SearchPlan, ...]
     fetch: int | None
     """Longest shortlist of a member that rescores one."""
-    rescore: bool | None
-    """True if a member rescores a shortlist."""
     only: Keys | None = None
+
+    def among(self, keys: Keys) -> FusionPlan:
+        """Plans that score exactly these documents."""
+        return replace(self, members=tuple(plan.among(keys) for plan in self.members), only=keys)
 
     def one_query(self, row: int) -> FusionPlan:
         """Plans of one query."""
@@ -104,7 +105,7 @@ class MemberView:
 
 
 class FusionModel(Model):
-    """A weighted sum of several models' scores, exact: the sum over all documents counts.
+    """A weighted sum of several models' scores, over the documents that are among the best of any member.
 
     Made of trained models by :meth:`of`; an index given a list of models makes one. Scores are sums of the members'
     scores, each divided by its scale, so that all have a similar range.
@@ -121,6 +122,7 @@ class FusionModel(Model):
         super().__init__(config, members[0].encoder, modules, **origin)
         self.members = list(members)
         self.reads_metadata = any(member.reads_metadata for member in members)
+        self.sentences = members[0].sentences
         self._one_encoder = len({member.encoder.fingerprint for member in members}) == 1
         self._options = [member.search_options({}) for member in members]
         self._factors = [weight / scale for weight, scale in zip(config.weights, config.scales, strict=True)]
@@ -153,16 +155,17 @@ class FusionModel(Model):
         given = [1.0] * len(members) if weights is None else [float(weight) for weight in weights]
         if len(given) != len(members) or sum(given) <= 0:
             raise ConfigError(f"weights={weights!r}: give one for each of the {len(members)} models")
-        learned = [member.lexical_weights.get("") for member in members]
+        learned = [member.calibrations.get("") for member in members]
         config = FusionConfig(
             members=tuple({**member.config_json(), "fingerprint": member.fingerprint} for member in members),
             weights=tuple(weight / sum(given) for weight in given),
-            scales=tuple(words.scale if words else 1.0 for words in learned),
+            scales=tuple(one.units.own if one and one.units else USUAL.own for one in learned),
         )
         made = cls(config, members)
-        mean = float(np.mean([words.weight if words else 0.0 for words in learned]))
-        # scores are in units of the words' scale already
-        made.lexical_weights = {"": LexicalWeight(weight=mean)}
+        # a sum of scores in units of meaning is in such units
+        sentences = [one.units.sentence for one in learned if one and one.units and one.units.sentence]
+        units = Units(own=1.0, sentence=float(np.mean(sentences)) if sentences else None)
+        made.calibrations = {"": Calibration(units=units)}
         if data is None:
             return made
         loaded = load_data(data)
@@ -171,7 +174,7 @@ class FusionModel(Model):
         if weights is None:
             shares = learn_weights(members, config.scales, loaded, store, **how)
             made = cls(config.replace(weights=shares), members)
-        made.lexical_weights = learn_lexical_weights(made, loaded, made.encoder, store, **how)
+        made.calibrations = calibrate(made, loaded, made.encoder, store, **how)
         return made
 
     # -- hooks ----------------------------------------------------------------------------------------------
@@ -218,34 +221,37 @@ class FusionModel(Model):
             for at, (member, own) in enumerate(zip(self.members, self._options, strict=True))
         )
         fetch = max((plan.fetch for plan in plans if plan.rescore and plan.fetch), default=None)
-        return FusionPlan(plans, fetch, fetch is not None or None)
+        return FusionPlan(plans, fetch)
 
     def execute(self, view: View, plan: Any, k: int, options: FusionSearch) -> Candidates:
-        """Sum the members' scores, exact as each member is."""
+        """Sum the members' scores of all documents that are among the best of any."""
         total = len(view) if plan.only is None else len(plan.only)
-        depth = max(1, min(max(DEPTH, 2 * k) if plan.fetch is None else max(k, plan.fetch), total))
+        depth = max(1, min(max(SHORTLIST, 2 * k, plan.fetch or 0), total))
         searches = [
             partial(member.execute, MemberView(view, place), options=own)
             for place, (member, own) in enumerate(zip(self.members, self._options, strict=True))
         ]
-        plans = [replace(one, only=plan.only) for one in plan.members]
-        first = [search(one, depth) for search, one in zip(searches, plans, strict=True)]
+        first = [search(one, depth) for search, one in zip(searches, plan.members, strict=True)]
         rows = []
         for row in range(len(first[0].keys)):
-            rankings = [
-                MethodRanking(search, one.one_query(row), found.one_query(row), depth)
-                for search, one, found in zip(searches, plans, first, strict=True)
+            listed = [found.one_query(row) for found in first]
+            every = np.unique(np.concatenate([found.keys[0] for found in listed]))
+            scored = [
+                score_others(search, one.one_query(row), found, every)
+                for search, one, found in zip(searches, plan.members, listed, strict=True)
             ]
-            keys, sums = exact_sum(rankings, self._sum, k, total, depth)
-            evidence = _join([ranking.evidence(keys) for ranking in rankings])
-            rows.append((keys, sums.astype(np.float32), evidence))
+            orders = [found.keys[0].argsort() for found in scored]
+            table = np.stack([f.scores[0][order] for f, order in zip(scored, orders, strict=True)])  # [M, n]
+            sums = np.asarray(self._factors) @ table.astype(np.float64)
+            best = np.lexsort((every, -table[0], -sums))[:k]
+            facts = [
+                {name: array[0][order][best] for name, array in found.evidence.items()}
+                for found, order in zip(scored, orders, strict=True)
+            ]
+            rows.append((every[best], sums[best].astype(np.float32), _join(facts)))
         visited = float(np.mean([found.visited for found in first]))
         evidence = _join([found.evidence for found in first])
         return stack_rows(rows, Candidates(first[0].keys, first[0].scores, visited, evidence))
-
-    def _sum(self, table: Floats) -> NDArray[np.float64]:
-        """Members' scores [M, n] → [n]."""
-        return np.asarray(np.asarray(self._factors) @ table.astype(np.float64))
 
     def explain(
         self, query: Queries, arrays: Arrays, options: FusionSearch, evidence: Mapping[str, Any]
@@ -314,8 +320,7 @@ class FusionModel(Model):
             member = MemberCheckpoint.inside(checkpoint, place, own)
             members.append(model_class(own["method"]).from_checkpoint(member, encoder=coders[read_by]))
         made = cls(config, members, origin=checkpoint.origin, revision=checkpoint.revision)
-        words = checkpoint.config.get("words", {})
-        made.lexical_weights = {name: LexicalWeight.from_dict(value) for name, value in words.items()}
+        made.calibrations = read_calibrations(checkpoint.config)
         made.fingerprint = checkpoint.fingerprint
         return made
 

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from palmette.arrays import Keys, Ragged, unit_rows
+from palmette.calibration import calibrate
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
 from palmette.devices import main_process_first
@@ -23,17 +25,28 @@ from palmette.encoder import Encoder, Kind, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
 from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.evidence import (
+    SHORT,
+    USUAL,
+    Calibration,
+    Evidence,
+    Lexical,
+    Units,
+    check_lexical,
+    measure_units,
+    probability,
+    sentence_arrays,
+    sentence_rows,
+)
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
-from palmette.lexical.analyser import LANGUAGE, analyser_of, check_language
+from palmette.lexical.analyser import LANGUAGE, Analyser, analyser_of, check_language
 from palmette.lexical.bm25 import WordCollection
-from palmette.lexical.weight import Lexical, LexicalWeight, check_lexical
-from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
+from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View, WordMatches
 from palmette.search.view import ArrayView
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Task, train
 from palmette.types import Document, Explanation
-from palmette.word_weights import learn_lexical_weights
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -65,6 +78,8 @@ class Model(Checkpointed):
     """Whether metadata are fields of their own, so that frameworks must not prepend them to the text."""
     needs_queries: ClassVar[bool] = True
     """Whether documents without labels need synthetic queries."""
+    sentences: bool = True
+    """Whether the encoder's vectors of single sentences compare with this model's queries."""
 
     def __init__(
         self,
@@ -84,7 +99,7 @@ class Model(Checkpointed):
         self.revision = revision
         # config of a checkpoint of an earlier version: a copy keeps it, and so its fingerprint
         self._loaded_config: Mapping[str, Any] | None = None
-        self.lexical_weights: dict[str, LexicalWeight] = {}  # by `lexical_key`
+        self.calibrations: dict[str, Calibration] = {}  # by `lexical_key`
         self._search_options: dict[tuple[object, ...], Any] = {}  # validated before
 
     # -- hooks ----------------------------------------------------------------------------------------------
@@ -151,13 +166,22 @@ class Model(Checkpointed):
     def check_search(self, options: Any) -> None:
         """Raise ConfigError when search options do not fit this model."""
 
+    def sentence_queries(self, queries: Queries, given: Sequence[str] | Floats) -> Floats:
+        """Unit vectors [Q, d] that sentences are compared with, from the query arrays and what they were made of."""
+        vectors = given if isinstance(given, np.ndarray) else self.encoder.encode_queries(given)
+        return unit_rows(vectors)
+
     def lexical_variants(self) -> dict[str, Any]:
-        """Searches whose word weight is learned, by key; empty where words do not help."""
+        """Searches that are calibrated, each for itself, by key."""
         return {"": self.search_class()}
 
     def lexical_key(self, options: Any) -> str | None:
         """Key of the variant with the same range of scores; ``None`` if these options do not rank by score alone."""
         return ""
+
+    def lexical_default(self, options: Any) -> bool:
+        """Whether words count in a search with these options that says nothing of them."""
+        return True
 
     def after_fit(self, task: Any) -> None:
         """Keep facts of the training besides weights, such as topics; :meth:`extras` saves them."""
@@ -225,9 +249,7 @@ class Model(Checkpointed):
         trained = train(task, loop, label=f"Training the {cls.method} model", progress=progress, **where)
         model = cls(settings, coder, task.module, record=TrainingRecord.after(loaded, loop, task, trained))
         model.after_fit(task)
-        model.lexical_weights = learn_lexical_weights(
-            model, loaded, coder, store, seed=loop.seed, progress=progress
-        )
+        model.calibrations = calibrate(model, loaded, coder, store, seed=loop.seed, progress=progress)
         return model
 
     @classmethod
@@ -260,7 +282,7 @@ class Model(Checkpointed):
             "config": self._loaded_config or self.config.to_dict(),
             "encoder": self.encoder.to_config(),
             "record": self.record.to_dict(),
-            "words": {name: mix.to_dict() for name, mix in self.lexical_weights.items()},
+            "evidence": {name: found.to_dict() for name, found in self.calibrations.items()},
         }
 
     def weights(self) -> dict[str, Tensor]:  # noqa: D102
@@ -278,8 +300,8 @@ class Model(Checkpointed):
             )
         config = cls.config_class.from_dict(facts["config"])
         coder = encoder_of(facts["encoder"], encoder, checkpoint.path, **options)
-        mixes = facts.get("words", {})
-        key = (checkpoint.fingerprint, repr(mixes), checkpoint.origin, checkpoint.revision, id(coder))
+        learned = read_calibrations(facts)
+        key = (checkpoint.fingerprint, repr(learned), checkpoint.origin, checkpoint.revision, id(coder))
         if isinstance(known := _LOADED.get(key), cls):
             return known
         module = cls.module_for(config, coder)
@@ -291,7 +313,7 @@ class Model(Checkpointed):
         model = cls(
             config, coder, module, record=record, origin=checkpoint.origin, revision=checkpoint.revision
         )
-        model.lexical_weights = {name: LexicalWeight.from_dict(value) for name, value in mixes.items()}
+        model.calibrations = learned
         model.load_extras({name: checkpoint.file(name) for name in checkpoint.extras})
         model.fingerprint, model._loaded_config = checkpoint.fingerprint, facts["config"]
         _LOADED[key] = model
@@ -334,59 +356,112 @@ class Model(Checkpointed):
             self._search_options[key] = options
         return options
 
-    def lexical_weight(self, options: Any, lexical: Lexical) -> LexicalWeight | None:
-        """Weight of words in a search with these options; ``None`` where they do not count."""
+    def calibration(self, options: Any, lexical: Lexical) -> Calibration | None:
+        """Coefficients of a search with these options; ``None`` where it does not rank by score alone."""
         if lexical != "auto":
             lexical = check_lexical(lexical)
-        if lexical == 0:
-            return None
         key = self.lexical_key(options)
-        if key is None and lexical == "auto":
-            return None
-        if key is None:
+        if key is None and lexical not in ("auto", 0):
             raise ConfigError(
                 f"lexical={lexical!r} adds to a score, but these {self.method} options do not rank by score alone: "
                 "leave them out, or search with lexical=0"
             )
-        learned = self.lexical_weights.get(key) or self.lexical_weights.get("")
+        if key is None:
+            return None
+        found = self.calibrations.get(key) or self.calibrations.get("") or Calibration()
         if lexical == "auto":
-            return learned if learned and learned.weight else None
-        return (learned or LexicalWeight()).replace(weight=lexical)
+            return found if self.lexical_default(options) else found.replace(words=0.0)
+        return found.replace(words=lexical)
+
+    def index_arrays(
+        self, documents: Sequence[Document], sentences: bool, vectors: Floats | None = None
+    ) -> dict[str, Any]:
+        """Arrays that an index stores, with those of sentences if wished; one pass where vectors are enough.
+
+        Documents whose vectors are given have no sentences: these need the encoder's pass.
+        """
+        if not sentences:
+            given = () if vectors is None else (vectors,)
+            return dict(self.encode_documents(documents, *given))
+        if vectors is None:
+            own, found = self.encoder.encode_sentences([document.content for document in documents])
+            given = (own,) if self.indexes_embeddings else ()
+            return {**self.encode_documents(documents, *given), **sentence_rows(found)}
+        arrays = dict(self.encode_documents(documents, vectors))
+        for spec in sentence_arrays(self.encoder.dimension):
+            arrays[spec.name] = Ragged.empty(len(documents), spec.shape, spec.dtype)
+        return arrays
 
     def score(
         self,
         query: str,
         documents: Sequence[Document],
         *,
-        lexical: Lexical = 0.0,
+        lexical: Lexical = "auto",
         language: str | None = LANGUAGE,
         **options: Any,
     ) -> list[float]:
-        """Score of each document for a query, in the order given: reranking without an index.
+        """Probability that each document is relevant to a query, in the order given: reranking without an index.
 
         ``lexical`` adds words as in a search, with IDF computed on these documents only, so that scores of different
         calls must not be compared. ``language`` selects the stemmer.
         """
         chosen = self.search_options(options)
-        mix, analyser = self.lexical_weight(chosen, lexical), analyser_of(check_language(language))
+        calibration, analyser = self.calibration(chosen, lexical), analyser_of(check_language(language))
         if not documents:
             return []
         # documents of equal content are encoded once: in two places of a batch their last bits could differ
         contents = [self.content_read(document) for document in documents]
         distinct = dict(zip(contents, documents, strict=True))
-        view = ArrayView(self.encode_documents(list(distinct.values())))
-        found = self.search(view, self.encode_queries([query], chosen), len(distinct), chosen)
-        scores = np.full(len(distinct), -np.inf, np.float32)
-        scores[found.keys[0]] = found.scores[0]
-        if mix is not None:
-            texts = [document.all_text for document in distinct.values()]
-            scores = mix.score(scores, WordCollection(analyser, texts).shares(query)).astype(np.float32)
-        by_content = dict(zip(distinct, scores.tolist(), strict=True))
+        some = list(distinct.values())
+        view = DocumentsView(self.index_arrays(some, self.sentences), some, analyser)
+        given: Any = self.encoder.encode_queries([query]) if self.accepts_embeddings else [query]
+        arrays = self.encode_queries(given, chosen)
+        found = self.search(view, arrays, len(some), chosen)
+        own = np.full(len(some), np.nan, np.float32)
+        own[found.keys[0]] = found.scores[0]
+        own[np.isnan(own)] = found.scores[0].min(initial=0.0)
+        mix = calibration or Calibration(words=0.0)
+        vectors = self.sentence_queries(arrays, given) if self.sentences else None
+        evidence = Evidence(mix, self.units(mix, view), [query] if mix.words else (), vectors)
+        logits = evidence.score(view, 0, view.keys(), own).scores[0]
+        by_content = dict(zip(distinct, probability(logits).tolist(), strict=True))
         return [by_content[content] for content in contents]
+
+    def units(self, calibration: Calibration, view: View) -> Units:
+        """Units of meaning: learned in training, else measured on the documents, else the usual ones of cosines."""
+        learned = calibration.units
+        if learned is not None and (learned.sentence is not None or not self.sentences):
+            return learned
+        measured = measure_units(self, view) if self.sentences and len(view) >= SHORT else None
+        return (measured or USUAL).replace(**({} if learned is None else {"own": learned.own}))
 
     def __repr__(self) -> str:
         where = f" from {self.origin}" if self.origin else ""
         return f"<{type(self).__name__} {self.fingerprint[:12]}{where}, encoder {self.encoder.name}>"
+
+
+class DocumentsView(ArrayView):
+    """Arrays and words of documents in memory."""
+
+    def __init__(self, arrays: Mapping[str, Any], documents: Sequence[Document], analyser: Analyser) -> None:
+        super().__init__(arrays, documents)
+        self._collection = WordCollection(analyser, [document.all_text for document in documents])
+
+    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
+        """Shares of all documents, or of some."""
+        found = self._collection.matches(text)
+        return found if only is None else WordMatches(found.words, found.parts[only], only)
+
+
+def read_calibrations(facts: Mapping[str, Any]) -> dict[str, Calibration]:
+    """Calibrations of a checkpoint; of former ones the scale, 1.5 leads of the best document for their 2.5."""
+    if "evidence" in facts:
+        return {name: Calibration.from_dict(value) for name, value in facts["evidence"].items()}
+    return {
+        name: Calibration(units=Units(own=0.6 * value["scale"]))
+        for name, value in facts.get("words", {}).items()
+    }
 
 
 def _set_options(config: Config | Mapping[str, Any], kind: type[Config]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from pathlib import PurePath
 from typing import Any
@@ -193,17 +194,41 @@ class Explanation:
 
 
 @dataclass(frozen=True)
+class Highlights:
+    """Characters of a hit's content: those of its best sentence, and of the query's words."""
+
+    sentence: tuple[int, int] | None
+    words: Sequence[tuple[int, int]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The places as JSON values."""
+        return {"sentence": self.sentence and list(self.sentence), "words": [list(w) for w in self.words]}
+
+
+@dataclass(frozen=True)
 class Hit:
-    """A document found, and its score: higher is better, the range is the method's."""
+    """A document found, and the probability that it is relevant."""
 
     document: Document
     score: float
+    """0 … 1, the same for every method; higher is better."""
     explainer: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
+    evidence: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
+    """What the score is made of: ``own`` (the method's score), ``best`` (cosine of the best sentence), ``share`` (of
+    the query's weight in words)."""
+    sentence: tuple[int, int] | None = field(default=None, repr=False, compare=False)
+    """Characters of the document's content that are its best sentence."""
+    finder: Callable[[], Sequence[tuple[int, int]]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def id(self) -> str:
         """The document's id."""
         return self.document.key
+
+    @property
+    def highlights(self) -> Highlights:
+        """Places of the best sentence and of the query's words."""
+        return Highlights(self.sentence, () if self.finder is None else self.finder())
 
     def explain(self) -> Explanation:
         """Why this document matched (computed when asked)."""
@@ -214,4 +239,6 @@ class Hit:
         return self.explainer()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"document": self.document, "score": self.score, "explainer": None}
+        kept = {name: getattr(self, name) for name in ("document", "score", "evidence", "sentence")}
+        words = self.highlights.words
+        return {**kept, "explainer": None, "finder": partial(list, words)}

@@ -12,9 +12,12 @@ from tqdm.auto import tqdm
 
 from palmette.data import iter_documents, to_document
 from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError
+from palmette.evidence import sentence_arrays, stores_sentences
 from palmette.index.search import check_count
 from palmette.methods import load_model
+from palmette.methods.space import SpaceModel
 from palmette.model import Model
+from palmette.search.plan import ArraySpec
 from palmette.store.backend import Backend
 from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend
@@ -43,8 +46,10 @@ class IndexStats:
     reclaimable: int
 
 
-def as_model(model: ModelLike) -> Model:
-    """Load a model from its folder or repository, or fuse several."""
+def as_model(model: ModelLike | None) -> Model:
+    """Load a model from its folder or repository, or fuse several; ``None`` is the default encoder, untrained."""
+    if model is None:
+        return SpaceModel.untrained()
     if isinstance(model, list | tuple):
         from palmette.fusion import FusionModel
 
@@ -54,6 +59,12 @@ def as_model(model: ModelLike) -> Model:
     if isinstance(model, str | Path):
         return load_model(model)
     raise InputError(f"a model must be a Model, or where its checkpoint lies, got {type(model).__name__}")
+
+
+def index_arrays(model: Model, sentences: bool) -> tuple[ArraySpec, ...]:
+    """Arrays that an index stores for a model."""
+    found = sentence_arrays(model.encoder.dimension) if sentences and model.sentences else ()
+    return (*model.arrays(), *found)
 
 
 def open_folder(
@@ -86,8 +97,11 @@ def copy_folder(
     path: Path, model: Model, source: Backend, batch_size: int, *, encode: bool, progress: bool | None
 ) -> None:
     """Copy all documents that a backend shows to a new folder, with their arrays or encoded anew."""
-    arrays, batch_size = model.arrays(), check_count("batch_size", batch_size)
-    hidden = None if progress is None else not progress
+    arrays, batch_size = source.arrays, check_count("batch_size", batch_size)
+    expected = index_arrays(model, stores_sentences(source))
+    if encode or arrays != expected:  # for another model, or made by an earlier version
+        arrays, encode = expected, True
+    hidden, sentences = None if progress is None else not progress, stores_sentences(source)
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": source.language}
     with atomic_folder(path) as draft:
         with (
@@ -96,13 +110,15 @@ def copy_folder(
             backend.write() as writer,
             tqdm(total=len(view), desc="Copying", unit="doc", delay=2, disable=hidden) as bar,
         ):
-            encode = encode or source.arrays != arrays  # made by an earlier version
             keys = view.keys().tolist()
             for start in range(0, len(keys), batch_size):
                 batch = keys[start : start + batch_size]
                 documents = view.documents(batch)
-                kept = {} if encode else {spec.name: view.rows(spec.name, batch) for spec in arrays}
-                writer.put(documents, model.encode_documents(documents) if encode else kept)
+                kept: dict[str, Any] = {}
+                for spec in () if encode else arrays:
+                    read = view.ragged if spec.ragged else view.rows
+                    kept[spec.name] = read(spec.name, batch)
+                writer.put(documents, model.index_arrays(documents, sentences) if encode else kept)
                 bar.update(len(batch))
         model.save_pretrained(draft / MODEL)
 

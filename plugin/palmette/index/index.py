@@ -10,6 +10,7 @@ from typing import Any, Self, overload
 import numpy as np
 
 from palmette.errors import InputError, StoreError
+from palmette.evidence import DEFAULT, Calibration, Lexical, Units, stores_sentences
 from palmette.index.folder import (
     MODEL,
     Engine,
@@ -20,13 +21,22 @@ from palmette.index.folder import (
     check_ids,
     check_path,
     copy_folder,
+    index_arrays,
     open_folder,
     unique,
 )
-from palmette.index.search import FilterLike, Query, QueryList, Ranking, check_count, explain, read_queries
+from palmette.index.search import (
+    FilterLike,
+    Query,
+    QueryBatch,
+    QueryList,
+    Ranking,
+    check_count,
+    explain,
+    read_queries,
+)
 from palmette.index.write import Changes, apply_changes
 from palmette.lexical.analyser import LANGUAGE
-from palmette.lexical.weight import DEFAULT, Lexical
 from palmette.model import Model
 from palmette.search.faiss_engine import engine_named, is_engine
 from palmette.store.backend import Backend, FilteredBackend
@@ -52,6 +62,7 @@ class Index:
         self.backend = backend
         self.path = path
         """The folder it can be opened from again; ``None`` for one in memory."""
+        self._measured: tuple[int, Units] | None = None
 
     # -- making and opening ---------------------------------------------------------------------------------
 
@@ -59,9 +70,10 @@ class Index:
     def create(
         cls,
         path: str | Path,
-        model: ModelLike,
+        model: ModelLike | None = None,
         *,
         language: str | None = LANGUAGE,
+        sentences: bool = True,
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
@@ -70,8 +82,10 @@ class Index:
         Args:
             path: A new or empty folder.
             model: A model, or the folder or repository of its checkpoint; or a list of those, to be fused
-                (:class:`palmette.FusionModel`).
+                (:class:`palmette.FusionModel`). ``None`` for the default encoder, untrained.
             language: Whose word endings are cut off, so that "searches" finds "search"; ``None`` for none.
+            sentences: Store a vector for every sentence too (about 400 bytes each): a hit is then ranked by its best
+                sentence as well, and shows it.
             engine: As for :meth:`open`.
             lock_timeout: Seconds a write waits for another writer.
         """
@@ -79,7 +93,7 @@ class Index:
         engine_named(engine)  # a wrong one leaves no folder behind
         with atomic_folder(path) as draft:
             how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language}
-            LocalBackend.create(draft, model.arrays(), **how).close()
+            LocalBackend.create(draft, index_arrays(model, sentences), **how).close()
             model.save_pretrained(draft / MODEL)
         return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout)
 
@@ -112,37 +126,44 @@ class Index:
     def open_or_create(
         cls,
         path: str | Path,
-        model: ModelLike,
+        model: ModelLike | None = None,
         *,
         language: str | None = LANGUAGE,
+        sentences: bool = True,
         verify: bool = True,
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
-        """Open the index in a folder, or create one where there is none (``language`` is for a new one)."""
+        """Open the index in a folder, or create one where there is none (``language``, ``sentences``: of a new one)."""
         folder, model = check_path(path), as_model(model)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
         if is_occupied(folder):
             return cls.open(folder, model, verify=verify, **how)
-        return cls.create(folder, model, language=language, **how)
+        return cls.create(folder, model, language=language, sentences=sentences, **how)
 
     @classmethod
     def in_memory(
-        cls, model: ModelLike, *, language: str | None = LANGUAGE, engine: Engine = "exact"
+        cls,
+        model: ModelLike | None = None,
+        *,
+        language: str | None = LANGUAGE,
+        sentences: bool = True,
+        engine: Engine = "exact",
     ) -> Self:
         """Create an index that lives as long as the object."""
         model = as_model(model)
         how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language, "engine": engine}
-        return cls(model, LocalBackend.in_memory(model.arrays(), **how))
+        return cls(model, LocalBackend.in_memory(index_arrays(model, sentences), **how))
 
     @classmethod
     def build(
         cls,
         documents: Documents,
-        model: ModelLike,
+        model: ModelLike | None = None,
         path: str | Path | None = None,
         *,
         language: str | None = LANGUAGE,
+        sentences: bool = True,
         engine: Engine = "exact",
         embeddings: Any = None,
         progress: bool | None = None,
@@ -152,9 +173,10 @@ class Index:
         Args:
             documents: Documents, dicts with a ``text``, texts, the frameworks' documents; or a path to read them
                 from, as :func:`palmette.load_data` does.
-            model: As for :meth:`create`.
+            model: As for :meth:`create`; ``None`` for the default encoder, with nothing to train.
             path: The folder; ``None`` for memory.
             language: As for :meth:`create`.
+            sentences: As for :meth:`create`.
             engine: As for :meth:`open`.
             embeddings: As for :meth:`add`.
             progress: A progress bar; ``None`` shows it on a terminal.
@@ -162,7 +184,7 @@ class Index:
         given = check_documents(documents)
         unique(given)  # complain before there is a folder
         model = as_model(model)
-        how: dict[str, Any] = {"language": language, "engine": engine}
+        how: dict[str, Any] = {"language": language, "sentences": sentences, "engine": engine}
         made = cls.in_memory(model, **how) if path is None else cls.open_or_create(path, model, **how)
         made.upsert(given, embeddings=embeddings, progress=progress)
         return made
@@ -272,6 +294,7 @@ class Index:
         filter: FilterLike = None,
         threshold: float | None = None,
         lexical: Lexical = DEFAULT,
+        sentences: bool = True,
         explain: bool = False,
         **options: Any,
     ) -> list[Hit]: ...
@@ -285,6 +308,7 @@ class Index:
         filter: FilterLike = None,
         threshold: float | None = None,
         lexical: Lexical = DEFAULT,
+        sentences: bool = True,
         explain: bool = False,
         **options: Any,
     ) -> list[list[Hit]]: ...
@@ -297,6 +321,7 @@ class Index:
         filter: FilterLike = None,
         threshold: float | None = None,
         lexical: Lexical = DEFAULT,
+        sentences: bool = True,
         explain: bool = False,
         **options: Any,
     ) -> list[Hit] | list[list[Hit]]:
@@ -307,9 +332,11 @@ class Index:
                 tuple among several texts is one query, the mean of what the model makes of its texts.
             k: How many; fewer come back only when fewer match.
             filter: Conditions on metadata, applied before ranking: ``{"lang": "en", "year": {"$gte": 2020}}``.
-            threshold: Leave out hits that score less, by the score that is searched with.
-            lexical: How much words count beside the method, 0 (not at all) … 1 (words alone), or ``"auto"`` for what
-                the model has learned; see :class:`palmette.lexical.LexicalWeight` for what a score is then.
+            threshold: Leave out hits whose probability is less.
+            lexical: How much words count beside meaning, 0 (not at all) … 1 (words alone), or ``"auto"`` for what the
+                model has learned, else one half.
+            sentences: Whether the best sentence counts beside the method's score, where the index stores sentences.
+                ``lexical=0, sentences=False`` ranks as the method alone does.
             explain: Explain every hit now, from the very state that was searched; otherwise :meth:`Hit.explain`
                 does so when asked, if the document is still the same.
             options: The method's own, such as ``level=`` for a tree.
@@ -323,9 +350,9 @@ class Index:
         queries = [query] if isinstance(query, str) else query
         if isinstance(queries, Sequence) and not queries:
             return []
-        k, batch = check_count("k", k), read_queries(self.model, queries, options, lexical)
+        k, batch = check_count("k", k), self._read(queries, options, lexical, sentences)
         with self.backend.read(parse_filter(filter)) as view:
-            results = batch.search(view, k).to_hits(view, self.backend, threshold, explain)
+            results = batch.search(view, k, self._units).to_hits(view, self.backend, threshold, explain)
         return results[0] if single else results
 
     def rank(
@@ -335,22 +362,44 @@ class Index:
         *,
         filter: FilterLike = None,
         lexical: Lexical = DEFAULT,
+        sentences: bool = True,
         **options: Any,
     ) -> Ranking:
         """Rank documents by id and score only, for evaluation: :meth:`search` without the documents' texts."""
         if len(queries) == 0:
             return Ranking([], [], 0.0)
-        k, batch = check_count("k", k), read_queries(self.model, queries, options, lexical)
+        k, batch = check_count("k", k), self._read(queries, options, lexical, sentences)
         with self.backend.read(parse_filter(filter)) as view:
-            return batch.search(view, k).ranking(view)
+            return batch.search(view, k, self._units).ranking(view)
+
+    def _read(
+        self, queries: QueryList, options: dict[str, Any], lexical: Lexical, sentences: bool
+    ) -> QueryBatch:
+        stored = self.model.sentences and stores_sentences(self.backend)
+        return read_queries(self.model, queries, options, lexical, bool(sentences) and stored)
+
+    def _units(self, calibration: Calibration) -> Units:
+        """Units of meaning on these documents; measured again when their number has changed by a tenth."""
+        if calibration.units is not None and (
+            calibration.units.sentence or not stores_sentences(self.backend)
+        ):
+            return calibration.units
+        with self.backend.read() as view:
+            count, known = len(view), self._measured
+            if known is None or not 0.9 * count <= known[0] <= 1.1 * count:
+                self._measured = known = count, self.model.units(calibration, view)
+        return known[1]
 
     async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
         """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""
         return await run_in_thread(partial(self.search, query, k, **how))
 
-    def explain(self, query: Query, id: str, *, lexical: Lexical = DEFAULT, **options: Any) -> Explanation:
+    def explain(
+        self, query: Query, id: str, *, lexical: Lexical = DEFAULT, sentences: bool = True, **options: Any
+    ) -> Explanation:
         """Explain a document's score for a query, whether or not a search would return it."""
-        return explain(self.model, self.backend, query, id, options, lexical)
+        given = [query] if isinstance(query, str | tuple) else np.atleast_2d(query)[:1]
+        return explain(self._read(given, options, lexical, sentences), self.backend, id, self._units)
 
     def stats(self) -> IndexStats:
         """Count documents, segments and bytes."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -11,14 +11,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import Floats, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError
-from palmette.lexical.weight import Lexical, LexicalWeight, explain_words
+from palmette.evidence import (
+    BEST,
+    BEST_AT,
+    OWN,
+    SHARE,
+    SPAN,
+    SPANS,
+    Calibration,
+    Evidence,
+    Lexical,
+    Units,
+    probability,
+)
+from palmette.lexical.analyser import analyser_of
 from palmette.model import Model, Queries
-from palmette.search.combine import add_words
-from palmette.search.plan import Candidates, View, WordMatches
+from palmette.search.plan import Candidates, View
 from palmette.store.backend import Backend
 from palmette.store.filters import Filter
-from palmette.types import Explanation, Hit
+from palmette.types import Document, Explanation, Hit
 
 FilterLike = Mapping[str, Any] | Filter | None
 Embeddings = NDArray[np.floating[Any]]
@@ -26,6 +39,10 @@ Texts = str | tuple[str, ...]
 """A query; or several texts that are one query together, the mean of what a model makes of each."""
 Query = Texts | Embeddings
 QueryList = Sequence[Texts] | Embeddings
+Measure = Callable[[Calibration], Units]
+"""Gives the units of a calibration on an index."""
+RAW = (OWN, BEST, SHARE)
+"""Evidence that a hit shows as it is."""
 
 
 def check_count(name: str, value: object) -> int:
@@ -51,25 +68,38 @@ class QueryBatch:
     model: Model
     arrays: Queries
     options: Any
-    weight: LexicalWeight | None = None
-    """Weight of words; ``None`` where they do not count."""
+    calibration: Calibration | None
+    """Coefficients of evidence; ``None`` where these options do not rank by score alone."""
     texts: Sequence[str] = ()
-    """One per query, where each has one."""
+    """One per query, where words count."""
+    vectors: Floats | None = None
+    """[Q, d] what sentences are compared with, where they count."""
 
-    def search(self, view: View, k: int) -> SearchResult:
+    def search(self, view: View, k: int, measure: Measure) -> SearchResult:
         """Find the ``k`` best documents of a view."""
         model, k = self.model, min(k, max(1, len(view)))
         plan = model.plan(self.arrays, k, self.options, view)
-        if self.weight is None:
-            return SearchResult(self, model.execute(view, plan, k, self.options), ())
+        evidence = self.evidence(measure)
+        if self.calibration is None or not len(view):
+            return SearchResult(self, evidence, model.execute(view, plan, k, self.options))
         execute = partial(model.execute, view, options=self.options)
-        return SearchResult(self, *add_words(execute, view, plan, self.texts, self.weight, k))
+        return SearchResult(self, evidence, evidence.rank(execute, view, plan, k))
+
+    def evidence(self, measure: Measure) -> Evidence:
+        """What counts, and how much."""
+        mix = self.calibration or Calibration(words=0.0)
+        units = measure(mix)
+        if self.vectors is None:
+            units = units.replace(sentence=None)
+        return Evidence(mix, units, self.texts, self.vectors)
 
 
-def read_queries(model: Model, given: QueryList, options: Mapping[str, Any], lexical: Lexical) -> QueryBatch:
-    """Check queries and options, then encode."""
+def read_queries(
+    model: Model, given: QueryList, options: Mapping[str, Any], lexical: Lexical, sentences: bool
+) -> QueryBatch:
+    """Check queries and options, then encode; ``sentences`` says whether those of documents count."""
     chosen = model.search_options(options)
-    weight = model.lexical_weight(chosen, lexical)
+    mix = model.calibration(chosen, lexical)
     if not isinstance(given, Sequence | np.ndarray):
         raise InputError(
             f"a query is a str, a list of str or an array of embeddings, got {type(given).__name__}"
@@ -79,10 +109,26 @@ def read_queries(model: Model, given: QueryList, options: Mapping[str, Any], lex
         raise ConfigError(
             f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0"
         )
+    read: Any
     if isinstance(given, np.ndarray):
-        vectors = _check_embeddings(given, model.encoder.dimension)
+        read = _check_embeddings(given, model.encoder.dimension)
         model.require_embeddings()
-        return QueryBatch(model, model.encode_queries(vectors, chosen), chosen)
+        bounds, texts = None, []
+    else:
+        texts, bounds = _check_texts(given)
+        read = model.encoder.encode_queries(texts) if model.accepts_embeddings else texts
+    arrays = model.encode_queries(read, chosen)
+    vectors = model.sentence_queries(arrays, read) if sentences and mix is not None else None
+    if single:
+        return QueryBatch(model, arrays, chosen, mix, texts if mix is not None and mix.words else (), vectors)
+    if bounds is not None:
+        arrays = {name: _means(array, bounds) for name, array in arrays.items()}
+        vectors = None if vectors is None else unit_rows(_means(vectors, bounds))
+    return QueryBatch(model, arrays, chosen, mix, (), vectors)
+
+
+def _check_texts(given: Sequence[Texts]) -> tuple[list[str], list[tuple[int, int]]]:
+    """Check the texts of all queries; with the places of each query's first text and of the next one's."""
     texts: list[str] = []
     for one in given:
         if isinstance(one, tuple) and not one:
@@ -93,16 +139,12 @@ def read_queries(model: Model, given: QueryList, options: Mapping[str, Any], lex
             raise InputError(f"a query must be a str, got {type(text).__name__}: {text!r:.80}")
         if not text.strip():
             raise InputError("the query is empty: give it at least one word")
-    arrays = model.encode_queries(texts, chosen)
-    if single:
-        return QueryBatch(model, arrays, chosen, weight, texts)
     sizes = [len(one) if isinstance(one, tuple) else 1 for one in given]
-    bounds = list(pairwise(np.cumsum([0, *sizes]).tolist()))
-    means = {
-        name: np.stack([array[start:end].mean(axis=0) for start, end in bounds]).astype(array.dtype)
-        for name, array in arrays.items()
-    }
-    return QueryBatch(model, means, chosen)
+    return texts, list(pairwise(np.cumsum([0, *sizes]).tolist()))
+
+
+def _means(array: NDArray[Any], bounds: Sequence[tuple[int, int]]) -> NDArray[Any]:
+    return np.stack([array[start:end].mean(axis=0) for start, end in bounds]).astype(array.dtype)
 
 
 def _check_embeddings(given: Embeddings, width: int) -> NDArray[np.float32]:
@@ -121,78 +163,114 @@ class SearchResult:
     """Candidates of a search."""
 
     batch: QueryBatch
+    evidence: Evidence
     found: Candidates
-    words: Sequence[WordMatches]
-    """Per query, where words count."""
+    """Scores are log-odds where evidence is summed, else the method's own."""
+
+    @property
+    def logits(self) -> NDArray[Any]:
+        """[Q, k] log-odds; −∞ where padded."""
+        if self.batch.calibration is not None and OWN in self.found.evidence:
+            return self.found.scores
+        lost = self.found.keys < 0
+        own = np.where(lost, 0, self.found.scores)
+        logits = self.evidence.calibration.logit(own / self.evidence.units.own)
+        return np.where(lost, -np.inf, logits)
 
     def to_hits(
         self, view: View, backend: Backend, threshold: float | None, explained: bool
     ) -> list[list[Hit]]:
         """Read the documents, each once, and wrap them."""
-        found = self.found
+        found, scores = self.found, probability(self.logits)
         keep = found.keys >= 0  # [Q, k]
         if threshold is not None:
-            keep &= found.scores >= threshold
+            keep &= scores >= threshold
         wanted = np.unique(found.keys[keep]).tolist()
         documents = dict(zip(wanted, view.documents(wanted), strict=True))
         results: list[list[Hit]] = []
         for row, kept in enumerate(keep):
+            columns = np.flatnonzero(kept)
+            spans = self.spans(view, row, columns)
             hits = []
-            for column in np.flatnonzero(kept).tolist():
+            for column, span in zip(columns.tolist(), spans, strict=True):
                 document = documents[int(found.keys[row, column])]
                 explain = partial(self.explain_later, backend, row, column, document.id)
                 if explained:
-                    explanation = self.explain(view, backend, row, column)
+                    explanation = self.explain(view, row, column)
                     explain = partial(lambda made: made, explanation)
-                hits.append(Hit(document, float(found.scores[row, column]), explain))
+                parts = {
+                    name: float(array[row, column])
+                    for name, array in found.evidence.items()
+                    if name in RAW and array[row, column] == array[row, column]
+                }
+                parts = parts or {OWN: float(found.scores[row, column])}
+                words = partial(self.word_spans, backend, row, document)
+                hits.append(Hit(document, float(scores[row, column]), explain, parts, span, words))
             results.append(hits)
         return results
 
+    def spans(self, view: View, row: int, columns: Rows) -> list[tuple[int, int] | None]:
+        """Places of the best sentences of hits in their documents' content."""
+        if self.batch.vectors is None or BEST_AT not in self.found.evidence or not len(columns):
+            return [None] * len(columns)
+        places = self.found.evidence[BEST_AT][row, columns]
+        held = view.ragged(SPANS, self.found.keys[row, columns].tolist())
+        found = (held.row(at)[place] if place >= 0 else None for at, place in enumerate(places.tolist()))
+        return [None if one is None else (int(one[0]), int(one[1])) for one in found]
+
+    def word_spans(self, backend: Backend, row: int, document: Document) -> list[tuple[int, int]]:
+        """Places of the query's words in a document's content."""
+        if not self.batch.texts:
+            return []
+        return analyser_of(backend.language).matches(self.batch.texts[row], document.content)
+
     def ranking(self, view: View) -> Ranking:
         """Ids and scores only."""
-        found = self.found
+        found, chances = self.found, probability(self.logits)
         wanted = np.unique(found.keys[found.keys >= 0]).tolist()
         named = dict(zip(wanted, view.ids(wanted), strict=True))
         ids = [[named[key] for key in row if key >= 0] for row in found.keys.tolist()]
-        scores = [row[: len(kept)] for row, kept in zip(found.scores.tolist(), ids, strict=True)]
+        scores = [row[: len(kept)] for row, kept in zip(chances.tolist(), ids, strict=True)]
         return Ranking(ids, scores, found.visited / max(1, len(view)))
 
-    def explain(self, view: View, backend: Backend, row: int, column: int) -> Explanation:
+    def explain(self, view: View, row: int, column: int) -> Explanation:
         """Explain a hit's score from the document's arrays and words."""
         batch, key = self.batch, int(self.found.keys[row, column])
         query = {name: array[row : row + 1] for name, array in batch.arrays.items()}
-        stored = backend.arrays  # an index of an earlier version may lack some
-        arrays = {spec.name: view.rows(spec.name, [key]) for spec in batch.model.arrays() if spec in stored}
-        evidence: dict[str, Any] = {name: array[row, column] for name, array in self.found.evidence.items()}
-        evidence["document"] = view.documents([key])[0]
+        arrays = {spec.name: view.rows(spec.name, [key]) for spec in batch.model.arrays()}
+        facts: dict[str, Any] = {name: array[row, column] for name, array in self.found.evidence.items()}
+        facts["document"] = view.documents([key])[0]
+        words = {}
         if batch.texts:
             shared = view.words(batch.texts[row], 0, only=np.array([key]))
-            evidence["words"] = dict(zip(shared.words, (shared.parts[0] > 0).tolist(), strict=True))
-        own = batch.model.explain(query, arrays, batch.options, evidence)
-        if batch.weight is None:
-            return own
-        words = self.words[row]
-        return explain_words(own, words.words, words.parts[column].tolist(), batch.weight)
+            words = dict(zip(shared.words, shared.parts[0].tolist(), strict=True))
+            facts["words"] = {word: share > 0 for word, share in words.items()}
+        own = batch.model.explain(query, arrays, batch.options, facts)
+        facts = {OWN: self.found.scores[row, column], BEST: np.nan} | facts
+        facts[SPAN] = self.spans(view, row, np.array([column]))[0]
+        return self.evidence.explain(own, facts["document"], facts, words)
 
     def explain_later(self, backend: Backend, row: int, column: int, id: str) -> Explanation:
         """Explain a hit of an earlier search, if its document is still the one that was found."""
         with backend.read() as view:
             if view.key_of(id) != self.found.keys[row, column]:
                 raise NotFoundError(f"document {id!r} was changed or deleted since this search: search again")
-            return self.explain(view, backend, row, column)
+            return self.explain(view, row, column)
 
 
-def explain(
-    model: Model, backend: Backend, query: Query, id: str, options: Mapping[str, Any], lexical: Lexical
-) -> Explanation:
-    """Explain a document's score for one query."""
-    given = [query] if isinstance(query, str | tuple) else np.atleast_2d(query)[:1]
-    batch = read_queries(model, given, options, lexical)
+def explain(batch: QueryBatch, backend: Backend, id: str, measure: Measure) -> Explanation:
+    """Explain a document's score for the first query of a batch."""
     with backend.read() as view:
         key = view.key_of(id)
         if key is None:
             raise NotFoundError(f"there is no document {id!r} in this index")
-        keys = np.array([key])
-        words = () if batch.weight is None else [view.words(batch.texts[0], 0, only=keys)]
-        found = Candidates(keys[None], np.zeros((1, 1), np.float32))
-        return SearchResult(batch, found, words).explain(view, backend, 0, 0)
+        keys, model = np.array([key]), batch.model
+        plan = model.plan(batch.arrays, 1, batch.options, view).one_query(0).among(keys)
+        found = model.execute(view, plan, 1, batch.options).one_query(0)
+        evidence = batch.evidence(measure)
+        if batch.calibration is not None and found.keys.size:
+            scored = evidence.score(view, 0, found.keys[0], found.scores[0])
+            found = replace(scored, evidence={**found.evidence, **scored.evidence})
+        if not found.keys.size:
+            found = Candidates(keys[None], np.zeros((1, 1), np.float32))
+        return SearchResult(batch, evidence, found).explain(view, 0, 0)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from palmette.arrays import Floats
+from palmette.arrays import Floats, Ragged, concatenate
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError
+from palmette.evidence import stores_sentences
 from palmette.index.folder import unique
 from palmette.index.search import check_count
 from palmette.model import Model
@@ -58,23 +58,23 @@ def apply_changes(
         if not model.indexes_embeddings:
             model.require_embeddings()
         ready = {document.key: row for row, document in enumerate(given)}
-        arrays = dict(model.encode_documents(given, vectors)) if given else {}
+        arrays = model.index_arrays(given, stores_sentences(backend), vectors) if given else {}
     else:
         ready, arrays = _encode_ahead(model, backend, latest, replace, batch_size, progress)
 
-    same_arrays = model.arrays() == backend.arrays
-
-    def encode(batch: Sequence[Document]) -> Mapping[str, NDArray[Any]]:
+    def encode(batch: Sequence[Document]) -> Mapping[str, Any]:
         if any(document.key not in ready for document in batch):
-            encoded = model.encode_documents(batch)
+            encoded = model.index_arrays(batch, stores_sentences(backend))
         else:
-            rows = [ready[document.key] for document in batch]
-            encoded = {name: array[rows] for name, array in arrays.items()}
-        if same_arrays:
-            return encoded
+            rows = np.array([ready[document.key] for document in batch])
+            encoded = {
+                name: array.take(rows) if isinstance(array, Ragged) else array[rows]
+                for name, array in arrays.items()
+            }
         # an index of an earlier version: zeros for retired arrays, and no new ones
-        empty = {spec.name: np.zeros((len(batch), *spec.shape), spec.dtype) for spec in backend.arrays}
-        return {name: encoded.get(name, zeros) for name, zeros in empty.items()}
+        retired = [spec for spec in backend.arrays if spec.name not in encoded]
+        encoded |= {spec.name: np.zeros((len(batch), *spec.shape), spec.dtype) for spec in retired}
+        return {spec.name: encoded[spec.name] for spec in backend.arrays}
 
     with backend.write() as writer:  # others may have written meanwhile: the decision is made again
         held = writer.digests(list(latest))
@@ -105,7 +105,7 @@ def _encode_ahead(
     replace: bool,
     size: int,
     progress: bool | None,
-) -> tuple[dict[str, int], dict[str, NDArray[Any]]]:
+) -> tuple[dict[str, int], dict[str, Any]]:
     """Encode what looks new while others may still write: rows by id, and arrays."""
     if len(latest) > AHEAD:
         return {}, {}
@@ -113,8 +113,9 @@ def _encode_ahead(
     fresh = [latest[id] for id, old in stored.items() if old is None or old.digest != latest[id].digest]
     if not replace:
         _refuse([document.key for document in fresh if stored[document.key] is not None], len(latest))
-    parts = [model.encode_documents(batch) for batch in _batches(fresh, size, progress)]
-    arrays = {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+    sentences = stores_sentences(backend)
+    parts = [model.index_arrays(batch, sentences) for batch in _batches(fresh, size, progress)]
+    arrays = {name: concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
     return {document.key: row for row, document in enumerate(fresh)}, arrays
 
 

@@ -1,6 +1,5 @@
-"""Words: analysis, postings, BM25 shares, and their weight beside a method's score."""
+"""Words: analysis, postings and BM25 shares."""
 
 from palmette.lexical.analyser import languages
-from palmette.lexical.weight import Lexical, LexicalWeight
 
-__all__ = ["Lexical", "LexicalWeight", "languages"]
+__all__ = ["languages"]

@@ -101,6 +101,10 @@ class SearchPlan:
     context: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """Further query arrays that ``rank`` reads, one row per query."""
 
+    def among(self, keys: Keys) -> SearchPlan:
+        """Plan that scores exactly these documents (ascending keys), whatever lists they are in."""
+        return replace(self, only=keys, lists=None)
+
     def one_query(self, row: int) -> SearchPlan:
         """Plan of one query."""
         if len(self.first.queries) == self.group:

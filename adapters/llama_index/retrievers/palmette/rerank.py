@@ -16,8 +16,8 @@ from llama_index_instrumentation import get_dispatcher
 from llama_index.retrievers.palmette.loading import OfCheckpoint, load_model
 from llama_index.retrievers.palmette.nodes import metadata_mode
 from palmette.errors import ConfigError, InputError
+from palmette.evidence import check_lexical
 from palmette.lexical.analyser import check_language
-from palmette.lexical.weight import check_lexical
 from palmette.threads import AsyncTwin
 from palmette.types import Document, json_value
 

@@ -16,7 +16,7 @@ from palmette.encoder import Backbone, Encoder, Kind
 from palmette.encoder.base import Coalescer
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, EncodingError
-from palmette.lexical.weight import Lexical, LexicalWeight, options_key
+from palmette.evidence import options_key
 from palmette.methods.fields.config import TRAINING, FieldsConfig, FieldsSearch
 from palmette.methods.fields.documents import (
     TEXT,
@@ -58,6 +58,7 @@ class FieldsModel(Model):
     search_class = FieldsSearch
     training_defaults: ClassVar[Mapping[str, Any]] = TRAINING
     needs_queries: ClassVar[bool] = False
+    sentences = False  # the encoder of fields is trained, and sentences are not fields
     config: FieldsConfig
     module: FieldEncoder
 
@@ -178,9 +179,9 @@ class FieldsModel(Model):
         """Key of the variant by the aggregate or by the best field."""
         return options_key(FieldsSearch(by="aggregate" if options.by == "aggregate" else "two_stage"))
 
-    def lexical_weight(self, options: FieldsSearch, lexical: Lexical) -> LexicalWeight | None:
-        """Weight of words; none by default where fields are chosen, since words may lie in any field."""
-        return None if options.fields and lexical == "auto" else super().lexical_weight(options, lexical)
+    def lexical_default(self, options: FieldsSearch) -> bool:
+        """Whether words count by default: not where fields are chosen, since words may lie in any field."""
+        return not options.fields
 
     def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """Aggregates of texts without fields, or of queries."""

@@ -133,6 +133,10 @@ class LayersModel(Model):
                 out[rows] = self.module(inputs, states.mask, states.pooled, layers).cpu().numpy()
         return out
 
+    def sentence_queries(self, queries: Queries, given: Sequence[str] | Floats) -> Floats:
+        """Fused query vectors, which lie in the documents' space."""
+        return unit_rows(queries[FUSED])
+
     def lexical_key(self, options: LayersSearch) -> str | None:
         """One weight for all fused searches; the other orders do not rank by score alone."""
         return "" if options.order == "fused" else None

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from palmette.arrays import Rows
+from palmette.calibration import best_weights
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache
-from palmette.lexical.weight import best_weights
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
 from palmette.methods.layers.losses import layers_loss

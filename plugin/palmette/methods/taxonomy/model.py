@@ -222,9 +222,11 @@ class TaxonomyModel(Model):
         if hierarchy is not None and within is not None:
             hierarchy.row(within)
 
-    def lexical_variants(self) -> dict[str, TaxonomySearch]:
-        """Learn the weight of words without a hierarchy only: words find exact matches, not ancestors."""
-        return {} if self.nodes.hierarchy is not None else {"": TaxonomySearch()}
+    sentences = False  # nodes are named by few words, or looked up
+
+    def lexical_default(self, options: TaxonomySearch) -> bool:
+        """Whether words count by default: without a hierarchy only, since they find exact matches, not ancestors."""
+        return self.nodes.hierarchy is None
 
     def lexical_key(self, options: TaxonomySearch) -> str | None:
         """One key for all searches that rank by score alone."""

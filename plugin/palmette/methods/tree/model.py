@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, as_floats, to_fixed
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
+from palmette.evidence import options_key
 from palmette.lexical.terms import Terms, terms_from_json, terms_to_json
-from palmette.lexical.weight import options_key
 from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
 from palmette.methods.tree.explain import explain, topics_of_training
 from palmette.methods.tree.init import start_task
@@ -94,9 +94,9 @@ class TreeModel(Model):
     def load_extras(self, files: Mapping[str, bytes]) -> None:
         """Read topics back, and the word weight of a rerank under the names it had."""
         for former in ('{"rerank": "adapted"}', '{"rerank": "encoder"}'):
-            if former in self.lexical_weights:
+            if former in self.calibrations:
                 now = options_key(TreeSearch(rerank=True))
-                self.lexical_weights.setdefault(now, self.lexical_weights[former])
+                self.calibrations.setdefault(now, self.calibrations[former])
         if TOPICS in files:
             self.topics = terms_from_json(
                 files[TOPICS], TOPICS, lambda name: not set(name) - set("LR"), "node such as 'LRL'"

@@ -1,0 +1,229 @@
+"""Coefficients of evidence, learned from held-out questions on arrays in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from palmette.arrays import Floats, best_of_each, concatenate
+from palmette.data import RetrievalData
+from palmette.encoder import Encoder
+from palmette.encoder.cache import CachedEncoder, EncodingCache
+from palmette.errors import InputError
+from palmette.evidence import (
+    PRIOR,
+    SCALES,
+    SENTENCES,
+    SLOPE,
+    Calibration,
+    Evidence,
+    Units,
+    best_sentences,
+    unit_of,
+)
+from palmette.lexical.analyser import LANGUAGE, analyser_of
+from palmette.lexical.bm25 import WordCollection
+from palmette.metrics import Judgements, query_scores
+from palmette.search.view import ArrayView
+from palmette.training.pairs import Validation
+from palmette.types import Document
+
+QUERIES, DOCUMENTS = 300, 2000
+"""Held-out queries and documents in a sample: the relevant ones, and others at random."""
+STANDING_IN = 3
+"""Words of a document that stand for a query where there is none."""
+BATCH = 256
+K = 10
+"""Candidates of a query that teach the probability, and depth of nDCG."""
+WEIGHTS = tuple(n / 20 for n in range(19))
+TRUST = 20.0
+"""Strength of the shipped slope and prior, in candidates."""
+
+
+def _sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Document], Judgements | None] | None:
+    """Draw held-out queries, or training queries, which teach the units alone, as synthetic ones do.
+
+    Those share words with their documents, so a weight learned from them would trust words too much. Without any
+    query the first words of documents stand for queries.
+    """
+    held = Validation.of(data, seed, queries=QUERIES, documents=DOCUMENTS)
+    some = held or Validation.of(data, seed, split="train", queries=QUERIES, documents=DOCUMENTS)
+    if some is not None:
+        documents = [data.corpus[row] for row in some.documents]
+        judgements = some.judgements if held and data.labelled else None
+        return [data.query_texts[row] for row in some.queries], documents, judgements
+    if data.queries:
+        return None
+    rows = np.sort(np.random.default_rng(seed).permutation(len(data.corpus))[:DOCUMENTS])
+    documents = [data.corpus[row] for row in rows.tolist()]
+    return [" ".join(d.all_text.split()[:STANDING_IN]) for d in documents[:QUERIES]], documents, None
+
+
+def calibrate(
+    model: Any,
+    data: RetrievalData,
+    frozen: Encoder,
+    cache: EncodingCache,
+    *,
+    seed: int,
+    progress: bool | None,
+) -> dict[str, Calibration]:
+    """Learn the coefficients for each variant of a :class:`palmette.model.Model`'s search, by key.
+
+    ``frozen`` is the encoder as it was given: if the model still has it, ``cache`` knows most of the documents.
+    """
+    variants = model.lexical_variants()
+    sample = _sample(data, seed)
+    if sample is None:
+        return {}
+    queries, documents, judgements = sample
+    collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in documents])
+    shares = np.stack([collection.shares(query) for query in queries])
+    learned = {}
+    with _encoded(model, documents, frozen, cache, progress) as view:
+        texts: Any = model.encoder.encode_queries(queries) if model.accepts_embeddings else queries
+        best = np.full(shares.shape, np.nan, np.float32)
+        if model.sentences:
+            vectors = model.sentence_queries(model.encode_queries(texts, model.search_options({})), texts)
+            best = np.stack([_best(view, vector) for vector in vectors])
+        for key, options in variants.items():
+            own = scores(model, view, texts, options)
+            units = Units(own=unit_of(own), sentence=unit_of(best) if model.sentences else None)
+            learned[key] = learn(own, best, shares, units, judgements)
+    return learned
+
+
+def _best(view: ArrayView, query: Floats) -> Floats:
+    return best_sentences(view.arrays[SENTENCES], view.arrays[SCALES], query)[0]  # type: ignore[arg-type]
+
+
+def learn(
+    own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements | None
+) -> Calibration:
+    """Learn from the method's scores, best sentences and shares of words: [Q, N] each.
+
+    With judgements the weight of words is the best by nDCG@10, less a penalty on weights far from the shipped one,
+    worth one query (five when there are only ten); slope and prior fit the best candidates of each query.
+    """
+    plain = Calibration(units=units)
+    if judgements is None:
+        return plain
+
+    def total(weight: float) -> NDArray[np.float64]:
+        asked = ("",) * len(own)  # words count
+        return Evidence(plain.replace(words=weight), units, asked).total(own, best, shares)
+
+    rated = judgements.relevant > 0
+    queries, away = int(rated.sum()), np.array(WEIGHTS) - plain.words
+    quality = [_ndcg(total(weight), judgements)[rated].mean() for weight in WEIGHTS]
+    penalty = (1 + 40 / queries) / queries * away**2
+    chosen = WEIGHTS[int((np.array(quality) - penalty).argmax())]
+    sums = total(chosen)
+    found = best_of_each(sums, K)  # [Q, k]
+    relevant = judgements.gains(found) > 0
+    x, y = np.take_along_axis(sums, found, axis=1)[rated].ravel(), relevant[rated].ravel()
+    slope, prior = fit_probability(x, y)
+    return plain.replace(words=chosen, slope=slope, prior=prior, source="held-out questions")
+
+
+def fit_probability(x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float]:
+    """Fit slope and prior of a logistic function to sums of evidence [n] and their relevance [n]."""
+    from scipy.optimize import minimize
+
+    def loss(weights: NDArray[np.float64]) -> float:
+        logits = weights[0] * x + weights[1]
+        distance = ((weights - (SLOPE, PRIOR)) ** 2).sum() / (SLOPE**2 + PRIOR**2)
+        return float(np.sum(np.logaddexp(0, logits) - y * logits) + TRUST * distance)
+
+    found = minimize(loss, np.array([SLOPE, PRIOR]), method="L-BFGS-B", bounds=[(0.5, None), (None, None)]).x
+    return round(float(found[0]), 4), round(float(found[1]), 4)
+
+
+def _ndcg(table: NDArray[Any], judgements: Judgements) -> NDArray[np.float64]:
+    return query_scores(best_of_each(table, K), judgements, ks=(K,))[f"ndcg@{K}"]
+
+
+def learn_weights(
+    models: Sequence[Any],
+    units: Sequence[float],
+    data: RetrievalData,
+    cache: EncodingCache,
+    *,
+    seed: int,
+    progress: bool | None,
+) -> tuple[float, ...]:
+    """Learn the weight of each of several models in a sum of their scores, by held-out judgements.
+
+    From equal weights, one after the other is moved while nDCG@10 rises by more than its standard error; without
+    judgements they stay equal.
+    """
+    sample, tables = _sample(data, seed), []
+    if sample is None:
+        raise InputError(
+            f"{data.name} has no queries with an answer to weigh models by: its splits are {sorted(data.qrels)}; give "
+            "'dev', or 'train' for their units alone"
+        )
+    queries, documents, judgements = sample
+    for model, unit in zip(models, units, strict=True):
+        with _encoded(model, documents, model.encoder, cache, progress) as view:
+            tables.append(scores(model, view, queries, model.search_options({})) / unit)
+    return best_weights(np.stack(tables), judgements)
+
+
+def best_weights(tables: Floats, judgements: Judgements | None) -> tuple[float, ...]:
+    """Weigh several rankings' scores [M, Q, N]: equally, moved where held-out judgements clearly gain by it."""
+    count = len(tables)
+    weights = np.full(count, 1 / count)
+    if judgements is None:
+        return tuple(weights.tolist())
+    rated = judgements.relevant > 0
+
+    def quality(given: NDArray[np.float64]) -> NDArray[np.float64]:
+        return _ndcg(np.tensordot(given, tables, 1), judgements)[rated]
+
+    held = quality(weights)
+    for place in (*range(count), *range(count)):
+        for factor in (0.0, 0.5, 2.0, 4.0):
+            tried = weights.copy()
+            tried[place] *= factor
+            if tried.sum() == 0:
+                continue
+            tried /= tried.sum()
+            gain = quality(tried) - held
+            if gain.mean() > gain.std() / np.sqrt(max(1, rated.sum())):
+                weights, held = tried, held + gain
+    return tuple(weights.tolist())
+
+
+@contextmanager
+def _encoded(
+    model: Any, documents: Sequence[Document], frozen: Encoder, cache: EncodingCache, progress: bool | None
+) -> Iterator[ArrayView]:
+    """View of documents, while the model reuses the encodings of its training."""
+    encoder, hidden = model.encoder, None if progress is None else not progress
+    if encoder is frozen:
+        model.encoder = CachedEncoder(encoder, cache)
+    try:
+        starts = range(0, len(documents), BATCH)
+        bar = tqdm(starts, desc="Calibrating", unit="batch", delay=2, disable=hidden, leave=False)
+        parts = [model.index_arrays(documents[start : start + BATCH], model.sentences) for start in bar]
+        arrays = {name: concatenate([part[name] for part in parts]) for name in parts[0]}
+        yield ArrayView(arrays, documents)
+    finally:
+        model.encoder = encoder
+
+
+def scores(model: Any, view: ArrayView, queries: Sequence[str] | Floats, options: Any) -> Floats:
+    """[Q, N] scores of all documents; one that the model does not return scores as the worst that it does."""
+    found = model.search(view, model.encode_queries(queries, options), len(view), options)
+    held = found.keys >= 0
+    lowest = np.where(held, found.scores, np.inf).min(axis=1, initial=np.inf)
+    lowest = np.where(np.isfinite(lowest), lowest, 0.0).astype(np.float32)
+    table = np.repeat(lowest[:, None], len(view), axis=1)
+    table[np.nonzero(held)[0], found.keys[held]] = found.scores[held]
+    return table

@@ -1,0 +1,305 @@
+"""Meaning and words on absolute scales, their one sum, and the probability that it stands for.
+
+A document's evidence is
+
+    meaning  m = ½ · s / (6 σ_s) + ½ · c / (6 σ_c)
+    words    w = share of the question's weight in words that the document answers, 0 … 1
+    sum      x = (1 − λ) m + λ w
+    score    P(relevant) = 1 / (1 + exp(−(slope · x + prior)))
+
+with the method's score s, the cosine c of the document's best sentence, and the usual spreads σ of both over the
+documents. Candidates are the best documents by the method's score and the best by words; each is scored on everything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from palmette.arrays import Floats, Keys, Ragged
+from palmette.config import Config
+from palmette.encoder.sentences import Sentences
+from palmette.errors import ConfigError
+from palmette.search.plan import ArraySpec, Candidates, View, stack_rows
+from palmette.types import Document, Explanation, Part
+
+Lexical = float | Literal["auto"]
+"""Weight λ of words in a search, 0 … 1, or ``"auto"`` for the model's own."""
+
+DEFAULT: Lexical = "auto"
+"""Weight of a search that gives none."""
+
+SHORTLIST = 100
+"""Documents that each of both rankings lists."""
+WORDS, SLOPE, PRIOR = 0.5, 9.0, -5.0
+"""Shipped coefficients (tests/benchmarks/results/relevance.md says how they were chosen)."""
+SPREADS = 6.0
+"""Usual spreads that make a unit of meaning."""
+SAMPLE, ASKED = 1000, 64
+"""Documents on which an index measures its spreads, and sentences that stand in for questions."""
+
+SENTENCES, SCALES, SPANS = "sentences", "sentence_scales", "sentence_spans"
+"""Stored arrays: int8 vectors of a document's sentences, their scales, and where they stand in its content."""
+OWN, BEST, BEST_AT, SHARE, SPAN = "own", "best", "best_at", "share", "span"
+"""Evidence of a hit: method's score, cosine and number of the best sentence, share of words, the sentence's place."""
+WORDS_SHOWN, SHOWN = 5, 160
+"""Words, and characters of a sentence, in an explanation's text."""
+
+Numbers = NDArray[np.float64]
+Search = Callable[[Any, int], Candidates]
+"""Executes the plan of one query for so many documents."""
+
+
+def sentence_arrays(width: int) -> tuple[ArraySpec, ...]:
+    """Arrays that an index stores for the sentences of its documents."""
+    return (
+        ArraySpec(SENTENCES, (width,), "int8", ragged=True),
+        ArraySpec(SCALES, (), "float32", ragged=True),
+        ArraySpec(SPANS, (2,), "int32", ragged=True),
+    )
+
+
+def stores_sentences(backend: Any) -> bool:
+    """Whether an index keeps the sentences of its documents."""
+    return any(spec.name == SENTENCES for spec in backend.arrays)
+
+
+def sentence_rows(found: Sentences) -> dict[str, Ragged]:
+    """Stored arrays of documents' sentences."""
+    columns = ((SENTENCES, found.vectors), (SCALES, found.scales), (SPANS, found.spans))
+    return {name: Ragged(values, found.starts) for name, values in columns}
+
+
+class Units(Config):
+    """Values that count as one unit of meaning: six usual spreads, or the lead of the best document if that is more."""
+
+    own: Annotated[float, Field(gt=0)]
+    """Of the method's score."""
+    sentence: Annotated[float, Field(gt=0)] | None = None
+    """Of the best sentence's cosine; ``None`` where sentences do not count."""
+
+
+USUAL = Units(own=0.6, sentence=0.6)
+"""Units of all-MiniLM-L6-v2's cosines, where there are too few documents to measure."""
+SHORT = 50
+"""Documents below which units are not measured."""
+
+
+class Calibration(Config):
+    """Coefficients of the sum and of the probability, for one variant of a method's search."""
+
+    words: Annotated[float, Field(ge=0, le=1)] = WORDS
+    """Weight λ of words."""
+    slope: Annotated[float, Field(gt=0)] = SLOPE
+    prior: float = PRIOR
+    units: Units | None = None
+    """Measured in training; ``None`` leaves it to the index."""
+    source: Literal["shipped", "held-out questions"] = "shipped"
+    """Where slope and prior come from."""
+
+    def logit(self, total: NDArray[Any]) -> Numbers:
+        """Log-odds of a sum of evidence."""
+        return np.asarray(self.slope * np.asarray(total, np.float64) + self.prior)
+
+
+def probability(logit: NDArray[Any]) -> NDArray[np.float32]:
+    """Probabilities of log-odds; 0 for −∞."""
+    from scipy.special import expit
+
+    return np.asarray(expit(np.asarray(logit, np.float64)), np.float32)
+
+
+def unit_of(scores: NDArray[Any]) -> float:
+    """One unit of scores [Q, N] of any queries on any documents."""
+    values = np.asarray(scores, np.float64)
+    lead = float(np.mean(values.max(axis=1) - values.mean(axis=1)))
+    return max(SPREADS * float(values.std(axis=1).mean()), lead, 1e-6)
+
+
+def check_lexical(value: object) -> Lexical:
+    """Check a number between 0 and 1, or ``"auto"``."""
+    if value == "auto":
+        return "auto"
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if number and 0 <= (weight := float(value)) <= 1:  # type: ignore[arg-type]
+        return weight
+    raise ConfigError(
+        f"lexical must be a number from 0 (no words) to 1 (words alone), or 'auto'; got {value!r}"
+    )
+
+
+def shortened(text: str) -> str:
+    """One line of at most SHOWN characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 2].rsplit(' ', 1)[0]} \u2026"
+
+
+def options_key(options: Config) -> str:
+    """Name search options: empty for the defaults, else what differs from them, as JSON."""
+    plain = type(options)().to_dict()
+    differing = {name: value for name, value in options.to_dict().items() if value != plain[name]}
+    return json.dumps(differing, sort_keys=True) if differing else ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What counts in a search of some queries, and how much."""
+
+    calibration: Calibration
+    units: Units
+    texts: Sequence[str] = ()
+    """One per query, where words count."""
+    vectors: Floats | None = None
+    """[Q, d] unit vectors that sentences are compared with, where they count."""
+
+    @property
+    def words(self) -> float:
+        """Weight of words."""
+        return self.calibration.words if self.texts else 0.0
+
+    def total(self, own: NDArray[Any], best: NDArray[Any], share: NDArray[Any]) -> Numbers:
+        """Sum of evidence; documents without sentences (NaN) have the method's score alone for meaning."""
+        meaning = np.asarray(own, np.float64) / self.units.own
+        if self.units.sentence is not None:
+            sentence = np.asarray(best, np.float64) / self.units.sentence
+            meaning = np.where(np.isnan(sentence), meaning, (meaning + sentence) / 2)
+        return np.asarray((1 - self.words) * meaning + self.words * np.asarray(share, np.float64))
+
+    def rank(self, search: Search, view: View, plan: Any, k: int) -> Candidates:
+        """Find the ``k`` best documents of every query; scores are log-odds."""
+        depth = min(max(SHORTLIST, 2 * k), max(1, len(view)))
+        found, rows = search(plan, depth), []
+        for row in range(len(found.keys)):
+            listed = found.one_query(row)
+            if self.texts and listed.keys.shape[1] < len(view):
+                matched = view.words(self.texts[row], depth).keys
+                listed = score_others(search, plan.one_query(row), listed, matched)
+            scored = self.score(view, row, listed.keys[0], listed.scores[0])
+            order = np.lexsort((scored.keys[0], -listed.scores[0], -scored.scores[0]))[:k]
+            facts = {**listed.evidence, **scored.evidence}
+            chosen = {name: array[0][order] for name, array in facts.items()}
+            rows.append((scored.keys[0][order], scored.scores[0][order], chosen))
+        like = {name: array[None] for name, array in rows[0][2].items()} if rows else {}
+        return stack_rows(rows, replace(found, evidence=like))
+
+    def score(self, view: View, row: int, keys: Keys, own: Floats) -> Candidates:
+        """Score documents of one query by everything."""
+        best, at = np.full(len(keys), np.nan, np.float32), np.full(len(keys), -1, np.int32)
+        if self.vectors is not None and len(keys):
+            scales = view.ragged(SCALES, keys.tolist())
+            best, at = best_sentences(view.ragged(SENTENCES, keys.tolist()), scales, self.vectors[row])
+        share = np.zeros(len(keys), np.float32)
+        if self.texts and len(keys):
+            share = view.words(self.texts[row], 0, only=keys).scores
+        logit = self.calibration.logit(self.total(own, best, share))
+        evidence = {OWN: own[None], BEST: best[None], BEST_AT: at[None], SHARE: share[None]}
+        return Candidates(keys[None], logit[None].astype(np.float32), evidence=evidence)
+
+    def explain(
+        self, own: Explanation, document: Document, facts: Mapping[str, Any], words: Mapping[str, float]
+    ) -> Explanation:
+        """Explain a score: parts add up to its log-odds, and the text says it in a sentence.
+
+        ``own`` explains the method's score, ``facts`` are the hit's evidence and ``words`` shares by word.
+        """
+        weight = self.calibration.slope * (1 - self.words)
+        counted = self.units.sentence is not None and not np.isnan(facts[BEST])
+        weight = weight / 2 if counted else weight
+        parts = [Part("prior", self.calibration.prior)]
+        parts += [Part("document", weight * float(facts[OWN]) / self.units.own, {"score": float(facts[OWN])})]
+        said = []
+        if counted:
+            start, end = facts[SPAN]
+            sentence = document.content[start:end]
+            value = weight * float(facts[BEST]) / self.units.sentence  # type: ignore[operator]
+            detail = {"start": start, "end": end, "cosine": float(facts[BEST])}
+            parts += [Part("best sentence", value, {"text": sentence, **detail})]
+            said += [f"nearest sentence: \u201c{shortened(sentence)}\u201d"]
+        added = {w: self.calibration.slope * self.words * share for w, share in words.items() if share > 0}
+        parts += [Part(f"word {word!r}", value, {"word": word}) for word, value in added.items()]
+        if added:
+            best = sorted(added, key=lambda word: -added[word])
+            listed = ", ".join(best[:WORDS_SHOWN]) + (", \u2026" if len(best) > WORDS_SHOWN else "")
+            said += [f"words in common: {listed}"]
+        elif self.texts:
+            said += ["no words in common"]
+        logit = sum(part.value for part in parts)
+        score = float(probability(np.asarray(logit)))
+        text = "; ".join([*said, own.text])
+        detail = {"method": own.to_dict(), "calibration": self.calibration.source}
+        return Explanation(score, parts, text[:1].upper() + text[1:], detail)
+
+
+def score_others(search: Search, plan: Any, found: Candidates, keys: Keys) -> Candidates:
+    """Add the scores of further documents (ascending keys) to one query's candidates.
+
+    Those that the method does not score (below a cut-off) count as the last of the candidates.
+    """
+    others = np.setdiff1d(keys, found.keys[0])
+    if not len(others):
+        return found
+    more = search(plan.among(others), len(others)).one_query(0)
+    lost = np.setdiff1d(others, more.keys[0])
+    lowest = np.full(len(lost), found.scores.min() if found.scores.size else 0, np.float32)
+    evidence = {}
+    for name, array in found.evidence.items():
+        rest = np.zeros((len(lost), *array.shape[2:]), array.dtype)
+        evidence[name] = np.concatenate([array[0], more.evidence[name][0], rest])[None]
+    return replace(
+        found,
+        keys=np.concatenate([found.keys[0], more.keys[0], lost])[None],
+        scores=np.concatenate([found.scores[0], more.scores[0], lowest])[None],
+        evidence=evidence,
+    )
+
+
+def best_sentences(sentences: Ragged, scales: Ragged, query: Floats) -> tuple[Floats, NDArray[np.int32]]:
+    """Cosine and number of each document's sentence nearest to a query [d]; NaN and −1 where there is none."""
+    starts = sentences.starts
+    best, at = np.full(len(starts) - 1, np.nan, np.float32), np.full(len(starts) - 1, -1, np.int32)
+    cosines = (sentences.values.astype(np.float32) @ query) * scales.values.astype(np.float32)
+    held = np.flatnonzero(np.diff(starts))
+    if len(held):
+        tops = np.maximum.reduceat(cosines, starts[held])
+        best[held] = tops
+        document = np.repeat(np.arange(len(best)), np.diff(starts))
+        first = np.flatnonzero(cosines == best[document])[::-1]
+        at[document[first]] = first - starts[document[first]]
+    return best, at
+
+
+def measure_units(model: Any, view: View, seed: int = 0) -> Units | None:
+    """Measure the units of an untrained model on an index; its own sentences stand in for questions."""
+    keys = view.keys()
+    if len(keys) < 2:
+        return None
+    rng = np.random.default_rng(seed)
+    sample = np.sort(rng.permutation(keys)[:SAMPLE])
+    some = view.ragged(SENTENCES, sample.tolist())
+    scales = view.ragged(SCALES, sample.tolist())
+    asked = rng.permutation(np.flatnonzero(np.diff(some.starts)))[:ASKED]
+    if not len(asked):
+        return None
+    rows = np.array([rng.integers(some.starts[row], some.starts[row + 1]) for row in asked])
+    vectors = some.values[rows].astype(np.float32) * scales.values[rows, None]
+    options = model.search_options({})
+    plan = model.plan(model.encode_queries(vectors, options), len(sample), options, view)
+    found = model.execute(view, plan.among(sample), len(sample), options)
+    own = np.full((len(asked), len(sample)), np.nan)
+    at = np.searchsorted(sample, found.keys.clip(min=0))
+    np.put_along_axis(own, at, np.where(found.keys >= 0, found.scores, np.nan), axis=1)
+    own[np.arange(len(asked)), asked] = np.nan
+    sentence = np.stack([best_sentences(some, scales, vector)[0] for vector in vectors]).astype(np.float64)
+    sentence[np.arange(len(asked)), asked] = np.nan
+    return Units(own=_unit(own), sentence=_unit(sentence))
+
+
+def _unit(scores: Numbers) -> float:
+    lead = np.nanmean(np.nanmax(scores, axis=1) - np.nanmean(scores, axis=1))
+    return float(max(SPREADS * np.nanmean(np.nanstd(scores, axis=1)), lead, 1e-6))
