@@ -225,8 +225,11 @@ class Model(Checkpointed):
         trained = train(task, loop, label=f"Training the {cls.method} model", progress=progress, **where)
         model = cls(settings, coder, task.module, record=TrainingRecord.after(loaded, loop, task, trained))
         model.after_fit(task)
-        model.lexical_weights = learn_lexical_weights(
-            model, loaded, coder, store, seed=loop.seed, progress=progress
+        how: dict[str, Any] = {"seed": loop.seed, "progress": progress}
+        model.lexical_weights = (
+            learn_lexical_weights(model, loaded, coder, store, **how)
+            if task.size()
+            else {"": LexicalWeight()}
         )
         return model
 
