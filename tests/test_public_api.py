@@ -10,7 +10,7 @@ import palmette
 
 NAMES = (
     "Answer Document Encoder Explanation FakeEncoder FieldsModel FusionModel Hit Index LayersModel Model "
-    "PalmetteError Pair Part PathsModel Reader RetrievalData TaxonomyModel TreeModel __version__ evaluate "
+    "PalmetteError Pair Part PathsModel Reader RetrievalData SpaceModel TaxonomyModel TreeModel __version__ evaluate "
     "load_data load_encoder load_model sample_data"
 ).split(" ")
 

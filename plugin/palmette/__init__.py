@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from palmette.methods.fields import FieldsModel
     from palmette.methods.layers import LayersModel
     from palmette.methods.paths import PathsModel
+    from palmette.methods.space import SpaceModel
     from palmette.methods.taxonomy import TaxonomyModel
     from palmette.methods.tree import TreeModel
     from palmette.model import Model
@@ -47,6 +48,7 @@ _NAMES = {
     "methods.fields": ("FieldsModel",),
     "methods.layers": ("LayersModel",),
     "methods.paths": ("PathsModel",),
+    "methods.space": ("SpaceModel",),
     "methods.taxonomy": ("TaxonomyModel",),
     "methods.tree": ("TreeModel",),
     "model": ("Model",),
@@ -74,6 +76,7 @@ __all__ = [
     "PathsModel",
     "Reader",
     "RetrievalData",
+    "SpaceModel",
     "TaxonomyModel",
     "TreeModel",
     "__version__",

@@ -21,6 +21,7 @@ from palmette import (
     LayersModel,
     Model,
     PathsModel,
+    SpaceModel,
     TaxonomyModel,
     TreeModel,
     load_encoder,
@@ -87,6 +88,11 @@ def train_paths(**options: Any) -> PathsModel:
     return PathsModel.fit(pairs(), encoder=FakeEncoder(48), **settings(**{"branches": 8} | options))
 
 
+def train_space(**options: Any) -> SpaceModel:
+    """A learned space over a fake encoder."""
+    return SpaceModel.fit(pairs(), encoder=FakeEncoder(48), **{"progress": False} | options)
+
+
 @cache
 def learner() -> Encoder:
     """A small transformer that knows these documents' words, for methods that train the encoder itself."""
@@ -112,7 +118,7 @@ def train_fields(**options: Any) -> FieldsModel:
 
 # models shared by all tests of a process: they are immutable
 fields, layers, paths = cache(train_fields), cache(train_layers), cache(train_paths)
-taxonomy, tree = cache(train_taxonomy), cache(train_tree)
+space, taxonomy, tree = cache(train_space), cache(train_taxonomy), cache(train_tree)
 
 
 @cache
@@ -126,6 +132,7 @@ METHODS: dict[str, Callable[[], Model]] = {
     "fusion": fusion,
     "layers": layers,
     "paths": paths,
+    "space": space,
     "taxonomy": taxonomy,
     "tree": tree,
 }

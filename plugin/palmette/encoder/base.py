@@ -113,6 +113,15 @@ class Encoder(ABC):
             "prompts": dict(self.prompts),
         }
 
+    @property
+    def plain(self) -> Encoder:
+        """The encoder without a learned space: the one whose vectors users hold."""
+        return self
+
+    def map(self, vectors: Floats, kind: Kind) -> Floats:
+        """Map vectors [N, d] of :attr:`plain` to this encoder's: where nothing is learned they stay."""
+        return vectors
+
     def copies(self, count: int) -> Copies | None:
         """Copy the last ``count`` transformer layers' weights; ``None`` where they are not of BERT's kind."""
         return None

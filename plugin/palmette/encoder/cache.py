@@ -60,7 +60,10 @@ class EncodingCache:
         batch_size: int | None = None,
         progress: bool | None = None,
     ) -> Floats:
-        """Read pooled vectors [N, d], or encode and keep them."""
+        """Read pooled vectors [N, d], or encode and keep them; those of :attr:`Encoder.plain` are kept."""
+        if encoder.plain is not encoder:
+            how: dict[str, Any] = {"kind": kind, "batch_size": batch_size, "progress": progress}
+            return encoder.map(self.encode(encoder.plain, texts, **how), kind)
         checked, keys, file = self._open(encoder, texts, kind, "pooled")
         out = np.empty((len(keys), encoder.dimension), np.float32)
         first = {key: row for row, key in reversed(list(enumerate(keys)))}
@@ -96,6 +99,7 @@ class EncodingCache:
         ``flat`` is float16 and read-only: [Σ T, d], or [Σ T, L + 1, d] for ``layers``. Text i has
         ``flat[offsets[i] : offsets[i + 1]]``.
         """
+        encoder = encoder.plain  # a learned space leaves token states alone
         checked, keys, file = self._open(encoder, texts, kind, outputs)
         layers = (encoder.num_layers + 1,) if outputs == "layers" else ()
         shape = (*layers, encoder.hidden_size)
@@ -273,6 +277,13 @@ class CachedEncoder(Encoder):
         self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
     ) -> States:
         return self.encoder.forward(texts, kind, outputs, *([] if depth is None else [depth]))
+
+    @property
+    def plain(self) -> Encoder:  # noqa: D102
+        return self if self.encoder.plain is self.encoder else self.encoder.plain
+
+    def map(self, vectors: Floats, kind: Kind) -> Floats:  # noqa: D102
+        return self.encoder.map(vectors, kind)
 
     def copies(self, count: int) -> Copies | None:  # noqa: D102
         return self.encoder.copies(count)

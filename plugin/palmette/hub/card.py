@@ -121,7 +121,8 @@ def _facts(
     labels = [] if record.get("labelled", True) else ["made from the documents alone, without labels"]
     if record.get("made"):
         labels = ["made from the documents, in place of those given"]
-    yield "Training data", ", ".join([data, *sizes, *labels])
+    none = record.get("pairs") == 0
+    yield "Training data", "none: the encoder as it is" if none else ", ".join([data, *sizes, *labels])
     if steps := record.get("steps"):
         best = record.get("best_step")
         kept = ", none better than the start" if best == 0 else ""

@@ -17,6 +17,7 @@ METHODS: dict[str, str] = {
     "fields": "palmette.methods.fields:FieldsModel",
     "layers": "palmette.methods.layers:LayersModel",
     "paths": "palmette.methods.paths:PathsModel",
+    "space": "palmette.methods.space:SpaceModel",
     "taxonomy": "palmette.methods.taxonomy:TaxonomyModel",
     "tree": "palmette.methods.tree:TreeModel",
 }

@@ -1,0 +1,132 @@
+"""SpaceModel: the hooks of the method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from palmette.arrays import Floats
+from palmette.data import RetrievalData
+from palmette.encoder import Encoder, EncodingCache, load_encoder
+from palmette.hub.checkpointed import TrainingRecord
+from palmette.methods.space.config import SpaceConfig, SpaceSearch
+from palmette.model import DEFAULT_ENCODER, Arrays, Model, Queries
+from palmette.search.plan import ArraySpec, Score, SearchPlan, View
+from palmette.training import Stage, Task, TrainingConfig
+from palmette.types import Document, Explanation, Part
+
+VECTOR = "vector"
+"""Stored array: the document's vector in half precision."""
+
+
+class SpaceTask(Task):
+    """Nothing to train: the maps of the space are learned before."""
+
+    metric = "ndcg@10"
+
+    def __init__(self, pairs: int) -> None:
+        self.module, self.pairs = nn.Module(), pairs
+
+    def size(self) -> int:
+        """Labelled pairs of question and document."""
+        return self.pairs
+
+    def stages(self, training: TrainingConfig) -> Sequence[Stage]:
+        """No run of the loop."""
+        return ()
+
+    def loss(
+        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
+    ) -> Tensor:
+        """Zero; without a stage no loop reads it."""
+        return torch.zeros(())
+
+    def validate(self, module: nn.Module) -> dict[str, float]:
+        """No metrics: learning the space reports them."""
+        return {}
+
+    def to(self, device: torch.device) -> None:
+        """Nothing to move."""
+
+
+class SpaceModel(Model):
+    """Dense retrieval with one vector per document. Scores are inner products, for most encoders cosines: −1 … 1.
+
+    Examples:
+        >>> from palmette import FakeEncoder, Index, SpaceModel
+        >>> index = Index.build(["the red owl sleeps", "a blue fox runs"], SpaceModel.untrained(FakeEncoder(32)))
+        >>> index.search("where is the fox?", k=1)[0].document.text
+        'a blue fox runs'
+    """
+
+    method: ClassVar[str] = "space"
+    retriever: ClassVar[str] = "PalmetteRetriever"
+    config_class = SpaceConfig
+    search_class = SpaceSearch
+    needs_queries = False
+    config: SpaceConfig
+
+    @classmethod
+    def untrained(cls, encoder: str | Encoder = DEFAULT_ENCODER, device: str | None = None) -> Self:
+        """Model of the encoder's own vectors, without data and without training."""
+        record = TrainingRecord(data="", labelled=False)
+        return cls(SpaceConfig(), load_encoder(encoder, device=device), nn.Module(), record=record)
+
+    @classmethod
+    def task(
+        cls, config: SpaceConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
+        progress: bool | None,
+    ) -> tuple[SpaceConfig, SpaceTask]:  # fmt: skip
+        """Count the labelled pairs."""
+        return config, SpaceTask(len(data.pairs().queries) if data.labelled else 0)
+
+    @classmethod
+    def module_for(cls, config: SpaceConfig, encoder: Encoder) -> nn.Module:
+        """Empty module."""
+        return nn.Module()
+
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """The document's vector."""
+        return (ArraySpec(VECTOR, (self.encoder.dimension,), "float16"),)
+
+    @property
+    def accepts_embeddings(self) -> bool:
+        """Always: a document is its embedding."""
+        return True
+
+    def encode_documents(
+        self, documents: Sequence[Document], vectors: Floats | None = None
+    ) -> dict[str, NDArray[np.generic]]:
+        """Vectors [N, d] in half precision."""
+        if vectors is None:
+            encoded = self.encoder.encode([document.content for document in documents])
+        else:
+            encoded = self.encoder.map(vectors, "document")
+        return {VECTOR: encoded.astype(np.float16)}
+
+    def encode_queries(self, queries: Sequence[str] | Floats, options: SpaceSearch) -> Queries:
+        """Vectors [Q, d]."""
+        if isinstance(queries, np.ndarray):
+            return {VECTOR: self.encoder.map(queries, "query")}
+        return {VECTOR: self.encoder.encode_queries(queries)}
+
+    def plan(self, queries: Queries, k: int, options: SpaceSearch, view: View) -> SearchPlan:
+        """Inner products with all documents."""
+        return SearchPlan(Score(VECTOR, queries[VECTOR]))
+
+    def explain(
+        self, query: Queries, arrays: Arrays, options: SpaceSearch, evidence: Mapping[str, Any]
+    ) -> Explanation:
+        """The documents' similarity, as one part."""
+        vector = np.asarray(arrays[VECTOR], np.float32).reshape(-1)
+        score = float(query[VECTOR][0] @ vector)
+        return Explanation(score, [Part("cosine", score)], f"cosine {score:.3f}")
+
+    def describe(self, view: View | None = None) -> dict[str, Any]:
+        """Width of the vectors, and how the space was learned."""
+        return {} if view is not None else {"dimension": self.encoder.dimension}
