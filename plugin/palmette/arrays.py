@@ -7,7 +7,6 @@ a tree are exact, in half the memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -110,8 +109,3 @@ def best_of_each(scores: Scores, k: int) -> Rows:
     for row, rank in zip(scores, ranks, strict=True):
         rank[:] = best(row, k)
     return ranks
-
-
-def concatenate(parts: Sequence[Any]) -> Any:
-    """Concatenate arrays, or ragged arrays, of some documents each."""
-    return Ragged.concatenate(parts) if isinstance(parts[0], Ragged) else np.concatenate(parts)

@@ -232,8 +232,8 @@ class Evidence:
         logit = sum(part.value for part in parts)
         score = float(probability(np.asarray(logit)))
         text = "; ".join([*said, own.text])
-        detail = {"method": own.to_dict(), "calibration": self.calibration.source}
-        return Explanation(score, parts, text[:1].upper() + text[1:], detail)
+        detail = {"logit": logit, "calibration": self.calibration.source}
+        return Explanation(score, parts, text[:1].upper() + text[1:], detail, own)
 
 
 def score_others(search: Search, plan: Any, found: Candidates, keys: Keys) -> Candidates:

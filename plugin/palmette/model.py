@@ -249,7 +249,7 @@ class Model(Checkpointed):
         trained = train(task, loop, label=f"Training the {cls.method} model", progress=progress, **where)
         model = cls(settings, coder, task.module, record=TrainingRecord.after(loaded, loop, task, trained))
         model.after_fit(task)
-if task.size():  # else nothing was trained
+        if task.size():  # else nothing was trained
             model.calibrations = calibrate(model, loaded, coder, store, seed=loop.seed, progress=progress)
         return model
 

@@ -167,12 +167,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a document scored what it did: ``parts`` add up to ``score``; ``text`` says it in words."""
+    """Why a document scored what it did; ``text`` says it in words.
+
+    A hit's ``score`` is a probability, and its ``parts`` add up to the log-odds of it. ``method`` explains the score
+    of the method alone, whose parts add up to that score itself.
+    """
 
     score: float
     parts: Sequence[Part]
     text: str
     detail: Metadata = field(default_factory=dict)
+    method: Explanation | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as JSON values."""
@@ -180,7 +185,8 @@ class Explanation:
             {"name": p.name, "value": p.value} | ({"detail": dict(p.detail)} if p.detail else {})
             for p in self.parts
         ]
-        return {"score": self.score, "text": self.text, "parts": parts, "detail": dict(self.detail)}
+        facts = {"score": self.score, "text": self.text, "parts": parts, "detail": dict(self.detail)}
+        return facts if self.method is None else {**facts, "method": self.method.to_dict()}
 
     def _repr_html_(self) -> str:
         """The parts as a table, for notebooks."""

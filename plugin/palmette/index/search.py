@@ -80,7 +80,7 @@ class QueryBatch:
         model, k = self.model, min(k, max(1, len(view)))
         plan = model.plan(self.arrays, k, self.options, view)
         evidence = self.evidence(measure)
-        if self.calibration is None or not len(view):
+        if self.calibration is None or (self.vectors is None and not self.texts):  # the method alone
             return SearchResult(self, evidence, model.execute(view, plan, k, self.options))
         execute = partial(model.execute, view, options=self.options)
         return SearchResult(self, evidence, evidence.rank(execute, view, plan, k))

@@ -1,0 +1,205 @@
+"""The sum of evidence, against the formula on every document."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from palmette import Document, FakeEncoder, Index
+from palmette.arrays import Ragged
+from palmette.errors import ConfigError
+from palmette.evidence import (
+    BEST,
+    OWN,
+    SHARE,
+    SHORTLIST,
+    Calibration,
+    Evidence,
+    Units,
+    best_sentences,
+    check_lexical,
+    options_key,
+    unit_of,
+)
+from palmette.methods.space import SpaceModel
+from palmette.methods.tree import TreeSearch
+from support.tiny import documents, tree
+
+WORDS = [f"w{i}" for i in range(200)]
+
+
+def texts(count: int) -> list[str]:
+    """Texts of one to three sentences; some words are frequent, most are rare."""
+    draw, chances = np.random.default_rng(0), 1 / np.arange(1, len(WORDS) + 1)
+    chances /= chances.sum()
+    return [
+        " ".join(" ".join(draw.choice(WORDS, 14, p=chances)) + "." for _ in range(1 + at % 3))
+        for at in range(count)
+    ]
+
+
+QUERIES = [" ".join(text.split()[:4]) for text in texts(12)[::2]]
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[Index]:
+    """More documents than both shortlists hold."""
+    given = [Document(f"d{i}", text, {"part": i % 3}) for i, text in enumerate(texts(400))]
+    with Index.build(given, SpaceModel.untrained(FakeEncoder(32))) as made:
+        made.delete([f"d{i}" for i in range(0, 400, 11)])
+        yield made
+
+
+def formula(index: Index, query: str, ids: list[str], lexical: float, sentences: bool) -> dict[str, float]:
+    """Probabilities of documents, written out."""
+    batch = index._read([query], {}, lexical, sentences)
+    units = index._units(batch.calibration)
+    with index.backend.read() as view:
+        keys = [view.key_of(id) for id in ids]
+        own = view.rows("vector", keys).astype(np.float64) @ batch.arrays["vector"][0]
+        share = view.words(query, 0, only=np.array(keys)).scores
+        held, scales = view.ragged("sentences", keys), view.ragged("sentence_scales", keys)
+    meaning = own / units.own
+    if sentences:
+        vector = batch.arrays["vector"][0]
+        best = [np.max((held.row(i) * scales.row(i)[:, None]) @ vector) for i in range(len(ids))]
+        meaning = (meaning + np.array(best) / units.sentence) / 2
+    mix = batch.calibration
+    total = (1 - lexical) * meaning + lexical * share
+    return dict(zip(ids, expit(mix.slope * total + mix.prior).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("lexical", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("sentences", [True, False])
+@pytest.mark.parametrize("filter", [None, {"part": 1}])
+def test_the_score_is_the_formula(index: Index, lexical: float, sentences: bool, filter: Any) -> None:
+    for query, hits in zip(
+        QUERIES, index.search(QUERIES, 7, lexical=lexical, sentences=sentences, filter=filter), strict=True
+    ):
+        listed = {d.key for d in index.documents(filter)}
+        if lexical or sentences:  # candidates are the best of each ranking
+            own = index.search(query, SHORTLIST, lexical=0, sentences=False, filter=filter)
+            listed = {hit.id for hit in own}
+        with index.filtered(filter).backend.read() as view:
+            if lexical:
+                listed |= set(view.ids(view.words(query, SHORTLIST).keys.tolist()))
+        wanted = formula(index, query, sorted(listed), lexical, sentences)
+        best = sorted(wanted.values(), reverse=True)[:7]
+        assert [hit.score for hit in hits] == pytest.approx(best, abs=2e-4)
+        assert [wanted[hit.id] for hit in hits] == pytest.approx(best, abs=2e-4)
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+def test_hits_show_their_evidence_and_places(index: Index) -> None:
+    hit = index.search(QUERIES[0], 1)[0]
+    assert set(hit.evidence) == {OWN, BEST, SHARE}
+    assert hit.evidence[SHARE] > 0
+    start, end = hit.highlights.sentence or (0, 0)
+    assert hit.document.text[start:end] in hit.document.text
+    assert end > start
+    marked = {hit.document.text[a:b] for a, b in hit.highlights.words}
+    assert marked
+    assert marked <= set(QUERIES[0].split())
+    alone = index.search(QUERIES[0], 1, lexical=0, sentences=False)[0]
+    assert set(alone.evidence) == {OWN}
+    assert alone.highlights.sentence is None
+    assert list(alone.highlights.words) == []
+
+
+def test_parts_are_log_odds(index: Index) -> None:
+    for how in ({}, {"lexical": 0}, {"sentences": False}, {"lexical": 0, "sentences": False}):
+        for hit in index.search(QUERIES[1], 5, **how):
+            told = hit.explain()
+            logit = sum(part.value for part in told.parts)
+            assert expit(logit) == pytest.approx(hit.score, abs=1e-6)
+            assert told.score == pytest.approx(hit.score, abs=1e-6)
+            assert told.detail["logit"] == pytest.approx(logit)
+            assert told.method is not None
+            assert told.method.score == pytest.approx(hit.evidence[OWN], abs=1e-3)
+            again = index.explain(QUERIES[1], hit.id, **how)
+            assert again.score == pytest.approx(hit.score, abs=1e-6)
+    told = index.search(QUERIES[1], 1)[0].explain()
+    names = [part.name for part in told.parts]
+    assert names[:3] == ["prior", "document", "best sentence"]
+    assert f"word {QUERIES[1].split()[0]!r}" in names
+    assert told.parts[2].detail["text"][:40] in told.text
+
+
+def test_an_index_without_sentences_scores_documents_alone(index: Index) -> None:
+    given = list(index.documents())
+    plain = Index.build(given, index.model, sentences=False)
+    hits = plain.search(QUERIES[0], 5)
+    assert set(hits[0].evidence) == {OWN, SHARE}
+    assert plain.stats().bytes < index.stats().bytes
+    with_some = Index.build(given[:60], index.model)
+    vectors = index.model.encoder.encode([d.content for d in given[60:80]])
+    with_some.add(given[60:80], embeddings=vectors)  # no pass of the encoder: no sentences
+    found = {hit.id: hit for hit in with_some.search(QUERIES[0], 80)}
+    assert BEST in found[given[0].key].evidence
+    assert BEST not in found[given[70].key].evidence
+    assert found[given[70].key].highlights.sentence is None
+
+
+def test_exact_codes_are_found_among_many(index: Index) -> None:
+    """Words reach every document, whatever the method lists."""
+    index.add([Document("part", f"{texts(1)[0]} Order code dv7-1211ea.")])
+    assert index.search("dv7-1211ea", 1)[0].id == "part"
+    index.delete(["part"])
+
+
+def test_the_first_document_is_the_best_sentence() -> None:
+    values = np.array([[1, 0], [0, 1], [3, 0], [0, 2]], np.int8)
+    rows = Ragged(values, np.array([0, 2, 2, 4]))
+    scales = Ragged(np.array([1, 1, 0.5, 1], np.float32), rows.starts)
+    best, at = best_sentences(rows, scales, np.array([1.0, 0.9], np.float32))
+    assert best[[0, 2]] == pytest.approx([1.0, 1.8])
+    assert np.isnan(best[1])
+    assert at.tolist() == [0, -1, 1]
+
+
+def test_units_follow_the_scores() -> None:
+    scores = np.random.default_rng(0).normal(size=(20, 500))
+    assert unit_of(scores) == pytest.approx(6, rel=0.05)
+    assert unit_of(scores * 3 + 7) == pytest.approx(3 * unit_of(scores))
+    sharp = np.zeros((20, 500))
+    sharp[:, 3] = 1.0
+    assert unit_of(sharp) == pytest.approx(1, rel=0.01), "the best document's lead"
+    assert unit_of(np.ones((3, 4))) > 0
+
+
+def test_documents_without_sentences_have_their_score_for_meaning() -> None:
+    evidence = Evidence(Calibration(words=0.5), Units(own=2.0, sentence=1.0), ("q",))
+    total = evidence.total(np.array([1.0, 1.0]), np.array([np.nan, 0.7]), np.array([0.4, 0.0]))
+    assert total == pytest.approx([0.5 * 0.5 + 0.5 * 0.4, 0.5 * (0.5 + 0.7) / 2])
+
+
+def test_an_untrained_model_measures_its_units_on_the_documents(index: Index) -> None:
+    units = index._units(Calibration())
+    assert 0 < units.own < 10
+    assert units.sentence is not None
+    few = Index.build(list(index.documents())[:5], index.model)
+    assert few._units(Calibration()).own == 0.6, "too few to measure"
+
+
+def test_a_trained_model_has_its_own_coefficients() -> None:
+    model = tree()
+    mix = model.calibrations[""]
+    assert mix.units is not None
+    assert mix.units.sentence is not None
+    made = Index.build(documents(), model)
+    assert made._units(mix) == mix.units
+    assert model.calibration(model.search_options({}), 0.3) == mix.replace(words=0.3)
+    with pytest.raises(ConfigError, match="lexical must be a number from 0"):
+        model.calibration(model.search_options({}), 1.5)
+
+
+def test_options_have_names() -> None:
+    assert options_key(TreeSearch()) == ""
+    assert options_key(TreeSearch(level=3)) == '{"level": 3}'
+
+
+def test_weights_that_users_give() -> None:
+    assert check_lexical("auto") == "auto"
+    assert check_lexical(np.float32(0.5)) == 0.5
