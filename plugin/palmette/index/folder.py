@@ -15,6 +15,7 @@ from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMism
 from palmette.index.search import check_count
 from palmette.methods import load_model
 from palmette.model import Model
+from palmette.search.plan import read_array
 from palmette.store.backend import Backend
 from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend
@@ -101,7 +102,7 @@ def copy_folder(
             for start in range(0, len(keys), batch_size):
                 batch = keys[start : start + batch_size]
                 documents = view.documents(batch)
-                kept = {} if encode else {spec.name: view.rows(spec.name, batch) for spec in arrays}
+                kept = {} if encode else {spec.name: read_array(view, spec, batch) for spec in arrays}
                 writer.put(documents, model.encode_documents(documents) if encode else kept)
                 bar.update(len(batch))
         model.save_pretrained(draft / MODEL)

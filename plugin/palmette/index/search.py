@@ -15,7 +15,7 @@ from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.lexical.weight import Lexical, LexicalWeight, explain_words
 from palmette.model import Model, Queries
 from palmette.search.combine import add_words
-from palmette.search.plan import Candidates, View, WordMatches
+from palmette.search.plan import Candidates, View, WordMatches, read_array
 from palmette.store.backend import Backend
 from palmette.store.filters import Filter
 from palmette.types import Explanation, Hit
@@ -162,7 +162,7 @@ class SearchResult:
         batch, key = self.batch, int(self.found.keys[row, column])
         query = {name: array[row : row + 1] for name, array in batch.arrays.items()}
         stored = backend.arrays  # an index of an earlier version may lack some
-        arrays = {spec.name: view.rows(spec.name, [key]) for spec in batch.model.arrays() if spec in stored}
+        arrays = {s.name: read_array(view, s, [key]) for s in batch.model.arrays() if s in stored}
         evidence: dict[str, Any] = {name: array[row, column] for name, array in self.found.evidence.items()}
         evidence["document"] = view.documents([key])[0]
         if batch.texts:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from palmette.arrays import Floats
+from palmette.arrays import Floats, Stored, concatenate, take_documents
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError
 from palmette.index.folder import unique
@@ -58,22 +57,22 @@ def apply_changes(
         if not model.indexes_embeddings:
             model.require_embeddings()
         ready = {document.key: row for row, document in enumerate(given)}
-        arrays = dict(model.encode_documents(given, vectors)) if given else {}
+        arrays: dict[str, Stored] = dict(model.encode_documents(given, vectors)) if given else {}
     else:
         ready, arrays = _encode_ahead(model, backend, latest, replace, batch_size, progress)
 
     same_arrays = model.arrays() == backend.arrays
 
-    def encode(batch: Sequence[Document]) -> Mapping[str, NDArray[Any]]:
+    def encode(batch: Sequence[Document]) -> Mapping[str, Stored]:
         if any(document.key not in ready for document in batch):
-            encoded = model.encode_documents(batch)
+            encoded: Mapping[str, Stored] = model.encode_documents(batch)
         else:
             rows = [ready[document.key] for document in batch]
-            encoded = {name: array[rows] for name, array in arrays.items()}
+            encoded = {name: take_documents(array, np.array(rows)) for name, array in arrays.items()}
         if same_arrays:
             return encoded
         # an index of an earlier version: zeros for retired arrays, and no new ones
-        empty = {spec.name: np.zeros((len(batch), *spec.shape), spec.dtype) for spec in backend.arrays}
+        empty = {spec.name: spec.zeros(len(batch)) for spec in backend.arrays}
         return {name: encoded.get(name, zeros) for name, zeros in empty.items()}
 
     with backend.write() as writer:  # others may have written meanwhile: the decision is made again
@@ -105,7 +104,7 @@ def _encode_ahead(
     replace: bool,
     size: int,
     progress: bool | None,
-) -> tuple[dict[str, int], dict[str, NDArray[Any]]]:
+) -> tuple[dict[str, int], dict[str, Stored]]:
     """Encode what looks new while others may still write: rows by id, and arrays."""
     if len(latest) > AHEAD:
         return {}, {}
@@ -114,7 +113,7 @@ def _encode_ahead(
     if not replace:
         _refuse([document.key for document in fresh if stored[document.key] is not None], len(latest))
     parts = [model.encode_documents(batch) for batch in _batches(fresh, size, progress)]
-    arrays = {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+    arrays = {name: concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
     return {document.key: row for row, document in enumerate(fresh)}, arrays
 
 
