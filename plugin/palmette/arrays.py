@@ -7,10 +7,14 @@ a tree are exact, in half the memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from palmette.errors import InputError
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
@@ -19,6 +23,79 @@ Rows = NDArray[np.int64]
 """Row numbers, or other whole numbers."""
 Mask = NDArray[np.bool_]
 Scores = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Rows of documents that have any number of them, perhaps none, one document after the other."""
+
+    values: NDArray[Any]
+    """[S, *shape] rows of all documents."""
+    starts: Rows
+    """[N + 1] document ``i`` has ``values[starts[i]:starts[i + 1]]``."""
+
+    def __post_init__(self) -> None:
+        starts, count = self.starts, len(self.values)
+        ends = starts[[0, -1]].tolist() if starts.ndim == 1 and len(starts) else []
+        if starts.dtype != np.int64 or ends != [0, count] or (starts[1:] < starts[:-1]).any():
+            raise InputError(
+                f"starts of ragged rows must be int64 [N + 1] and rise from 0 to the number of rows, {count}; "
+                f"got {starts.dtype} {starts.shape} from {' to '.join(map(str, ends)) or 'nothing'}"
+            )
+
+    @classmethod
+    def empty(cls, count: int, shape: tuple[int, ...], dtype: str) -> Ragged:
+        """Make documents without rows."""
+        return cls(np.empty((0, *shape), dtype), np.zeros(count + 1, np.int64))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Ragged]) -> Ragged:
+        """Concatenate the documents of one or more parts."""
+        if len(parts) == 1:
+            return parts[0]
+        counts = [np.diff(part.starts) for part in parts]
+        return cls(np.concatenate([part.values for part in parts]), _running_sum(np.concatenate(counts)))
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def row(self, document: int) -> NDArray[Any]:
+        """Return the rows of one document: [n, *shape]."""
+        return self.values[self.starts[:-1][document] : self.starts[1:][document]]
+
+    def counts(self, documents: NDArray[Any]) -> Rows:
+        """Count the rows of some documents."""
+        counts: Rows = self.starts[1:][documents] - self.starts[:-1][documents]
+        return counts
+
+    def take(self, documents: NDArray[Any]) -> Ragged:
+        """Copy the rows of some documents, in any order."""
+        counts = self.counts(documents)
+        starts = _running_sum(counts)
+        places = np.repeat(self.starts[:-1][documents] - starts[:-1], counts) + np.arange(starts[-1])
+        return Ragged(self.values.take(places, axis=0, mode="clip"), starts)
+
+
+def _running_sum(counts: Rows) -> Rows:
+    sums = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=sums[1:])
+    return sums
+
+
+Stored = NDArray[Any] | Ragged
+"""Array of documents: one row each, or any number of rows each."""
+
+
+def take_documents(array: Stored, documents: NDArray[Any]) -> Stored:
+    """Copy what an array holds of some documents, in any order."""
+    return array.take(documents) if isinstance(array, Ragged) else array[documents]
+
+
+def concatenate(parts: Sequence[Stored]) -> Stored:
+    """Concatenate one or more arrays of documents, all of one kind."""
+    ragged = [part for part in parts if isinstance(part, Ragged)]
+    return Ragged.concatenate(ragged) if ragged else np.concatenate(parts)  # type: ignore[arg-type]
+
 
 ONE = 1 << 15
 """The stored value of the fraction 1."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.arrays import Floats, Keys
+from palmette.arrays import Floats, Keys, Ragged
 from palmette.calibration import calibrate, learn_weights
 from palmette.config import Config
 from palmette.data import load_data
@@ -98,6 +98,10 @@ class MemberView:
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of the member's array."""
         return self.view.rows(_array(self.place, array), keys)
+
+    def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
+        """Rows of the member's ragged array."""
+        return self.view.ragged(_array(self.place, array), keys)
 
     def list_sizes(self, array: str) -> NDArray[np.int64]:
         """Sizes of the member's lists."""

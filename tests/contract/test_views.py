@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from palmette import Document, Index, Model
-from palmette.arrays import as_floats
+from palmette.arrays import Ragged, as_floats
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
 from palmette.search.combine import add_words
@@ -28,7 +28,7 @@ class PlainView:
     Keys are 10 more than places, so that nobody takes one for the other.
     """
 
-    def __init__(self, given: Sequence[Document], arrays: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, given: Sequence[Document], arrays: Mapping[str, Any]) -> None:
         self.given, self.arrays = given, arrays
         self.collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in given])
 
@@ -40,6 +40,11 @@ class PlainView:
 
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[Any]:
         return self.arrays[array][np.asarray(keys, np.int64) - 10]
+
+    def ragged(self, array: str, keys: Sequence[int]) -> Ragged:
+        every = self.arrays[array]
+        rows = [every.row(key - 10) for key in keys]
+        return Ragged(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         return [self.given[key - 10] for key in keys]

@@ -79,6 +79,16 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "truncated keys": (lambda f: truncate(segment_file(f, "keys.npy")), ["keys.npy"]),
     "flipped bit": (lambda f: flip(segment_file(f)), ["leaves.npy", "sha256", "backup"]),
     "flipped bit in a header": (lambda f: flip(segment_file(f), 9), ["leaves.npy"]),
+    "truncated starts": (
+        lambda f: truncate(segment_file(f, "sentences.starts.npy")),
+        ["sentences.starts.npy"],
+    ),
+    "flipped bit in starts": (lambda f: flip(segment_file(f, "sentences.starts.npy")), ["sentences.starts"]),
+    "flipped bit in ragged rows": (lambda f: flip(segment_file(f, "sentences.npy")), ["sentences.npy"]),
+    "no starts": (
+        lambda f: segment_file(f, "sentences.starts.npy").unlink(),
+        ["sentences.starts.npy", "no file"],
+    ),
     "flipped bit in words": (lambda f: flip(segment_file(f, "words-rows.npy"), -1), ["words-rows"]),
     "no array": (lambda f: segment_file(f, "tokens.npy").unlink(), ["tokens.npy", "no file"]),
     "no segment": (lambda f: shutil.rmtree(segment_file(f).parent), ["keys.npy", "no file"]),
@@ -97,7 +107,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], type[PalmetteError], list[st
     "newer format": (
         lambda f: edit_manifest(f, format=99),
         FormatError,
-        ["99", "2", "pip install --upgrade"],
+        ["99", "3", "pip install --upgrade"],
     ),
     "older format": (lambda f: edit_manifest(f, format=1), FormatError, ["kept no words"]),
     "foreign manifest": (lambda f: edit_manifest(f, kind="npm"), NotFoundError, ["not a palmette index"]),

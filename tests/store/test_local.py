@@ -11,6 +11,7 @@ from threading import Thread
 import numpy as np
 import pytest
 
+from palmette.arrays import Ragged
 from palmette.errors import (
     ConfigError,
     DuplicateIdError,
@@ -26,7 +27,7 @@ from palmette.store.filters import parse_filter
 from palmette.store.folder import fsync_folder
 from palmette.store.local import LocalBackend
 from palmette.types import Document
-from support.stores import SPECS, arrays_of, delete, doc, plan, put, state_for, state_of
+from support.stores import SPECS, arrays_of, delete, doc, plan, put, ragged_of, state_for, state_of
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -128,11 +129,19 @@ def broken(value: float) -> dict[str, np.ndarray]:
     return {"tokens": np.full((1, 2, 3), value, np.float16)}
 
 
+def rows(count: int, width: int, documents: int = 1) -> Ragged:
+    return ragged_of(*[np.zeros((count, width), np.int8)] * documents)
+
+
 REFUSED = [
-    (doc("a"), None, InputError, ["leaves, tokens", "none"]),
+    (doc("a"), None, InputError, ["leaves, tokens, sentences", "none"]),
     (doc("a"), {"leaves": np.zeros((1, 8))}, InputError, ["'leaves'", "float32 (1, 8)", "float64 (1, 8)"]),
     (doc("a"), {"leaves": np.zeros((1, 9), np.float32)}, InputError, ["'leaves'", "(1, 8)", "(1, 9)"]),
     (doc("a"), {"leaves": np.zeros((2, 8), np.float32)}, InputError, ["'leaves'", "1 documents", "(2, 8)"]),
+    (doc("a"), {"sentences": np.zeros((1, 3), np.int8)}, InputError, ["'sentences' must be Ragged", "ndarray"]),
+    (doc("a"), {"leaves": rows(1, 8)}, InputError, ["'leaves' must be a NumPy array", "Ragged"]),
+    (doc("a"), {"sentences": rows(1, 4)}, InputError, ["int8 (1, 3) for 1 documents", "int8 (1, 4)"]),
+    (doc("a"), {"sentences": rows(2, 3, 2)}, InputError, ["for 1 documents", "int8 (4, 3) for 2 documents"]),
     (doc("broken"), broken(np.nan), EncodingError, ["'broken'"]),
     (doc("broken"), broken(np.inf), EncodingError, ["'broken'"]),
     (Document("a", "half \ud83d"), {}, InputError, ["its text holds half of a surrogate pair at position 5"]),
@@ -176,6 +185,7 @@ def test_views_are_narrowed_in_all_they_give(backend: LocalBackend) -> None:
         for forbidden in (
             lambda: view.documents([1]),
             lambda: view.rows("leaves", [2, 1]),
+            lambda: view.ragged("sentences", [2, 1]),
             lambda: view.ids([3]),
         ):
             with pytest.raises(NotFoundError):
@@ -187,6 +197,7 @@ def test_views_are_narrowed_in_all_they_give(backend: LocalBackend) -> None:
     ("wrong", "words"),
     [
         ({"array": "leafs"}, "no array 'leafs'.*leaves, tokens"),
+        ({"array": "sentences"}, r"'sentences' has any number of rows.*view\.ragged"),
         ({"array": "tokens", "queries": np.ones((1, 6))}, r"'tokens'.*\(2, 3\)"),
         ({"fold": 2}, r"\(8,\) numbers.*\(16,\)"),
         ({"metric": "cosine"}, "cosine"),
@@ -205,6 +216,7 @@ def test_an_empty_index_answers(backend: LocalBackend) -> None:
         assert len(view) == 0
         assert view.candidates(plan(np.ones((2, 8))), 5).keys.shape == (2, 0)
         assert view.rows("tokens", []).shape == (0, 2, 3)
+        assert view.ragged("sentences", []).values.shape == (0, 3)
     assert list(backend.scan()) == []
     backend.compact()
     backend.verify()
@@ -274,13 +286,17 @@ def test_reopening(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'annoy'.*exact, faiss"):
         LocalBackend.open(folder, engine="annoy")
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["arrays"][1] == {"name": "tokens", "shape": [2, 3], "dtype": "float16"}
+    assert manifest["arrays"][1] == {"name": "tokens", "shape": [2, 3], "dtype": "float16", "ragged": False}
+    assert manifest["arrays"][2] == {"name": "sentences", "shape": [3], "dtype": "int8", "ragged": True}
     [segment] = (folder / "segments").iterdir()
     words = [f"words-{name}.npy" for name in ("counts", "lengths", "rows", "starts", "terms")]
-    assert sorted(path.name for path in segment.iterdir()) == ["keys.npy", "leaves.npy", "tokens.npy", *words]
+    files = ["keys.npy", "leaves.npy", "sentences.npy", "sentences.starts.npy", "tokens.npy", *words]
+    assert sorted(path.name for path in segment.iterdir()) == files
     assert np.load(segment / "keys.npy", allow_pickle=False).tolist() == [1, 2]
-    expected = arrays_of([doc("a"), doc("b")])["tokens"]
-    assert np.array_equal(np.load(segment / "tokens.npy", allow_pickle=False), expected)
+    expected = arrays_of([doc("a"), doc("b")])
+    assert np.array_equal(np.load(segment / "tokens.npy", allow_pickle=False), expected["tokens"])
+    starts = np.load(segment / "sentences.starts.npy", allow_pickle=False)
+    assert np.array_equal(starts, expected["sentences"].starts)
 
 
 def test_nothing_of_the_user_is_overwritten(tmp_path: Path) -> None:
@@ -360,3 +376,40 @@ def test_a_pool_can_be_closed_within_a_call_of_its_thread(folder: LocalBackend) 
     thread.start()
     thread.join(20)
     assert not thread.is_alive()
+
+
+def test_ragged_rows_are_merged_a_piece_at_a_time(
+    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tracemalloc
+
+    from palmette.store import segments
+
+    rng = np.random.default_rng(5)
+    held: dict[str, np.ndarray] = {}
+    for batch in range(4):
+        documents = [doc(f"d{batch}-{i}") for i in range(100)]
+        rows = [rng.integers(-9, 9, (rng.integers(60), 3)).astype(np.int8) for _ in documents]
+        rows[7] = np.ones((5000, 3), np.int8)  # one document larger than a piece
+        with backend.write() as writer:
+            writer.put(documents, {**arrays_of(documents), "sentences": ragged_of(*rows)})
+        held.update((document.key, row) for document, row in zip(documents, rows, strict=True))
+    gone = [f"d{batch}-{i}" for batch in range(4) for i in range(0, 100, 3)]
+    delete(backend, *gone)
+    total = sum(map(len, held.values())) * 3
+    monkeypatch.setattr(segments, "_CHUNK", 1 << 13)
+    before = backend.stats().segments
+    tracemalloc.start()
+    backend.compact()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert before >= 1
+    for id in gone:
+        del held[id]
+    print(peak, total, before)
+    with backend.read() as view:
+        ids = view.ids(view.keys().tolist())
+        found = view.ragged("sentences", view.keys())
+    assert sorted(ids) == sorted(held)
+    assert all(np.array_equal(found.row(row), held[id]) for row, id in enumerate(ids))
+    backend.verify()

@@ -6,33 +6,45 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from palmette.search.plan import ArraySpec, Score, SearchPlan, View
+from palmette.arrays import Ragged, Stored
+from palmette.search.plan import ArraySpec, Score, SearchPlan, View, read_array
 from palmette.store.local import LocalBackend
 from palmette.types import Document
 
-SPECS = (ArraySpec("leaves", (8,)), ArraySpec("tokens", (2, 3), "float16"))
+SPECS = (
+    ArraySpec("leaves", (8,)),
+    ArraySpec("tokens", (2, 3), "float16"),
+    ArraySpec("sentences", (3,), "int8", ragged=True),
+)
 
 State = dict[str, tuple[Document, bytes]]
 """Everything an index holds: documents and the bytes of their arrays, by id."""
 
 
-def arrays_of(documents: Sequence[Document]) -> dict[str, np.ndarray]:
+def arrays_of(documents: Sequence[Document]) -> dict[str, Stored]:
     """Arrays that depend on the content alone, so that a mix-up of rows shows."""
-    leaves, tokens = [], []
+    leaves, tokens, sentences = [], [], [Ragged.empty(0, (3,), "int8")]
     for document in documents:
         content = f"{document.id} {document.digest}".encode("utf-8", "surrogatepass")
         rng = np.random.default_rng(zlib.crc32(content))
         leaf = rng.random(8).astype(np.float32) ** 2
         leaves.append(leaf / leaf.sum())
         tokens.append(rng.random((2, 3)).astype(np.float16))
+        sentences.append(ragged_of(rng.integers(-9, 9, (rng.integers(4), 3)).astype(np.int8)))
     return {
         "leaves": np.array(leaves, np.float32).reshape(-1, 8),
         "tokens": np.array(tokens, np.float16).reshape(-1, 2, 3),
+        "sentences": Ragged.concatenate(sentences),
     }
+
+
+def ragged_of(*rows: np.ndarray) -> Ragged:
+    """Ragged rows of some documents."""
+    return Ragged(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
 
 
 def plan(
@@ -61,8 +73,7 @@ def state_for(documents: Iterable[Document]) -> State:
     """What an index with these documents must hold."""
     state = {}
     for document in documents:
-        arrays = arrays_of([document])
-        state[document.key] = (document, arrays["leaves"].tobytes() + arrays["tokens"].tobytes())
+        state[document.key] = (document, b"".join(row_bytes(arrays_of([document]), 0)))
     return state
 
 
@@ -71,10 +82,17 @@ def state_of(backend: LocalBackend) -> State:
     with backend.read() as view:
         keys = view.keys().tolist()
         documents = view.documents(keys)
-        leaves, tokens = view.rows("leaves", keys), view.rows("tokens", keys)
+        arrays = {spec.name: read_array(view, spec, keys) for spec in SPECS}
         check_words(view, keys, documents)
-    rows = [leaf.tobytes() + token.tobytes() for leaf, token in zip(leaves, tokens, strict=True)]
-    return {document.key: (document, row) for document, row in zip(documents, rows, strict=True)}
+    return {
+        document.key: (document, b"".join(row_bytes(arrays, row))) for row, document in enumerate(documents)
+    }
+
+
+def row_bytes(arrays: Mapping[str, Stored], row: int) -> Iterator[bytes]:
+    """What every array holds of one document."""
+    for array in arrays.values():
+        yield (array.row(row) if isinstance(array, Ragged) else array[row]).tobytes()
 
 
 def check_words(view: View, keys: Sequence[int], documents: Sequence[Document]) -> None:

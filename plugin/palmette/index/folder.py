@@ -17,7 +17,7 @@ from palmette.index.search import check_count
 from palmette.methods import load_model
 from palmette.methods.space import SpaceModel
 from palmette.model import Model
-from palmette.search.plan import ArraySpec
+from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
 from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend
@@ -114,10 +114,7 @@ def copy_folder(
             for start in range(0, len(keys), batch_size):
                 batch = keys[start : start + batch_size]
                 documents = view.documents(batch)
-                kept: dict[str, Any] = {}
-                for spec in () if encode else arrays:
-                    read = view.ragged if spec.ragged else view.rows
-                    kept[spec.name] = read(spec.name, batch)
+                kept = {} if encode else {spec.name: read_array(view, spec, batch) for spec in arrays}
                 writer.put(documents, model.index_arrays(documents, sentences) if encode else kept)
                 bar.update(len(batch))
         model.save_pretrained(draft / MODEL)

@@ -28,7 +28,7 @@ from palmette.evidence import (
 )
 from palmette.lexical.analyser import analyser_of
 from palmette.model import Model, Queries
-from palmette.search.plan import Candidates, View
+from palmette.search.plan import Candidates, View, read_array
 from palmette.store.backend import Backend
 from palmette.store.filters import Filter
 from palmette.types import Document, Explanation, Hit
@@ -196,7 +196,7 @@ class SearchResult:
                 document = documents[int(found.keys[row, column])]
                 explain = partial(self.explain_later, backend, row, column, document.id)
                 if explained:
-                    explanation = self.explain(view, row, column)
+                    explanation = self.explain(view, backend, row, column)
                     explain = partial(lambda made: made, explanation)
                 parts = {
                     name: float(array[row, column])
@@ -233,11 +233,12 @@ class SearchResult:
         scores = [row[: len(kept)] for row, kept in zip(chances.tolist(), ids, strict=True)]
         return Ranking(ids, scores, found.visited / max(1, len(view)))
 
-    def explain(self, view: View, row: int, column: int) -> Explanation:
+    def explain(self, view: View, backend: Backend, row: int, column: int) -> Explanation:
         """Explain a hit's score from the document's arrays and words."""
         batch, key = self.batch, int(self.found.keys[row, column])
         query = {name: array[row : row + 1] for name, array in batch.arrays.items()}
-        arrays = {spec.name: view.rows(spec.name, [key]) for spec in batch.model.arrays()}
+        stored = backend.arrays  # an index of an earlier version may lack some
+        arrays = {s.name: read_array(view, s, [key]) for s in batch.model.arrays() if s in stored}
         facts: dict[str, Any] = {name: array[row, column] for name, array in self.found.evidence.items()}
         facts["document"] = view.documents([key])[0]
         words = {}
@@ -255,7 +256,7 @@ class SearchResult:
         with backend.read() as view:
             if view.key_of(id) != self.found.keys[row, column]:
                 raise NotFoundError(f"document {id!r} was changed or deleted since this search: search again")
-            return self.explain(view, row, column)
+            return self.explain(view, backend, row, column)
 
 
 def explain(batch: QueryBatch, backend: Backend, id: str, measure: Measure) -> Explanation:
@@ -273,4 +274,4 @@ def explain(batch: QueryBatch, backend: Backend, id: str, measure: Measure) -> E
             found = replace(scored, evidence={**found.evidence, **scored.evidence})
         if not found.keys.size:
             found = Candidates(keys[None], np.zeros((1, 1), np.float32))
-        return SearchResult(batch, evidence, found).explain(view, 0, 0)
+        return SearchResult(batch, evidence, found).explain(view, backend, 0, 0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from palmette.arrays import Floats, Ragged, concatenate
+from palmette.arrays import Floats, Stored, concatenate, take_documents
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError
 from palmette.evidence import stores_sentences
@@ -62,19 +62,14 @@ def apply_changes(
     else:
         ready, arrays = _encode_ahead(model, backend, latest, replace, batch_size, progress)
 
-    def encode(batch: Sequence[Document]) -> Mapping[str, Any]:
+    def encode(batch: Sequence[Document]) -> Mapping[str, Stored]:
         if any(document.key not in ready for document in batch):
             encoded = model.index_arrays(batch, stores_sentences(backend))
         else:
             rows = np.array([ready[document.key] for document in batch])
-            encoded = {
-                name: array.take(rows) if isinstance(array, Ragged) else array[rows]
-                for name, array in arrays.items()
-            }
+            encoded = {name: take_documents(array, rows) for name, array in arrays.items()}
         # an index of an earlier version: zeros for retired arrays, and no new ones
-        retired = [spec for spec in backend.arrays if spec.name not in encoded]
-        encoded |= {spec.name: np.zeros((len(batch), *spec.shape), spec.dtype) for spec in retired}
-        return {spec.name: encoded[spec.name] for spec in backend.arrays}
+        return {s.name: encoded[s.name] if s.name in encoded else s.zeros(len(batch)) for s in backend.arrays}
 
     with backend.write() as writer:  # others may have written meanwhile: the decision is made again
         held = writer.digests(list(latest))
@@ -105,7 +100,7 @@ def _encode_ahead(
     replace: bool,
     size: int,
     progress: bool | None,
-) -> tuple[dict[str, int], dict[str, Any]]:
+) -> tuple[dict[str, int], dict[str, Stored]]:
     """Encode what looks new while others may still write: rows by id, and arrays."""
     if len(latest) > AHEAD:
         return {}, {}

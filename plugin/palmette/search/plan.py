@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats as Floats
 from palmette.arrays import Keys as Keys
-from palmette.arrays import Rows
+from palmette.arrays import Ragged, Rows, Stored
 from palmette.errors import EncodingError, InputError
 from palmette.types import Document
 
@@ -26,12 +26,20 @@ Evidence = Mapping[str, NDArray[np.generic]]
 class ArraySpec:
     """One array stored for every document: its name, shape per document and dtype.
 
-    ``uint16`` holds fractions in units of 2⁻¹⁵ (fixed point); other numbers stand for themselves.
+    ``uint16`` holds fractions in units of 2⁻¹⁵ (fixed point); other numbers stand for themselves. A ``ragged`` array
+    has any number of rows per document, and ``shape`` is that of one row.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
+    ragged: bool = False
+
+    def zeros(self, count: int) -> Stored:
+        """Array of ``count`` documents: zeros, or no rows where it is ragged."""
+        if self.ragged:
+            return Ragged.empty(count, self.shape, self.dtype)
+        return np.zeros((count, *self.shape), self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +206,9 @@ class View(Protocol):
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array, in the order of ``keys``: [n, *shape]."""
 
+    def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
+        """Rows of a ragged array, in the order of ``keys``: of n documents."""
+
     def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list of a stored array of list numbers: [L]."""
 
@@ -212,6 +223,11 @@ class View(Protocol):
 
     def keys(self) -> Keys:
         """All keys, ascending."""
+
+
+def read_array(view: View, spec: ArraySpec, keys: Sequence[int]) -> Any:
+    """Read a stored array of either kind, in the order of ``keys``."""
+    return view.ragged(spec.name, keys) if spec.ragged else view.rows(spec.name, keys)
 
 
 def rescore_rows(view: View, plan: SearchPlan, found: Candidates, k: int) -> Candidates:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Keys, Rows
+from palmette.arrays import Keys, Ragged, Rows
 from palmette.errors import InputError
 from palmette.search.flat import (
     Block,
@@ -98,7 +98,7 @@ def _check_shape(score: Score, segment: Segment) -> None:
 class ArrayView:
     """View of arrays in memory; a document's key is its row."""
 
-    def __init__(self, arrays: Mapping[str, NDArray[Any]], documents: Sequence[Document] = ()) -> None:
+    def __init__(self, arrays: Mapping[str, Any], documents: Sequence[Document] = ()) -> None:
         self.arrays, self.given, self._blocks = arrays, documents, dict[tuple[str, int], Block]()
         self._all: Keys = np.arange(len(next(iter(arrays.values()))), dtype=np.int64)
         self._keys = self._all
@@ -120,6 +120,11 @@ class ArrayView:
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of an array: [n, *shape]."""
         found: NDArray[np.generic] = self.arrays[array][np.asarray(keys, np.int64)]
+        return found
+
+    def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
+        """Rows of a ragged array, of n documents."""
+        found: Ragged = self.arrays[array].take(np.asarray(keys, np.int64))
         return found
 
     def list_sizes(self, array: str) -> Rows:

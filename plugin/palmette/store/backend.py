@@ -12,9 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from palmette.arrays import Stored
 from palmette.errors import DuplicateIdError, InputError
 from palmette.search.plan import ArraySpec, View
 from palmette.store.filters import And, Filter, Within, matches, parse_filter
@@ -42,8 +40,8 @@ class Writer(Protocol):
         """Return the content digests of those ids that exist (deletions of this change not counted)."""
         ...
 
-    def put(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
-        """Insert documents, replacing those whose id exists; ``arrays`` have one row per document."""
+    def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
+        """Insert documents, replacing those whose id exists; ``arrays`` are in the documents' order."""
         ...
 
     def delete(self, ids: Sequence[str]) -> list[str]:
@@ -177,7 +175,7 @@ class _FilteredWriter:
                 )
         return held
 
-    def put(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
         for document in documents:
             if not self.owner.passes(document):
                 raise InputError(

@@ -31,7 +31,7 @@ from palmette.lexical.analyser import LANGUAGE, check_language
 from palmette.search.plan import ArraySpec
 from palmette.store.database import DATABASE, SCHEMA, storage_errors, write_meta
 
-FORMAT = 2
+FORMAT = 3  # 2 had no ragged arrays
 MANIFEST, SEGMENTS, LOCK, OWNER = "manifest.json", "segments", ".lock", ".owner.json"
 _KIND = "palmette index"
 
@@ -89,13 +89,13 @@ class Manifest:
             )
         if found == 1:
             raise FormatError(
-                f"{folder} has index format 1, which kept no words to search by; this version needs format {FORMAT}. "
+                f"{folder} has index format 1, which kept no words to search by; this version reads 2 and {FORMAT}. "
                 "Index the documents anew: Index.build(documents, model, another_folder)"
             )
         try:
-            if found != FORMAT:
+            if found not in (2, FORMAT):
                 raise ValueError(f"format is {found!r}, expected {FORMAT}")
-            arrays = tuple(ArraySpec(a["name"], tuple(a["shape"]), a["dtype"]) for a in content["arrays"])
+            arrays = tuple(ArraySpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in content["arrays"])
             return cls(str(content["fingerprint"]), arrays, content["language"])
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptIndexError(

@@ -2,7 +2,7 @@
 
 manifest.json        format, model fingerprint, arrays
 index.sqlite3        documents, metadata, and which segments count: the one commit point
-segments/<name>/     keys.npy, one .npy per array, the documents' words; never changed once there
+segments/<name>/     keys.npy, one .npy per array (two if ragged), the documents' words; never changed once there
 .lock, .owner.json   the writer's lock, and who holds it
 """
 

@@ -1,5 +1,6 @@
 """Arrays at rest: immutable folders of ``.npy`` files, one row per document, ordered by key.
 
+A ragged array ``x`` is two files: all rows in ``x.npy``, and where each document's rows start in ``x.starts.npy``.
 A segment is written under a temporary name, fsynced and renamed into place; only then may the database name
 it. It never changes afterwards, so readers map it, and keep it when a later writer has merged it away.
 """
@@ -7,6 +8,7 @@ it. It never changes afterwards, so readers map it, and keep it when a later wri
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import secrets
@@ -15,14 +17,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from palmette.arrays import Keys, Rows
-from palmette.errors import CorruptIndexError
+from palmette.arrays import Keys, Ragged, Rows, Stored, take_documents
+from palmette.errors import CorruptIndexError, InputError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import TYPES, Postings, PostingsBuilder
 from palmette.search.flat import Block, as_block
@@ -83,36 +85,48 @@ class SegmentWriter:
         self.name = secrets.token_hex(8)
         self.path = self.folder / (self.name + _TEMPORARY)
         self.path.mkdir()
-        self.arrays = [spec.name for spec in arrays]
+        self.arrays = arrays
         self._words = PostingsBuilder(analyser, self.path)
         self._columns: dict[str, Column] = {}
         words = (ArraySpec(f"words-{name}", (), kind) for name, kind in TYPES.items())  # no array is named so
         try:
             for spec in (ArraySpec(KEYS, (), "int64"), *arrays, *words):
                 self._columns[spec.name] = Column(self.path / f"{spec.name}.npy", spec.dtype, spec.shape)
+                if spec.ragged:
+                    name = _starts(spec)
+                    self._columns[name] = Column(self.path / f"{name}.npy", "int64", ())
+                    self._columns[name].append(np.zeros(1))
         except OSError:
             self.drop()
             raise
 
-    def append(
-        self, keys: Keys, arrays: Mapping[str, NDArray[Any]], documents: Sequence[Document] = ()
-    ) -> None:
+    def append(self, keys: Keys, arrays: Mapping[str, Stored], documents: Sequence[Document] = ()) -> None:
         """Add rows; their keys must rise. ``documents`` gives their words, unless postings are copied."""
         if documents:
             self._words.add([document.all_text for document in documents])
         self._columns[KEYS].append(keys)
-        for name in self.arrays:
-            self._columns[name].append(arrays[name])
+        for spec in self.arrays:
+            array, column = arrays[spec.name], self._columns[spec.name]
+            if isinstance(array, Ragged):
+                self._columns[_starts(spec)].append(array.starts[1:] + column.count)
+            column.append(array.values if isinstance(array, Ragged) else array)
         self.count += len(keys)
 
     def append_segment(self, segment: Segment, rows: Rows, advance: Callable[[int], object]) -> None:
         """Copy some rows of another segment, a piece at a time."""
-        width = sum(column.dtype.itemsize * int(np.prod(column.shape)) for column in self._columns.values())
-        step = max(1, _CHUNK // width)
-        for start in range(0, len(rows), step):
-            piece = rows[start : start + step]
-            self.append(segment.keys[piece], {name: segment.array(name)[piece] for name in self.arrays})
+        sizes = np.full(len(rows), 8)  # bytes of each document, its key included
+        for spec in self.arrays:
+            array, width = segment.stored(spec.name), np.dtype(spec.dtype).itemsize * math.prod(spec.shape)
+            sizes += width * (array.counts(rows) if isinstance(array, Ragged) else 1)
+        ends, start = np.cumsum(sizes), 0
+        while start < len(rows):
+            most = ends[start] - sizes[start] + _CHUNK
+            stop = max(start + 1, int(np.searchsorted(ends, most, side="right")))
+            piece = rows[start:stop]
+            arrays = {s.name: take_documents(segment.stored(s.name), piece) for s in self.arrays}
+            self.append(segment.keys[piece], arrays)
             advance(len(piece))
+            start = stop
         self._words.add_postings(segment.words, rows)
 
     def finish(self) -> Files:
@@ -149,10 +163,10 @@ class Segment:
         self._blocks: dict[tuple[str, int], Block] = {}
         self._list_orders: dict[str, ListOrder] = {}
         self._lock = threading.Lock()
-        self.keys: Keys = self._map(KEYS, np.int64, ())
+        self.keys: Keys = self._map(KEYS, np.int64, (count,))
         self._first = int(self.keys[0])
         self._dense = int(self.keys[-1]) - self._first + 1 == count
-        self._arrays = {spec.name: self._map(spec.name, spec.dtype, spec.shape) for spec in arrays}
+        self._arrays = {spec.name: self._open(spec) for spec in arrays}
         self.words = Postings.read(lambda name, dtype: self._map(f"words-{name}", dtype))
 
     @property
@@ -171,13 +185,34 @@ class Segment:
             raise damaged(path, "a .npy header", str(error)) from error
         if mapped.dtype != np.dtype(dtype):
             raise damaged(path, f"numbers of {np.dtype(dtype)}", f"{mapped.dtype}")
-        if shape is not None and mapped.shape != (self.count, *shape):
-            raise damaged(path, f"the shape {(self.count, *shape)}", f"{mapped.shape}")
+        if shape is not None and mapped.shape != shape:
+            raise damaged(path, f"the shape {shape}", f"{mapped.shape}")
         return mapped.view(np.ndarray)
 
-    def array(self, name: str) -> NDArray[Any]:
-        """Return a stored array, mapped: [count, *shape]."""
+    def _open(self, spec: ArraySpec) -> Stored:
+        if not spec.ragged:
+            return self._map(spec.name, spec.dtype, (self.count, *spec.shape))
+        starts = self._map(_starts(spec), np.int64, (self.count + 1,))
+        values = self._map(spec.name, spec.dtype)
+        if values.shape[1:] != spec.shape:
+            raise damaged(self.path / f"{spec.name}.npy", f"rows of shape {spec.shape}", f"{values.shape}")
+        try:
+            return Ragged(values, starts)
+        except InputError as error:
+            expected = f"offsets that rise from 0 to {len(values)}"
+            raise damaged(self.path / f"{_starts(spec)}.npy", expected, "other numbers") from error
+
+    def stored(self, name: str) -> Stored:
+        """Return a stored array of either kind, mapped."""
         return self._arrays[name]
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Return a stored array of one row per document, mapped: [count, *shape]."""
+        return cast("NDArray[Any]", self._arrays[name])
+
+    def ragged(self, name: str) -> Ragged:
+        """Return a ragged array, mapped."""
+        return cast("Ragged", self._arrays[name])
 
     def rows(self, keys: Keys) -> Rows:
         """Row numbers of those keys that lie here (``keys`` rises)."""
@@ -195,14 +230,14 @@ class Segment:
         """
         with self._lock:
             if (name, fold) not in self._blocks:
-                self._blocks[name, fold] = as_block(self._arrays[name], self.keys, fold)
+                self._blocks[name, fold] = as_block(self.array(name), self.keys, fold)
             return self._blocks[name, fold]
 
     def list_order(self, name: str) -> ListOrder:
         """Return which rows lie in which lists, by a stored array of list numbers; computed once, and kept."""
         with self._lock:
             if name not in self._list_orders:
-                self._list_orders[name] = ListOrder(self._arrays[name])
+                self._list_orders[name] = ListOrder(self.array(name))
             return self._list_orders[name]
 
     def verify(self, advance: Callable[[int], object]) -> None:
@@ -212,6 +247,10 @@ class Segment:
             if found != recorded["sha256"]:
                 raise damaged(self.path / name, f"sha256 {recorded['sha256']}", f"sha256 {found}")
             advance(recorded["size"])
+
+
+def _starts(spec: ArraySpec) -> str:
+    return f"{spec.name}.starts"
 
 
 def progress(total: int, doing: str, **options: Any) -> tqdm[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Keys, Mask, Rows
+from palmette.arrays import Keys, Mask, Ragged, Rows
 from palmette.errors import InputError, NotFoundError, StoreError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.bm25 import WordSearcher, WordSource, query_terms
@@ -91,6 +91,16 @@ class Snapshot:
             if stop > start:
                 yield segment, segment.rows(keys[start:stop]), slice(start, stop)
             start = stop
+
+    def gather_ragged(self, name: str, keys: Keys) -> Ragged:
+        """Copy the rows of one or more ``keys`` (any order, all present)."""
+        order = np.argsort(keys, kind="stable")
+        back = np.argsort(order)
+        located = [(segment.ragged(name), rows) for segment, rows, _ in self.locate(keys[order])]
+        if len(located) == 1:
+            [(array, rows)] = located
+            return array.take(rows[back])
+        return Ragged.concatenate([array.take(rows) for array, rows in located]).take(back)
 
     def gather(self, name: str, keys: Keys, out: NDArray[Any]) -> None:
         """Copy the rows of ``keys`` (any order, all present) into ``out``."""
@@ -230,13 +240,24 @@ class LocalView:
         self._snapshot.gather(array, wanted, out)
         return out
 
-    def _spec(self, name: str) -> ArraySpec:
+    def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
+        """Rows of a ragged array, of len(keys) documents."""
+        wanted, spec = self._check_keys(keys), self._spec(array, ragged=True)
+        if not len(wanted):
+            return Ragged.empty(0, spec.shape, spec.dtype)
+        return self._snapshot.gather_ragged(array, wanted)
+
+    def _spec(self, name: str, *, ragged: bool = False) -> ArraySpec:
         if name not in self._arrays:
             raise InputError(
                 f"this index stores no array {name!r} but {', '.join(self._arrays)}: an earlier version made it; "
                 "index.copy_to(…) makes one that does"
             )
-        return self._arrays[name]
+        spec = self._arrays[name]
+        if spec.ragged != ragged:
+            kind, method = ("any number of rows", "ragged") if spec.ragged else ("one row", "rows")
+            raise InputError(f"array {name!r} has {kind} per document: read it with view.{method}")
+        return spec
 
     def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list: [L], up to the last list that has any."""

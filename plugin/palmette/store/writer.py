@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from palmette.arrays import Ragged, Stored, take_documents
 from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreError
 from palmette.search.plan import ArraySpec
 from palmette.store.database import (
@@ -65,7 +65,7 @@ class LocalWriter:
         with self._step():
             return dict(rows_among(self._db, "SELECT id, digest FROM documents WHERE id IN ({})", ids))
 
-    def put(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
         """Insert documents, replacing those whose id exists."""
         rows = [row_of(document) for document in documents]
         self._check_arrays(documents, arrays)
@@ -87,7 +87,7 @@ class LocalWriter:
             self._segment = self._segment or self._start_segment()
             given = {spec.name: arrays[spec.name] for spec in self._arrays}
             if len(places) < len(documents):
-                given = {name: array[places] for name, array in given.items()}
+                given = {name: take_documents(array, places) for name, array in given.items()}
             self._segment.append(keys, given, [documents[place] for place in fresh.values()])
             chosen = [rows[place] for place in places]
             keyed = list(zip(keys.tolist(), chosen, strict=True))
@@ -119,25 +119,14 @@ class LocalWriter:
         removed = {id for _, id, _ in found}
         return [id for id in unique if id in removed]
 
-    def _check_arrays(self, documents: Sequence[Document], arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    def _check_arrays(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
         if set(arrays) != {spec.name for spec in self._arrays}:
             expected = ", ".join(spec.name for spec in self._arrays)
             raise InputError(
                 f"this index stores the arrays {expected}; got {', '.join(map(str, arrays)) or 'none'}"
             )
         for spec in self._arrays:
-            given, shape = np.asarray(arrays[spec.name]), (len(documents), *spec.shape)
-            if given.shape != shape or given.dtype != np.dtype(spec.dtype):
-                raise InputError(
-                    f"array {spec.name!r} must be {spec.dtype} {shape} for {len(documents)} documents, "
-                    f"got {given.dtype} {given.shape}"
-                )
-            if given.dtype.kind == "f" and not np.isfinite(given).all():
-                bad = int(np.isfinite(given.reshape(len(documents), -1)).all(axis=1).argmin())
-                raise EncodingError(
-                    f"the encoder returned NaN or infinity for document {documents[bad].id!r} "
-                    f"(array {spec.name!r}); nothing was written. Check the text and the encoder"
-                )
+            _check_array(spec, documents, arrays[spec.name])
 
     def compact(self) -> None:
         """Rewrite all living rows into one segment when this write commits."""
@@ -211,6 +200,28 @@ class LocalWriter:
     def _register(self, segment: SegmentWriter, files: Files) -> None:
         row = [segment.name, segment.count, json.dumps(files)]
         self._db.execute("INSERT INTO segments(name, count, files) VALUES (?, ?, ?)", row)
+
+
+def _check_array(spec: ArraySpec, documents: Sequence[Document], array: Stored) -> None:
+    if isinstance(array, Ragged) != spec.ragged:
+        kind = "Ragged" if spec.ragged else "a NumPy array"
+        raise InputError(f"array {spec.name!r} must be {kind}, got {type(array).__name__}")
+    given = array.values if isinstance(array, Ragged) else np.asarray(array)
+    shape = (len(given) if isinstance(array, Ragged) else len(documents), *spec.shape)
+    wrong = given.shape != shape or given.dtype != np.dtype(spec.dtype)
+    if wrong or len(array) != len(documents):
+        told = f" for {len(array)} documents" if isinstance(array, Ragged) else ""
+        raise InputError(
+            f"array {spec.name!r} must be {spec.dtype} {shape} for {len(documents)} documents, "
+            f"got {given.dtype} {given.shape}{told}"
+        )
+    if given.dtype.kind == "f" and not np.isfinite(given).all():
+        bad = int(np.isfinite(given.reshape(len(given), -1)).all(axis=1).argmin())
+        bad = int(np.searchsorted(array.starts, bad, side="right")) - 1 if isinstance(array, Ragged) else bad
+        raise EncodingError(
+            f"the encoder returned NaN or infinity for document {documents[bad].id!r} "
+            f"(array {spec.name!r}); nothing was written. Check the text and the encoder"
+        )
 
 
 def _span(segment: Segment) -> list[int]:
