@@ -99,7 +99,7 @@ def calibrate(
 
 
 def _best(view: ArrayView, query: Floats) -> Floats:
-    return best_sentences(view.arrays[SENTENCES], view.arrays[SCALES], query)[0]  # type: ignore[arg-type]
+    return best_sentences(view.arrays[SENTENCES], view.arrays[SCALES], query)[0]
 
 
 def learn(

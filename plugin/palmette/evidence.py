@@ -24,7 +24,7 @@ from pydantic import Field
 
 from palmette.arrays import Floats, Keys, Ragged
 from palmette.config import Config
-from palmette.encoder.sentences import Sentences
+from palmette.encoder.sentences import Sentences, split_sentences
 from palmette.errors import ConfigError
 from palmette.search.plan import ArraySpec, Candidates, View, stack_rows
 from palmette.types import Document, Explanation, Part
@@ -274,30 +274,35 @@ def best_sentences(sentences: Ragged, scales: Ragged, query: Floats) -> tuple[Fl
     return best, at
 
 
-def measure_units(model: Any, view: View, seed: int = 0) -> Units | None:
-    """Measure the units of an untrained model on an index; its own sentences stand in for questions."""
-    keys = view.keys()
-    if len(keys) < 2:
-        return None
+def measure_units(model: Any, view: View, sentences: bool, seed: int = 0) -> Units:
+    """Measure the units of an untrained model on an index; sentences of its documents stand in for questions."""
     rng = np.random.default_rng(seed)
-    sample = np.sort(rng.permutation(keys)[:SAMPLE])
-    some = view.ragged(SENTENCES, sample.tolist())
-    scales = view.ragged(SCALES, sample.tolist())
-    asked = rng.permutation(np.flatnonzero(np.diff(some.starts)))[:ASKED]
+    keys = np.sort(rng.permutation(view.keys())[:SAMPLE])
+    asked = rng.permutation(len(keys))[:ASKED]
+    if sentences:
+        some, scales = (view.ragged(name, keys.tolist()) for name in (SENTENCES, SCALES))
+        asked = asked[some.counts(asked) > 0]
+        rows = rng.integers(some.starts[:-1][asked], some.starts[1:][asked])
+        given: Any = some.values[rows].astype(np.float32) * scales.values[rows, None]
+    else:
+        texts = [document.content for document in view.documents(keys[asked].tolist())]
+        given = [text[slice(*(split_sentences(text) or [(0, None)])[0])] for text in texts]
+        given = model.encoder.encode_queries(given) if model.accepts_embeddings else given
     if not len(asked):
-        return None
-    rows = np.array([rng.integers(some.starts[row], some.starts[row + 1]) for row in asked])
-    vectors = some.values[rows].astype(np.float32) * scales.values[rows, None]
+        return USUAL
     options = model.search_options({})
-    plan = model.plan(model.encode_queries(vectors, options), len(sample), options, view)
-    found = model.execute(view, plan.among(sample), len(sample), options)
-    own = np.full((len(asked), len(sample)), np.nan)
-    at = np.searchsorted(sample, found.keys.clip(min=0))
+    plan = model.plan(model.encode_queries(given, options), len(keys), options, view)
+    found = model.execute(view, plan.among(keys), len(keys), options)
+    own = np.full((len(asked), len(keys)), np.nan)
+    at = np.searchsorted(keys, found.keys.clip(min=keys[0]))
     np.put_along_axis(own, at, np.where(found.keys >= 0, found.scores, np.nan), axis=1)
-    own[np.arange(len(asked)), asked] = np.nan
-    sentence = np.stack([best_sentences(some, scales, vector)[0] for vector in vectors]).astype(np.float64)
-    sentence[np.arange(len(asked)), asked] = np.nan
-    return Units(own=_unit(own), sentence=_unit(sentence))
+    own[np.arange(len(asked)), asked] = np.nan  # the document that the sentence is from
+    units = Units(own=_unit(own))
+    if not sentences:
+        return units
+    best = np.stack([best_sentences(some, scales, vector)[0] for vector in given]).astype(np.float64)
+    best[np.arange(len(asked)), asked] = np.nan
+    return units.replace(sentence=_unit(best))
 
 
 def _unit(scores: Numbers) -> float:

@@ -388,7 +388,7 @@ class Model(Checkpointed):
             own, found = self.encoder.encode_sentences([document.content for document in documents])
             given = (own,) if self.indexes_embeddings else ()
             return {**self.encode_documents(documents, *given), **sentence_rows(found)}
-        arrays = dict(self.encode_documents(documents, vectors))
+        arrays: dict[str, Any] = dict(self.encode_documents(documents, vectors))
         for spec in sentence_arrays(self.encoder.dimension):
             arrays[spec.name] = Ragged.empty(len(documents), spec.shape, spec.dtype)
         return arrays
@@ -424,18 +424,18 @@ class Model(Checkpointed):
         own[np.isnan(own)] = found.scores[0].min(initial=0.0)
         mix = calibration or Calibration(words=0.0)
         vectors = self.sentence_queries(arrays, given) if self.sentences else None
-        evidence = Evidence(mix, self.units(mix, view), [query] if mix.words else (), vectors)
+        evidence = Evidence(mix, self.units(mix, view, self.sentences), [query] if mix.words else (), vectors)
         logits = evidence.score(view, 0, view.keys(), own).scores[0]
         by_content = dict(zip(distinct, probability(logits).tolist(), strict=True))
         return [by_content[content] for content in contents]
 
-    def units(self, calibration: Calibration, view: View) -> Units:
+    def units(self, calibration: Calibration, view: View, sentences: bool) -> Units:
         """Units of meaning: learned in training, else measured on the documents, else the usual ones of cosines."""
         learned = calibration.units
-        if learned is not None and (learned.sentence is not None or not self.sentences):
+        if learned is not None and (learned.sentence is not None or not sentences):
             return learned
-        measured = measure_units(self, view) if self.sentences and len(view) >= SHORT else None
-        return (measured or USUAL).replace(**({} if learned is None else {"own": learned.own}))
+        measured = measure_units(self, view, sentences) if len(view) >= SHORT else USUAL
+        return measured if learned is None else measured.replace(own=learned.own)
 
     def __repr__(self) -> str:
         where = f" from {self.origin}" if self.origin else ""
@@ -449,7 +449,7 @@ class DocumentsView(ArrayView):
         super().__init__(arrays, documents)
         self._collection = WordCollection(analyser, [document.all_text for document in documents])
 
-    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
+    def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
         """Shares of all documents, or of some."""
         found = self._collection.matches(text)
         return found if only is None else WordMatches(found.words, found.parts[only], only)

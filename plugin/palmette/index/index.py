@@ -380,14 +380,13 @@ class Index:
 
     def _units(self, calibration: Calibration) -> Units:
         """Units of meaning on these documents; measured again when their number has changed by a tenth."""
-        if calibration.units is not None and (
-            calibration.units.sentence or not stores_sentences(self.backend)
-        ):
+        sentences = self.model.sentences and stores_sentences(self.backend)
+        if calibration.units is not None and (calibration.units.sentence is not None or not sentences):
             return calibration.units
         with self.backend.read() as view:
             count, known = len(view), self._measured
             if known is None or not 0.9 * count <= known[0] <= 1.1 * count:
-                self._measured = known = count, self.model.units(calibration, view)
+                self._measured = known = count, self.model.units(calibration, view, sentences)
         return known[1]
 
     async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:

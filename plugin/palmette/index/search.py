@@ -113,7 +113,7 @@ def read_queries(
     if isinstance(given, np.ndarray):
         read = _check_embeddings(given, model.encoder.dimension)
         model.require_embeddings()
-        bounds, texts = None, []
+        bounds, texts = None, list[str]()
     else:
         texts, bounds = _check_texts(given)
         read = model.encoder.encode_queries(texts) if model.accepts_embeddings else texts

@@ -61,6 +61,15 @@ class Analyser:
             found += words
         return found
 
+    def matches(self, query: str, text: str) -> list[tuple[int, int]]:
+        """Places in a text of words that a query has too."""
+        wanted = {word.term for word in self.words(query)}
+        found = []
+        for chunk in _CHUNK.finditer(text):
+            if any(word.term in wanted for word in self.words(chunk[0])):
+                found.append(chunk.span())
+        return found
+
     def _spell(self, chunk: str) -> Iterator[str]:
         stem = chunk.rstrip("+#")
         if stem != chunk:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Keys, Mask, Rows, best
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import Postings, PostingsBuilder
+from palmette.search.plan import WordMatches
 
 Documents = NDArray[np.int32]
 Counts = NDArray[np.uint8]
@@ -246,6 +247,11 @@ class WordCollection:
         builder.add(texts)
         self.analyser, self.keys = analyser, np.arange(len(texts))
         self._searcher = WordSearcher([WordSource(self.keys, builder.collected())])
+
+    def matches(self, query: str) -> WordMatches:
+        """What each word of a query adds to each document."""
+        terms = query_terms(self.analyser, query)
+        return WordMatches(terms.words, self._searcher.parts(terms, self.keys), self.keys)
 
     def shares(self, query: str) -> Floats:
         """[n] the share of a query's weight in words that each document answers."""
