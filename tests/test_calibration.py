@@ -5,10 +5,8 @@ import pytest
 from scipy.special import expit
 
 from palmette.calibration import best_weights, fit_probability, learn
-from palmette.evidence import PRIOR, SLOPE, WORDS, Calibration, Evidence, Units, unit_of
+from palmette.evidence import PRIOR, SLOPE, WORDS, Calibration, Evidence, Scale, Units
 from palmette.metrics import Judgements, query_scores
-
-NO_SENTENCES = Units(own=1.0)
 
 
 def sides(queries: int = 200, documents: int = 50) -> tuple[np.ndarray, np.ndarray, Judgements]:
@@ -22,7 +20,7 @@ def sides(queries: int = 200, documents: int = 50) -> tuple[np.ndarray, np.ndarr
 
 def learned(method: np.ndarray, words: np.ndarray, judged: Judgements | None) -> Calibration:
     none = np.full(method.shape, np.nan, np.float32)
-    return learn(method, none, words, Units(own=unit_of(method)), judged)
+    return learn(method, none, words, Units(own=Scale.of(method)), judged)
 
 
 def test_the_weight_goes_to_whoever_is_right() -> None:
@@ -30,7 +28,7 @@ def test_the_weight_goes_to_whoever_is_right() -> None:
     assert learned(noise, right, judged).words >= 0.5
     assert learned(right, noise, judged).words <= 0.3, "words that mislead"
     assert learned(right, right, judged).words == WORDS, "where nothing is to be gained"
-    assert learned(right, noise, None) == Calibration(units=Units(own=unit_of(right)))
+    assert learned(right, noise, None) == Calibration(units=Units(own=Scale.of(right)))
 
 
 @pytest.mark.parametrize("lure", [0.0, 0.4, 0.8])

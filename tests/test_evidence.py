@@ -15,13 +15,14 @@ from palmette.evidence import (
     OWN,
     SHARE,
     SHORTLIST,
+    USUAL,
     Calibration,
     Evidence,
+    Scale,
     Units,
     best_sentences,
     check_lexical,
     options_key,
-    unit_of,
 )
 from palmette.methods.space import SpaceModel
 from palmette.methods.tree import TreeSearch
@@ -61,11 +62,11 @@ def formula(index: Index, query: str, ids: list[str], lexical: float, sentences:
         own = view.rows("vector", keys).astype(np.float64) @ batch.arrays["vector"][0]
         share = view.words(query, 0, only=np.array(keys)).scores
         held, scales = view.ragged("sentences", keys), view.ragged("sentence_scales", keys)
-    meaning = own / units.own
+    meaning = (own - units.own.zero) / units.own.unit
     if sentences:
         vector = batch.arrays["vector"][0]
         best = [np.max((held.row(i) * scales.row(i)[:, None]) @ vector) for i in range(len(ids))]
-        meaning = (meaning + np.array(best) / units.sentence) / 2
+        meaning = (meaning + (np.array(best) - units.sentence.zero) / units.sentence.unit) / 2
     mix = batch.calibration
     total = (1 - lexical) * meaning + lexical * share
     return dict(zip(ids, expit(mix.slope * total + mix.prior).tolist(), strict=True))
@@ -159,28 +160,33 @@ def test_the_first_document_is_the_best_sentence() -> None:
     assert at.tolist() == [0, -1, 1]
 
 
-def test_units_follow_the_scores() -> None:
+def test_scales_follow_the_scores() -> None:
     scores = np.random.default_rng(0).normal(size=(20, 500))
-    assert unit_of(scores) == pytest.approx(6, rel=0.05)
-    assert unit_of(scores * 3 + 7) == pytest.approx(3 * unit_of(scores))
+    usual, moved = Scale.of(scores), Scale.of(scores * 3 + 7)
+    assert (usual.zero, usual.unit) == (pytest.approx(0, abs=0.03), pytest.approx(6, rel=0.05))
+    assert (moved.zero, moved.unit) == (pytest.approx(7 + 3 * usual.zero), pytest.approx(3 * usual.unit))
+    assert moved.units(scores * 3 + 7) == pytest.approx(usual.units(scores))
     sharp = np.zeros((20, 500))
     sharp[:, 3] = 1.0
-    assert unit_of(sharp) == pytest.approx(1, rel=0.01), "the best document's lead"
-    assert unit_of(np.ones((3, 4))) > 0
+    assert Scale.of(sharp).unit == pytest.approx(1, rel=0.01), "the best document's lead"
+    assert Scale.of(np.ones((3, 4))).unit > 0
+    scores[:, 7] = np.nan
+    assert Scale.of(scores).unit == pytest.approx(usual.unit, rel=0.02)
 
 
 def test_documents_without_sentences_have_their_score_for_meaning() -> None:
-    evidence = Evidence(Calibration(words=0.5), Units(own=2.0, sentence=1.0), ("q",))
+    units = Units(own=Scale(unit=2.0), sentence=Scale(zero=0.1))
+    evidence = Evidence(Calibration(words=0.5), units, ("q",))
     total = evidence.total(np.array([1.0, 1.0]), np.array([np.nan, 0.7]), np.array([0.4, 0.0]))
-    assert total == pytest.approx([0.5 * 0.5 + 0.5 * 0.4, 0.5 * (0.5 + 0.7) / 2])
+    assert total == pytest.approx([0.5 * 0.5 + 0.5 * 0.4, 0.5 * (0.5 + 0.6) / 2])
 
 
 def test_an_untrained_model_measures_its_units_on_the_documents(index: Index) -> None:
     units = index._units(Calibration())
-    assert 0 < units.own < 10
+    assert 0 < units.own.unit < 10
     assert units.sentence is not None
     few = Index.build(list(index.documents())[:5], index.model)
-    assert few._units(Calibration()).own == 0.6, "too few to measure"
+    assert few._units(Calibration()) == USUAL, "too few to measure"
 
 
 def test_a_trained_model_has_its_own_coefficients() -> None:

@@ -22,9 +22,9 @@ from palmette.evidence import (
     SLOPE,
     Calibration,
     Evidence,
+    Scale,
     Units,
     best_sentences,
-    unit_of,
 )
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
@@ -93,7 +93,7 @@ def calibrate(
             best = np.stack([_best(view, vector) for vector in vectors])
         for key, options in variants.items():
             own = scores(model, view, texts, options)
-            units = Units(own=unit_of(own), sentence=unit_of(best) if model.sentences else None)
+            units = Units(own=Scale.of(own), sentence=Scale.of(best) if model.sentences else None)
             learned[key] = learn(own, best, shares, units, judgements)
     return learned
 

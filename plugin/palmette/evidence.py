@@ -2,13 +2,13 @@
 
 A document's evidence is
 
-    meaning  m = ½ · s / (6 σ_s) + ½ · c / (6 σ_c)
+    meaning  m = ½ (s − μ_s) / (6 σ_s) + ½ (c − μ_c) / (6 σ_c)
     words    w = share of the question's weight in words that the document answers, 0 … 1
     sum      x = (1 − λ) m + λ w
     score    P(relevant) = 1 / (1 + exp(−(slope · x + prior)))
 
-with the method's score s, the cosine c of the document's best sentence, and the usual spreads σ of both over the
-documents. Candidates are the best documents by the method's score and the best by words; each is scored on everything.
+with the method's score s, the cosine c of the document's best sentence, and the usual mean μ and spread σ of both over
+the documents. Candidates are the best documents by the method's score and the best by words; each is scored on everything.
 """
 
 from __future__ import annotations
@@ -76,16 +76,38 @@ def sentence_rows(found: Sentences) -> dict[str, Ragged]:
     return {name: Ragged(values, found.starts) for name, values in columns}
 
 
-class Units(Config):
-    """Values that count as one unit of meaning: six usual spreads, or the lead of the best document if that is more."""
+class Scale(Config):
+    """Where a kind of score begins, and how much of it counts as one unit of meaning."""
 
-    own: Annotated[float, Field(gt=0)]
+    zero: float = 0.0
+    """Score of a document that has nothing to do with the question: the mean over documents."""
+    unit: Annotated[float, Field(gt=0)] = 1.0
+    """Six usual spreads, or the lead of the best document if that is more."""
+
+    @classmethod
+    def of(cls, scores: NDArray[Any]) -> Scale:
+        """Measure scores [Q, N] of any queries on any documents; NaN is left out."""
+        values = np.asarray(scores, np.float64)
+        mean = np.nanmean(values, axis=1)
+        lead = float(np.mean(np.nanmax(values, axis=1) - mean))
+        unit = max(SPREADS * float(np.nanstd(values, axis=1).mean()), lead, 1e-6)
+        return cls(zero=float(mean.mean()), unit=unit)
+
+    def units(self, scores: NDArray[Any]) -> Numbers:
+        """Scores in units of meaning."""
+        return np.asarray((np.asarray(scores, np.float64) - self.zero) / self.unit)
+
+
+class Units(Config):
+    """Scales of meaning."""
+
+    own: Scale
     """Of the method's score."""
-    sentence: Annotated[float, Field(gt=0)] | None = None
+    sentence: Scale | None = None
     """Of the best sentence's cosine; ``None`` where sentences do not count."""
 
 
-USUAL = Units(own=0.6, sentence=0.6)
+USUAL = Units(own=Scale(unit=0.6), sentence=Scale(unit=0.6))
 """Units of all-MiniLM-L6-v2's cosines, where there are too few documents to measure."""
 SHORT = 50
 """Documents below which units are not measured."""
@@ -113,13 +135,6 @@ def probability(logit: NDArray[Any]) -> NDArray[np.float32]:
     from scipy.special import expit
 
     return np.asarray(expit(np.asarray(logit, np.float64)), np.float32)
-
-
-def unit_of(scores: NDArray[Any]) -> float:
-    """One unit of scores [Q, N] of any queries on any documents."""
-    values = np.asarray(scores, np.float64)
-    lead = float(np.mean(values.max(axis=1) - values.mean(axis=1)))
-    return max(SPREADS * float(values.std(axis=1).mean()), lead, 1e-6)
 
 
 def check_lexical(value: object) -> Lexical:
@@ -165,9 +180,9 @@ class Evidence:
 
     def total(self, own: NDArray[Any], best: NDArray[Any], share: NDArray[Any]) -> Numbers:
         """Sum of evidence; documents without sentences (NaN) have the method's score alone for meaning."""
-        meaning = np.asarray(own, np.float64) / self.units.own
+        meaning = self.units.own.units(own)
         if self.units.sentence is not None:
-            sentence = np.asarray(best, np.float64) / self.units.sentence
+            sentence = self.units.sentence.units(best)
             meaning = np.where(np.isnan(sentence), meaning, (meaning + sentence) / 2)
         return np.asarray((1 - self.words) * meaning + self.words * np.asarray(share, np.float64))
 
@@ -212,12 +227,13 @@ class Evidence:
         counted = self.units.sentence is not None and not np.isnan(facts[BEST])
         weight = weight / 2 if counted else weight
         parts = [Part("prior", self.calibration.prior)]
-        parts += [Part("document", weight * float(facts[OWN]) / self.units.own, {"score": float(facts[OWN])})]
+        value = weight * float(self.units.own.units(facts[OWN]))
+        parts += [Part("document", value, {"score": float(facts[OWN])})]
         said = []
         if counted:
             start, end = facts[SPAN]
             sentence = document.content[start:end]
-            value = weight * float(facts[BEST]) / self.units.sentence  # type: ignore[operator]
+            value = weight * float(self.units.sentence.units(facts[BEST]))  # type: ignore[union-attr]
             detail = {"start": start, "end": end, "cosine": float(facts[BEST])}
             parts += [Part("best sentence", value, {"text": sentence, **detail})]
             said += [f"nearest sentence: \u201c{shortened(sentence)}\u201d"]
@@ -297,14 +313,9 @@ def measure_units(model: Any, view: View, sentences: bool, seed: int = 0) -> Uni
     at = np.searchsorted(keys, found.keys.clip(min=keys[0]))
     np.put_along_axis(own, at, np.where(found.keys >= 0, found.scores, np.nan), axis=1)
     own[np.arange(len(asked)), asked] = np.nan  # the document that the sentence is from
-    units = Units(own=_unit(own))
+    units = Units(own=Scale.of(own))
     if not sentences:
         return units
     best = np.stack([best_sentences(some, scales, vector)[0] for vector in given]).astype(np.float64)
     best[np.arange(len(asked)), asked] = np.nan
-    return units.replace(sentence=_unit(best))
-
-
-def _unit(scores: Numbers) -> float:
-    lead = np.nanmean(np.nanmax(scores, axis=1) - np.nanmean(scores, axis=1))
-    return float(max(SPREADS * np.nanmean(np.nanstd(scores, axis=1)), lead, 1e-6))
+    return units.replace(sentence=Scale.of(best))

@@ -19,7 +19,7 @@ from palmette.data import load_data
 from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import CheckpointError, ConfigError
-from palmette.evidence import SHORTLIST, USUAL, Calibration, Units, score_others
+from palmette.evidence import SHORTLIST, score_others
 from palmette.hub import Checkpoint
 from palmette.methods import load_model, model_class
 from palmette.model import Arrays, Model, Queries, read_calibrations
@@ -163,13 +163,9 @@ class FusionModel(Model):
         config = FusionConfig(
             members=tuple({**member.config_json(), "fingerprint": member.fingerprint} for member in members),
             weights=tuple(weight / sum(given) for weight in given),
-            scales=tuple(one.units.own if one and one.units else USUAL.own for one in learned),
+            scales=tuple(one.units.own.unit if one and one.units else 1.0 for one in learned),
         )
         made = cls(config, members)
-        # a sum of scores in units of meaning is in such units
-        sentences = [one.units.sentence for one in learned if one and one.units and one.units.sentence]
-        units = Units(own=1.0, sentence=float(np.mean(sentences)) if sentences else None)
-        made.calibrations = {"": Calibration(units=units)}
         if data is None:
             return made
         loaded = load_data(data)

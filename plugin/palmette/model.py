@@ -80,6 +80,8 @@ class Model(Checkpointed):
     """Whether documents without labels need synthetic queries."""
     sentences: bool = True
     """Whether the encoder's vectors of single sentences compare with this model's queries."""
+    usual_units: ClassVar[Units | None] = None
+    """Units where there are too few documents to measure them; ``None`` where those few must do."""
 
     def __init__(
         self,
@@ -283,7 +285,7 @@ class Model(Checkpointed):
             "config": self._loaded_config or self.config.to_dict(),
             "encoder": self.encoder.to_config(),
             "record": self.record.to_dict(),
-            "evidence": {name: found.to_dict() for name, found in self.calibrations.items()},
+            "evidence": {name: found.model_dump() for name, found in self.calibrations.items()},
         }
 
     def weights(self) -> dict[str, Tensor]:  # noqa: D102
@@ -434,7 +436,8 @@ class Model(Checkpointed):
         learned = calibration.units
         if learned is not None and (learned.sentence is not None or not sentences):
             return learned
-        measured = measure_units(self, view, sentences) if len(view) >= SHORT else USUAL
+        few = len(view) < (2 if self.usual_units is None else SHORT)
+        measured = (self.usual_units or USUAL) if few else measure_units(self, view, sentences)
         return measured if learned is None else measured.replace(own=learned.own)
 
     def __repr__(self) -> str:

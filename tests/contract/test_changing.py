@@ -158,11 +158,11 @@ def test_small_changes_do_not_hold_the_lock_while_they_encode(model: Model, tmp_
     encoding, go_on = threading.Event(), threading.Event()
     original = type(model).encode_documents
 
-    def slow(self, batch):
+    def slow(self, batch, *more):
         if any("slow" in document.text for document in batch):
             encoding.set()
             assert go_on.wait(30)
-        return original(self, batch)
+        return original(self, batch, *more)
 
     monkeypatch.setattr(type(model), "encode_documents", slow)
     refused: list[Exception] = []

@@ -91,7 +91,7 @@ def test_arrays_in_memory_and_plain_views_have_them_too(lettered: Model) -> None
 def test_an_index_made_before_opens_and_takes_documents(
     model: Model, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    with Index.create(tmp_path / "i", model) as index:
+    with Index.create(tmp_path / "i", model, sentences=False) as index:
         index.add(documents()[:8])
     manifest = tmp_path / "i" / "manifest.json"
     old = manifest.read_text().replace('"format": 3', '"format": 2').replace(',\n      "ragged": false', "")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from palmette import Document, Index, Model
 from palmette.errors import (
@@ -52,9 +53,11 @@ def test_ranking_is_the_search_without_documents(shared: Index) -> None:
 def test_the_parts_of_an_explanation_add_up_to_the_score(shared: Index) -> None:
     for hit in [hit for hits in shared.search(QUERIES, k=48) for hit in hits]:
         explanation = hit.explain()
-        assert sum(part.value for part in explanation.parts) == pytest.approx(hit.score, abs=1e-5)
+        assert expit(sum(part.value for part in explanation.parts)) == pytest.approx(hit.score, abs=1e-5)
         assert explanation.score == pytest.approx(hit.score, abs=1e-5)
         assert explanation.text
+        own = explanation.method
+        assert sum(part.value for part in own.parts) == pytest.approx(hit.evidence["own"], abs=1e-5)
     explained = shared.explain(QUERIES[0], "red-owl")
     assert explained.score == pytest.approx(
         {h.id: h.score for h in shared.search(QUERIES[0], k=48)}["red-owl"], abs=1e-5
@@ -134,14 +137,14 @@ def test_explanations_made_at_once_outlive_the_document(index: Index) -> None:
     hits = index.search("red owl", k=3, explain=True)
     index.delete([hit.id for hit in hits])
     for hit in hits:
-        assert sum(part.value for part in hit.explain().parts) == pytest.approx(hit.score, abs=1e-5)
+        assert expit(sum(part.value for part in hit.explain().parts)) == pytest.approx(hit.score, abs=1e-5)
 
 
 def test_documents_of_one_content_score_the_same(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit: they are encoded once, not in several places of a batch."""
     encoded, encode = [], type(model).encode_documents
     monkeypatch.setattr(
-        type(model), "encode_documents", lambda self, some: encoded.extend(some) or encode(self, some)
+        type(model), "encode_documents", lambda self, some, *more: encoded.extend(some) or encode(self, some, *more)
     )
     alike = [Document(id=str(i), text="an owl", metadata={"page": i}) for i in range(6)]
     first, *same, last = model.score("white owl", [documents()[0], *alike, documents()[0]])
@@ -229,5 +232,6 @@ async def test_async_searches_run_side_by_side(shared: Index) -> None:
 def test_reranking_without_an_index_scores_the_same(shared: Index, model: Model) -> None:
     given = documents()[5:15]
     by_id = {hit.id: hit.score for hit in shared.search("white owl", k=48, lexical=0)}
-    assert model.score("white owl", given) == pytest.approx([by_id[d.id] for d in given], abs=1e-5)
+    assert model.score("white owl", given, lexical=0) == pytest.approx([by_id[d.id] for d in given], abs=1e-5)
+    assert all(0 < score < 1 for score in model.score("white owl", given))
     assert model.score("white owl", []) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ from numpy.typing import NDArray
 
 from palmette import Document, Index, Model
 from palmette.arrays import Ragged, as_floats
+from palmette.evidence import probability
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
-from palmette.search.combine import add_words
 from palmette.search.plan import Candidates, Score, SearchPlan, View, WordMatches, rescore_rows
 from palmette.search.view import ArrayView
 from support.tiny import documents
@@ -110,33 +109,27 @@ SEARCHES: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("lexical", [0, 0.4])
 def test_a_plain_view_gives_the_same_hits(model: Model, lexical: float) -> None:
     given = documents()
-    arrays = {name: np.asarray(array) for name, array in model.encode_documents(given).items()}
-    plain: View = PlainView(given, arrays)
+    plain: View = PlainView(given, model.index_arrays(given, model.sentences))
     index = Index.build(given, model)
     for how in SEARCHES.get(model.method, [{}]):
         options = model.search_options(how)
         if lexical and model.lexical_key(options) is None:  # these options do not rank by score
             continue
-        weight = model.lexical_weight(options, lexical)
-        queries = model.encode_queries(QUERIES, options)
-        plan = model.plan(queries, 7, options, plain)
-
-        def run(plan: Any, k: int, options: Any = options) -> Candidates:
-            return model.execute(plain, plan, k, options)
-
-        found = run(plan, 7) if weight is None else add_words(run, plain, plan, QUERIES, weight, 7)[0]
+        batch = index._read(QUERIES, how, lexical, True)
+        result = batch.search(plain, 7, index._units)
+        found, chances = result.found, probability(result.logits)
         expected = index.search(QUERIES, k=7, lexical=lexical, **how)
         for row, hits in enumerate(expected):
             held = found.keys[row] >= 0
             assert plain.ids(found.keys[row][held].tolist()) == [hit.id for hit in hits], (how, row)
-            scores = found.scores[row][held].tolist()
-            assert scores == pytest.approx([hit.score for hit in hits], abs=2e-5)
-        if weight is None:
-            key, query = int(found.keys[0, 0]), {name: array[:1] for name, array in queries.items()}
-            own = {spec.name: plain.rows(spec.name, [key]) for spec in model.arrays()}
-            evidence = {name: array[0, 0] for name, array in found.evidence.items()}
-            explained = model.explain(query, own, options, {**evidence, "document": given[key - 10]})
-            assert sum(part.value for part in explained.parts) == pytest.approx(found.scores[0, 0], abs=1e-5)
+            assert chances[row][held].tolist() == pytest.approx([hit.score for hit in hits], abs=2e-5)
+        key, query = int(found.keys[0, 0]), {name: array[:1] for name, array in batch.arrays.items()}
+        own = {spec.name: plain.rows(spec.name, [key]) for spec in model.arrays()}
+        evidence = {name: array[0, 0] for name, array in found.evidence.items()}
+        explained = model.explain(query, own, options, {**evidence, "document": given[key - 10]})
+        score = evidence.get("own", found.scores[0, 0])
+        assert sum(part.value for part in explained.parts) == pytest.approx(score, abs=1e-5)
+
 
 
 def test_given_documents_are_scored_as_in_a_search_of_all(model: Model) -> None:
@@ -147,7 +140,7 @@ def test_given_documents_are_scored_as_in_a_search_of_all(model: Model) -> None:
     for view, first in ((ArrayView(arrays, given), 0), (PlainView(given, arrays), 10)):
         every = model.search(view, queries, 48, options).one_query(0)
         some = np.sort(every.keys[0][::5])
-        plan = replace(model.plan(queries, len(some), options, view).one_query(0), only=some)
+        plan = model.plan(queries, len(some), options, view).one_query(0).among(some)
         found = model.execute(view, plan, len(some), options).one_query(0)
         values = dict(zip(every.keys[0].tolist(), every.scores[0].tolist(), strict=True))
         assert set(found.keys[0].tolist()) <= {int(key) for key in some}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from palmette.arrays import Floats
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache, load_encoder
+from palmette.evidence import USUAL
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.methods.space.config import SpaceConfig, SpaceSearch
 from palmette.model import DEFAULT_ENCODER, Arrays, Model, Queries
@@ -69,6 +70,7 @@ class SpaceModel(Model):
     config_class = SpaceConfig
     search_class = SpaceSearch
     needs_queries = False
+    usual_units = USUAL
     config: SpaceConfig
 
     @classmethod
