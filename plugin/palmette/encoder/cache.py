@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from palmette.encoder.base import Copies, Encoder, Floats, Kind, Output, States
+from palmette.encoder.sentences import Sentences
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError
 
 Halves = NDArray[np.float16]
@@ -321,6 +322,11 @@ class CachedEncoder(Encoder):
         for start in range(0, len(texts), 1024):
             rows = np.arange(start, min(start + 1024, len(texts)))
             yield rows, States(torch.from_numpy(vectors[rows]).to(self.device))
+
+    def encode_sentences(  # noqa: D102
+        self, texts: Sequence[str], *, batch_size: int | None = None, progress: bool | None = False
+    ) -> tuple[Floats, Sentences]:
+        return self.encoder.encode_sentences(texts, batch_size=batch_size, progress=progress)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Encode queries: they are rarely repeated, so they bypass the cache."""
