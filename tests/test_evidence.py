@@ -53,11 +53,16 @@ def index() -> Iterator[Index]:
         yield made
 
 
+def measured(index: Index) -> Units:
+    with index.backend.read() as view:
+        return index._units(Calibration(), index.model.search_options({}), view)
+
+
 def formula(index: Index, query: str, ids: list[str], lexical: float, sentences: bool) -> dict[str, float]:
     """Probabilities of documents, written out."""
     batch = index._read([query], {}, lexical, sentences)
-    units = index._units(batch.calibration)
     with index.backend.read() as view:
+        units = index._units(batch.calibration, batch.options, view)
         keys = [view.key_of(id) for id in ids]
         own = view.rows("vector", keys).astype(np.float64) @ batch.arrays["vector"][0]
         share = view.words(query, 0, only=np.array(keys)).scores
@@ -182,11 +187,11 @@ def test_documents_without_sentences_have_their_score_for_meaning() -> None:
 
 
 def test_an_untrained_model_measures_its_units_on_the_documents(index: Index) -> None:
-    units = index._units(Calibration())
+    units = measured(index)
     assert 0 < units.own.unit < 10
     assert units.sentence is not None
     few = Index.build(list(index.documents())[:5], index.model)
-    assert few._units(Calibration()) == USUAL, "too few to measure"
+    assert measured(few) == USUAL, "too few to measure"
 
 
 def test_a_trained_model_has_its_own_coefficients() -> None:
@@ -195,7 +200,8 @@ def test_a_trained_model_has_its_own_coefficients() -> None:
     assert mix.units is not None
     assert mix.units.sentence is not None
     made = Index.build(documents(), model)
-    assert made._units(mix) == mix.units
+    with made.backend.read() as view:
+        assert made._units(mix, model.search_options({}), view) == mix.units
     assert model.calibration(model.search_options({}), 0.3) == mix.replace(words=0.3)
     with pytest.raises(ConfigError, match="lexical must be a number from 0"):
         model.calibration(model.search_options({}), 1.5)

@@ -20,14 +20,15 @@ def test_a_fused_score_is_the_weighted_sum() -> None:
     fused = fusion()
     index = Index.build(documents(), fused)
     alone = [
-        {h.id: h.score for h in Index.build(documents(), m).search(QUESTION, 48, lexical=0)}
+        {h.id: h.evidence["own"] for h in Index.build(documents(), m).search(QUESTION, 48, lexical=0)}
         for m in fused.members
     ]
     (a, b), (x, y) = fused.config.weights, fused.config.scales
     assert (a, b) == pytest.approx((2 / 3, 1 / 3))
     for hit in index.search(QUESTION, 48, lexical=0):
-        assert hit.score == pytest.approx(a * alone[0][hit.id] / x + b * alone[1][hit.id] / y, rel=1e-5)
-        assert {part.name.split(" ")[0] for part in hit.explain().parts} == {"0:tree", "1:taxonomy"}
+        total = a * alone[0][hit.id] / x + b * alone[1][hit.id] / y
+        assert hit.evidence["own"] == pytest.approx(total, rel=1e-5)
+        assert {part.name.split(" ")[0] for part in hit.explain().method.parts} == {"0:tree", "1:taxonomy"}
 
 
 def test_a_checkpoint_holds_its_members(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_a_checkpoint_holds_its_members(tmp_path: Path) -> None:
     again = load_model(tmp_path / "c")
     assert isinstance(again, FusionModel)
     assert again.fingerprint == fused.fingerprint
-    assert again.lexical_weights == fused.lexical_weights
+    assert again.calibrations == fused.calibrations
     assert [m.fingerprint for m in again.members] == [m.fingerprint for m in fused.members]
     assert again.members[0].encoder is again.members[1].encoder
     given = documents()[:5]
@@ -56,7 +57,7 @@ def test_an_index_takes_a_list_of_models(tmp_path: Path) -> None:
 def test_weights_are_learned_or_given(tmp_path: Path) -> None:
     learned = FusionModel.of([tree(), taxonomy()], pairs(), cache=tmp_path, progress=False)
     assert sum(learned.config.weights) == pytest.approx(1)
-    assert set(learned.lexical_weights) == {""}
+    assert set(learned.calibrations) == {""}
     equal = FusionModel.of([tree(), taxonomy()])
     assert equal.config.weights == (0.5, 0.5)
     assert np.isfinite(equal.score(QUESTION, documents()[:2])).all()

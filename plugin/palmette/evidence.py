@@ -8,7 +8,7 @@ A document's evidence is
     score    P(relevant) = 1 / (1 + exp(−(slope · x + prior)))
 
 with the method's score s, the cosine c of the document's best sentence, and the usual mean μ and spread σ of both over
-the documents. Candidates are the best documents by the method's score and the best by words; each is scored on everything.
+the documents. Candidates are the best documents by the method's score and the best by words; each is scored on all.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ SENTENCES, SCALES, SPANS = "sentences", "sentence_scales", "sentence_spans"
 """Stored arrays: int8 vectors of a document's sentences, their scales, and where they stand in its content."""
 OWN, BEST, BEST_AT, SHARE, SPAN = "own", "best", "best_at", "share", "span"
 """Evidence of a hit: method's score, cosine and number of the best sentence, share of words, the sentence's place."""
+UNITS = "units"
+"""Note of an index: its units, and the number of documents that they were measured on."""
 WORDS_SHOWN, SHOWN = 5, 160
 """Words, and characters of a sentence, in an explanation's text."""
 
@@ -105,6 +107,11 @@ class Units(Config):
     """Of the method's score."""
     sentence: Scale | None = None
     """Of the best sentence's cosine; ``None`` where sentences do not count."""
+
+
+def noted_units(text: str) -> Units:
+    """Read units that an index notes with its documents."""
+    return Units.from_dict(json.loads(text)["units"])
 
 
 USUAL = Units(own=Scale(unit=0.6), sentence=Scale(unit=0.6))
@@ -290,7 +297,7 @@ def best_sentences(sentences: Ragged, scales: Ragged, query: Floats) -> tuple[Fl
     return best, at
 
 
-def measure_units(model: Any, view: View, sentences: bool, seed: int = 0) -> Units:
+def measure_units(model: Any, view: View, sentences: bool, options: Any, seed: int = 0) -> Units:
     """Measure the units of an untrained model on an index; sentences of its documents stand in for questions."""
     rng = np.random.default_rng(seed)
     keys = np.sort(rng.permutation(view.keys())[:SAMPLE])
@@ -302,12 +309,16 @@ def measure_units(model: Any, view: View, sentences: bool, seed: int = 0) -> Uni
         given: Any = some.values[rows].astype(np.float32) * scales.values[rows, None]
     else:
         texts = [document.content for document in view.documents(keys[asked].tolist())]
-        given = [text[slice(*(split_sentences(text) or [(0, None)])[0])] for text in texts]
-        given = model.encoder.encode_queries(given) if model.accepts_embeddings else given
+        given = [text[start:end] for text in texts for start, end in split_sentences(text)[:1]]
     if not len(asked):
         return USUAL
-    options = model.search_options({})
-    plan = model.plan(model.encode_queries(given, options), len(keys), options, view)
+    if not model.accepts_embeddings and sentences:
+        spans = view.ragged(SPANS, keys.tolist()).values[rows].tolist()
+        texts = [document.content for document in view.documents(keys[asked].tolist())]
+        read: Any = [text[start:end] for text, (start, end) in zip(texts, spans, strict=True)]
+    else:
+        read = given
+    plan = model.plan(model.encode_queries(read, options), len(keys), options, view)
     found = model.execute(view, plan.among(keys), len(keys), options)
     own = np.full((len(asked), len(keys)), np.nan)
     at = np.searchsorted(keys, found.keys.clip(min=keys[0]))
@@ -316,6 +327,9 @@ def measure_units(model: Any, view: View, sentences: bool, seed: int = 0) -> Uni
     units = Units(own=Scale.of(own))
     if not sentences:
         return units
-    best = np.stack([best_sentences(some, scales, vector)[0] for vector in given]).astype(np.float64)
+    held = np.flatnonzero(some.counts(np.arange(len(keys))))
+    cosines = (some.values.astype(np.float32) @ given.T) * scales.values[:, None]  # [S, q]
+    best = np.full((len(asked), len(keys)), np.nan)
+    best[:, held] = np.maximum.reduceat(cosines, some.starts[held], axis=0).T
     best[np.arange(len(asked)), asked] = np.nan
     return units.replace(sentence=Scale.of(best))

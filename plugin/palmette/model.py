@@ -426,18 +426,20 @@ class Model(Checkpointed):
         own[np.isnan(own)] = found.scores[0].min(initial=0.0)
         mix = calibration or Calibration(words=0.0)
         vectors = self.sentence_queries(arrays, given) if self.sentences else None
-        evidence = Evidence(mix, self.units(mix, view, self.sentences), [query] if mix.words else (), vectors)
+        evidence = Evidence(
+            mix, self.units(mix, view, self.sentences, chosen), [query] if mix.words else (), vectors
+        )
         logits = evidence.score(view, 0, view.keys(), own).scores[0]
         by_content = dict(zip(distinct, probability(logits).tolist(), strict=True))
         return [by_content[content] for content in contents]
 
-    def units(self, calibration: Calibration, view: View, sentences: bool) -> Units:
+    def units(self, calibration: Calibration, view: View, sentences: bool, options: Any) -> Units:
         """Units of meaning: learned in training, else measured on the documents, else the usual ones of cosines."""
         learned = calibration.units
         if learned is not None and (learned.sentence is not None or not sentences):
             return learned
         few = len(view) < (2 if self.usual_units is None else SHORT)
-        measured = (self.usual_units or USUAL) if few else measure_units(self, view, sentences)
+        measured = (self.usual_units or USUAL) if few else measure_units(self, view, sentences, options)
         return measured if learned is None else measured.replace(own=learned.own)
 
     def __repr__(self) -> str:

@@ -45,6 +45,9 @@ class PlainView:
         rows = [every.row(key - 10) for key in keys]
         return Ragged(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
 
+    def note(self, name: str) -> None:
+        return None
+
     def documents(self, keys: Sequence[int]) -> list[Document]:
         return [self.given[key - 10] for key in keys]
 

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from palmette.data import iter_documents, to_document
 from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError
-from palmette.evidence import sentence_arrays, stores_sentences
+from palmette.evidence import UNITS, sentence_arrays, stores_sentences
 from palmette.index.search import check_count
 from palmette.methods import load_model
 from palmette.methods.space import SpaceModel
@@ -117,6 +117,8 @@ def copy_folder(
                 kept = {} if encode else {spec.name: read_array(view, spec, batch) for spec in arrays}
                 writer.put(documents, model.index_arrays(documents, sentences) if encode else kept)
                 bar.update(len(batch))
+            if not encode and (noted := view.note(UNITS)) is not None:
+                writer.note(UNITS, noted)
         model.save_pretrained(draft / MODEL)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self, overload
 import numpy as np
 
 from palmette.errors import InputError, StoreError
-from palmette.evidence import DEFAULT, Calibration, Lexical, Units, stores_sentences
+from palmette.evidence import DEFAULT, UNITS, Calibration, Lexical, Units, noted_units, stores_sentences
 from palmette.index.folder import (
     MODEL,
     Engine,
@@ -39,6 +39,7 @@ from palmette.index.write import Changes, apply_changes
 from palmette.lexical.analyser import LANGUAGE
 from palmette.model import Model
 from palmette.search.faiss_engine import engine_named, is_engine
+from palmette.search.plan import View
 from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.folder import atomic_folder, is_occupied
@@ -62,7 +63,7 @@ class Index:
         self.backend = backend
         self.path = path
         """The folder it can be opened from again; ``None`` for one in memory."""
-        self._measured: tuple[int, Units] | None = None
+        self._measured: dict[str, Units] = {}
 
     # -- making and opening ---------------------------------------------------------------------------------
 
@@ -378,16 +379,17 @@ class Index:
         stored = self.model.sentences and stores_sentences(self.backend)
         return read_queries(self.model, queries, options, lexical, bool(sentences) and stored)
 
-    def _units(self, calibration: Calibration) -> Units:
-        """Units of meaning on these documents; measured again when their number has changed by a tenth."""
+    def _units(self, calibration: Calibration, options: Any, view: View) -> Units:
+        """Units of meaning: of the training, or as they were noted with the documents, or measured now."""
         sentences = self.model.sentences and stores_sentences(self.backend)
         if calibration.units is not None and (calibration.units.sentence is not None or not sentences):
             return calibration.units
-        with self.backend.read() as view:
-            count, known = len(view), self._measured
-            if known is None or not 0.9 * count <= known[0] <= 1.1 * count:
-                self._measured = known = count, self.model.units(calibration, view, sentences)
-        return known[1]
+        key = self.model.lexical_key(options) or ""
+        if not key and (noted := view.note(UNITS)) is not None:
+            return noted_units(noted)
+        if key not in self._measured:
+            self._measured[key] = self.model.units(calibration, view, sentences, options)
+        return self._measured[key]
 
     async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
         """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""

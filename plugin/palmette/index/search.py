@@ -39,8 +39,8 @@ Texts = str | tuple[str, ...]
 """A query; or several texts that are one query together, the mean of what a model makes of each."""
 Query = Texts | Embeddings
 QueryList = Sequence[Texts] | Embeddings
-Measure = Callable[[Calibration], Units]
-"""Gives the units of a calibration on an index."""
+Measure = Callable[[Calibration, Any, View], Units]
+"""Gives the units of a calibration and search options on an index."""
 RAW = (OWN, BEST, SHARE)
 """Evidence that a hit shows as it is."""
 
@@ -79,16 +79,16 @@ class QueryBatch:
         """Find the ``k`` best documents of a view."""
         model, k = self.model, min(k, max(1, len(view)))
         plan = model.plan(self.arrays, k, self.options, view)
-        evidence = self.evidence(measure)
+        evidence = self.evidence(measure, view)
         if self.calibration is None or (self.vectors is None and not self.texts):  # the method alone
             return SearchResult(self, evidence, model.execute(view, plan, k, self.options))
         execute = partial(model.execute, view, options=self.options)
         return SearchResult(self, evidence, evidence.rank(execute, view, plan, k))
 
-    def evidence(self, measure: Measure) -> Evidence:
+    def evidence(self, measure: Measure, view: View) -> Evidence:
         """What counts, and how much."""
         mix = self.calibration or Calibration(words=0.0)
-        units = measure(mix)
+        units = measure(mix, self.options, view)
         if self.vectors is None:
             units = units.replace(sentence=None)
         return Evidence(mix, units, self.texts, self.vectors)
@@ -268,7 +268,7 @@ def explain(batch: QueryBatch, backend: Backend, id: str, measure: Measure) -> E
         keys, model = np.array([key]), batch.model
         plan = model.plan(batch.arrays, 1, batch.options, view).one_query(0).among(keys)
         found = model.execute(view, plan, 1, batch.options).one_query(0)
-        evidence = batch.evidence(measure)
+        evidence = batch.evidence(measure, view)
         if batch.calibration is not None and found.keys.size:
             scored = evidence.score(view, 0, found.keys[0], found.scores[0])
             found = replace(scored, evidence={**found.evidence, **scored.evidence})

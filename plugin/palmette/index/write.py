@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,11 @@ from tqdm.auto import tqdm
 from palmette.arrays import Floats, Stored, concatenate, take_documents
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError
-from palmette.evidence import stores_sentences
+from palmette.evidence import UNITS, stores_sentences
 from palmette.index.folder import unique
 from palmette.index.search import check_count
 from palmette.model import Model
-from palmette.store.backend import Backend
+from palmette.store.backend import Backend, FilteredBackend
 from palmette.types import Document
 
 AHEAD = 4096
@@ -81,6 +82,7 @@ def apply_changes(
         quiet = False if ready else progress  # the bar was shown while encoding
         for batch in _batches(fresh, batch_size, quiet):
             writer.put(batch, encode(batch))
+    note_units(model, backend)
     if fresh:
         with backend.read() as view:
             if warning := model.describe(view).get("warning"):
@@ -91,6 +93,22 @@ def apply_changes(
         unchanged=[id for id in latest if id in held and id not in changed],
         deleted=deleted,
     )
+
+
+def note_units(model: Model, backend: Backend) -> None:
+    """Measure the units of meaning and keep them, when the number of documents has changed by a fifth since."""
+    whole = backend.backend if isinstance(backend, FilteredBackend) else backend
+    sentences, options = model.sentences and stores_sentences(backend), model.search_options({})
+    mix = model.calibration(options, "auto")
+    if mix is None or (mix.units is not None and (mix.units.sentence is not None or not sentences)):
+        return
+    with whole.read() as view:
+        count, noted = len(view), view.note(UNITS)
+        if not count or (noted and 0.8 * count <= json.loads(noted)["documents"] <= 1.25 * count):
+            return
+        units = model.units(mix, view, sentences, options)
+    with whole.write() as writer:
+        writer.note(UNITS, json.dumps({"documents": count, "units": units.model_dump()}))
 
 
 def _encode_ahead(

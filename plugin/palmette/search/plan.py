@@ -209,6 +209,9 @@ class View(Protocol):
     def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
         """Rows of a ragged array, in the order of ``keys``: of n documents."""
 
+    def note(self, name: str) -> str | None:
+        """Text that a writer noted, if any."""
+
     def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list of a stored array of list numbers: [L]."""
 

@@ -127,6 +127,9 @@ class ArrayView:
         found: Ragged = self.arrays[array].take(np.asarray(keys, np.int64))
         return found
 
+    def note(self, name: str) -> None:
+        """Nothing: arrays in memory are not written to."""
+
     def list_sizes(self, array: str) -> Rows:
         """Number of rows in each list: [L]."""
         return ListOrder(self.arrays[array]).sizes(self._keys)

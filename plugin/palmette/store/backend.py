@@ -44,6 +44,10 @@ class Writer(Protocol):
         """Insert documents, replacing those whose id exists; ``arrays`` are in the documents' order."""
         ...
 
+    def note(self, name: str, value: str) -> None:
+        """Keep a short text with the documents, in place of an earlier one of this name."""
+        ...
+
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Remove documents; returns the ids that were there."""
         ...
@@ -187,3 +191,6 @@ class _FilteredWriter:
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         return self.writer.delete([document.key for document in self.owner.get(ids) if document])
+
+    def note(self, name: str, value: str) -> None:
+        self.writer.note(name, value)

@@ -233,6 +233,11 @@ class LocalView:
         """Document ids in the order of ``keys``."""
         return [id for (id,) in self._columns("id", keys)]
 
+    def note(self, name: str) -> str | None:
+        """Text that a writer noted."""
+        found = self._query("SELECT value FROM meta WHERE name IN ({})", [f"note {name}"])
+        return str(found[0][0]) if found else None
+
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array: [len(keys), *shape]."""
         wanted, spec = self._check_keys(keys), self._spec(array)

@@ -108,6 +108,12 @@ class LocalWriter:
             self._changed = self._changed or bool(removed)
             return removed
 
+    def note(self, name: str, value: str) -> None:
+        """Keep a short text with the documents."""
+        with self._step():
+            write_meta(self._db, **{f"note {name}": value})
+            self._changed = True
+
     def _remove(self, ids: Sequence[str]) -> list[str]:
         unique = list(dict.fromkeys(ids))
         found = list(rows_among(self._db, "SELECT key, id, metadata FROM documents WHERE id IN ({})", unique))
