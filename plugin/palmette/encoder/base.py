@@ -122,6 +122,10 @@ class Encoder(ABC):
         """Map vectors [N, d] of :attr:`plain` to this encoder's: where nothing is learned they stay."""
         return vectors
 
+    def space_weights(self) -> dict[str, Tensor]:
+        """Maps of the learned space by their names in a checkpoint; none where nothing is learned."""
+        return {}
+
     def copies(self, count: int) -> Copies | None:
         """Copy the last ``count`` transformer layers' weights; ``None`` where they are not of BERT's kind."""
         return None

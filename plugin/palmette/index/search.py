@@ -80,7 +80,7 @@ def read_queries(model: Model, given: QueryList, options: Mapping[str, Any], lex
             f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0"
         )
     if isinstance(given, np.ndarray):
-        vectors = _check_embeddings(given, model.encoder.dimension)
+        vectors = model.encoder.map(_check_embeddings(given, model.encoder.dimension), "query")
         model.require_embeddings()
         return QueryBatch(model, model.encode_queries(vectors, chosen), chosen)
     texts: list[str] = []
