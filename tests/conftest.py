@@ -35,6 +35,16 @@ def _same_precision() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _short_space() -> Iterator[None]:
+    """Few steps of what labelled pairs teach ahead: some dozens of texts need no more."""
+    from palmette import space
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(space, "STEPS", 10)
+        yield
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Notebooks first: they take longest, and a process that met them last would end alone."""
     items.sort(key=lambda item: "notebooks" not in item.path.parts)

@@ -66,7 +66,7 @@ class PalmetteEmbeddings(Loading, Embeddings):
 
     def _embed(self, texts: list[str], kind: Kind) -> list[list[float]]:
         if self.representation == "encoder":
-            encoder = self._load("encoder") if self.model is None else self._load("model").encoder
+            encoder = self._load("encoder") if self.model is None else self._load("model").encoder.plain
             vectors = encoder.encode_queries(texts) if kind == "query" else encoder.encode(texts)
         else:
             sqrt = self.representation == "sqrt_probabilities"

@@ -230,7 +230,7 @@ def evaluate(
 
     systems: dict[str, Callable[[], Search]] = {_label(model, lexical, sentences, options): indexed}
     if baselines:
-        encoded = partial(EncoderBaseline, model.encoder, loaded.corpus, progress=progress)
+        encoded = partial(EncoderBaseline, model.encoder.plain, loaded.corpus, progress=progress)
         systems[f"encoder {model.encoder.name}"] = lambda: beside(encoded())
         systems["BM25"] = lambda: beside(BM25(loaded.corpus))
     hidden = None if progress is None else not progress

@@ -44,8 +44,10 @@ from palmette.lexical.analyser import LANGUAGE, Analyser, analyser_of, check_lan
 from palmette.lexical.bm25 import WordCollection
 from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View, WordMatches
 from palmette.search.view import ArrayView
+from palmette.space import Space, SpaceEncoder, fit_space
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Task, train
+from palmette.training.pairs import TrainingPairs
 from palmette.types import Document, Explanation
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
@@ -105,6 +107,11 @@ class Model(Checkpointed):
         self._search_options: dict[tuple[object, ...], Any] = {}  # validated before
 
     # -- hooks ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def uses_space(cls, config: Any, data: RetrievalData) -> bool:
+        """Whether labelled pairs teach a space first: of methods that read nothing but pooled vectors."""
+        return False
 
     @classmethod
     @abstractmethod
@@ -219,6 +226,7 @@ class Model(Checkpointed):
         resume: bool = False,
         progress: bool | None = None,
         cache: EncodingCache | str | Path | None = None,
+        learn_space: bool | None = None,
         **options: Any,
     ) -> Self:
         """Train a model.
@@ -234,6 +242,8 @@ class Model(Checkpointed):
             resume: Continue the run in ``output_dir``.
             progress: Progress bars; ``None`` shows them on a terminal.
             cache: Where encodings are kept; ``None`` for the user's cache folder.
+            learn_space: Let labelled pairs teach a space first (:mod:`palmette.space`), in which methods that read
+                nothing but the encoder's vectors are then trained; ``None`` does so unless there is a ``preset``.
             options: Single options of the config or of the loop; they override the others.
         """
         settings, loop = cls._configs(config, preset, training, options)
@@ -245,11 +255,17 @@ class Model(Checkpointed):
             )
         store = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
         with main_process_first(device):  # of several processes one encodes; the cache then serves the others
-            coder = load_encoder(encoder, device=device)
+            coder, facts = load_encoder(encoder, device=device).plain, dict[str, Any]()
+            wanted = preset is None if learn_space is None else learn_space
+            if wanted and loaded.labelled and loaded.trainable and cls.uses_space(settings, loaded):
+                pairs = TrainingPairs.encode(loaded, coder, store, seed=loop.seed, progress=progress)
+                space, facts = fit_space(pairs, seed=loop.seed, progress=progress)
+                coder = coder if space is None else SpaceEncoder(coder, space)
             settings, task = cls.task(settings, loaded, coder, store, seed=loop.seed, progress=progress)
         where: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
         trained = train(task, loop, label=f"Training the {cls.method} model", progress=progress, **where)
-        model = cls(settings, coder, task.module, record=TrainingRecord.after(loaded, loop, task, trained))
+        record = TrainingRecord.after(loaded, loop, task, trained).replace(space=facts)
+        model = cls(settings, coder, task.module, record=record)
         model.after_fit(task)
         if task.size():  # else nothing was trained
             model.calibrations = calibrate(model, loaded, coder, store, seed=loop.seed, progress=progress)
@@ -288,8 +304,10 @@ class Model(Checkpointed):
             "evidence": {name: found.model_dump() for name, found in self.calibrations.items()},
         }
 
-    def weights(self) -> dict[str, Tensor]:  # noqa: D102
-        return {name: value.detach().cpu().contiguous() for name, value in self.module.state_dict().items()}
+    def weights(self) -> dict[str, Tensor]:
+        """Weights of the module, and the maps of the space."""
+        own = {**self.module.state_dict(), **self.encoder.space_weights()}
+        return {name: value.detach().cpu().contiguous() for name, value in own.items()}
 
     @classmethod
     def from_checkpoint(
@@ -302,14 +320,18 @@ class Model(Checkpointed):
                 f"{checkpoint.path} holds a {facts.get('method')!r} model, not {cls.method!r}: use palmette.load_model"
             )
         config = cls.config_class.from_dict(facts["config"])
-        coder = encoder_of(facts["encoder"], encoder, checkpoint.path, **options)
+        given = encoder.plain if isinstance(encoder, Encoder) else encoder
+        coder = encoder_of(facts["encoder"], given, checkpoint.path, **options)
         learned = read_calibrations(facts)
         key = (checkpoint.fingerprint, repr(learned), checkpoint.origin, checkpoint.revision, id(coder))
         if isinstance(known := _LOADED.get(key), cls):
             return known
+        weights = checkpoint.tensors()
+        if space := Space.take(weights):
+            coder = SpaceEncoder(coder, space)
         module = cls.module_for(config, coder)
         try:
-            module.load_state_dict(checkpoint.tensors())
+            module.load_state_dict(weights)
         except RuntimeError as error:
             raise CheckpointError(f"{checkpoint.path}: weights do not fit the config ({error})") from error
         record = TrainingRecord.from_dict(facts.get("record", {}))

@@ -143,7 +143,7 @@ def _reader(folder: Path, data: RetrievalData, index: Index) -> Reader:
     """A reader trained on the handwritten questions that measure nothing."""
     from palmette.reader import Reader, ReadingData, load_reading
 
-    encoder = index.model.encoder
+    encoder = index.model.encoder.plain
     if folder.is_dir():
         return Reader.from_pretrained(folder, encoder=encoder)
     with _stage("Training a reader to choose the sentence that answers"):
@@ -167,7 +167,7 @@ def _measure(index: Index, data: RetrievalData) -> None:
         rows.append(
             (f"level {level:>2}", 2**level, row.metrics, f"{row.latency_ms['p50']:.0f} ms a question")
         )
-    encoder = index.model.encoder
+    encoder = index.model.encoder.plain
     found = EncoderBaseline(encoder, data.corpus).search(list(judged.queries.values()), 10).ids
     alone = score_run(dict(zip(judged.queries, found, strict=True)), judged.qrels, ks=(10,))
     rows.append(("encoder ", encoder.dimension, alone, "(exact search, no tree)"))
@@ -213,7 +213,7 @@ def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequen
     from palmette.methods import load_model
     from palmette.methods.taxonomy import TaxonomyModel
 
-    encoder, ids = index.model.encoder, {entry.key for entry in data.corpus}
+    encoder, ids = index.model.encoder.plain, {entry.key for entry in data.corpus}
     if folder.is_dir():
         model = load_model(folder, encoder=encoder)
     else:

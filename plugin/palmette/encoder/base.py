@@ -133,6 +133,10 @@ class Encoder(ABC):
         """Apply what follows the pooling (projections, unit length) to means of token states: [S, w] → [S, d]."""
         return means
 
+    def space_weights(self) -> dict[str, Tensor]:
+        """Maps of the learned space by their names in a checkpoint; none where nothing is learned."""
+        return {}
+
     def copies(self, count: int) -> Copies | None:
         """Copy the last ``count`` transformer layers' weights; ``None`` where they are not of BERT's kind."""
         return None

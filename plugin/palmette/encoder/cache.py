@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 from numpy.typing import NDArray
+from torch import Tensor
 from tqdm import tqdm
 
 from palmette.encoder.base import Copies, Encoder, Floats, Kind, Output, States
@@ -285,6 +286,9 @@ class CachedEncoder(Encoder):
 
     def map(self, vectors: Floats, kind: Kind) -> Floats:  # noqa: D102
         return self.encoder.map(vectors, kind)
+
+    def space_weights(self) -> dict[str, Tensor]:  # noqa: D102
+        return self.encoder.space_weights()
 
     def copies(self, count: int) -> Copies | None:  # noqa: D102
         return self.encoder.copies(count)

@@ -123,6 +123,11 @@ def _facts(
         labels = ["made from the documents, in place of those given"]
     none = record.get("pairs") == 0
     yield "Training data", "none: the encoder as it is" if none else ", ".join([data, *sizes, *labels])
+    if space := record.get("space"):
+        gain = f"nDCG@10 {space['encoder']:.3f} → {space['ndcg@10']:.3f} on {space['questions']:,} held-out questions"
+        how = "two linear maps" if space["maps"] == 2 else "one linear map"
+        way = f"{how}, {space['way']:.0%} of the way, {gain}"
+        yield "Learned space", way if space["maps"] else "none: no gain on held-out questions"
     if steps := record.get("steps"):
         best = record.get("best_step")
         kept = ", none better than the start" if best == 0 else ""

@@ -37,6 +37,8 @@ class TrainingRecord(Config):
     metric: str = ""
     metrics: Mapping[str, float] = Field(default_factory=dict)
     training: Mapping[str, Any] = Field(default_factory=dict)
+    space: Mapping[str, Any] = Field(default_factory=dict)
+    """How the learned space was chosen, by nDCG@10 on held-out questions."""
     changes: tuple[Mapping[str, Any], ...] = ()
     """Changes after training, in checkpoints of earlier versions."""
 

@@ -111,7 +111,7 @@ def read_queries(
         )
     read: Any
     if isinstance(given, np.ndarray):
-        read = _check_embeddings(given, model.encoder.dimension)
+        read = model.encoder.map(_check_embeddings(given, model.encoder.dimension), "query")
         model.require_embeddings()
         bounds, texts = None, list[str]()
     else:

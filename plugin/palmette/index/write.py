@@ -55,7 +55,7 @@ def apply_changes(
     """Put documents in and take others out, in one transaction; unchanged ones are not encoded again."""
     batch_size, latest = check_count("batch_size", batch_size), unique(given)
     if embeddings is not None:
-        vectors = check_vectors(embeddings, given, model.encoder)
+        vectors = model.encoder.map(check_vectors(embeddings, given, model.encoder.plain), "document")
         if not model.indexes_embeddings:
             model.require_embeddings()
         ready = {document.key: row for row, document in enumerate(given)}

@@ -90,7 +90,7 @@ class PalmetteEmbedding(OfCheckpoint, BaseEmbedding):
 
     def _embed(self, texts: list[str], kind: Kind) -> list[list[float]]:
         if self.representation == "encoder":
-            encoder = self._model.encoder
+            encoder = self._model.encoder.plain
             vectors = encoder.encode_queries(texts) if kind == "query" else encoder.encode(texts)
         else:
             sqrt = self.representation == "sqrt_probabilities"

@@ -305,7 +305,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         if len(texts) > 1 and not self.index.model.accepts_embeddings:
             return tuple(texts)
         if len(texts) > 1:
-            mean: Vector = self.index.model.encoder.encode_queries(texts).mean(axis=0)
+            mean: Vector = self.index.model.encoder.plain.encode_queries(texts).mean(axis=0)
             return mean
         return texts[0] if texts else bundle.query_str
 

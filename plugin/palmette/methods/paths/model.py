@@ -56,6 +56,11 @@ class PathsModel(Model):
     """Facts of the training: recall curve, load and terms of the leaves."""
 
     @classmethod
+    def uses_space(cls, config: PathsConfig, data: RetrievalData) -> bool:
+        """Unless the encoder learns."""
+        return config.encoder_learns == "nothing"
+
+    @classmethod
     def task(
         cls, config: PathsConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
         progress: bool | None,

@@ -80,6 +80,11 @@ class SpaceModel(Model):
         return cls(SpaceConfig(), load_encoder(encoder, device=device), nn.Module(), record=record)
 
     @classmethod
+    def uses_space(cls, config: SpaceConfig, data: RetrievalData) -> bool:
+        """Always: there is nothing else to learn."""
+        return True
+
+    @classmethod
     def task(
         cls, config: SpaceConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
         progress: bool | None,
@@ -106,16 +111,12 @@ class SpaceModel(Model):
     ) -> dict[str, NDArray[np.generic]]:
         """Vectors [N, d] in half precision."""
         if vectors is None:
-            encoded = self.encoder.encode([document.content for document in documents])
-        else:
-            encoded = self.encoder.map(vectors, "document")
-        return {VECTOR: encoded.astype(np.float16)}
+            vectors = self.encoder.encode([document.content for document in documents])
+        return {VECTOR: vectors.astype(np.float16)}
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: SpaceSearch) -> Queries:
         """Vectors [Q, d]."""
-        if isinstance(queries, np.ndarray):
-            return {VECTOR: self.encoder.map(queries, "query")}
-        return {VECTOR: self.encoder.encode_queries(queries)}
+        return {VECTOR: queries if isinstance(queries, np.ndarray) else self.encoder.encode_queries(queries)}
 
     def plan(self, queries: Queries, k: int, options: SpaceSearch, view: View) -> SearchPlan:
         """Inner products with all documents."""

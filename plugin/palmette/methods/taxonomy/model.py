@@ -126,6 +126,12 @@ class TaxonomyModel(Model):
         return cls(config, encoder, task.module, record=record)
 
     @classmethod
+    def uses_space(cls, config: TaxonomyConfig, data: RetrievalData) -> bool:
+        """Where pairs alone teach two towers of text: with a hierarchy, questions match what lies above as well."""
+        judged = not isinstance(data, TaxonomyData) or data.hierarchy is None
+        return judged and config.queries == "text" and config.documents != "lookup"
+
+    @classmethod
     def task(
         cls,
         config: TaxonomyConfig,

@@ -65,6 +65,11 @@ class TreeModel(Model):
     # -- training and checkpoints -----------------------------------------------------------------------------
 
     @classmethod
+    def uses_space(cls, config: TreeConfig, data: RetrievalData) -> bool:
+        """Unless the splits read tokens, or the encoder's own space is wanted."""
+        return not config.reads_tokens and config.space == "adapted"
+
+    @classmethod
     def task(
         cls, config: TreeConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
         progress: bool | None,

@@ -1,0 +1,267 @@
+"""One learned space for all methods: linear maps of queries and of documents over the vectors of a frozen encoder.
+
+Labelled pairs teach one map for both, and one for each. How far to go, from the encoder's own space to the learned one,
+is decided by held-out questions, and not at all is one of the choices: a space that does not clearly help is not used.
+
+Letters: Q queries, N documents, B batch, M documents of a batch, d width.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+from tqdm.auto import tqdm
+
+from palmette.arrays import Floats
+from palmette.data.retrieval import RowLists
+from palmette.encoder.base import Copies, Encoder, Kind, Output, States
+from palmette.maths import symmetric_info_nce
+from palmette.training.pairs import TrainingPairs, Validation, top_documents
+
+WEIGHTS = "space."
+"""Prefix of the maps' names in a checkpoint."""
+
+STEPS, BATCH, RATE, WARMUP = 150, 256, 2e-3, 20
+SCALE, DECAY, NEGATIVES = 20.0, 1e-2, 256
+"""Factor of cosines in the softmax; pull towards the identity; documents at random in every batch."""
+WAYS = (0.25, 0.5, 0.75, 1.0)
+"""Parts of the way from the encoder's space to the learned one."""
+HELD_OUT, FOLDS = 50, 4
+"""Held-out questions that decide alone; with fewer, training questions take turns at being held out."""
+ERRORS = 1.0
+"""Standard errors by which a gain on held-out questions must exceed zero."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """Linear maps, each followed by scaling to length 1."""
+
+    queries: Tensor
+    """[d, d]"""
+    documents: Tensor
+    """[d, d]"""
+
+    def map(self, vectors: Tensor, kind: Kind) -> Tensor:
+        """Map vectors [n, d]; in double precision, so that a text's vector does not depend on its batch."""
+        weight = self.queries if kind == "query" else self.documents
+        mapped = vectors.double() @ weight.to(vectors.device).double()
+        return F.normalize(mapped, dim=1).float()
+
+    @classmethod
+    def take(cls, weights: dict[str, Tensor]) -> Self | None:
+        """Take the maps out of a checkpoint's weights; ``None`` where there are none."""
+        own = {name: weights.pop(name) for name in list(weights) if name.startswith(WEIGHTS)}
+        return cls(own[f"{WEIGHTS}queries"], own[f"{WEIGHTS}documents"]) if own else None
+
+
+class SpaceEncoder(Encoder):
+    """Encoder with its pooled vectors in a learned space; token and layer states stay as they are.
+
+    It shares the inner encoder's locks, device and limits, and :attr:`plain` is the inner encoder.
+    """
+
+    def __init__(self, encoder: Encoder, space: Space) -> None:
+        self.__dict__.update(encoder.__dict__)
+        self.encoder, self.space, self.asymmetric = encoder, space, True
+        digest = hashlib.sha256(encoder.fingerprint.encode())
+        for weight in (space.queries, space.documents):
+            digest.update(weight.cpu().contiguous().numpy().tobytes())
+        self.fingerprint = digest.hexdigest()
+
+    @property
+    def plain(self) -> Encoder:  # noqa: D102
+        return self.encoder.plain
+
+    def map(self, vectors: Floats, kind: Kind) -> Floats:  # noqa: D102
+        mapped: Floats = self.space.map(torch.from_numpy(np.array(vectors, np.float32)), kind).numpy()
+        return mapped
+
+    def _mapped(self, states: States, kind: Kind) -> States:
+        return (
+            states if states.pooled is None else replace(states, pooled=self.space.map(states.pooled, kind))
+        )
+
+    def forward(  # noqa: D102
+        self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
+    ) -> States:
+        return self._mapped(
+            self.encoder.forward(texts, kind, outputs, *([] if depth is None else [depth])), kind
+        )
+
+    def iter_states(  # noqa: D102
+        self, texts: Sequence[str], *, kind: Kind = "document", **options: Any
+    ) -> Iterator[tuple[NDArray[np.int64], States]]:
+        for rows, states in self.encoder.iter_states(texts, kind=kind, **options):
+            yield rows, self._mapped(states, kind)
+
+    def encode(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:  # noqa: D102
+        return self.map(self.encoder.encode(texts, kind=kind, **options), kind)
+
+    def encode_queries(self, texts: Sequence[str]) -> Floats:  # noqa: D102
+        return self.map(self.encoder.encode_queries(texts), "query")
+
+    def encode_sentences(self, texts: Sequence[str], **options: Any) -> tuple[Floats, Any]:
+        """Return vectors of documents and of their sentences, both in the space."""
+        inner: Any = self.encoder
+        vectors, found = inner.encode_sentences(texts, **options)
+        return self.map(vectors, "document"), self.map_sentences(found)
+
+    def map_sentences(self, found: Any) -> Any:
+        """Map the vectors of sentences, which stay int8."""
+        return found.of(self.map(found.floats(), "document"), found.spans, found.starts)
+
+    def space_weights(self) -> dict[str, Tensor]:  # noqa: D102
+        return {f"{WEIGHTS}queries": self.space.queries, f"{WEIGHTS}documents": self.space.documents}
+
+    def copies(self, count: int) -> Copies | None:  # noqa: D102
+        return self.encoder.copies(count)
+
+    def to_config(self) -> dict[str, Any]:
+        """Config of the inner encoder: a checkpoint keeps the maps among its weights."""
+        return self.encoder.to_config()
+
+
+# -- learning -----------------------------------------------------------------------------------------------
+
+
+class _Choice(NamedTuple):
+    maps: int
+    """1 for one map of both sides, 2 for one each."""
+    way: float
+
+
+_Scores = dict[_Choice, NDArray[np.float64]]
+"""nDCG@10 by choice and held-out question."""
+_ENCODER = _Choice(0, 0.0)
+
+
+def fit_space(
+    pairs: TrainingPairs, *, seed: int = 0, progress: bool | None = None
+) -> tuple[Space | None, dict[str, Any]]:
+    """Learn a space from labelled pairs, as far as held-out questions gain from it.
+
+    Returns the space, or ``None`` where the encoder's own is as good, and the facts of the choice.
+    """
+    scores, folds = list[_Scores](), 0
+    if pairs.dev is None or len(pairs.dev.queries) < HELD_OUT:
+        folds = min(FOLDS, len(np.unique(pairs.query_rows)))
+    with _one_thread(), _bar(2 * STEPS * (1 + folds * (folds > 1)), progress) as bar:
+        learned = {maps: learn_maps(pairs, maps, seed, bar) for maps in (1, 2)}
+        if pairs.dev is not None:
+            scores.append(_score(pairs, pairs.dev, learned))
+        if folds > 1:
+            scores += _score_folds(pairs, folds, seed, bar)
+        if not scores:
+            return None, {}
+        table = {choice: np.concatenate([part[choice] for part in scores]) for choice in scores[0]}
+        chosen = _choose(table)
+        facts = {"questions": len(table[chosen]), "encoder": float(table[_ENCODER].mean())}
+        facts |= {"maps": chosen.maps, "way": chosen.way, "ndcg@10": float(table[chosen].mean())}
+        if chosen == _ENCODER:
+            return None, facts
+        eye, space = torch.eye(pairs.documents.shape[1]), learned[chosen.maps]
+        ends = torch.lerp(eye, space.queries, chosen.way), torch.lerp(eye, space.documents, chosen.way)
+        return Space(*ends), facts
+
+
+def _choose(table: _Scores) -> _Choice:
+    """Best choice on average, of equals the shorter way; the encoder where its gain is within the noise."""
+    best = max(table, key=lambda choice: (table[choice].mean(), -choice.way, -choice.maps))
+    gain = table[best] - table[_ENCODER]
+    return best if gain.mean() > ERRORS * gain.std() / np.sqrt(len(gain)) else _ENCODER
+
+
+def learn_maps(
+    pairs: TrainingPairs, maps: int, seed: int = 0, bar: Any = None, without: NDArray[np.int64] | None = None
+) -> Space:
+    """Maps from the identity by symmetric InfoNCE; ``without`` leaves the pairs of some query rows out.
+
+    A batch has different questions, each with one of its documents, and documents at random as further negatives.
+    Other known answers of a question are no negatives.
+    """
+    kept = slice(None) if without is None else ~np.isin(pairs.query_rows, without)
+    asked, place = np.unique(pairs.query_rows[kept], return_inverse=True)
+    answers = RowLists.of(place, pairs.document_rows[kept], len(asked))
+    draw, count, width = np.random.default_rng(seed), len(pairs.data.corpus), pairs.documents.shape[1]
+    changes = [torch.zeros(width, width, requires_grad=True) for _ in range(maps)]
+    optimizer, eye = torch.optim.Adam(changes, lr=RATE), torch.eye(width)
+    for step in range(STEPS):
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min(1, (step + 1) / WARMUP) * (1 - 0.9 * step / STEPS)
+        rows = draw.permutation(len(asked))[:BATCH]
+        own = answers.sample(rows, 1, draw)[:, 0]
+        others = np.setdiff1d(draw.integers(0, count, NEGATIVES), own)
+        queries = _unit(pairs.queries[torch.from_numpy(asked[rows])] @ (eye + changes[0]))  # [B, d]
+        texts = torch.from_numpy(np.concatenate([own, others]))
+        documents = _unit(pairs.documents[texts] @ (eye + changes[-1]))  # [M, d]
+        logits = SCALE * queries @ documents.T  # [B, M]
+        known = torch.from_numpy(pairs.data.positives_mask(asked[rows], texts.numpy()))
+        size = len(rows)
+        loss = symmetric_info_nce(logits[:, :size], known[:, :size], logits[:, size:], known[:, size:])
+        loss = loss + sum((DECAY / width * change.square().sum() for change in changes), torch.zeros(()))
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        if bar is not None:
+            bar.update(1)
+    ends = [eye + change.detach() for change in changes]
+    return Space(ends[0], ends[-1])
+
+
+def _score(pairs: TrainingPairs, held: Validation, spaces: Mapping[int, Space]) -> _Scores:
+    """nDCG@10 of every choice by held-out question."""
+    queries = pairs.queries[torch.from_numpy(held.queries)]
+    documents = pairs.documents[torch.from_numpy(held.documents)]
+
+    def each(q: Tensor, d: Tensor) -> NDArray[np.float64]:
+        return held.each(top_documents(q, d, lambda a, b: a @ b.T))
+
+    table = {_ENCODER: each(queries, documents)}
+    for maps, space in spaces.items():
+        ends = queries @ space.queries, documents @ space.documents
+        for way in WAYS:
+            mapped = torch.lerp(queries, ends[0], way), torch.lerp(documents, ends[1], way)
+            table[_Choice(maps, way)] = each(_unit(mapped[0]), _unit(mapped[1]))
+    return table
+
+
+def _score_folds(pairs: TrainingPairs, folds: int, seed: int, bar: Any) -> Iterator[_Scores]:
+    """Score training questions by maps that were learned without them."""
+    held = Validation.of(pairs.data, seed, split="train")
+    if held is None:
+        return
+    held = held.with_nearest_documents(pairs.queries, pairs.documents[: len(pairs.data.corpus)])
+    answered = held.queries[held.judgements.relevant > 0]  # those that are scored
+    for part in np.array_split(np.random.default_rng(seed).permutation(np.unique(pairs.query_rows)), folds):
+        spaces = {maps: learn_maps(pairs, maps, seed, bar, part) for maps in (1, 2)}
+        mine = np.isin(answered, part)
+        yield {choice: values[mine] for choice, values in _score(pairs, held, spaces).items()}
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    return F.normalize(vectors, dim=1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Small steps are slower on many threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _bar(total: int, progress: bool | None) -> Any:
+    hidden = None if progress is None else not progress
+    return tqdm(total=total, desc="Learning the space", unit="step", delay=1, disable=hidden, leave=False)

@@ -1,0 +1,266 @@
+"""The learned space: an encoder in it, what pairs teach, and models that are trained over it."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from palmette import (
+    Document,
+    FakeEncoder,
+    Index,
+    PathsModel,
+    SpaceModel,
+    TaxonomyModel,
+    TreeModel,
+    load_model,
+)
+from palmette import space as space_module
+from palmette.data import RetrievalData
+from palmette.encoder import CachedEncoder, EncodingCache
+from palmette.space import Space, SpaceEncoder, fit_space
+from palmette.training.pairs import TrainingPairs, Validation
+from support.tiny import documents, pairs, settings, short_start
+
+WIDTH, COUNT = 24, 100
+
+
+@pytest.fixture
+def enough_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space_module, "STEPS", 60)
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    draw = torch.Generator().manual_seed(0)
+    return Space(torch.randn(48, 48, generator=draw), torch.randn(48, 48, generator=draw))
+
+
+@pytest.fixture(scope="module")
+def encoder(space: Space) -> SpaceEncoder:
+    return SpaceEncoder(FakeEncoder(48), space)
+
+
+TEXTS = [document.text for document in documents()]
+
+
+def by_hand(vectors: np.ndarray, weight: torch.Tensor) -> np.ndarray:
+    mapped = vectors.astype(np.float64) @ weight.double().numpy()
+    return mapped / np.linalg.norm(mapped, axis=1, keepdims=True)
+
+
+# -- the encoder --------------------------------------------------------------------------------------------
+
+
+def test_pooled_vectors_are_mapped_on_every_way(encoder: SpaceEncoder, space: Space) -> None:
+    plain = FakeEncoder(48)
+    for kind, weight in (("query", space.queries), ("document", space.documents)):
+        expected = by_hand(plain.encode(TEXTS, kind=kind), weight)
+        np.testing.assert_allclose(encoder.encode(TEXTS, kind=kind), expected, atol=1e-6)
+        np.testing.assert_allclose(encoder.states(TEXTS, kind=kind).pooled.numpy(), expected, atol=1e-6)
+        np.testing.assert_allclose(encoder.map(plain.encode(TEXTS), kind), expected, atol=1e-6)
+        for rows, states in encoder.iter_states(TEXTS, kind=kind):
+            np.testing.assert_allclose(states.pooled.numpy(), expected[rows], atol=1e-6)
+    queries = encoder.encode_queries(TEXTS[:3])
+    np.testing.assert_allclose(queries, by_hand(plain.encode(TEXTS[:3]), space.queries), atol=1e-6)
+
+
+def test_tokens_and_layers_stay(encoder: SpaceEncoder) -> None:
+    own, plain = (e.states(TEXTS[:4], outputs=("tokens", "layers")) for e in (encoder, encoder.plain))
+    assert own.pooled is None
+    assert torch.equal(own.tokens, plain.tokens)
+    assert torch.equal(own.layers, plain.layers)
+
+
+def test_sentences_are_mapped_too(encoder: SpaceEncoder) -> None:
+    if not hasattr(FakeEncoder, "encode_sentences"):
+        pytest.skip("this version has no sentences")
+    vectors, found = encoder.encode_sentences(TEXTS)
+    np.testing.assert_array_equal(vectors, encoder.encode(TEXTS))
+    of_texts = np.repeat(np.arange(len(found)), np.diff(found.starts))
+    _, plain = encoder.plain.encode_sentences(TEXTS)
+    mapped = encoder.map(plain.floats(), "document")
+    assert len(of_texts) == len(mapped)
+    assert (found.floats() * mapped).sum(axis=1).min() > 0.999
+    assert found.vectors.dtype == np.int8
+
+
+def test_the_fingerprint_is_of_encoder_and_maps(encoder: SpaceEncoder, space: Space) -> None:
+    others = [
+        SpaceEncoder(FakeEncoder(48, max_length=64), space),
+        SpaceEncoder(FakeEncoder(48), replace(space, queries=space.documents)),
+        FakeEncoder(48),
+    ]
+    assert len({encoder.fingerprint, *(other.fingerprint for other in others)}) == 4
+    assert SpaceEncoder(FakeEncoder(48), space).fingerprint == encoder.fingerprint
+    assert encoder.to_config() == FakeEncoder(48).to_config()
+
+
+def test_concurrent_queries_of_both_encoders_do_not_mix(encoder: SpaceEncoder) -> None:
+    """They share locks and passes, and each gets its own vectors."""
+    plain, wrong = encoder.plain, list[str]()
+    expected = {one: one.encode(TEXTS, kind="query") for one in (encoder, plain)}
+
+    def ask(one: FakeEncoder | SpaceEncoder) -> None:
+        for row, text in enumerate(TEXTS):
+            if not np.array_equal(one.encode_queries([text])[0], expected[one][row]):
+                wrong.append(text)
+
+    threads = [threading.Thread(target=ask, args=(one,)) for one in (encoder, plain) * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_cache_keeps_what_the_inner_encoder_gives(
+    encoder: SpaceEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = EncodingCache(tmp_path)
+    plain = cache.encode(encoder.plain, TEXTS)
+    tokens, _ = cache.encode_tokens(encoder.plain, TEXTS[:5])
+    monkeypatch.setattr(FakeEncoder, "forward", None)  # nothing is encoded again
+    mapped = cache.encode(encoder, TEXTS)
+    np.testing.assert_array_equal(mapped, encoder.map(plain, "document"))
+    assert (cache.encode_tokens(encoder, TEXTS[:5])[0] == tokens).all()
+    for cached in (
+        CachedEncoder(encoder, cache),
+        SpaceEncoder(CachedEncoder(encoder.plain, cache), encoder.space),
+    ):
+        np.testing.assert_array_equal(cached.encode(TEXTS), mapped)
+        np.testing.assert_array_equal(cached.map(plain, "document"), mapped)
+        assert cached.plain.fingerprint == FakeEncoder(48).fingerprint
+
+
+# -- learning -----------------------------------------------------------------------------------------------
+
+
+def made(noise: float | None, dev: int) -> TrainingPairs:
+    """Documents at random; a question is its document, the second half of its columns made of ``noise`` if any."""
+    draw = torch.Generator().manual_seed(0)
+    vectors = torch.nn.functional.normalize(torch.randn(COUNT, WIDTH, generator=draw))
+    queries = vectors.clone()
+    if noise is not None:
+        queries[:, WIDTH // 2 :] = noise * torch.randn(COUNT, WIDTH // 2, generator=draw) / WIDTH**0.5
+    ids = [f"d{n}" for n in range(COUNT)]
+    judged = {f"q{n}": {f"d{n}": 1} for n in range(COUNT)}
+    split = {
+        "train": {q: judged[q] for q in list(judged)[dev:]},
+        "dev": {q: judged[q] for q in list(judged)[:dev]},
+    }
+    corpus = [Document(id=id, text=f"text {id}") for id in ids]
+    data = RetrievalData("made", corpus, {q: f"question {q}" for q in judged}, split)
+    return TrainingPairs(
+        data, torch.nn.functional.normalize(queries), vectors, *data.pairs("train"), Validation.of(data, 0)
+    )
+
+
+@pytest.mark.parametrize("dev", [60, 5])
+def test_pairs_teach_which_directions_matter(dev: int, enough_steps: None) -> None:
+    """With few held-out questions training questions take turns, and decide alike."""
+    given = made(noise=3.0, dev=dev)
+    space, facts = fit_space(given, progress=False)
+    assert space is not None
+    assert facts["questions"] == (dev if dev == 60 else COUNT)
+    assert facts["ndcg@10"] > facts["encoder"] + 0.1
+    noisy = space.queries[WIDTH // 2 :].norm()
+    assert noisy < 0.9 * space.queries[: WIDTH // 2].norm()
+
+
+@pytest.mark.parametrize("dev", [60, 5])
+def test_pairs_that_teach_nothing_leave_the_encoder(dev: int, enough_steps: None) -> None:
+    given = made(noise=None, dev=dev)
+    space, facts = fit_space(given, progress=False)
+    assert space is None
+    assert (facts["maps"], facts["way"]) == (0, 0.0)
+    assert facts["ndcg@10"] == facts["encoder"]
+
+
+def test_chance_leaves_the_encoder(enough_steps: None) -> None:
+    """Pairs of strangers: whatever seems to help on some questions is noise."""
+    given = made(noise=1.0, dev=60)
+    strangers = replace(
+        given, queries=given.queries[torch.randperm(COUNT, generator=torch.Generator().manual_seed(1))]
+    )
+    assert fit_space(strangers, progress=False)[0] is None
+
+
+def test_learning_is_repeatable_and_restores_the_threads() -> None:
+    given, before = made(noise=2.0, dev=60), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        spaces = [space_module.learn_maps(given, 2, seed=3) for _ in range(2)]
+        fit_space(given, progress=False)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(spaces[0].queries, spaces[1].queries)
+    assert not torch.equal(spaces[0].queries, spaces[0].documents)
+
+
+# -- models -------------------------------------------------------------------------------------------------
+
+
+FITS = {
+    SpaceModel: {},
+    TreeModel: {"depth": 4, "steps": 5},
+    PathsModel: {"branches": 4, "steps": 5},
+    TaxonomyModel: {"steps": 5},
+}
+
+
+@pytest.fixture
+def given_space(space: Space, monkeypatch: pytest.MonkeyPatch) -> Iterator[Space]:
+    """The space that every fit is given, so that what follows does not hang on the choice."""
+    facts = {"questions": 10, "encoder": 0.5, "maps": 2, "way": 1.0, "ndcg@10": 0.75}
+    monkeypatch.setattr("palmette.model.fit_space", lambda *_, **__: (space, facts))
+    with short_start():
+        yield space
+
+
+@pytest.mark.parametrize("kind", FITS, ids=lambda kind: kind.method)
+def test_a_model_keeps_its_space(kind: type, given_space: Space, tmp_path: Path) -> None:
+    options = settings(**FITS[kind]) if FITS[kind] else {"progress": False}
+    plain = FakeEncoder(48)
+    model = kind.fit(pairs(), encoder=plain, **options)
+    assert isinstance(model.encoder, SpaceEncoder)
+    assert model.encoder.plain is plain
+    weights = model.weights()
+    assert torch.equal(weights["space.queries"], given_space.queries)
+    path = model.save_pretrained(tmp_path / "model")
+    assert "two linear maps, 100% of the way, nDCG@10 0.500 → 0.750" in (path / "README.md").read_text(
+        "utf-8"
+    )
+    again = load_model(path, encoder=model.encoder)  # a model's own encoder stands for the plain one
+    assert again.fingerprint == model.fingerprint
+    assert again.encoder.fingerprint == model.encoder.fingerprint
+    built, reloaded = (Index.build(documents(), one) for one in (model, again))
+    question = "where does the red owl live?"
+    assert built.search(question, k=5) == reloaded.search(question, k=5)
+    vectors = plain.encode([d.content for d in documents()])  # embeddings are those of the plain encoder
+    other = Index.in_memory(model)
+    other.add(documents(), embeddings=vectors)
+    [hits] = other.search(plain.encode_queries([question]), k=5)
+    expected = built.search([question], k=5, lexical=0)[0]
+    assert [hit.id for hit in hits] == [hit.id for hit in expected]
+
+
+@pytest.mark.parametrize(
+    "options", [{"learn_space": False}, {"space": "encoder"}, {"preset": "paper"}], ids=str
+)
+def test_a_tree_can_do_without(options: dict, given_space: Space) -> None:
+    small = {"depth": 3, "steps": 2, "batch_size": 8}
+    model = TreeModel.fit(pairs(), encoder=FakeEncoder(48), progress=False, **small, **options)
+    assert isinstance(model.encoder, FakeEncoder)
+    assert not any(name.startswith("space.") for name in model.weights())
+
+
+def test_without_labels_no_space_is_learned(given_space: Space) -> None:
+    model = TreeModel.fit(documents(), encoder=FakeEncoder(48), **settings(depth=3, steps=2))
+    assert isinstance(model.encoder, FakeEncoder)
+    assert not model.record.space
