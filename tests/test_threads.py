@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import signal
 import threading
 
 import pytest
 
+from palmette import FakeEncoder
 from palmette.threads import WORKERS, AsyncTwin, run_in_thread
 
 WHO = contextvars.ContextVar("who", default="nobody")
@@ -75,6 +77,35 @@ def test_a_forked_child_has_a_pool_of_its_own():
     if child == 0:
         os._exit(asyncio.run(run_in_thread(len, "abc")))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_forked_while_a_thread_encodes_can_encode():
+    begun, go = threading.Event(), threading.Event()
+
+    class Slow(FakeEncoder):
+        def forward(self, *given):
+            begun.set()
+            assert go.wait(30)
+            return super().forward(*given)
+
+    encoder = Slow(8)
+    threads = [
+        threading.Thread(target=encode, args=(["a"],)) for encode in (encoder.encode, encoder.encode_queries)
+    ]
+    for thread in threads:
+        thread.start()
+    assert begun.wait(30)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        go.set()
+        os._exit(len(encoder.encode(["a"])) + len(encoder.encode_queries(["a", "b"])))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    go.set()
+    for thread in threads:
+        thread.join()
 
 
 async def test_an_async_twin_calls_the_method_of_the_object():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from typing import Any, Generic, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from palmette.errors import ConfigError
 
@@ -91,10 +92,27 @@ class AsyncTwin(Generic[P, T]):
         self.method: Callable[P, Coroutine[Any, Any, T]] = twin
 
 
+class Renewed:
+    """An object whose locks a forked child makes anew (:meth:`renew`): threads that it does not have may hold them."""
+
+    def __init__(self) -> None:
+        self.renew()
+        _renewed.add(self)
+
+    def renew(self) -> None:
+        """Make the locks, and forget who waits for them."""
+        raise NotImplementedError
+
+
+_renewed: WeakSet[Renewed] = WeakSet()
+
+
 def _after_fork() -> None:
     """Drop the pools: a forked child has none of their threads."""
     global _lock, _kernels, _blocking
     _lock, _kernels, _blocking = threading.Lock(), None, None
+    for one in list(_renewed):
+        one.renew()
 
 
 if hasattr(os, "register_at_fork"):

@@ -210,19 +210,33 @@ def in_fork(use: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_forked_children_read_and_write(folder: Path) -> None:
-    script = """
-import os, sys
+def run_forking(script: str, folder: Path, lock_timeout: float = 30) -> None:
+    """Run a script of which children are forked; one that hangs is killed."""
+    start = """
+import os, signal, sys, threading, time
 sys.path.insert(0, sys.argv[2])
-from test_concurrency import in_fork
-from support.stores import SPECS, doc, put, state_of
+import pytest
+from palmette.errors import StoreError
 from palmette.store.local import LocalBackend
-backend = LocalBackend.open(sys.argv[1])
+from support.stores import SPECS, arrays_of, doc, put, state_of
+from test_concurrency import in_fork
+os.register_at_fork(after_in_child=lambda: signal.alarm(30))
+backend = LocalBackend.open(sys.argv[1], lock_timeout=LIMIT)
+"""
+    done = run_python(start.replace("LIMIT", str(lock_timeout)) + script, folder, Path(__file__).parent)
+    assert done.returncode == 0, done.stderr
+
+
+def test_forked_children_read_and_write(folder: Path) -> None:
+    run_forking(
+        """
 memory = LocalBackend.in_memory(SPECS)
 for one in (backend, memory):
     put(one, doc("parent"))
     with one.read() as view:
         def child():
+            with pytest.raises(StoreError, match="the process that was forked"):
+                view.key_of("parent")
             assert set(state_of(one)) == {"parent"}
             put(one, doc("child"))
             one.verify()
@@ -234,6 +248,97 @@ for one in (backend, memory):
     one.verify()
 assert memory.path.exists()
 memory.close()
-"""
-    done = run_python(script, folder, Path(__file__).parent)
-    assert done.returncode == 0, done.stderr
+""",
+        folder,
+    )
+
+
+@pytest.mark.parametrize("children", [3, pytest.param(30, marks=pytest.mark.exhaustive)])
+def test_children_forked_while_a_thread_writes(children: int, folder: Path) -> None:
+    """A fork waits for the write to end, and for reads of other threads."""
+    run_forking(
+        f"""
+put(backend, doc("base"))
+done = threading.Event()
+def write():
+    for n in range(10_000):
+        put(backend, *(doc(f"d{{i}}", f"text {{n}}") for i in range(9)))
+        if n % 3 == 2:
+            backend.compact()
+        if done.is_set():
+            break
+def read():
+    while not done.is_set():
+        state_of(backend)
+threads = [threading.Thread(target=use) for use in (write, read)]
+for thread in threads:
+    thread.start()
+for n in range({children}):
+    time.sleep(0.02 * (n % 5))
+    def child():
+        assert "base" in state_of(backend)
+        put(backend, doc(f"child{{n}}"))
+        assert backend.get([f"child{{n}}"])[0]
+    in_fork(child)
+done.set()
+for thread in threads:
+    thread.join()
+assert set(state_of(backend)) == {{"base", *(f"d{{i}}" for i in range(9)), *(f"child{{n}}" for n in range({children}))}}
+backend.verify()
+""",
+        folder,
+    )
+
+
+def test_a_child_of_an_open_write_cannot_harm_it(folder: Path) -> None:
+    run_forking(
+        """
+many = [doc(f"d{i}", f"{i} " + "x" * 30_000) for i in range(900)]  # more than SQLite keeps in memory
+with backend.write() as writer:
+    writer.put(many[:700], arrays_of(many[:700]))
+    pid = os.fork()
+    if pid == 0:
+        with pytest.raises(StoreError, match="open in the process that was forked"):
+            writer.delete(["d1"])
+        for use in (lambda: state_of(backend), lambda: LocalBackend.open(sys.argv[1])):
+            with pytest.raises(StoreError, match="was in use when this process was forked.*spawn"):
+                use()
+        sys.exit(0)  # leaves the write by an exception, and Python by its front door
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    with pytest.raises(StoreError, match="this process"), LocalBackend.open(sys.argv[1], lock_timeout=0.1).write():
+        pass
+    writer.put(many[700:], arrays_of(many[700:]))
+backend.verify()
+assert backend.stats().documents == 900
+""",
+        folder,
+    )
+
+
+def test_a_child_forked_while_another_thread_still_reads_is_told(folder: Path) -> None:
+    run_forking(
+        """
+put(backend, doc("a"))
+opened, done = threading.Event(), threading.Event()
+def read():
+    with backend.read() as view:
+        assert view.key_of("a")
+        opened.set()
+        done.wait()
+        assert backend.get(["a"])  # a second connection of one thread
+thread = threading.Thread(target=read)
+thread.start()
+opened.wait()
+def child():
+    with pytest.raises(StoreError, match="was in use when this process was forked"):
+        backend.get(["a"])
+in_fork(child)
+done.set()
+thread.join()
+put(backend, doc("b"))
+in_fork(lambda: put(backend, doc("c")))
+assert set(state_of(backend)) == {"a", "b", "c"}
+""",
+        folder,
+        lock_timeout=1,
+    )

@@ -19,6 +19,7 @@ from palmette.config import check_range
 from palmette.encoder import windows
 from palmette.encoder.sentences import Sentences
 from palmette.errors import ConfigError, EncodingError, InputError
+from palmette.threads import Renewed
 
 Kind = Literal["query", "document"]
 Output = Literal["pooled", "tokens", "layers"]
@@ -343,13 +344,13 @@ def readable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-class FairLock:
+class FairLock(Renewed):
     """A lock that a busy loop cannot keep: a waiting thread gets it before the loop takes it again.
 
     A query must get in between two batches of a long encoding, which a plain lock does not promise.
     """
 
-    def __init__(self) -> None:
+    def renew(self) -> None:  # noqa: D102
         self._door = threading.Lock()  # held by the thread that is next
         self._turn = threading.Lock()
 
@@ -370,7 +371,7 @@ class _Call:
     alone: bool = False
 
 
-class Coalescer:
+class Coalescer(Renewed):
     """Leader and followers around one function, without a thread of its own and without waiting for company.
 
     A caller that finds the function idle runs everything queued, its own texts among them. Callers that arrive
@@ -380,6 +381,9 @@ class Coalescer:
 
     def __init__(self, max_texts: int = 64) -> None:
         self._max_texts = max_texts
+        super().__init__()
+
+    def renew(self) -> None:  # noqa: D102
         self._queue: deque[_Call] = deque()
         self._changed = threading.Condition()
         self._busy = False

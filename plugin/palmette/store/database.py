@@ -7,6 +7,7 @@ when, and only when, a committed row names it. WAL gives every reader a snapshot
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
@@ -16,9 +17,11 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import filelock  # noqa: F401  # its fork hooks must be registered first: they keep writers from finishing
 import numpy as np
 
 from palmette.arrays import Keys
@@ -172,23 +175,32 @@ def document_of(id: str, text: str, *parts: str) -> Document:
 class Pool:
     """Connections to one database, each lent to one user at a time.
 
-    Safe across threads and forks: a child process never touches its parent's connections, and opens its own.
+    Safe across threads and forks. SQLite must not be in use when a process forks: its record of locks is copied into
+    the child, which would believe to hold them. So a fork waits, as long as a writer waits for another, until other
+    threads have given their connections back. A child opens its own connections; where the fork found another thread
+    still reading, or any write open, the child is refused, since SQLite cannot be used there.
     """
 
     def __init__(self, folder: Path, *, durable: bool, busy_timeout: float) -> None:
         self.folder, self.read_only = folder, False
         self._durable, self._busy_timeout = durable, busy_timeout
-        self._lock = threading.RLock()  # a finaliser may close the pool inside a call of the same thread
+        self._reset_lock()
         self._idle: list[sqlite3.Connection] = []
+        self._lent: dict[sqlite3.Connection, tuple[int, bool]] = {}  # thread, and whether it writes
         self._stamp: tuple[int, int, bool] | None = None
         self._closed = False
-        _pools.add(self)
+        with no_fork:
+            _pools.add(self)
+
+    def _reset_lock(self) -> None:
+        # a finaliser may close the pool inside a call of the same thread
+        self._lock, self._forking = threading.Condition(threading.RLock()), False
 
     @contextmanager
     def connection(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
         """Borrow a connection; anything left uncommitted is rolled back at the end."""
         pid = os.getpid()
-        connection = self._borrow()
+        connection = self._borrow(write)
         try:
             if write:
                 connection.execute("PRAGMA query_only=OFF")
@@ -196,32 +208,77 @@ class Pool:
         finally:
             if os.getpid() == pid:
                 self._give_back(connection)
-            else:
-                _abandoned.append(connection)
 
-    def _borrow(self) -> sqlite3.Connection:
+    def _borrow(self, write: bool) -> sqlite3.Connection:
+        thread = threading.get_ident()
         with self._lock, storage_errors(self.folder):
+            # a thread that has one may need another before it can give either back
+            self._lock.wait_for(
+                lambda: not self._forking or thread in (one for one, _ in self._lent.values())
+            )
             if self._closed:
                 raise StoreError(f"the index {self.folder} is closed; open it again")
             if self._stamp is not None and self._stamp != self._read_only_stamp():
                 while self._idle:
                     self._idle.pop().close()
                 self._stamp = None
-            return self._idle.pop() if self._idle else self._open()
+            connection = self._idle.pop() if self._idle else self._open()
+            self._lent[connection] = thread, write
+            return connection
 
     def _give_back(self, connection: sqlite3.Connection) -> None:
-        with contextlib.suppress(sqlite3.Error):  # a connection in doubt is not lent again
+        sound = False  # a connection in doubt is not lent again
+        with contextlib.suppress(sqlite3.Error):
             if connection.in_transaction:
                 connection.rollback()
             connection.execute("PRAGMA query_only=ON")
-            with self._lock:
-                if not self._closed:
-                    self._idle.append(connection)
-                    return
-        connection.close()
+            sound = True
+        with self._lock:
+            if sound and not self._closed:
+                self._idle.append(connection)
+            else:
+                connection.close()
+            del self._lent[connection]
+            self._lock.notify_all()
+
+    def before_fork(self) -> None:
+        """Wait for other threads' connections, close idle ones, and lend none until :meth:`after_fork`."""
+        own = threading.get_ident()
+        self._lock.acquire()
+        self._forking = True
+        self._lock.wait_for(lambda: all(one == own for one, _ in self._lent.values()), self._busy_timeout)
+        while self._idle:
+            self._idle.pop().close()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Lend connections again; a child first parts from those that were lent to its parent."""
+        if not child:
+            self._forking = False
+            self._lock.notify_all()
+            self._lock.release()
+            return
+        self._reset_lock()
+        for connection, (thread, write) in self._lent.items():
+            if thread == threading.get_ident() and not write:
+                connection.close()  # between two calls: nothing that the parent shares is written
+            else:
+                ctypes.pythonapi.Py_IncRef(
+                    ctypes.py_object(connection)
+                )  # closing it would undo the parent's write
+                _unusable.add(self._file())
+        self._lent = {}
+
+    def _file(self) -> tuple[int, int]:
+        found = (self.folder / DATABASE).stat()
+        return found.st_dev, found.st_ino
 
     def _open(self) -> sqlite3.Connection:
         """Open read-write where possible, so that what a crashed writer left is recovered; otherwise read-only."""
+        if _unusable and self._file() in _unusable:
+            raise StoreError(
+                f"{self.folder} was in use when this process was forked: fork while no write is open and no other "
+                "thread reads it, or start processes by spawn"
+            )
         if os.access(self.folder, os.W_OK) and os.access(self.folder / DATABASE, os.W_OK):
             try:
                 connection = self._connect("mode=rw")
@@ -276,23 +333,30 @@ class Pool:
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-_abandoned: list[sqlite3.Connection] = []  # of the parent, kept from being closed in a forked child
+_unusable: set[tuple[int, int]] = (
+    set()
+)  # databases, by device and inode, that were in use when this process was forked
 _forking: list[Pool] = []
+no_fork = threading.RLock()
+"""Held by whoever uses SQLite outside a pool, or forks."""
 
 
 def _before_fork() -> None:
-    """Close idle connections, so that no lock state is copied into the child."""
+    no_fork.acquire()
     _forking.extend(_pools)
     for pool in _forking:
-        pool._lock.acquire()
-        while pool._idle:
-            pool._idle.pop().close()
+        pool.before_fork()
 
 
-def _after_fork() -> None:
+def _after_fork(*, child: bool) -> None:
     while _forking:
-        _forking.pop()._lock.release()
+        _forking.pop().after_fork(child=child)
+    no_fork.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=partial(_after_fork, child=False),
+        after_in_child=partial(_after_fork, child=True),
+    )

@@ -29,7 +29,7 @@ from palmette.errors import (
 )
 from palmette.lexical.analyser import LANGUAGE, check_language
 from palmette.search.plan import ArraySpec
-from palmette.store.database import DATABASE, SCHEMA, storage_errors, write_meta
+from palmette.store.database import DATABASE, SCHEMA, no_fork, storage_errors, write_meta
 
 FORMAT = 3  # 2 had no ragged arrays
 MANIFEST, SEGMENTS, LOCK, OWNER = "manifest.json", "segments", ".lock", ".owner.json"
@@ -146,7 +146,7 @@ def check_empty(folder: Path) -> None:
 def create_files(folder: Path, manifest: Manifest, *, durable: bool) -> None:
     """Make an empty index; the manifest comes last, so that a folder with a manifest is whole."""
     (folder / SEGMENTS).mkdir(exist_ok=True)
-    with closing(sqlite3.connect(folder / DATABASE, isolation_level=None)) as connection:
+    with no_fork, closing(sqlite3.connect(folder / DATABASE, isolation_level=None)) as connection:
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
@@ -167,14 +167,16 @@ def write_lock(folder: Path, timeout: float) -> Iterator[None]:
             f"{folder} is being written by {_read_owner(folder)}; waited {timeout:g} s. "
             "Retry when that write is done, or give a longer lock_timeout"
         ) from error
+    pid = os.getpid()
     try:
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        note = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+        note = {"pid": pid, "host": socket.gethostname(), "since": since}
         (folder / OWNER).write_text(json.dumps(note))
         yield
     finally:
-        (folder / OWNER).unlink(missing_ok=True)
-        lock.release()
+        if os.getpid() == pid:  # a forked child shares the lock, and must not give it up
+            (folder / OWNER).unlink(missing_ok=True)
+            lock.release()
 
 
 def _read_owner(folder: Path) -> str:

@@ -179,9 +179,12 @@ class LocalView:
         self._arrays = {spec.name: spec for spec in arrays}
         self._lock = threading.Lock()
         self._keys = snapshot.select(connection, filter)
+        self._pid = os.getpid()
         self.is_open = True
 
     def _check_open(self) -> None:
+        if self._pid != os.getpid():
+            raise StoreError("this view is open in the process that was forked: open another here")
         if not self.is_open:
             raise StoreError("this view is closed: use it inside its `with backend.read() as view:` block")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,11 +47,14 @@ class LocalWriter:
         self._put: dict[str, str] = {}
         self._changed = self._everything = False
         self._failed = False
+        self._pid = os.getpid()
         self.is_open = True
 
     @contextmanager
     def _step(self) -> Iterator[None]:
         """A change that stops half way spoils the whole write: it can then only be dropped."""
+        if os.getpid() != self._pid:
+            raise StoreError("this write is open in the process that was forked: start a new one here")
         if not self.is_open or self._failed:
             raise StoreError(
                 "this write is over or has failed; start a new one with `with backend.write() as writer:`"
@@ -156,7 +160,7 @@ class LocalWriter:
     def drop(self) -> None:
         """Drop the change."""
         self.is_open = False
-        if self._segment is not None:
+        if self._segment is not None and os.getpid() == self._pid:
             self._segment.drop()
 
     def _merge_segments(self) -> None:
