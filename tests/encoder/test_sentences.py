@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import textwrap
 
 import numpy as np
@@ -12,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette.encoder import CachedEncoder, Encoder, FakeEncoder, States, load_encoder
+from palmette.encoder import Encoder, FakeEncoder, States, load_encoder
 from palmette.encoder.sentences import Sentences, split_sentences
 from palmette.errors import InputError
 from support.tiny_encoder import save_tiny_encoder
@@ -51,7 +49,10 @@ def test_marks_within_a_sentence_end_none(text):
     [
         ("El gato duerme en la casa grande de mi abuela y no despierta nunca. " * 3, 3),
         ("¿Dónde está la biblioteca de la ciudad que visitamos el año pasado con Ana? " * 3, 3),
-        ("我们昨天去了北京的故宫博物院参观了很多有意思的展览。然后我们在附近的小饭馆吃了一顿非常好吃的晚饭！你明天想不想和我们一起去看看北京郊外的长城和十三陵？", 3),
+        (
+            "我们昨天去了北京的故宫博物院参观了很多有意思的展览。然后我们在附近的小饭馆吃了一顿非常好吃的晚饭！你明天想不想和我们一起去看看北京郊外的长城和十三陵？",
+            3,
+        ),
         ("यह एक लंबा वाक्य है जिसमें बारह से अधिक शब्द हैं ताकि वह अकेला रहे। " * 3, 3),
         ("هل تعرف أين تقع المكتبة الكبيرة التي زرناها معا في العام الماضي مع أصدقائنا؟ " * 3, 3),
         ("Он пришёл домой поздно вечером и сразу лёг спать, потому что очень устал. " * 3, 3),
@@ -86,7 +87,10 @@ def test_headings_go_with_what_follows():
         f"# Title\n\n{LONG}. A rest.",
         f"## Section\n\n{LONG}.",
         "## Another\nShort text.",
-    ] or pieces(text)[:2] == [f"# Title\n\n{LONG}. A rest.", f"## Section\n\n{LONG}.\n## Another\nShort text."]
+    ] or pieces(text)[:2] == [
+        f"# Title\n\n{LONG}. A rest.",
+        f"## Section\n\n{LONG}.\n## Another\nShort text.",
+    ]
 
 
 def test_items_and_rows():
@@ -135,7 +139,27 @@ def test_code_is_split_at_definitions():
     assert all(piece.startswith(("def long", "value_")) and piece.endswith(")") for piece in found)
 
 
-PARTS = ["word", "Word", ". ", "! ", "\n", "\n\n", "- ", "# ", "```\n", "| ", ", ", "。", "是", "...", "def f():\n", "  ", "3.5", "\t", "e.g. "]
+PARTS = [
+    "word",
+    "Word",
+    ". ",
+    "! ",
+    "\n",
+    "\n\n",
+    "- ",
+    "# ",
+    "```\n",
+    "| ",
+    ", ",
+    "。",
+    "是",
+    "...",
+    "def f():\n",
+    "  ",
+    "3.5",
+    "\t",
+    "e.g. ",
+]
 
 
 @settings(max_examples=200)
@@ -161,7 +185,9 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory) -> Encoder:
-    folder = save_tiny_encoder(tmp_path_factory.mktemp("sentences") / "tiny", words=tuple(LONG.lower().split()))
+    folder = save_tiny_encoder(
+        tmp_path_factory.mktemp("sentences") / "tiny", words=tuple(LONG.lower().split())
+    )
     return load_encoder(folder, device="cpu", dtype="float32")
 
 
@@ -277,6 +303,11 @@ def test_an_encoder_without_offsets_gives_whole_texts():
 
 def test_nothing_and_bad_input():
     pooled, found = FakeEncoder(8).encode_sentences([])
-    assert (pooled.shape, found.vectors.shape, found.spans.shape, found.starts.tolist()) == ((0, 8), (0, 8), (0, 2), [0])
+    assert (pooled.shape, found.vectors.shape, found.spans.shape, found.starts.tolist()) == (
+        (0, 8),
+        (0, 8),
+        (0, 2),
+        [0],
+    )
     with pytest.raises(InputError, match="text 1 must be a str"):
         FakeEncoder(8).encode_sentences(["a", None])

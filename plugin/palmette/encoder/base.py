@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from palmette.config import check_range
 from palmette.encoder import windows
-from palmette.encoder.sentences import Sentences
+from palmette.encoder.sentences import Sentences, whole_texts
 from palmette.errors import ConfigError, EncodingError, InputError
 from palmette.threads import Renewed
 
@@ -134,6 +134,10 @@ class Encoder(ABC):
         """Apply what follows the pooling (projections, unit length) to means of token states: [S, w] → [S, d]."""
         return means
 
+    def map_sentences(self, found: Sentences) -> Sentences:
+        """Map the vectors of documents' sentences as :meth:`map` maps vectors."""
+        return found
+
     def space_weights(self) -> dict[str, Tensor]:
         """Maps of the learned space by their names in a checkpoint; none where nothing is learned."""
         return {}
@@ -244,10 +248,7 @@ class Encoder(ABC):
             with self._bar(len(texts), progress) as bar:
                 return windows.encode_sentences(self, checked, names, size, bar.update)
         pooled = self.encode(texts, batch_size=batch_size, progress=progress)
-        ends = [(len(text) - len(text.lstrip()), len(text.rstrip())) for text in checked if text.strip()]
-        counts = np.array([bool(text.strip()) for text in checked], np.int64)
-        starts = np.append(0, np.cumsum(counts))
-        return pooled, Sentences.of(pooled[counts > 0], np.array(ends, np.int32).reshape(-1, 2), starts)
+        return pooled, whole_texts(checked, pooled)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return pooled query vectors [N, d]. Concurrent callers in other threads share a forward pass."""

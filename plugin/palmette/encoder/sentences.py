@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -75,11 +75,25 @@ class Sentences:
         return self.vectors * self.scales[:, None]
 
     @classmethod
-    def of(cls, rows: NDArray[np.floating | np.int8], spans: NDArray[np.int32], starts: NDArray[np.int64]) -> Self:
+    def of(
+        cls, rows: NDArray[np.floating | np.int8], spans: NDArray[np.int32], starts: NDArray[np.int64]
+    ) -> Self:
         """Round vectors of any length to int8, unless they are, and scale them to unit length."""
         vectors = rows if rows.dtype == np.int8 else quantise(rows)
         squares = np.einsum("sd,sd->s", vectors, vectors, dtype=np.int32)
         return cls(vectors, (1 / np.sqrt(np.maximum(squares, 1))).astype(np.float32), spans, starts)
+
+    def parts(self) -> list[bytes]:
+        """Return each text's spans and vectors as bytes."""
+        ends = zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True)
+        return [self.spans[a:b].tobytes() + self.vectors[a:b].tobytes() for a, b in ends]
+
+
+def whole_texts(texts: Sequence[str], pooled: NDArray[np.float32]) -> Sentences:
+    """Return each text as its only sentence, with its own vector; a blank one has none."""
+    spans = [(len(text) - len(text.lstrip()), len(text.rstrip())) for text in texts if text.strip()]
+    kept = np.array([bool(text.strip()) for text in texts], np.bool_)
+    return Sentences.of(pooled[kept], np.array(spans, np.int32).reshape(-1, 2), np.append(0, np.cumsum(kept)))
 
 
 def quantise(rows: NDArray[np.floating]) -> NDArray[np.int8]:
@@ -97,7 +111,13 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
     """
     wide, lower = not text.isascii() and _WIDE.search(text) is not None, text.islower()
     found: list[tuple[int, int, bool]] = []
-    begin, end, words, mine, was_code = -1, 0, 0, 0, False  # a sentence not yet complete, pieces before its block
+    begin, end, words, mine, was_code = (
+        -1,
+        0,
+        0,
+        0,
+        False,
+    )  # a sentence not yet complete, pieces before its block
 
     def close(least: int) -> int:
         """End the sentence at the end of a block, where it is long enough; returns the next one's begin, or -1."""
@@ -114,7 +134,8 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
         first, last = block.span()
         lines = block[0].split("\n")
         code = block[0].startswith(("```", "~~~")) or (
-            len(lines) > 1 and 2 * sum(len(line) < 200 and _CODE_LINE.match(line) is not None for line in lines) > len(lines)
+            len(lines) > 1
+            and 2 * sum(len(line) < 200 and _CODE_LINE.match(line) is not None for line in lines) > len(lines)
         )
         if begin >= 0:
             inside = was_code and code and not _DEFINITION.match(text, first)
@@ -172,7 +193,7 @@ def _ends(text: str, first: int, last: int, lower: bool, unwrapped: bool) -> Ite
         if not text[after - 1].isspace():  # a decimal, a domain, a file
             continue
         if not ("\n" in match[0] and _MARKED.match(text, after)):
-            if following.islower() and not lower or following in ",;:)":
+            if (following.islower() and not lower) or following in ",;:)":
                 continue
             if mark == "…" or text.startswith("..", at):
                 continue
