@@ -124,14 +124,17 @@ def test_vectors_are_what_the_equations_say(
     backbone = Backbone.of(load_encoder(folder, device="cpu", dtype="float32"), new_tokens=3)
     module, draw = FieldEncoder(config, backbone).eval(), torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for value in (module.field_weights.weight, module.field_weights.bias, backbone.new_tokens, module.field_maps):
+        for value in (
+            module.field_weights.weight,
+            module.field_weights.bias,
+            backbone.new_tokens,
+            module.field_maps,
+        ):
             if value is not None:
                 value.copy_(0.4 * torch.randn(value.shape, generator=draw))
     documents = [sequence(one, config.attended, backbone.vocabulary) for one in DOCUMENTS]
     head = [(CLS, -1, 2, 0), *((TOKEN, f, backbone.vocabulary + f, 0) for f in range(3))]
-    queries = [
-        [*head, *((ASKED, -1, id, 1 + at) for at, id in enumerate([*words, 3]))] for words in QUERIES
-    ]
+    queries = [[*head, *((ASKED, -1, id, 1 + at) for at, id in enumerate([*words, 3]))] for words in QUERIES]
     for kind, given, places in (("document", DOCUMENTS, documents), ("query", QUERIES, queries)):
         with torch.no_grad():
             found = module(kind, given)

@@ -41,7 +41,9 @@ def query_by_hand(w: dict[str, Doubles], config: LayersConfig, place: int, x: Do
             heads.append(softmax(q[:, own] @ k[:, own].T / math.sqrt(WIDTH / HEADS)) @ v[:, own])
         a = norm(x + linear(np.concatenate(heads, 1), w, f"{part}.attended"), w, f"{part}.norms.0")
         inner = linear(a, w, f"{part}.inner")
-        inner = inner * np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in inner.flat]).reshape(inner.shape)
+        inner = inner * np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in inner.flat]).reshape(
+            inner.shape
+        )
         y = linear(inner, w, f"{part}.outer")
         inside = config.skip == "inside"
         x = norm(y + a, w, f"{part}.norms.1") if inside else norm(y, w, f"{part}.norms.1") + a
@@ -69,7 +71,9 @@ def test_queries_are_equation_2(skip: Any, pooling: Any, similarity: Any) -> Non
     ])  # fmt: skip
     with torch.no_grad():
         found = module(states, mask, None).numpy()
-    np.testing.assert_allclose(found, unit(by_hand) if similarity == "cosine" else by_hand, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(
+        found, unit(by_hand) if similarity == "cosine" else by_hand, atol=1e-5, rtol=1e-5
+    )
 
 
 def task_of(tmp_path: Path, data: Any, **options: Any) -> LayersTask:
@@ -101,7 +105,10 @@ def test_the_loss_of_a_batch_is_the_papers(tmp_path: Path, similarity: Any) -> N
     with torch.no_grad():
         q = task.queries(task.module, asked).double().numpy()  # [B, L, d]
     known = made.data.positives_mask(asked, documents)
-    each = [info_nce(7.0 * q[:, layer] @ d.T, np.searchsorted(documents, own), known) for layer in range(q.shape[1])]
+    each = [
+        info_nce(7.0 * q[:, layer] @ d.T, np.searchsorted(documents, own), known)
+        for layer in range(q.shape[1])
+    ]
     assert np.ptp(each) > 1e-3
     loss = task.loss(task.module, rows, torch.Generator().manual_seed(3), 0.0)
     assert float(loss.detach()) == pytest.approx(np.mean(each), abs=1e-5)

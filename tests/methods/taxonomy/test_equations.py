@@ -132,7 +132,10 @@ def test_a_search_scores_by_the_same_towers_and_temperature() -> None:
     task = task_of(similarity="cosine")
     model = TaxonomyModel(task.module.config, FakeEncoder(WIDTH), task.module)
     encoder, documents = model.encoder, zoo()
-    asked, texts = encoder.encode_queries(["owl 3"]), encoder.encode([document.content for document in documents])
+    asked, texts = (
+        encoder.encode_queries(["owl 3"]),
+        encoder.encode([document.content for document in documents]),
+    )
     f, g = towers(task.module, asked.astype(float), texts.astype(float))
     by_hand = dict(zip([document.id for document in documents], T * g @ f[0], strict=True))
     for hit in Index.build(documents, model).search("owl 3", k=9, lexical=0):

@@ -44,7 +44,10 @@ def random_tree(**options: Any) -> Tree:
     draw = torch.Generator().manual_seed(5)
     tree = Tree(TreeConfig(depth=DEPTH, width=WIDTH, token_width=TOKENS, **options)).double().eval()
     with torch.no_grad():
-        for value in (*tree.parameters(), *(b for n, b in tree.named_buffers() if n.endswith(("slopes", "weight")))):
+        for value in (
+            *tree.parameters(),
+            *(b for n, b in tree.named_buffers() if n.endswith(("slopes", "weight"))),
+        ):
             value.copy_(torch.randn(value.shape, generator=draw, dtype=torch.float64))
     return tree
 
@@ -97,7 +100,11 @@ def leaves_by_hand(tree: Tree, states: States) -> Doubles:
     for x, every, mask in zip(states.pooled.numpy(), states.tokens.numpy(), states.mask.numpy(), strict=True):
         x = unit(w["adapter.weight"] @ x) if config.space == "adapted" else x
         s = np.array([score(tree, w, node, x, every[mask]) for node in range(count)])
-        if config.split == "cross_attention" and config.aggregation == "tree" and config.propagation != "none":
+        if (
+            config.split == "cross_attention"
+            and config.aggregation == "tree"
+            and config.propagation != "none"
+        ):
             s = refined(w, s)
         if config.propagation == "none":
             out.append(softmax(s))
@@ -106,7 +113,9 @@ def leaves_by_hand(tree: Tree, states: States) -> Doubles:
         for leaf in range(config.leaves):
             way = parents(config.leaves - 1 + leaf)[::-1]  # root … leaf
             z = sigmoid(s)
-            turns = np.array([z[a] if b == 2 * a + 1 else 1 - z[a] for a, b in zip(way, way[1:], strict=False)])
+            turns = np.array(
+                [z[a] if b == 2 * a + 1 else 1 - z[a] for a, b in zip(way, way[1:], strict=False)]
+            )
             probability.append(turns.prod())  # equation 7; z is the turn to the left
             if config.propagation == "learned":  # a function of the routing probabilities, one per leaf
                 hidden = relu(turns @ w["learned.inner"][leaf] + w["learned.bias"][leaf])
