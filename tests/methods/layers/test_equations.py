@@ -85,7 +85,10 @@ def task_of(tmp_path: Path, data: Any, **options: Any) -> LayersTask:
 def with_wrong_answers() -> RetrievalData:
     """Some questions share an answer, some have a wrong one given."""
     rows = [
-        {"query": f"what is {n // 2}", "positive": f"it is {n % 17}", "negatives": [f"it is {(n + 5) % 17}"] * (n % 3 == 0)}
+        {
+            "query": f"what is {n // 2}", "positive": f"it is {n % 17}",
+            "negatives": [f"it is {(n + 5) % 17}"] * (n % 3 == 0),
+        }
         for n in range(26)
     ]  # fmt: skip
     return load_data(rows, dev_fraction=0)

@@ -30,7 +30,10 @@ def random_paths(**options: object) -> Paths:
 def task_of(module: Paths) -> PathsTask:
     """Questions of which some share an answer and some have a given wrong one; vectors at random."""
     rows = [
-        {"query": f"question {n // 2}", "positive": f"answer {n % 17}", "negatives": [f"answer {n % 17 + 5}"] * (n % 3 == 0)}
+        {
+            "query": f"question {n // 2}", "positive": f"answer {n % 17}",
+            "negatives": [f"answer {n % 17 + 5}"] * (n % 3 == 0),
+        }
         for n in range(TEXTS)
     ]  # fmt: skip
     data = load_data(rows, dev_fraction=0)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import FakeEncoder
+from palmette import FakeEncoder, TaxonomyModel
 from palmette.encoder.cache import EncodingCache
-from palmette.methods.taxonomy.config import TaxonomyConfig
+from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.training import RARITY, TaxonomyTask, make_task
@@ -56,7 +56,7 @@ def chances(task: TaxonomyTask) -> Doubles:
 
 
 def loss_by_hand(task: TaxonomyTask, rows: np.ndarray, seed: int, multiplier: float, p: Doubles) -> float:
-    """−log of a match's share among the batch's documents, each weighted by the inverse chance that a batch holds it."""
+    """−log of a match's share of the batch, documents weighted by the inverse chance that a batch holds them."""
     config, matches, draw = task.module.config, task.train.matches, torch.Generator().manual_seed(seed)
     assert task.document_inputs is not None
     f, g = towers(task.module, task.train_inputs.double().numpy(), task.document_inputs.double().numpy())
@@ -126,17 +126,11 @@ def test_finetuning_has_its_own_temperature_and_rate() -> None:
     assert float(loss.detach()) == pytest.approx(loss_by_hand(far, rows, 9, 1.75 * T, p), abs=1e-5)
 
 
-def test_a_search_scores_by_the_same_towers_and_temperature() -> None:
-    from palmette import Index, TaxonomyModel
-
+def test_a_search_compares_the_same_towers_at_the_same_temperature() -> None:
     task = task_of(similarity="cosine")
-    model = TaxonomyModel(task.module.config, FakeEncoder(WIDTH), task.module)
-    encoder, documents = model.encoder, zoo()
-    asked, texts = (
-        encoder.encode_queries(["owl 3"]),
-        encoder.encode([document.content for document in documents]),
-    )
-    f, g = towers(task.module, asked.astype(float), texts.astype(float))
-    by_hand = dict(zip([document.id for document in documents], T * g @ f[0], strict=True))
-    for hit in Index.build(documents, model).search("owl 3", k=9, lexical=0):
-        assert hit.score == pytest.approx(by_hand[hit.id], abs=1e-4)
+    model, documents = TaxonomyModel(task.module.config, FakeEncoder(WIDTH), task.module), zoo()
+    asked = model.encoder.encode_queries(["owl 3", "a bee"])
+    f, g = towers(task.module, asked, model.encoder.encode([document.content for document in documents]))
+    query = model.encode_queries(["owl 3", "a bee"], TaxonomySearch())["vector"]
+    stored = model.encode_documents(documents)["vector"]
+    np.testing.assert_allclose(query @ stored.T, T * f @ g.T, atol=1e-5)

@@ -16,6 +16,7 @@ from palmette.encoder import Encoder, FakeEncoder
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.hub.checkpointed import TrainingRecord
+from palmette.lexical.weight import Lexical, LexicalWeight
 from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.explain import explain
@@ -29,12 +30,15 @@ from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View
 from palmette.types import Document, Explanation
 
 FILE = "nodes.json"
+WORDS = 0.2
+"""Weight of words in a hierarchy: they find the exact match, and ancestors share few of them."""
 
 
 class TaxonomyModel(Model):
     """A dual encoder for taxonomies: a query finds its exact match and everything more general.
 
-    Scores are T times the inner product of the two embeddings: differences of log probabilities.
+    Scores are 0 … 1 with a hierarchy, near 1 for all that surely match. Without one they are T times the inner product
+    of the two embeddings: differences of log probabilities.
 
     Examples:
         >>> from palmette import Document, FakeEncoder, Index, TaxonomyModel
@@ -223,8 +227,15 @@ class TaxonomyModel(Model):
             hierarchy.row(within)
 
     def lexical_variants(self) -> dict[str, TaxonomySearch]:
-        """Learn the weight of words without a hierarchy only: words find exact matches, not ancestors."""
-        return {} if self.nodes.hierarchy is not None else {"": TaxonomySearch()}
+        """None for lookup tables, which cannot read the texts that a weight is learned from."""
+        return super().lexical_variants() if self.accepts_embeddings else {}
+
+    def lexical_weight(self, options: TaxonomySearch, lexical: Lexical) -> LexicalWeight | None:
+        """Weight of words; in a hierarchy so little that an exact match comes first and ancestors stay."""
+        found = super().lexical_weight(options, lexical)
+        if found is None or lexical != "auto" or self.nodes.hierarchy is None:
+            return found
+        return found.replace(weight=WORDS)
 
     def lexical_key(self, options: TaxonomySearch) -> str | None:
         """One key for all searches that rank by score alone."""
