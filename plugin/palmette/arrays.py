@@ -160,6 +160,11 @@ def quantise(vectors: Floats) -> tuple[NDArray[np.int8], Floats]:
     return np.rint(steps).astype(np.int8), scales.astype(np.float32)
 
 
+def evenly_spaced(n: int, most: int) -> Rows:
+    """Up to ``most`` of ``n`` places."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
+
+
 def unit_rows(vectors: Floats) -> Floats:
     """Scale rows to length 1; rows of zeros stay."""
     unit: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -78,7 +78,7 @@ def calibrate(
     ``frozen`` is the encoder as it was given: if the model still has it, ``cache`` knows most of the documents.
     """
     variants = model.lexical_variants()
-    sample = _sample(data, seed)
+    sample = _sample(data, seed) if variants else None
     if sample is None:
         return {}
     queries, documents, judgements = sample

@@ -188,9 +188,9 @@ class Model(Checkpointed):
         """Key of the variant with the same range of scores; ``None`` if these options do not rank by score alone."""
         return ""
 
-    def lexical_default(self, options: Any) -> bool:
-        """Whether words count in a search with these options that says nothing of them."""
-        return True
+    def default_words(self, options: Any) -> float | None:
+        """Weight of words in a search that gives none; ``None`` for the learned or shipped one."""
+        return None
 
     def after_fit(self, task: Any) -> None:
         """Keep facts of the training besides weights, such as topics; :meth:`extras` saves them."""
@@ -394,9 +394,8 @@ class Model(Checkpointed):
         if key is None:
             return None
         found = self.calibrations.get(key) or self.calibrations.get("") or Calibration()
-        if lexical == "auto":
-            return found if self.lexical_default(options) else found.replace(words=0.0)
-        return found.replace(words=lexical)
+        words = self.default_words(options) if lexical == "auto" else lexical
+        return found if words is None else found.replace(words=words)
 
     def index_arrays(
         self, documents: Sequence[Document], sentences: bool, vectors: Floats | None = None

@@ -70,7 +70,8 @@ def settings(**options: Any) -> dict[str, Any]:
 def train_tree(**options: Any) -> TreeModel:
     """A depth-5 tree over a fake encoder."""
     with short_start():
-        return TreeModel.fit(pairs(), encoder=FakeEncoder(48), **settings(**{"depth": 5} | options))
+        data = options.pop("data", None) or pairs()
+        return TreeModel.fit(data, encoder=FakeEncoder(48), **settings(**{"depth": 5} | options))
 
 
 def train_taxonomy(**options: Any) -> TaxonomyModel:

@@ -1,4 +1,5 @@
 import json
+import math
 from functools import cache
 from typing import Any
 
@@ -6,7 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import Document, FakeEncoder, Index, TaxonomyModel, load_data, load_model
+from palmette import (
+    Document,
+    FakeEncoder,
+    FusionModel,
+    Index,
+    TaxonomyModel,
+    TreeModel,
+    load_data,
+    load_model,
+)
 from palmette.cli import main
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError, NotFoundError
@@ -65,6 +75,67 @@ def test_the_cut_leaves_as_many_as_there_are(index: Index) -> None:
     assert sizes[0] == 4 * 45
 
 
+def test_words_bring_the_exact_match_first_and_leave_the_ancestors() -> None:
+    index, leaves = Index.build(zoo(), texts()), [d.id for d in zoo() if len(d.id.split()) == 2]
+    alone, found = (index.search(leaves, k=3, **options) for options in ({"lexical": 0}, {}))
+    for hits in (alone, found):
+        assert all(
+            {hit.id for hit in some} == set(chain(node)) for node, some in zip(leaves, hits, strict=True)
+        )
+    assert sum(hits[0].id == node for node, hits in zip(leaves, alone, strict=True)) < 5, (
+        "ancestors score higher"
+    )
+    assert [hits[0].id for hits in found] == leaves
+    assert {hit.id for hit in index.search("cat", k=2)} == {"cat", "animal"}
+
+
+def test_scores_in_a_hierarchy_have_a_scale(index: Index) -> None:
+    for hits in index.search(["owl 3", "cat", "animal"], k=45, lexical=0):
+        scores = [hit.score for hit in hits]
+        assert scores == sorted(scores, reverse=True)
+        assert len(set(scores)) > 40
+        assert 0 < scores[-1] < scores[0] < 1
+    sure = {hit.id: hit.score for hit in index.search("owl 3", k=45, lexical=0)}
+    assert (
+        min(sure[id] for id in chain("owl 3"))
+        > 0.7
+        > 0.5
+        > max(sure[id] for id in sure.keys() - chain("owl 3"))
+    )
+
+
+def test_a_fusion_hears_the_other_member_too() -> None:
+    """A tree that knows the documents by heart, beside a taxonomy that knows nothing of the question."""
+    tree = TreeModel.fit(
+        [(f"cry {n}", d) for n, d in enumerate(zoo())],
+        encoder=FakeEncoder(48),
+        depth=4,
+        steps=1,
+        progress=False,
+    )
+    fused = Index.build(zoo(), FusionModel.of([tree, texts()], weights=[0.5, 0.5]))
+    for node in ("dog 1", "owl 7"):
+        own = Index.build(zoo(), tree).search(f"{node} of the zoo", k=1, lexical=0)[0]
+        assert own.id == node
+        assert fused.search(f"{node} of the zoo", k=1, lexical=0)[0].id == node
+
+
+def test_an_exact_match_counts_as_likely_as_its_root_lets_it() -> None:
+    """Root .7, exact match .4: given the root, it is likely."""
+    model = train_zoo()
+    index, query = Index.build(zoo(), model), model.encode_queries(["owl 3"], None)["vector"]
+    raw = query @ model.cutoff.nodes.numpy().T
+    by_id = dict(zip([d.id for d in zoo()], raw[0].tolist(), strict=True))
+    low, high = sorted(by_id[id] for id in chain("owl 3"))[::2]
+    slope = (math.log(0.7 / 0.3) - math.log(0.4 / 0.6)) / (high - low)
+    model.module.cut.copy_(torch.tensor([0.0, slope, math.log(0.4 / 0.6) - slope * low, 6.0]))
+    likely = np.array(list(by_id))[model.cutoff.probability(query, raw)[0] >= 0.5]
+    assert set(likely) < set(chain("owl 3")), "not all of them by themselves"
+    assert [hit.id for hit in index.search("owl 3", k=3, order="specific")] == chain("owl 3")
+    assert {hit.id for hit in index.search("owl 3", k=9, cut=0.5)} == set(chain("owl 3"))
+    assert index.search("owl 3", k=9, cut=0.75) == [], "nothing is that likely"
+
+
 def test_within_a_subtree(index: Index) -> None:
     below = {"cat", *(f"cat {i}" for i in range(10))}
     everything = [hit.id for hit in index.search("owl 3", k=45)]
@@ -92,8 +163,8 @@ def test_closed_results_have_no_gaps(index: Index) -> None:
 
 
 def test_an_explanation_is_the_chain_of_ancestors(index: Index) -> None:
-    scores = {hit.id: hit.score for hit in index.search("owl 3", k=45)}
-    explanation = index.explain("owl 3", "owl 3")
+    scores = {hit.id: hit.score for hit in index.search("owl 3", k=45, lexical=0)}
+    explanation = index.explain("owl 3", "owl 3", lexical=0)
     assert [step["id"] for step in explanation.detail["chain"]] == chain("owl 3")
     for step in explanation.detail["chain"]:
         assert step["score"] == pytest.approx(scores[step["id"]], abs=1e-3)
@@ -105,7 +176,7 @@ def test_an_explanation_is_the_chain_of_ancestors(index: Index) -> None:
 
 def test_documents_that_are_no_nodes() -> None:
     made = Index.build([*zoo(), Document(id="new", text="owl 3 of the zoo at night")], texts())
-    hit = next(hit for hit in made.search("owl 3 at night", k=46) if hit.id == "new")
+    hit = next(hit for hit in made.search("owl 3 at night", k=46, lexical=0) if hit.id == "new")
     assert [step["id"] for step in hit.explain().detail["chain"]] == [None]
     assert [h.id for h in made.search("owl 3", k=46, within="owl") if h.id == "new"] == []
     with pytest.raises(InputError, match="'new' is no node"):

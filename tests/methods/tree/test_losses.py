@@ -96,7 +96,7 @@ def by_hand(
 
 @pytest.mark.parametrize("space", ["adapted", "encoder"])
 @pytest.mark.parametrize("schedule", ["constant", "stochastic", "linear", "matryoshka"])
-@pytest.mark.parametrize("distill", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("distill", [0.0, 0.3, 1.0])
 def test_the_loss_is_its_formula(
     encoded: dict[bool, TrainingPairs],
     distill: float,
@@ -114,6 +114,24 @@ def test_the_loss_is_its_formula(
             given = [pairs.data.texts[row] for row in hard.rows] if hard else []
             loss = TreeTask(tree, pairs).loss(tree, ROWS, torch.Generator().manual_seed(7), progress)
             assert float(loss.detach()) == pytest.approx(by_hand(tree, pairs, levels, given, 0.2), rel=1e-4)
+
+
+def test_the_multipliers_learn_by_the_gradient_of_the_formula(
+    encoded: dict[bool, TrainingPairs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(losses, "TEMPERATURE", 0.2)
+    tree, pairs, step = untrained(distill=0.3, schedule="matryoshka"), encoded[False], 1e-2
+    TreeTask(tree, pairs).loss(tree, ROWS, torch.Generator().manual_seed(7), 0.5).backward()
+    for level in range(3):
+        around = []
+        for way in (step, -step):
+            with torch.no_grad():
+                tree.log_multipliers[level] += way
+                around.append(by_hand(tree, pairs, [1, 2, 3], [], 0.2))
+                tree.log_multipliers[level] -= way
+        slope = (around[0] - around[1]) / (2 * step)
+        assert abs(slope) > 1e-3
+        assert float(tree.log_multipliers.grad[level]) == pytest.approx(slope, rel=1e-2)
 
 
 def test_the_batch_holds_what_the_loss_must_leave_out(encoded: dict[bool, TrainingPairs]) -> None:

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import Document, FakeEncoder, Index, TreeModel, load_model
+from palmette import Document, FakeEncoder, Index, TreeModel, evaluate, load_data, load_model
 from palmette.arrays import as_floats
+from palmette.encoder import States
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError, TrainingError
 from palmette.hub import open_checkpoint, save_checkpoint
 from palmette.methods.tree import TreeConfig, TreeSearch
+from palmette.methods.tree import search as tree_search
 from palmette.methods.tree.training import TreeTask
 from regression import api
 from support.tiny import documents, pairs, train_tree, tree
@@ -118,6 +120,36 @@ def test_auto_is_the_smallest_level_that_is_good_enough(index: Index) -> None:
     bare = TreeModel(index.model.config, index.model.encoder, index.model.module)
     with pytest.raises(ConfigError, match="level from 1 to 5"):
         bare.search_options({"level": "auto"})
+
+
+GENTLE: dict[str, Any] = {"propagation": "none", "depth": 9, "sharpness": 0.1, "space": "encoder", "steps": 1}
+
+
+def stored_quality(model: TreeModel) -> Any:
+    """Quality of the dev questions' ranking by what an index stores."""
+    data = load_data(pairs(), dev_fraction=0.5)
+    return evaluate(model, data, split="dev", progress=False).rows[0].metrics["ndcg@10"]
+
+
+def test_a_gentle_trees_ranking_is_kept_in_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = load_data(pairs(), dev_fraction=0.5)
+    model = train_tree(data=data, **GENTLE)
+    assert model.arrays()[0].dtype == "float16"
+    assert train_tree(data=data, **GENTLE | {"sharpness": 9.0}).arrays()[0].dtype == "uint16"
+    x = [torch.from_numpy(model.encoder.encode([d.text for d in documents()]))]
+    x.append(torch.from_numpy(model.encoder.encode_queries(data.query_texts)))
+    d, q = (model.module(States(vectors)).numpy() for vectors in x)
+    best = np.minimum(q[:, None], d[None]).sum(2).argsort(axis=1)[:, ::-1][:, :3]
+    index = Index.build(documents(), model)
+    keys = [d.id for d in documents()]
+    found = [[keys.index(hit.id) for hit in hits] for hits in index.search(data.query_texts, k=3, lexical=0)]
+    assert (np.array(found) == best).mean() > 0.9
+    assert model.record.metrics["ndcg@10"] == pytest.approx(stored_quality(model), abs=2e-3)
+    monkeypatch.setattr(tree_search, "STEPS", 0.0)  # fixed point all the same
+    worse = train_tree(data=data, **GENTLE)
+    assert worse.arrays()[0].dtype == "uint16"
+    assert worse.record.metrics["ndcg@10"] < model.record.metrics["ndcg@10"] - 0.1, "what is stored is judged"
+    assert worse.record.metrics["ndcg@10"] == pytest.approx(stored_quality(worse), abs=2e-3)
 
 
 @pytest.mark.parametrize("space", ["adapted", "encoder"])

@@ -179,9 +179,9 @@ class FieldsModel(Model):
         """Key of the variant by the aggregate or by the best field."""
         return options_key(FieldsSearch(by="aggregate" if options.by == "aggregate" else "two_stage"))
 
-    def lexical_default(self, options: FieldsSearch) -> bool:
-        """Whether words count by default: not where fields are chosen, since words may lie in any field."""
-        return not options.fields
+    def default_words(self, options: FieldsSearch) -> float | None:
+        """Weight of words: 0 where fields are chosen, since words may lie in any field."""
+        return 0.0 if options.fields else None
 
     def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """Aggregates of texts without fields, or of queries."""

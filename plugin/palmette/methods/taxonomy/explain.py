@@ -20,7 +20,10 @@ def explain(nodes: Nodes, cutoff: RelevanceCutoff, query: Floats, vector: Floats
             near = cutoff.nodes[parents].cpu().numpy() @ query  # [parents]
             chain.append(int(parents[near.argmax()]))  # of several, the best-scoring way up
             scores.append(float(near.max()))
-    chances = cutoff.probability(query[None], np.array([scores], np.float32))[0].tolist()
+    raw = np.array([scores], np.float32)
+    chances = cutoff.probability(query[None], raw)[0].tolist()
+    if nodes.hierarchy is not None:
+        scores = cutoff.scaled(query[None], raw)[0].tolist()
     steps: list[dict[str, Any]] = [
         {
             "id": nodes.ids[row] if row >= 0 else None,

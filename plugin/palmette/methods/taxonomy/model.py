@@ -29,12 +29,15 @@ from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View
 from palmette.types import Document, Explanation
 
 FILE = "nodes.json"
+WORDS = 0.2
+"""Weight of words in a hierarchy: they find the exact match, and ancestors share few of them."""
 
 
 class TaxonomyModel(Model):
     """A dual encoder for taxonomies: a query finds its exact match and everything more general.
 
-    Scores are T times the inner product of the two embeddings: differences of log probabilities.
+    Scores are 0 … 1 with a hierarchy, near 1 for all that surely match. Without one they are T times the inner product
+    of the two embeddings: differences of log probabilities.
 
     Examples:
         >>> from palmette import Document, FakeEncoder, Index, TaxonomyModel
@@ -230,9 +233,13 @@ class TaxonomyModel(Model):
 
     sentences = False  # nodes are named by few words, or looked up
 
-    def lexical_default(self, options: TaxonomySearch) -> bool:
-        """Whether words count by default: without a hierarchy only, since they find exact matches, not ancestors."""
-        return self.nodes.hierarchy is None
+    def lexical_variants(self) -> dict[str, TaxonomySearch]:
+        """None for lookup tables, which cannot read the texts that coefficients are learned from."""
+        return super().lexical_variants() if self.accepts_embeddings else {}
+
+    def default_words(self, options: TaxonomySearch) -> float | None:
+        """Weight of words in a hierarchy: so little that an exact match comes first and ancestors stay."""
+        return None if self.nodes.hierarchy is None else WORDS
 
     def lexical_key(self, options: TaxonomySearch) -> str | None:
         """One key for all searches that rank by score alone."""

@@ -30,6 +30,8 @@ BEYOND = 64
 LIKELY = 0.5
 """Probability that counts as relevant when results are ordered without a ``cut``."""
 MAX_GAP = 50.0
+TILT = 1e-3
+"""Part of a score in its log-odds, so that equal gaps keep the order of their scores."""
 AT_ONCE = 64
 """Queries compared with all nodes at a time."""
 
@@ -54,18 +56,19 @@ def rank(
     k: int,
     options: TaxonomySearch,
 ) -> Candidates:
-    """Cut, close and order the candidates."""
-    queries = plan.first.queries
+    """Cut, close and order the candidates; scores in a hierarchy are scaled to 0 … 1."""
+    queries, chains = plan.first.queries, nodes.hierarchy is not None
     if options.closed or options.order == "specific":
         found = view.candidates(plan, k + BEYOND)
     if options.cut is not None:  # probabilities fall with scores, so what goes stands at the end
-        keep = (cutoff.probability(queries, found.scores) >= options.cut) & (found.keys >= 0)
+        keep = cutoff.likely(queries, found.scores, options.cut, chains=chains) & (found.keys >= 0)
         scores = np.where(keep, found.scores, -np.inf).astype(np.float32)
         found = replace(found, keys=np.where(keep, found.keys, -1), scores=scores)
     if options.closed:
         found = _close(nodes, view, plan, k, found)
     if options.order == "specific":
-        likely = cutoff.probability(queries, found.scores) >= (LIKELY if options.cut is None else options.cut)
+        least = LIKELY if options.cut is None else options.cut
+        likely = cutoff.likely(queries, found.scores, least, chains=chains)
         held = found.keys >= 0  # [Q, n]
         level = np.zeros(found.keys.shape, np.float32)
         known = np.append(nodes.specificity, np.inf)  # the last is for documents that are no nodes (row −1)
@@ -74,7 +77,8 @@ def rank(
         order = np.lexsort((-found.scores, -level, ~held), axis=1)  # [Q, n]
         keys, scores = np.take_along_axis(found.keys, order, 1), np.take_along_axis(found.scores, order, 1)
         found = replace(found, keys=keys, scores=scores)
-    return replace(found, keys=found.keys[:, :k], scores=found.scores[:, :k])
+    found = replace(found, keys=found.keys[:, :k], scores=found.scores[:, :k])
+    return replace(found, scores=cutoff.scaled(queries, found.scores)) if chains else found
 
 
 def _nodes(view: View, keys: Rows) -> Rows:
@@ -157,14 +161,40 @@ class RelevanceCutoff:
     """[4] result of :func:`fit_cut`, and the depth of gaps."""
 
     @torch.inference_mode()
-    def probability(self, queries: Floats, scores: Floats) -> Floats:
-        """P(relevant) of documents that score [Q, k] for queries [Q, d]; 0 where there is none (−∞)."""
-        found = np.zeros(scores.shape, np.float32)
+    def logits(self, queries: Floats, scores: Floats) -> Floats:
+        """Log-odds of relevance: of each query's best node, then of documents that score [Q, k]: [Q, 1 + k].
+
+        Queries are [Q, d]; −∞ where there is no document.
+        """
+        found = np.zeros((len(scores), 1 + scores.shape[1]), np.float32)
         gap, score, offset, depth = self.fitted.tolist()
         for start in range(0, len(queries), AT_ONCE):
             part = slice(start, start + AT_ONCE)
             given, asked = (torch.from_numpy(rows[part]).to(self.nodes.device) for rows in (scores, queries))
-            gaps = score_gaps(given, asked @ self.nodes.T, int(depth)).clamp(-MAX_GAP, MAX_GAP)
-            chance = torch.sigmoid(gap * gaps + score * given.clamp(min=-1e9) + offset)
-            found[part] = chance.masked_fill(given == -torch.inf, 0.0).cpu().numpy()
+            every = asked @ self.nodes.T  # [q, N]
+            given = torch.cat([every.amax(1, keepdim=True), given], dim=1)  # [q, 1 + k]
+            gaps = score_gaps(given, every, int(depth)).clamp(-MAX_GAP, MAX_GAP)
+            logits = gap * gaps + score * given.clamp(min=-1e9) + offset
+            found[part] = logits.masked_fill(given == -torch.inf, -torch.inf).cpu().numpy()
         return found
+
+    def probability(self, queries: Floats, scores: Floats) -> Floats:
+        """P(relevant) of documents that score [Q, k] for queries [Q, d]; 0 where there is none (−∞)."""
+        return np.asarray(expit(self.logits(queries, scores)[:, 1:]), np.float32)
+
+    def likely(self, queries: Floats, scores: Floats, least: float, *, chains: bool) -> NDArray[np.bool_]:
+        """Whether documents that score [Q, k] are relevant with a probability of at least ``least``.
+
+        In a hierarchy (``chains``) the ancestors of a match are matches too. So the probability that counts is the one
+        given the query's best node, where that is likely itself: else an unusual query would keep the root alone.
+        """
+        chances = np.asarray(expit(self.logits(queries, scores)), np.float32)
+        best, own = chances[:, :1], chances[:, 1:]
+        best = np.maximum(best, own)
+        return np.asarray((best >= least) & (own >= least * best) if chains else own >= least)
+
+    def scaled(self, queries: Floats, scores: Floats) -> Floats:
+        """Scores from 0 to 1 in the order of ``scores`` [Q, k]: ½ where relevance is even, level where it is clear."""
+        held = scores > -np.inf
+        x = np.where(held, self.logits(queries, scores)[:, 1:] + TILT * np.where(held, scores, 0.0), 0.0)
+        return np.where(held, 0.5 + 0.5 * x / (1 + np.abs(x)), -np.inf).astype(np.float32)

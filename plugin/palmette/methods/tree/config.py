@@ -9,6 +9,9 @@ from pydantic import Field
 
 from palmette.config import FILLED_IN, Config
 
+FIXED_POINT = 1 << 11
+"""Leaves up to which fixed point may be chosen; earlier versions stored those of deeper trees as float32."""
+
 
 class TreeConfig(Config):
     """Shape, split function and training objective of a tree."""
@@ -57,6 +60,10 @@ class TreeConfig(Config):
     """Width of the encoder's embedding (filled in by ``fit``)."""
     token_width: Annotated[int, Field(ge=0), FILLED_IN] = 0
     """Width of its token states, where the split reads them (filled in by ``fit``)."""
+    stored: Annotated[Literal["fixed", "float16"], FILLED_IN] = "fixed"
+    """Number format of leaf probabilities in an index: ``fixed`` point, or ``float16`` where documents differ by less
+    than its steps (filled in by ``fit``).
+    """
 
     retired: ClassVar[Mapping[str, object]] = {
         "growth": 1.414, "upper": 5, "temperature": 0.05, "l1": 0.0, "hidden": 128, "split_dropout": 0.2,
@@ -84,6 +91,13 @@ class TreeConfig(Config):
     def leaves(self) -> int:
         """Columns of the finest level."""
         return int(2**self.depth)
+
+    @property
+    def dtype(self) -> str:
+        """Stored dtype of leaf probabilities."""
+        if self.stored == "fixed":
+            return "uint16" if self.leaves <= FIXED_POINT else "float32"
+        return self.stored
 
     @property
     def scored(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from palmette.arrays import as_floats
+from palmette.arrays import as_floats, evenly_spaced
 from palmette.lexical.terms import Terms, add_counts, count_terms, log_odds, top_terms
 from palmette.methods.tree.module import Tree, name_of
 from palmette.methods.tree.search import ADAPTED, LEAVES, greedy_leaf
@@ -29,11 +29,6 @@ def node_masses(rows: NDArray[Any]) -> NDArray[np.float64]:
     depth = rows.shape[1].bit_length() - 1
     wide = rows.astype(np.float64)
     return np.concatenate([wide.reshape(len(rows), 2**h, -1).sum(2) for h in range(depth + 1)], axis=1)
-
-
-def evenly_spaced(n: int, most: int) -> Ints:
-    """Up to ``most`` of n places."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 
 
 # -- topics: terms that are frequent under a node and rare elsewhere -------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, as_floats, to_fixed
+from palmette.arrays import Floats
 from palmette.config import check_keys, check_range
 from palmette.encoder import Encoder, Kind, States
 from palmette.evidence import options_key
@@ -20,7 +20,15 @@ from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
 from palmette.methods.tree.explain import explain, topics_of_training
 from palmette.methods.tree.init import start_task
 from palmette.methods.tree.module import DoubleRouter, Tree
-from palmette.methods.tree.search import ADAPTED, LEAVES, fold_to_level, plan
+from palmette.methods.tree.search import (
+    ADAPTED,
+    LEAVES,
+    as_searched,
+    fold_to_level,
+    plan,
+    stored_format,
+    to_stored,
+)
 from palmette.methods.tree.training import TreeTask, level_within_tolerance
 from palmette.model import Arrays, Model, Queries
 from palmette.search.plan import ArraySpec, SearchPlan, View
@@ -32,8 +40,6 @@ if TYPE_CHECKING:
     from palmette.encoder.cache import EncodingCache
 
 TOPICS = "topics.json"
-FIXED_POINT = 1 << 11
-"""Leaves up to which fixed point changed no ranking quality (measured; at 2^12 it cost .003 of nDCG@10 and more)."""
 
 
 class TreeModel(Model):
@@ -88,7 +94,8 @@ class TreeModel(Model):
         return Tree(config)
 
     def after_fit(self, task: TreeTask) -> None:
-        """Keep the nodes' topics, and whether synthetic pairs replaced the given ones."""
+        """Keep the nodes' topics, the format of the leaves, and whether synthetic pairs replaced the given ones."""
+        self.config = self.config.replace(stored=stored_format(task.judged_leaves()))
         self.topics = topics_of_training(self.module, task.pairs)
         self.record = self.record.replace(made=self.record.labelled and not task.pairs.data.labelled)
 
@@ -111,7 +118,7 @@ class TreeModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Leaf probabilities (coarser levels are sums of them) and vectors in the space of the splits."""
-        leaves = ArraySpec(LEAVES, (self.config.leaves,), "uint16" if self._fixed_point else "float32")
+        leaves = ArraySpec(LEAVES, (self.config.leaves,), self.config.dtype)
         return leaves, ArraySpec(ADAPTED, (self.config.width,), "float16")
 
     @property
@@ -122,11 +129,13 @@ class TreeModel(Model):
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
     ) -> dict[str, NDArray[np.generic]]:
-        """Leaf probabilities, in fixed point where the tree is not too deep, and vectors in half precision."""
+        """Leaf probabilities in the stored format, and vectors in half precision."""
         given = [document.content for document in documents] if vectors is None else vectors
         encoded = self._encode(given, "document")
-        leaves = to_fixed(encoded[LEAVES]) if self._fixed_point else encoded[LEAVES]
-        return {LEAVES: leaves, ADAPTED: encoded[ADAPTED].astype(np.float16)}
+        return {
+            LEAVES: to_stored(encoded[LEAVES], self.config.dtype),
+            ADAPTED: encoded[ADAPTED].astype(np.float16),
+        }
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: TreeSearch) -> Queries:
         """Leaf probabilities [Q, C] and vectors [Q, d]."""
@@ -149,11 +158,6 @@ class TreeModel(Model):
         nodes = fold_to_level(encoded[LEAVES], self.level(search))
         return np.sqrt(nodes) if sqrt else nodes
 
-    @property
-    def _fixed_point(self) -> bool:
-        """Fixed point halves the memory; leaves of deep trees are too thin for it."""
-        return self.config.leaves <= FIXED_POINT
-
     @cached_property
     def _router(self) -> DoubleRouter:
         return DoubleRouter(self.module)
@@ -173,7 +177,7 @@ class TreeModel(Model):
             with torch.inference_mode():
                 routed = self.module(states).cpu().numpy() if tokens else self._router.leaves(states.pooled)
                 adapted[rows] = self._router.embed(states.pooled)
-            leaves[rows] = as_floats(to_fixed(routed)) if self._fixed_point else routed
+            leaves[rows] = as_searched(routed, self.config.dtype)
         return {LEAVES: leaves, ADAPTED: adapted}
 
     # -- searching ------------------------------------------------------------------------------------------

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, fold_columns
-from palmette.methods.tree.config import TreeSearch
+from palmette.arrays import ONE, Floats, as_floats, fold_columns, to_fixed
+from palmette.methods.tree.config import FIXED_POINT, TreeSearch
 from palmette.search.plan import Score, SearchPlan
 
 LEAVES, ADAPTED = "leaves", "adapted"
 """Stored arrays: leaf probabilities, and unit vectors in the space of the splits."""
+STEPS = 4.0
+"""Least mean difference between two documents' leaves, in steps of the fixed point, that keeps the ranking.
+
+SciFact, 1,024 leaves, nDCG@10 in floats / in fixed point: at 8 steps .653 / .653, at 5 .642 / .643, at 2.7 .651 / .649,
+at .8 .651 / .632, at .5 .643 / .574. float16 keeps each to .001.
+"""
+
+
+def stored_format(leaves: NDArray[Any]) -> Literal["fixed", "float16"]:
+    """Number format that keeps the ranking of documents with these leaf probabilities [n, C]."""
+    half = len(leaves) // 2
+    apart = np.abs(leaves[:half] - leaves[half : 2 * half]).mean() * ONE if half else STEPS
+    return "fixed" if apart >= STEPS and leaves.shape[1] <= FIXED_POINT else "float16"
+
+
+def to_stored(leaves: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Leaf probabilities [n, C] in a stored dtype."""
+    return to_fixed(leaves) if dtype == "uint16" else leaves.astype(dtype)
+
+
+def as_searched(leaves: NDArray[Any], dtype: str) -> Floats:
+    """Leaf probabilities [n, C] as a search compares them: rounded to a stored dtype."""
+    return as_floats(to_stored(leaves, dtype))
 
 
 def plan(queries: dict[str, NDArray[np.float32]], level: int, options: TreeSearch) -> SearchPlan:

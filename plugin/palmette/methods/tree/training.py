@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from palmette.arrays import Floats, evenly_spaced
 from palmette.errors import ConfigError
 from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree.losses import level_loss, level_probabilities, levels_of_step
 from palmette.methods.tree.module import Tree, fold_leaves, pooled
+from palmette.methods.tree.search import as_searched, stored_format
 from palmette.training.loop import Task, TrainingResult
 from palmette.training.pairs import TrainingPairs
 
@@ -27,6 +29,8 @@ nDCG@10 on dev's own questions, one seed, all the way / half / not at all. Cosin
 judged questions does not change that: 500 of SQuAD's dev choose maps that give the other 602 .776, .797, .797 all the
 way and .789, .798, .792 half of it (three seeds; no map: .774, .784, .776).
 """
+SAMPLE = 1_000
+"""Documents whose leaves decide on the stored format."""
 
 
 def level_metric(level: int) -> str:
@@ -111,7 +115,11 @@ class TreeTask(Task):
         if self.pairs.dev is None:
             return {}
         config = self.module.config
-        queries, documents = self.pairs.held_out(module)  # [Q, C], [N, C]
+        found = [leaves.detach().cpu().numpy() for leaves in self.pairs.held_out(module)]  # [Q, C], [N, C]
+        # what a search compares is judged: leaves in the format that an index stores
+        dtype = config.replace(stored=stored_format(found[1][evenly_spaced(len(found[1]), SAMPLE)])).dtype
+        device = self.pairs.documents.device
+        queries, documents = (torch.from_numpy(as_searched(leaves, dtype)).to(device) for leaves in found)
         tables = [
             self.pairs.score_ranking(fold_leaves(queries, level), fold_leaves(documents, level), ntvd)
             for level in range(1, config.depth + 1)
@@ -120,6 +128,16 @@ class TreeTask(Task):
         average = float(level_probabilities(config) @ torch.tensor(quality))
         by_level = {level_metric(level): value for level, value in enumerate(quality, 1)}
         return {**tables[-1], "ndcg@10 over levels": average, **by_level}
+
+    @torch.inference_mode()
+    def judged_leaves(self) -> Floats:
+        """Leaf probabilities [n, C] of a sample of the documents that validate, or else that train."""
+        pairs = self.pairs.to(self.module.log_multipliers.device)
+        rows = np.arange(len(pairs.data.corpus)) if pairs.dev is None else pairs.dev.documents
+        rows = rows[evenly_spaced(len(rows), SAMPLE)]
+        parts = np.array_split(rows, -(-len(rows) // 32))
+        leaves: Floats = torch.cat([self.module(pairs.document_states(part)) for part in parts]).cpu().numpy()
+        return leaves
 
     def finish(self, result: TrainingResult) -> TrainingResult:
         """Shrink the weights to the initial ones, where there are any, and validate again."""

@@ -1,0 +1,136 @@
+"""Routing, losses and mined negatives against EHI's equations in NumPy; every weight differs from the others."""
+
+import numpy as np
+import pytest
+import torch
+
+from palmette.data import load_data
+from palmette.methods.paths.config import PathsConfig
+from palmette.methods.paths.module import Paths
+from palmette.methods.paths.training import NEAREST, PathsTask
+from palmette.training.pairs import TrainingPairs
+from support.reference import Doubles, relu, softmax, unit, weights_of
+
+BRANCHES, HEIGHT, WIDTH, TEXTS = 3, 2, 5, 24
+OPTIONS = {
+    "branches": BRANCHES, "height": HEIGHT, "width": WIDTH, "semantic": 1.3, "indexing": 0.7, "intra_leaf": 0.45,
+    "margin": 0.35, "similar": 0.6,
+}  # fmt: skip
+
+
+def random_paths(**options: object) -> Paths:
+    """A module whose every weight is random."""
+    module, draw = Paths(PathsConfig(**OPTIONS | options)), torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=draw) * 0.8)
+    return module.double()
+
+
+def task_of(module: Paths) -> PathsTask:
+    """Questions of which some share an answer and some have a given wrong one; vectors at random."""
+    rows = [
+        {
+            "query": f"question {n // 2}", "positive": f"answer {n % 17}",
+            "negatives": [f"answer {n % 17 + 5}"] * (n % 3 == 0),
+        }
+        for n in range(TEXTS)
+    ]  # fmt: skip
+    data = load_data(rows, dev_fraction=0)
+    draw = torch.Generator().manual_seed(8)
+    queries, documents = (
+        torch.randn(count, WIDTH, generator=draw) for count in (len(data.query_texts), len(data.corpus))
+    )
+    pairs = TrainingPairs(data, queries, documents, *data.pairs("train"), None)
+    return PathsTask(module, pairs, None)
+
+
+def embedded(w: dict[str, Doubles], x: Doubles) -> Doubles:
+    """The linear map that stands for the encoder's fine-tuning: x + Ax, of unit length."""
+    return unit(x + x @ w["adapter"].T)
+
+
+def path_embedding(w: dict[str, Doubles], x: Doubles) -> tuple[Doubles, list[int]]:
+    """Equation 1 along the likeliest path of one text, p = softmax(Wᵀ F(k) + b) · p(parent), F(k) = k + ReLU(Uᵀk)."""
+    parts, path, reached = [], list[int](), 1.0
+    for h in range(HEIGHT):
+        k = np.concatenate([*(np.eye(BRANCHES)[turn] for turn in reversed(path)), x])
+        f = k + relu(w[f"indexer.inner.{h}"].T @ k)
+        p = softmax(w[f"indexer.outer.{h}"].T @ f + w[f"indexer.bias.{h}"]) * reached
+        parts.append(p)
+        path, reached = [*path, int(p.argmax())], p.max()
+    return np.concatenate(parts), path
+
+
+def loss_by_hand(task: PathsTask, rows: np.ndarray, documents: np.ndarray) -> tuple[float, list[float]]:
+    """Equation 6 of training rows, against these documents, of which the first are their own; and its three parts."""
+    w, config, pairs = weights_of(task.module), task.module.config, task.pairs
+    q = embedded(w, pairs.queries[pairs.query_rows[rows]].double().numpy())
+    d = embedded(w, pairs.documents[documents].double().numpy())
+    tq, td = (np.array([path_embedding(w, x)[0] for x in some]) for some in (q, d))
+    known = pairs.data.positives_mask(pairs.query_rows[rows], documents)
+    siamese, indexing, intra, count, apart = 0.0, 0.0, 0.0, 0, 0
+    for i in range(len(rows)):
+        for j in range(len(documents)):
+            if known[i, j]:
+                continue
+            count += 1
+            siamese += max(0, q[i] @ d[j] - q[i] @ d[i] + config.margin)  # equation 3
+            indexing += max(0, tq[i] @ td[j] - tq[i] @ td[i] + config.margin)  # equation 4
+            if d[i] @ d[j] < config.similar:
+                apart += 1
+                intra += max(0, td[i] @ td[j] - td[i] @ td[i] + config.margin)  # algorithm 1, anchored on d₊
+    assert 0 < apart < count, "some documents are alike"
+    parts = [siamese / count, indexing / count, intra / apart]
+    return float(np.dot([config.semantic, config.indexing, config.intra_leaf], parts)), parts
+
+
+def test_path_embeddings_are_equation_1() -> None:
+    module = random_paths()
+    x = embedded(weights_of(module), np.random.default_rng(0).normal(size=(9, WIDTH)))
+    found = module.indexer(torch.from_numpy(x))
+    by_hand = [path_embedding(weights_of(module), one) for one in x]
+    np.testing.assert_allclose(found.embedding.detach().numpy(), [e for e, _ in by_hand], atol=1e-9)
+    assert found.path.tolist() == [path for _, path in by_hand]
+    assert len({tuple(path) for _, path in by_hand}) > 2
+
+
+def test_the_loss_of_a_batch_is_equation_6() -> None:
+    task, rows = task_of(random_paths().float()), np.arange(0, TEXTS, 2)
+    hard = task.pairs.hard_negatives(rows, torch.Generator().manual_seed(1))
+    assert hard is not None
+    documents = np.concatenate([task.pairs.document_rows[rows], hard.rows])
+    expected, parts = loss_by_hand(task, rows, documents)
+    assert min(abs(np.diff([*parts, parts[0]]))) > 0.02, "no part can stand for another"
+    loss = task.loss(task.module, rows, torch.Generator().manual_seed(1), 0.0)
+    assert float(loss.detach()) == pytest.approx(expected, abs=1e-5)
+
+
+def test_mined_negatives_are_the_nearest_wrong_documents_of_the_querys_leaf() -> None:
+    task = task_of(random_paths(negatives="leaves").float())
+    w, pairs = weights_of(task.module), task.pairs
+    q, d = (embedded(w, x.double().numpy()) for x in (pairs.queries, pairs.documents))
+    leaf_q, leaf_d = ([tuple(path_embedding(w, x)[1]) for x in some] for some in (q, d))
+    mined, empty = task._mine(), 0
+    assert mined.shape == (len(pairs), min(NEAREST, len(d)))
+    for row, query in enumerate(pairs.query_rows):
+        known = pairs.data.positives_mask(np.array([query]), np.arange(len(d)))[0]
+        inside = [n for n in range(len(d)) if not known[n] and leaf_d[n] == leaf_q[query]]
+        by_hand = sorted(inside, key=lambda n: -(q[query] @ d[n]))
+        assert mined[row][mined[row] >= 0].tolist() == by_hand[:NEAREST]
+        empty += not by_hand
+    assert empty < len(pairs) / 2
+
+
+def test_a_batch_takes_one_mined_negative_of_each_query() -> None:
+    task, rows = task_of(random_paths(negatives="leaves").float()), np.arange(0, TEXTS, 2)
+    mined, draw = task._mine(), torch.Generator().manual_seed(1)
+    hard = task.pairs.hard_negatives(rows, draw)
+    assert hard is not None
+    choice = torch.randint(mined.shape[1], (len(rows),), generator=draw).numpy()
+    drawn = np.unique(mined[rows, choice])
+    documents = np.concatenate([task.pairs.document_rows[rows], hard.rows, drawn[drawn >= 0]])
+    assert (drawn >= 0).any()
+    expected, _ = loss_by_hand(task, rows, documents)
+    loss = task.loss(task.module, rows, torch.Generator().manual_seed(1), 0.0)
+    assert float(loss.detach()) == pytest.approx(expected, abs=1e-5)
