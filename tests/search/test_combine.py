@@ -64,13 +64,3 @@ def test_the_best_are_those_of_all(
                     k,
                     wider,
                 )
-
-
-def test_the_share_that_is_needed_makes_up_for_the_method() -> None:
-    for weight, scale in ((0.3, 2.0), (1.0, 0.1), (0.01, 40.0)):
-        lexical = LexicalWeight(weight=weight, scale=scale)
-        for share in (0.0, 1e-3, 0.5, 1.0):
-            score = float(lexical.score(np.array(0.7), np.array(share)))
-            assert share * (1 - 1e-4) - 1e-9 <= lexical.share_needed(0.7, score) <= share
-        assert lexical.share_needed(0.7, -5.0) == 0
-        assert lexical.share_needed(0.0, 1e6) > 1

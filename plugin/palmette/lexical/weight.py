@@ -56,11 +56,6 @@ class LexicalWeight(Config):
         own = (1 - self.weight) * np.asarray(method, np.float64)
         return np.asarray(own + self.value_per_share(words) * words)
 
-    def share_needed(self, method: float, score: float) -> float:
-        """Return a share of words below which a method's score does not reach ``score``, or hardly less."""
-        lack = max(0.0, score - (1 - self.weight) * method)
-        return float((1 - 1e-5) * (lack / (self.weight * self.scale)) ** (2 / 3))
-
     def value_per_share(self, words: Numbers) -> Numbers:
         """Return the factor of a document's share: its words' parts times this add up to their part of the score."""
         value: Numbers = self.weight * self.scale * np.sqrt(words)

@@ -128,49 +128,28 @@ class Mixture(Protocol):
     def score(self, method: NDArray[Any], words: NDArray[Any]) -> NDArray[Any]:
         """Mix scores."""
 
-    def share_needed(self, method: float, score: float) -> float:
-        """Share of words below which a document that the method scores so does not reach ``score``."""
-
 
 class WordRanking:
-    """The ranking by shared words, beside that of a method, for the ``k`` best of both.
-
-    What the method has listed says how much in words an unlisted document needs to be among the ``k`` best. Few
-    documents have that much; the others are not looked at.
-    """
+    """The ranking by shared words, beside that of a method."""
 
     upper_bound: float | None = None
 
-    def __init__(self, view: View, text: str, method: MethodRanking, weight: Mixture, k: int) -> None:
-        self.view, self.text, self.method, self.weight, self.k = view, text, method, weight, k
+    def __init__(self, view: View, text: str, method: MethodRanking) -> None:
+        self.view, self.text, self.method = view, text, method
         self._keys = np.empty(0, np.int64)  # documents scored, ascending
         self._shares = np.empty(0, np.float32)
 
     def best(self, depth: int) -> Keys:
-        """List the documents that have enough."""
+        """List the best documents."""
         known, last = self.method.best(depth), self.method.upper_bound
         if self.method.plan.rescore is not None:  # a shortlist of its own, whatever the other holds
             return np.union1d(known, self._keep(self.view.words(self.text, depth))[0])
         if last is None:  # there is nothing else to be found
             return known
-        floor, few = self._share_needed(known, last), WORDS_MORE * depth
-        limit = max(few, len(self.view) // WORDS_PART)
-        keys, shares = self._keep(self.view.words(self.text, limit, floor))
-        if len(keys) > few:
-            floor = max(floor, self._share_needed(np.union1d(known, keys[:few]), last))
-        if len(keys) == limit and shares[-1] >= floor:
-            # with all equals of the last one
-            keys, shares = self._keep(self.view.words(self.text, len(self.view), float(shares[-1])))
-            floor = float(np.nextafter(shares[-1], np.float32(0)))
-        self.upper_bound = floor
-        return keys[shares >= floor]
-
-    def _share_needed(self, known: Keys, last: float) -> float:
-        """Share that a document needs which the method scores as its last one listed, if these are scored."""
-        sums = self.weight.score(self.method.scores(known), self.scores(known))
-        sums = sums[~np.isnan(sums)]
-        place = len(sums) - self.k
-        return self.weight.share_needed(last, float(np.partition(sums, place)[place])) if place >= 0 else 0.0
+        limit = max(WORDS_MORE * depth, len(self.view) // WORDS_PART)
+        keys, shares = self._keep(self.view.words(self.text, limit))
+        self.upper_bound = float(shares[-1]) if len(keys) == limit else 0.0
+        return keys
 
     def _keep(self, found: WordMatches) -> tuple[Keys, Floats]:
         """Remember shares by ascending key."""
@@ -202,7 +181,7 @@ def add_words(
     found, rows, words = search(plan, depth), [], []
     for row, text in enumerate(texts):
         method = MethodRanking(search, plan.one_query(row), found.one_query(row), depth)
-        rankings = (method, WordRanking(view, text, method, weight, k))
+        rankings = (method, WordRanking(view, text, method))
         keys, sums = exact_sum(rankings, lambda table: weight.score(*table), k, len(view), depth)
         rows.append((keys, sums.astype(np.float32), method.evidence(keys)))
         words.append(view.words(text, 0, only=keys))

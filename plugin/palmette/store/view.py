@@ -246,18 +246,24 @@ class LocalView:
             sizes = add_sizes(sizes, segment.list_order(name).sizes(rows))
         return sizes
 
-    def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
-        """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order.
-
-        A score is the share of a text's weight in words that the document answers, 0 … 1; equal ones go by key.
-        Documents that score less than ``floor`` may be left out.
-        """
+    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
+        """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order."""
         self._check_open()
         query, searcher = query_terms(self._analyser, text), self._snapshot.words
         if only is not None:
             return WordMatches(query.words, searcher.parts(query, self._check_keys(only)), only)
-        keys, parts = searcher.best(query, self._snapshot.rows(self._keys), k, floor)
+        keys, parts = searcher.best(query, self._snapshot.rows(self._keys), k)
         return WordMatches(query.words, parts, keys)
+
+    def phrase_keys(self, text: str) -> Keys | None:
+        """Ascending keys of the documents that contain all phrases in double quotes; ``None`` if there are none."""
+        self._check_open()
+        query, snapshot = query_terms(self._analyser, text), self._snapshot
+        if not query.required:
+            return None
+        rows = snapshot.words.matching(query, snapshot.rows(self._keys))
+        found = (segment.keys[some] for segment, some in zip(snapshot.segments, rows, strict=True))
+        return np.concatenate([np.empty(0, np.int64), *found])
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""
