@@ -203,7 +203,8 @@ class Evidence:
                 matched = view.words(self.texts[row], depth).keys
                 listed = score_others(search, plan.one_query(row), listed, matched)
             scored = self.score(view, row, listed.keys[0], listed.scores[0])
-            order = np.lexsort((scored.keys[0], -listed.scores[0], -scored.scores[0]))[:k]
+            order = np.lexsort((scored.keys[0], -listed.scores[0], -scored.scores[0]))
+            order = order[scored.scores[0][order] > -np.inf][:k]
             facts = {**listed.evidence, **scored.evidence}
             chosen = {name: array[0][order] for name, array in facts.items()}
             rows.append((scored.keys[0][order], scored.scores[0][order], chosen))
@@ -216,10 +217,13 @@ class Evidence:
         if self.vectors is not None and len(keys):
             scales = view.ragged(SCALES, keys.tolist())
             best, at = best_sentences(view.ragged(SENTENCES, keys.tolist()), scales, self.vectors[row])
-        share = np.zeros(len(keys), np.float32)
+        share, matched = np.zeros(len(keys), np.float32), None
         if self.texts and len(keys):
-            share = view.words(self.texts[row], 0, only=keys).scores
+            matched = view.words(self.texts[row], 0, only=keys)
+            share = matched.scores
         logit = self.calibration.logit(self.total(own, best, share))
+        if matched is not None and matched.phrases:
+            logit = np.where(share > 0, logit, -np.inf)
         evidence = {OWN: own[None], BEST: best[None], BEST_AT: at[None], SHARE: share[None]}
         return Candidates(keys[None], logit[None].astype(np.float32), evidence=evidence)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -475,10 +476,10 @@ class DocumentsView(ArrayView):
         super().__init__(arrays, documents)
         self._collection = WordCollection(analyser, [document.all_text for document in documents])
 
-    def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
+    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Shares of all documents, or of some."""
         found = self._collection.matches(text)
-        return found if only is None else WordMatches(found.words, found.parts[only], only)
+        return found if only is None else replace(found, parts=found.parts[only], keys=only)
 
 
 def read_calibrations(facts: Mapping[str, Any]) -> dict[str, Calibration]:

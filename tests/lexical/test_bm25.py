@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from palmette.lexical.analyser import analyser_of
 from palmette.lexical.bm25 import (
+    PAIR,
+    REACH,
     PostingList,
     WordCollection,
     candidates,
@@ -82,14 +84,69 @@ def test_a_floor_is_reached_by_k(k: int) -> None:
 
 
 def test_rare_words_weigh_more_and_unknown_ones_most() -> None:
-    query = query_terms(analyser_of(None), "w1 w2 w2 w3 unknown")
-    assert query.times == [1, 2, 1, 1]
-    weight = weights(query.times, [90, 50, 3, 0], 100)
-    assert float(weight.sum()) == pytest.approx(1)
-    assert weight[0] < weight[2] < weight[3]
+    query = query_terms(analyser_of(None), "w1 w2 w2 unknown")
+    assert query.words == ["w1", "w2", "unknown", "w1 w2", "w2 w2", "w2 unknown"]
+    weight, reach = weights(query, [90, 50, 0, 3, 3, 0], 100)
+    assert weight[0] < weight[1] < weight[2]
+    assert weight[5] == pytest.approx(PAIR * weight[2])
+    assert reach == pytest.approx(REACH * weight[:3].sum())
 
 
-@pytest.mark.parametrize("query", ["red owl", "the the fox", "unknown", ""])
+ENGLISH = analyser_of("english")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("What is the capital of France?", ["capit", "franc", "capit franc"]),
+        ("is it?", ["is", "it"]),
+        ("getUserName", ["get", "user", "name", "getusername", "get user", "user name"]),
+        ("…", []),
+    ],
+)
+def test_function_words_count_where_there_are_no_others(text: str, words: list[str]) -> None:
+    assert query_terms(ENGLISH, text).words == words
+
+
+def test_a_share_is_of_the_reach_or_of_the_best_document() -> None:
+    texts = [f"word{n} of a text" for n in range(50)]
+    once, often = "red owl", "red owl " * 20
+    plain = WordCollection(ENGLISH, [*texts, once]).shares("owl nowhere")
+    assert 0.1 < plain[-1] < 0.5, "half of the words, of which one occurrence answers a half"
+    both = WordCollection(ENGLISH, [*texts, once, often]).shares("red owl")
+    assert both[-1] == pytest.approx(1)
+    assert 0.5 < both[-2] < 1
+    apart = WordCollection(ENGLISH, [*texts, "red owl sings", "owl sings red"]).shares("red owl")
+    assert apart[-2] > 1.1 * apart[-1], "neighbours in order count more"
+
+
+@pytest.mark.parametrize(
+    ("query", "matched"),
+    [
+        ('capital "of France"', [0, 1, 2, 3]),
+        ('"capital of France"', [0, 2]),
+        ("what is the “capital of France”?", [0, 2]),
+        ('"France capital"', [1, 3]),
+        ('"capital of France" "red owl"', [2]),
+        ('"capital"', [0, 1, 2, 3]),
+        ('15" and 17" capital', [0, 1, 2, 3]),
+        ('"to be or not"', [1]),
+        ('"red owl sings"', []),
+        ('"…" capital', [0, 1, 2, 3]),
+    ],
+)
+def test_phrases_in_quotes_must_match(query: str, matched: list[int]) -> None:
+    texts = [
+        "Paris is the capital of France.",
+        "France: to be or not to be a capital.",
+        "The capital France knows, a red owl",
+        "In France, capital flows.",
+        "a red owl",
+    ]
+    assert np.flatnonzero(WordCollection(ENGLISH, texts).shares(query)).tolist() == matched
+
+
+@pytest.mark.parametrize("query", ["red owl", "the the fox", "the", "unknown", ""])
 def test_a_collection_in_memory_scores_as_an_index_of_the_same_documents(query: str) -> None:
     texts = ["red owl", "the red red fox by the river", "an owl, an owl", "nothing", "… !?"]
     found = WordCollection(analyser_of("english"), texts).shares(query)

@@ -167,7 +167,8 @@ class Segment:
         self._first = int(self.keys[0])
         self._dense = int(self.keys[-1]) - self._first + 1 == count
         self._arrays = {spec.name: self._open(spec) for spec in arrays}
-        self.words = Postings.read(lambda name, dtype: self._map(f"words-{name}", dtype))
+        former = "words-terms.npy" in files
+        self.words = Postings.read(lambda name, dtype: self._map(f"words-{name}", dtype), former=former)
 
     @property
     def bytes(self) -> int:
