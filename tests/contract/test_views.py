@@ -68,9 +68,6 @@ class PlainView:
             keys = order[shares[order] > 0][:k] + 10
         return WordMatches([text], np.asarray(shares[keys - 10], np.float32)[:, None], keys)
 
-    def phrase_keys(self, text: str) -> NDArray[np.int64] | None:
-        return None if '"' not in text else np.flatnonzero(self.collection.shares(text)) + 10
-
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         keys = self.keys() if plan.only is None else plan.only
         scores = self._table(plan.first, keys)  # [Q, N]

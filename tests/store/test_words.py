@@ -173,11 +173,10 @@ def test_phrases_are_found_under_filters() -> None:
         delete(backend, "d0")
         for filter, expected in ((None, ["d3", "d6", "d9", "last"]), ({"n": {"$gt": 8}}, ["d9", "last"])):
             with backend.read(filter) as view:
-                keys = view.phrase_keys('where is a "red owl"?')
-                assert keys is not None
-                assert view.ids(keys.tolist()) == expected
-                assert set(view.ids(view.words('a "red owl"', 99).keys.tolist())) == set(expected)
-                scores = view.words('a "red owl"', 0, only=view.keys()).scores
-                assert view.keys()[scores > 0].tolist() == keys.tolist()
-                assert view.phrase_keys("a red owl") is None
-                assert view.phrase_keys('"nothing of this"').tolist() == []
+                found = view.words('owls "red owl"', 99)
+                assert found.phrases
+                assert view.ids(found.keys.tolist()) == expected
+                scores = view.words('owls "red owl"', 0, only=view.keys()).scores
+                assert set(view.keys()[scores > 0].tolist()) == set(found.keys.tolist())
+                assert not view.words('where is a "red owl"?', 99).phrases, "a name in a sentence"
+                assert view.words('"nothing of this"', 9).keys.tolist() == []

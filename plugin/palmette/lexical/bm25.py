@@ -57,15 +57,18 @@ class QueryTerms(NamedTuple):
 def query_terms(analyser: Analyser, text: str) -> QueryTerms:
     """Split a query into words and pairs; function words count only where it has no others.
 
-    A document matches a phrase in double quotes if it contains each of its words, and each pair of its neighbours as
+    A phrase in double quotes must match: the document contains each of its words, and each pair of its neighbours as
     neighbours, in this order. Function words may stand between them or lack; a phrase of nothing else needs each of
-    them anywhere. (Indexes of scheme 1 know no neighbours.)
+    them anywhere. (Indexes of scheme 1 know no neighbours.) A sentence that quotes something, with a question mark or
+    function words outside the quotes, requires nothing: such phrases are names more often than conditions.
     """
     words = analyser.words(text)
     chosen = [word for word in words if word.kind != Kind.FUNCTION] or words
     singles = {word.text: word.term for word in chosen}
     required: set[int] = set()
-    for phrase in _PHRASE.findall(text):
+    outside = _PHRASE.sub(" ", text)
+    sentence = "?" in outside or any(word.kind == Kind.FUNCTION for word in analyser.words(outside))
+    for phrase in () if sentence else _PHRASE.findall(text):
         found = analyser.words(phrase)
         needed = [word for word in found if word.kind in (Kind.WORD, Kind.PIECE)] or found
         required.update([word.term for word in needed], _pairs(found).values())

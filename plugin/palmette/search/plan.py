@@ -206,13 +206,6 @@ class View(Protocol):
         phrase which the text has in double quotes are not found, and score 0 among ``only``.
         """
 
-    def phrase_keys(self, text: str) -> Keys | None:
-        """Ascending keys of the documents that contain all phrases in double quotes; ``None`` if there are none.
-
-        A document matches a phrase that contains each of its words, and each pair of its neighbours in this order;
-        function words may stand between them (:func:`palmette.lexical.bm25.query_terms`).
-        """
-
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array, in the order of ``keys``: [n, *shape]."""
 

@@ -117,10 +117,6 @@ class ArrayView:
         """Raise: arrays have no words."""
         raise InputError("arrays in memory have no words: build an index to search by words")
 
-    def phrase_keys(self, text: str) -> Keys | None:
-        """Raise: arrays have no words."""
-        raise InputError("arrays in memory have no words: build an index to search by phrases")
-
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of an array: [n, *shape]."""
         found: NDArray[np.generic] = self.arrays[array][np.asarray(keys, np.int64)]

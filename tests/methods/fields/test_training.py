@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import Index, load_data
+from palmette import load_data
 from palmette.encoder import Backbone
 from palmette.maths import info_nce
 from palmette.methods.fields import FieldsConfig, FieldsModel, FieldsWarning
 from palmette.methods.fields.module import gradient_cached
 from palmette.methods.fields.training import FieldsTask
 from palmette.training.loop import AdamW
+from support.alone import Index
 from support.shop import FIELDS, questions, shop, train
 from support.tiny import learner
 

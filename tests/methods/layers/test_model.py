@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import Document, FakeEncoder, Index, LayersModel, load_model
+from palmette import Document, FakeEncoder, LayersModel, load_model
 from palmette.cli import main
 from palmette.encoder.base import Output
 from palmette.errors import ConfigError, InputError
+from support.alone import Index
 from support.tiny import documents, layers, train_layers
 
 QUESTION = "where does the red owl live?"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import Document, FakeEncoder, FusionModel, Index, PathsModel, load_data, load_model
+from palmette import Document, FakeEncoder, FusionModel, PathsModel, load_data, load_model
 from palmette.cli import main
 from palmette.encoder import Backbone, EncodingCache, load_encoder
 from palmette.errors import CheckpointError, ConfigError
@@ -14,6 +14,7 @@ from palmette.methods.paths.config import PathsConfig, PathsSearch
 from palmette.methods.paths.explain import IndexReport
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import train
+from support.alone import Index
 from support.tiny import documents, pairs, paths, train_paths, tree
 from support.tiny_encoder import save_tiny_encoder
 

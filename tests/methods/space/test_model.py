@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palmette import FakeEncoder, Index, Model, SpaceModel, load_model
+from palmette import FakeEncoder, Model, SpaceModel, load_model
 from palmette.encoder import EncodingCache
 from palmette.errors import ConfigError
+from support.alone import Index
 from support.tiny import documents
 
 QUESTION = "where does the red owl live?"

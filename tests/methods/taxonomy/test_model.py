@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import (
-    Document,
-    FakeEncoder,
-    FusionModel,
-    Index,
-    TaxonomyModel,
-    TreeModel,
-    load_data,
-    load_model,
-)
+from palmette import Document, FakeEncoder, FusionModel, TaxonomyModel, TreeModel, load_data, load_model
 from palmette.cli import main
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError, NotFoundError
@@ -25,6 +16,7 @@ from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.hierarchy import Matches
 from palmette.methods.taxonomy.training import TaxonomyTask, found_matches, nearest_wrong, summary
+from support.alone import Index
 from support.taxonomies import KINDS, chain, zoo
 from support.tiny import documents, pairs
 

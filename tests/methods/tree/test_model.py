@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import Document, FakeEncoder, Index, TreeModel, evaluate, load_data, load_model
+from palmette import Document, FakeEncoder, TreeModel, evaluate, load_data, load_model
 from palmette.arrays import as_floats
 from palmette.encoder import States
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError, TrainingError
@@ -16,6 +16,7 @@ from palmette.methods.tree import TreeConfig, TreeSearch
 from palmette.methods.tree import search as tree_search
 from palmette.methods.tree.training import TreeTask
 from regression import api
+from support.alone import Index
 from support.tiny import documents, pairs, train_tree, tree
 
 ASKED = ["where is the red owl?", "a golden hen"]
