@@ -27,7 +27,6 @@ from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.evidence import (
-    SHORT,
     USUAL,
     Calibration,
     Evidence,
@@ -83,8 +82,6 @@ class Model(Checkpointed):
     """Whether documents without labels need synthetic queries."""
     sentences: bool = True
     """Whether the encoder's vectors of single sentences compare with this model's queries."""
-    usual_units: ClassVar[Units | None] = None
-    """Units where there are too few documents to measure them; ``None`` where those few must do."""
 
     def __init__(
         self,
@@ -175,6 +172,11 @@ class Model(Checkpointed):
 
     def check_search(self, options: Any) -> None:
         """Raise ConfigError when search options do not fit this model."""
+
+    @property
+    def usual_units(self) -> Units | None:
+        """Units that are known without documents; ``None`` measures them on those of the index."""
+        return None
 
     def sentence_queries(self, queries: Queries, given: Sequence[str] | Floats) -> Floats:
         """Unit vectors [Q, d] that sentences are compared with, from the query arrays and what they were made of."""
@@ -460,8 +462,10 @@ class Model(Checkpointed):
         learned = calibration.units
         if learned is not None and (learned.sentence is not None or not sentences):
             return learned
-        few = len(view) < (2 if self.usual_units is None else SHORT)
-        measured = (self.usual_units or USUAL) if few else measure_units(self, view, sentences, options)
+        usual = self.usual_units
+        if usual is None and len(view) >= 2:
+            usual = measure_units(self, view, sentences, options)
+        measured = usual or USUAL
         return measured if learned is None else measured.replace(own=learned.own)
 
     def __repr__(self) -> str:
@@ -483,13 +487,8 @@ class DocumentsView(ArrayView):
 
 
 def read_calibrations(facts: Mapping[str, Any]) -> dict[str, Calibration]:
-    """Calibrations of a checkpoint; of former ones the scale, 1.5 leads of the best document for their 2.5."""
-    if "evidence" in facts:
-        return {name: Calibration.from_dict(value) for name, value in facts["evidence"].items()}
-    return {
-        name: Calibration(units=Units(own=0.6 * value["scale"]))
-        for name, value in facts.get("words", {}).items()
-    }
+    """Calibrations of a checkpoint; former ones have none, and are measured on the documents."""
+    return {name: Calibration.from_dict(value) for name, value in facts.get("evidence", {}).items()}
 
 
 def _set_options(config: Config | Mapping[str, Any], kind: type[Config]) -> dict[str, Any]:
