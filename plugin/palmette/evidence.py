@@ -95,6 +95,9 @@ class Scale(Config):
         usual document has the meaning that it has by the cosines of which the shipped coefficients were learned.
         """
         values = np.asarray(scores, np.float64)
+        values = values[~np.isnan(values).all(axis=1)]
+        if not len(values):
+            return cls()
         mean = np.nanmean(values, axis=1)
         lead = float(np.mean(np.nanmax(values, axis=1) - mean))
         unit = max(spreads * float(np.nanstd(values, axis=1).mean()), lead, 1e-6)

@@ -463,7 +463,7 @@ class Model(Checkpointed):
         if learned is not None and (learned.sentence is not None or not sentences):
             return learned
         usual = self.usual_units
-        if usual is None and len(view) >= 2:
+        if usual is None and len(view) >= 2 and self.lexical_variants():
             usual = measure_units(self, view, sentences, options)
         measured = usual or USUAL
         return measured if learned is None else measured.replace(own=learned.own)

@@ -15,7 +15,9 @@ class Index(WholeIndex):
         return [alone(hit) for hit in found] if isinstance(query, str) else [[*map(alone, f)] for f in found]
 
     def rank(self, queries: Any, k: int = 10, **how: Any) -> Any:
-        return super().rank(queries, k, **ALONE | how)
+        found = super().rank(queries, k, **ALONE | how)
+        scores = [[hit.score for hit in hits] for hits in self.search(queries, k, **how)]
+        return replace(found, scores=scores)
 
     def explain(self, query: Any, id: str, **how: Any) -> Explanation:
         return super().explain(query, id, **ALONE | how).method
