@@ -20,6 +20,7 @@ from palmette.errors import (
     NotFoundError,
     StoreError,
 )
+from palmette.lexical.postings import TYPES
 from palmette.search.plan import ArraySpec
 from palmette.store.backend import Backend
 from palmette.store.filters import parse_filter
@@ -276,7 +277,7 @@ def test_reopening(tmp_path: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["arrays"][1] == {"name": "tokens", "shape": [2, 3], "dtype": "float16"}
     [segment] = (folder / "segments").iterdir()
-    words = [f"words-{name}.npy" for name in ("counts", "lengths", "rows", "starts", "terms")]
+    words = sorted(f"words-{name}.npy" for name in TYPES)
     assert sorted(path.name for path in segment.iterdir()) == ["keys.npy", "leaves.npy", "tokens.npy", *words]
     assert np.load(segment / "keys.npy", allow_pickle=False).tolist() == [1, 2]
     expected = arrays_of([doc("a"), doc("b")])["tokens"]

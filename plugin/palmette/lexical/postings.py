@@ -250,6 +250,9 @@ class PostingsBuilder:
 
     def chunks(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yield the merged arrays by name, piece by piece, and remove the files."""
+        if not self._parts:
+            yield from self._sorted().items()
+            return
         if self._documents:
             postings = self.collected()
             self.add_postings(postings, np.arange(len(postings.lengths)))
