@@ -27,6 +27,7 @@ from support.stores import SPECS, doc, put
 
 COUNT = 60
 NONE = np.empty(0, bool)
+ENGLISH = analyser_of("english")
 
 
 FLOORS = st.sampled_from([0, 0.05, 0.2, 2])
@@ -93,9 +94,16 @@ def test_rare_words_weigh_more_and_unknown_ones_most() -> None:
     assert weight[0] < weight[1] < weight[2]
     assert weight[5] == pytest.approx(PAIR * weight[2])
     assert reach == pytest.approx(REACH * weight[:3].sum())
+    asked = query_terms(ENGLISH, "where is the owl")
+    assert asked.words == ["owl"]
+    (owl, *words), reach = weights(asked, [3, 2, 90, 100], 100)
+    assert not words
+    assert reach > REACH * owl, "words that are not searched count in the reach"
 
 
-ENGLISH = analyser_of("english")
+def test_documents_that_lack_function_words_lose_nothing_beside_others() -> None:
+    found = WordCollection(ENGLISH, ["the red owl", "red owl", "a fox"]).shares("where is the red owl?")
+    assert found[0] == found[1] > found[2] == 0
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
 K1, B = 1.2, 0.6  # how soon repetition stops counting, how much length matters
 PAIR = 0.4  # weight of a pair's IDF beside a word's
-REACH = 2 / (K1 + 1)  # part of the words' weight that a query can reach, function words not counted
+REACH = 1.6 / (K1 + 1)  # part of its words' weight, function words included, that a query can reach
 SLACK = 1e-5  # more than float32 sums of shares can differ by in another order of addition
 _BINS = 4096
 _LAST = 2**31 - 1  # after all documents
@@ -50,6 +50,8 @@ class QueryTerms(NamedTuple):
     terms: list[int]
     singles: int
     """How many of them are words."""
+    skipped: list[int]
+    """Terms of function words, which are not searched but count in what the query can reach."""
     required: frozenset[int]
     """Terms of the phrases in quotes: a document without one of them does not match."""
 
@@ -64,13 +66,14 @@ def query_terms(analyser: Analyser, text: str) -> QueryTerms:
     words = analyser.words(text)
     chosen = [word for word in words if word.kind != Kind.FUNCTION] or words
     singles = {word.text: word.term for word in chosen}
+    skipped = {word.term for word in words} - {word.term for word in chosen}
     required: set[int] = set()
     for phrase in _PHRASE.findall(text):
         found = analyser.words(phrase)
         needed = [word for word in found if word.kind in (Kind.WORD, Kind.PIECE)] or found
         required.update([word.term for word in needed], _pairs(found).values())
     known = singles | _pairs(words)
-    return QueryTerms(list(known), list(known.values()), len(singles), frozenset(required))
+    return QueryTerms(list(known), list(known.values()), len(singles), sorted(skipped), frozenset(required))
 
 
 def _pairs(words: Sequence[Word]) -> dict[str, int]:
@@ -81,11 +84,15 @@ def _pairs(words: Sequence[Word]) -> dict[str, int]:
 
 
 def weights(query: QueryTerms, holding: Sequence[int], documents: int) -> tuple[NDArray[np.float64], float]:
-    """[T] weight of each term, when ``holding`` of ``documents`` contain it, and what the query can reach."""
-    held = np.asarray(holding, np.float64)
+    """[T] weight of each term, and what the query can reach.
+
+    ``holding`` of ``documents`` contain each term, then each skipped one.
+    """
+    held, pairs = np.asarray(holding, np.float64), slice(query.singles, len(query.terms))
     idf = np.log1p((documents - held + 0.5) / (held + 0.5))
-    factors = np.where(np.arange(len(held)) < query.singles, 1.0, PAIR)
-    return idf * factors, REACH * float(idf[: query.singles].sum())
+    reach = REACH * float(idf.sum() - idf[pairs].sum())
+    idf[pairs] *= PAIR
+    return idf[: len(query.terms)], reach
 
 
 def norms(lengths: NDArray[Any], mean: float) -> Floats:
@@ -186,18 +193,19 @@ class WordSearcher:
 
     def _lists(self, query: QueryTerms) -> Lists:
         """Return the postings of a query's terms, per source, with weights that make the best document's share 1."""
-        key = (query.singles, *query.terms)
+        terms = (*query.terms, *query.skipped)
+        key = (query.singles, len(query.terms), *terms)
         known = self._queries.get(key)
         if known is None:
-            found = [[self._statistics(at, term) for term in query.terms] for at in range(len(self.sources))]
-            holding = [sum(one[at][0] for one in found) for at in range(len(query.terms))]
+            found = [[self._statistics(at, term) for term in terms] for at in range(len(self.sources))]
+            holding = [sum(one[at][0] for one in found) for at in range(len(terms))]
             weight, reach = weights(query, holding, self.documents)
             total = max(float(weight.sum()), 1e-12)
             scaled = np.asarray(weight / total, np.float32)
             known = [
                 [
                     PostingList(source.postings.find(term), share, float(share) * impact)
-                    for term, share, (_, impact) in zip(query.terms, scaled, statistics, strict=True)
+                    for term, share, (_, impact) in zip(query.terms, scaled, statistics, strict=False)
                 ]
                 for source, statistics in zip(self.sources, found, strict=True)
             ]
