@@ -141,8 +141,8 @@ class FormerPostings:
 
 def hits_of(rows: NDArray[np.integer], counts: NDArray[np.integer]) -> Hits:
     """Pack rows and counts."""
-    few = np.minimum(counts, MAX_COUNT).astype(np.uint32)
-    return rows.astype(np.uint32) << np.uint32(COUNT_BITS) | few
+    few: Hits = np.minimum(counts, MAX_COUNT).astype(np.uint32)
+    return (rows.astype(np.uint32) << np.uint32(COUNT_BITS)) | few
 
 
 class _Chunks(dict[str, int]):
@@ -254,8 +254,7 @@ class PostingsBuilder:
             yield from self._sorted().items()
             return
         if self._documents:
-            postings = self.collected()
-            self.add_postings(postings, np.arange(len(postings.lengths)))
+            self.add_postings(self.collected(), np.arange(self._documents))
         for postings, new in self._parts:
             yield "lengths", postings.lengths[new >= 0]
         yield from _layout(merge_parts(self._parts))
