@@ -141,6 +141,7 @@ def test_a_share_is_of_the_reach_or_of_the_best_document() -> None:
         ('"capital of France" "red owl"', [2]),
         ('"capital"', [0, 1, 2, 3]),
         ('15" and 17" capital', [0, 1, 2, 3]),
+        ('print("red owl") of the capital', [0, 1, 2, 3, 4]),
         ('"to be or not"', [1]),
         ('"red owl sings"', []),
         ('"…" capital', [0, 1, 2, 3]),

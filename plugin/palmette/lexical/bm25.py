@@ -40,7 +40,7 @@ _WORDS = 1 << 16  # words whose statistics are remembered
 _FEW = 16  # a filter that leaves one document in so many is searched document by document
 
 
-_PHRASE = re.compile(r"""(?<!\w)["“„«]([^"“”„«»]+)["“”»](?!\w)""")
+_PHRASE = re.compile(r"""(?<!\S)["“„«]([^"“”„«»\n]+)["“”»](?!\w)""")
 
 
 class QueryTerms(NamedTuple):
