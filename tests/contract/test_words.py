@@ -45,6 +45,19 @@ def test_words_find_what_only_words_can(index: Index) -> None:
     assert matching(index, "dv7-1211ea") == ["part"]
 
 
+def test_neighbours_and_phrases_count(index: Index) -> None:
+    index.add([Document(id="near", text="A zebra owl."), Document(id="far", text="An owl beside a zebra.")])
+    with index.backend.read({"$id": ["near", "far"]}) as view:
+        found = view.words("the zebra owl", 2)
+        assert found.words == ["zebra", "owl", "zebra owl"]
+        assert view.ids(found.keys.tolist()) == ["near", "far"]
+        assert found.parts[0, 2] > 0 == found.parts[1, 2]
+        phrase = view.words('"zebra owl"', 0, only=found.keys).scores
+        assert phrase[0] == pytest.approx(found.scores[0])
+        assert phrase[1] == 0
+        assert view.phrase_keys('"zebra owl"').tolist() == found.keys[:1].tolist()
+
+
 def test_the_parts_of_a_hybrid_explanation_add_up_and_name_the_words(index: Index) -> None:
     found = index.search(QUERIES, k=48, lexical=0.5)
     index.add(["another red owl that makes the words less rare", "and one more owl"])

@@ -60,6 +60,7 @@ def test_neighbours_pair_across_function_words_and_wholes() -> None:
         ("call os.path.join(a, b)", "call os path join b"),
         ("getUserName of my_app", "get user name app"),
         ("a C++ class", "c++ class"),
+        ("France's capital", "franc capit"),
         ("WHO and the IT team", "who it team"),
         ("東京 is 大きい", ""),
     ):

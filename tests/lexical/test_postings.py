@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from palmette.lexical.analyser import analyser_of
 from palmette.lexical.bm25 import query_terms
-from palmette.lexical.postings import Postings, PostingsBuilder, Terms, merge_parts
+from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Postings, PostingsBuilder, Terms, merge_parts
 
 ANALYSER = analyser_of(None)
 
@@ -34,7 +34,8 @@ def terms_of(postings: Postings) -> list[int]:
 def content(postings: Postings) -> list[Counter[int]]:
     documents: list[Counter[int]] = [Counter() for _ in range(len(postings.lengths))]
     for term in terms_of(postings):
-        rows, counts = postings.find(term)
+        hits = postings.find(term)
+        rows, counts = hits >> COUNT_BITS, hits & MAX_COUNT
         assert (np.diff(rows) > 0).all()
         for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
             documents[row][term] = count
@@ -57,14 +58,14 @@ def expected(given: list[str]) -> list[Counter[int]]:
 def merged(parts: list[tuple[Postings, NDArray[np.int64]]], most: int) -> list[Counter[int]]:
     documents = [Counter[int]() for _, new in parts for row in new if row >= 0]
     before = -1
-    for terms, sizes, rows, counts in merge_parts(parts, most):
-        assert len(terms) == 1 or len(rows) <= most
+    for terms, sizes, hits in merge_parts(parts, most):
+        assert len(terms) == 1 or len(hits) <= most
         assert (np.diff(terms.astype(np.int64)) > 0).all()
         assert terms[0] > before
         before = int(terms[-1])
         term = np.repeat(terms, sizes).tolist()
-        for word, row, count in zip(term, rows.tolist(), counts.tolist(), strict=True):
-            documents[row][word] = count
+        for word, hit in zip(term, hits.tolist(), strict=True):
+            documents[hit >> COUNT_BITS][word] = hit & MAX_COUNT
     return documents
 
 
@@ -73,7 +74,7 @@ def test_what_is_collected_is_what_stands_there() -> None:
     postings = collected(given)
     assert content(postings) == expected(given)
     assert postings.lengths.tolist() == [len(text.split()) for text in given]
-    assert len(postings.find(12345)[0]) == 0
+    assert len(postings.find(12345)) == 0
     assert len(collected(["", ""]).lengths) == 2
 
 
@@ -91,25 +92,25 @@ def test_merging_keeps_the_living_in_order(most: int) -> None:
     assert merged(parts, most) == expected(alive)
 
 
-def test_counts_end_at_255() -> None:
-    assert list(content(collected(["w1 " * 300]))[0].values()) == [255, 255]
+def test_counts_end_at_63() -> None:
+    assert list(content(collected(["w1 " * 300]))[0].values()) == [63, 63]
 
 
-def test_what_occurs_once_has_a_row_alone() -> None:
+def test_terms_of_one_document_have_a_hit_alone() -> None:
     postings = collected(["red owl", "red owl red fox"])
-    assert len(postings.once_rows) == 3  # fox, owl red, red fox
-    assert len(postings.rows) == 6  # red, owl, red owl
+    assert len(postings.once_hits) == 3  # fox, owl red, red fox
+    assert len(postings.hits) == 6  # red, owl, red owl
 
 
 def test_numbers_are_found_in_two_parts() -> None:
     draw = np.random.default_rng(0)
     ends = np.array([0, 1, (1 << 32) - 1, 1 << 32, (1 << 40) - 1], np.uint64)
     numbers = np.unique(np.append(draw.integers(0, 1 << 40, 500, np.uint64), ends))
-    terms = Terms.of(numbers)
+    heads = np.searchsorted(numbers, np.arange(257, dtype=np.uint64) << np.uint64(32))
+    terms = Terms(heads, numbers.astype(np.uint32))
     assert terms.numbers().tolist() == numbers.tolist()
     assert [terms.place(number) for number in numbers.tolist()] == list(range(len(numbers)))
     assert {terms.place(number) for number in range(2, 300)} == {None}
-    assert Terms.of(numbers[:0]).place(7) is None
 
 
 def test_texts_beyond_memory_go_through_files(tmp_path: Path) -> None:

@@ -114,15 +114,15 @@ def make_former(folder: Path) -> None:
         texts = [document.all_text for document in backend.scan()]
     builder = PostingsBuilder(analyser_of("english", 1))
     builder.add(texts)
-    postings, terms = builder.collected(), dict[int, tuple[Any, Any]]()
+    postings, terms = builder.collected(), dict[int, Any]()
     for term in (*postings.terms.numbers().tolist(), *postings.once.numbers().tolist()):
         terms[term << 24 | 7] = postings.find(term)  # of 64 bits
-    found = [terms[term] for term in sorted(terms)]
+    found = [(hits >> 6, hits & 63) for hits in (terms[term] for term in sorted(terms))]
     former = {
         "terms": np.array(sorted(terms), np.uint64),
         "starts": np.append(0, np.cumsum([len(rows) for rows, _ in found])),
-        "rows": np.concatenate([rows for rows, _ in found]),
-        "counts": np.concatenate([counts for _, counts in found]),
+        "rows": np.concatenate([rows for rows, _ in found]).astype(np.int32),
+        "counts": np.concatenate([counts for _, counts in found]).astype(np.uint8),
         "lengths": postings.lengths,
     }
     (segment,) = (folder / "segments").iterdir()

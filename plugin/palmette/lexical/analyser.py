@@ -54,7 +54,7 @@ FUNCTION_WORDS = {
         "que qué quién se son su sus un una y",
     }.items()
 }
-"""Words that say little: neighbours pair across them, and a question of other words too is not searched by them."""
+"""Words that say little: neighbours pair across them, and only a question of nothing else is searched by them."""
 
 
 class Kind(IntEnum):
@@ -129,7 +129,8 @@ class Analyser:
 
     def _spell(self, chunk: str) -> Iterator[Word]:
         stem = chunk.rstrip("+#")
-        if stem != chunk:
+        named = stem != chunk  # C++, C#
+        if named:
             yield _word(_fold(chunk), self._plain)
         if stem[-2:] in ("'s", "’s"):
             stem = stem[:-2]
@@ -139,7 +140,7 @@ class Analyser:
         parts = self._split(stem)
         for part in parts:
             if part.isascii():
-                yield self._stemmed(part, part.lower(), paired=stem == chunk)
+                yield self._stemmed(part, part.lower(), paired=not named)
                 continue
             for place, run in enumerate(_UNSPACED.split(part)):
                 if place % 2:

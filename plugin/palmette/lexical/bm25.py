@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Mask, Rows, best
 from palmette.lexical.analyser import Analyser, Kind, Word, pair_terms
-from palmette.lexical.postings import Postings, PostingsBuilder
+from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, FormerPostings, Hits, Postings, PostingsBuilder
 from palmette.search.plan import WordMatches
 
 Documents = NDArray[np.int32]
@@ -32,15 +32,16 @@ _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
 K1, B = 1.2, 0.6  # how soon repetition stops counting, how much length matters
 PAIR = 0.4  # weight of a pair's IDF beside a word's
-REACH = 2 / (K1 + 1)  # part of the words' weight that a query can reach, function words not counted
+REACH = 1.6 / (K1 + 1)  # part of its words' weight, function words included, that a query can reach
 SLACK = 1e-5  # more than float32 sums of shares can differ by in another order of addition
 _BINS = 4096
+_LAST = 2**31 - 1  # after all documents
 _QUERIES = 1024  # queries whose postings are remembered: one query asks several times
 _WORDS = 1 << 16  # words whose statistics are remembered
 _FEW = 16  # a filter that leaves one document in so many is searched document by document
 
 
-_PHRASE = re.compile(r"""(?<!\w)["“„«]([^"“”„«»]+)["“”»](?!\w)""")
+_PHRASE = re.compile(r"""(?<!\S)["“„«]([^"“”„«»\n]+)["“”»](?!\w)""")
 
 
 class QueryTerms(NamedTuple):
@@ -50,6 +51,8 @@ class QueryTerms(NamedTuple):
     terms: list[int]
     singles: int
     """How many of them are words."""
+    skipped: list[int]
+    """Terms of function words, which are not searched but count in what the query can reach."""
     required: frozenset[int]
     """Terms of the phrases in quotes: a document without one of them does not match."""
 
@@ -65,6 +68,7 @@ def query_terms(analyser: Analyser, text: str) -> QueryTerms:
     words = analyser.words(text)
     chosen = [word for word in words if word.kind != Kind.FUNCTION] or words
     singles = {word.text: word.term for word in chosen}
+    skipped = {word.term for word in words} - {word.term for word in chosen}
     required: set[int] = set()
     outside = _PHRASE.sub(" ", text)
     sentence = "?" in outside or any(word.kind == Kind.FUNCTION for word in analyser.words(outside))
@@ -73,7 +77,7 @@ def query_terms(analyser: Analyser, text: str) -> QueryTerms:
         needed = [word for word in found if word.kind in (Kind.WORD, Kind.PIECE)] or found
         required.update([word.term for word in needed], _pairs(found).values())
     known = singles | _pairs(words)
-    return QueryTerms(list(known), list(known.values()), len(singles), frozenset(required))
+    return QueryTerms(list(known), list(known.values()), len(singles), sorted(skipped), frozenset(required))
 
 
 def _pairs(words: Sequence[Word]) -> dict[str, int]:
@@ -84,11 +88,15 @@ def _pairs(words: Sequence[Word]) -> dict[str, int]:
 
 
 def weights(query: QueryTerms, holding: Sequence[int], documents: int) -> tuple[NDArray[np.float64], float]:
-    """[T] weight of each term, when ``holding`` of ``documents`` contain it, and what the query can reach."""
-    held = np.asarray(holding, np.float64)
+    """[T] weight of each term, and what the query can reach.
+
+    ``holding`` of ``documents`` contain each term, then each skipped one.
+    """
+    held, pairs = np.asarray(holding, np.float64), slice(query.singles, len(query.terms))
     idf = np.log1p((documents - held + 0.5) / (held + 0.5))
-    factors = np.where(np.arange(len(held)) < query.singles, 1.0, PAIR)
-    return idf * factors, REACH * float(idf[: query.singles].sum())
+    reach = REACH * float(idf.sum() - idf[pairs].sum())
+    idf[pairs] *= PAIR
+    return idf[: len(query.terms)], reach
 
 
 def norms(lengths: NDArray[Any], mean: float) -> Floats:
@@ -106,8 +114,7 @@ def shares(counts: Counts, norms: Floats, weight: np.float32) -> Floats:
 class PostingList(NamedTuple):
     """The postings of a query's term in one segment, its weight, and the most it adds to a document."""
 
-    rows: Documents
-    counts: Counts
+    hits: Hits
     weight: np.float32
     most: float
 
@@ -129,7 +136,7 @@ def candidates(
     They lie in the ``mask`` (an empty one hides none), and in ``among`` where that is given. The order of addition
     differs from the score's definition: scores are for the caller to add.
     """
-    waiting = sorted((one for one in lists if len(one.rows)), key=lambda one: -one.most)
+    waiting = sorted((one for one in lists if len(one.hits)), key=lambda one: -one.most)
     rest = sum(one.most for one in waiting)
     held = np.empty(0, np.int32) if among is None else among
     sums = np.zeros(len(held), np.float32)
@@ -138,11 +145,11 @@ def candidates(
         rest -= one.most
         least = np.float32(floor - rest - SLACK)
         if unseen:
-            held, sums = merge_postings(held, sums, one.rows, one.counts, norms, mask, one.weight, least)
+            held, sums = merge_postings(held, sums, one.hits, norms, mask, one.weight, least)
         else:
             able = sums + one.most >= least
             held, sums = (held, sums) if able.all() else (held[able], sums[able])
-            sums = sums + shares(counts_in(held, one.rows, one.counts), norms[held], one.weight)
+            sums = sums + shares(counts_in(held, one.hits), norms[held], one.weight)
             able = sums >= least
             held, sums = held[able], sums[able]
         if len(held) >= k:
@@ -154,7 +161,7 @@ class WordSource(NamedTuple):
     """A set of documents with rising keys and their postings; ``alive`` lists the rows that count, if not all."""
 
     keys: Keys
-    postings: Postings
+    postings: Postings | FormerPostings
     alive: Rows | None = None
 
 
@@ -180,28 +187,29 @@ class WordSearcher:
         """Count the living documents of a term in a source, and the most it makes of its weight in any."""
         known = self._words.get((place, term))
         if known is None:
-            (rows, counts), alive = self.sources[place].postings.find(term), self._alive[place]
-            holding = int(alive[rows].sum()) if len(alive) else len(rows)
+            hits, alive = self.sources[place].postings.find(term), self._alive[place]
+            holding = int(alive[hits >> COUNT_BITS].sum()) if len(alive) else len(hits)
             if len(self._words) >= _WORDS:
                 self._words.clear()
-            known = holding, float(max_impact(rows, counts, self._norms[place]))
+            known = holding, float(max_impact(hits, self._norms[place]))
             self._words[place, term] = known
         return known
 
     def _lists(self, query: QueryTerms) -> Lists:
         """Return the postings of a query's terms, per source, with weights that make the best document's share 1."""
-        key = (query.singles, *query.terms)
+        terms = (*query.terms, *query.skipped)
+        key = (query.singles, len(query.terms), *terms)
         known = self._queries.get(key)
         if known is None:
-            found = [[self._statistics(at, term) for term in query.terms] for at in range(len(self.sources))]
-            holding = [sum(one[at][0] for one in found) for at in range(len(query.terms))]
+            found = [[self._statistics(at, term) for term in terms] for at in range(len(self.sources))]
+            holding = [sum(one[at][0] for one in found) for at in range(len(terms))]
             weight, reach = weights(query, holding, self.documents)
             total = max(float(weight.sum()), 1e-12)
             scaled = np.asarray(weight / total, np.float32)
             known = [
                 [
-                    PostingList(*source.postings.find(term), share, float(share) * impact)
-                    for term, share, (_, impact) in zip(query.terms, scaled, statistics, strict=True)
+                    PostingList(source.postings.find(term), share, float(share) * impact)
+                    for term, share, (_, impact) in zip(query.terms, scaled, statistics, strict=False)
                 ]
                 for source, statistics in zip(self.sources, found, strict=True)
             ]
@@ -226,13 +234,11 @@ class WordSearcher:
         """List the rows of each source, of those ``within``, that contain the phrases of a query."""
         found = []
         for source, rows in zip(self.sources, within, strict=True):
-            held, *others = sorted(
-                (source.postings.find(term) for term in query.required), key=lambda p: len(p[0])
-            )
-            matched = held[0]
-            for other in others:
-                matched = matched[counts_in(matched, *other) > 0]
-            found.append(matched.astype(np.int64) if rows is None else np.intersect1d(matched, rows, True))
+            first, *others = sorted((source.postings.find(term) for term in query.required), key=len)
+            held = (first >> COUNT_BITS).astype(np.int32)
+            for hits in others:
+                held = held[counts_in(held, hits) > 0]
+            found.append(held.astype(np.int64) if rows is None else np.intersect1d(held, rows, True))
         return found
 
     def _best(self, every: Lists, within: Sequence[Rows | None], k: int, floor: float) -> tuple[Keys, Floats]:
@@ -264,8 +270,8 @@ class WordSearcher:
         held, norm = rows.astype(np.int32, copy=False), self._norms[place][rows]
         parts = np.zeros((len(held), len(lists)), np.float32)
         for column, one in enumerate(lists):
-            if len(one.rows):
-                parts[:, column] = shares(counts_in(held, one.rows, one.counts), norm, one.weight)
+            if len(one.hits):
+                parts[:, column] = shares(counts_in(held, one.hits), norm, one.weight)
         return parts
 
     def parts(self, query: QueryTerms, keys: Keys) -> Floats:
@@ -279,7 +285,7 @@ class WordSearcher:
                 rows = np.searchsorted(source.keys, rising[start:stop])
                 added = self._parts(place, lists, rows)
                 for term in query.required:
-                    added[counts_in(rows.astype(np.int32), *source.postings.find(term)) == 0] = 0
+                    added[counts_in(rows.astype(np.int32), source.postings.find(term)) == 0] = 0
                 parts[order[start:stop]] = added
             start = stop
         return parts
@@ -341,73 +347,73 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
     return decorate
 
 
-_KINDS = ("int32", "uint8", "float32", "boolean")
-_ROWS, _COUNTS, _FLOATS, _MASK = (f"Array({kind}, 1, 'C', True)" for kind in _KINDS)
+_KINDS = ("int32", "uint32", "float32", "boolean")
+_ROWS, _HITS, _FLOATS, _MASK = (f"Array({kind}, 1, 'C', True)" for kind in _KINDS)
 
 
-@_compiled(f"uint8[::1]({_ROWS}, {_ROWS}, {_COUNTS})")
-def counts_in(held: Documents, rows: Documents, counts: Counts) -> Counts:
-    """[n] how often a word with these postings occurs in the documents ``held`` (rising, as all documents here)."""
+@_compiled(f"uint8[::1]({_ROWS}, {_HITS})")
+def counts_in(held: Documents, hits: Hits) -> Counts:
+    """[n] how often a term with these hits occurs in the documents ``held`` (rising, as all documents here)."""
     found = np.zeros(len(held), np.uint8)
     at = 0
     for place in range(len(held)):
-        document = held[place]
+        least = np.uint32(held[place]) << np.uint32(COUNT_BITS)
         step = 1  # double the step while behind, then halve it
-        while at + step < len(rows) and rows[at + step] < document:
+        while at + step < len(hits) and hits[at + step] < least:
             at += step
             step *= 2
-        low, high = at, min(at + step, len(rows))
+        low, high = at, min(at + step, len(hits))
         while low < high:
             middle = (low + high) // 2
-            if rows[middle] < document:
+            if hits[middle] < least:
                 low = middle + 1
             else:
                 high = middle
         at = low
-        if at == len(rows):
+        if at == len(hits):
             break
-        if rows[at] == document:
-            found[place] = counts[at]
+        if hits[at] - least <= MAX_COUNT:
+            found[place] = hits[at] - least
     return found
 
 
-@_compiled(f"float32({_ROWS}, {_COUNTS}, {_FLOATS})")
-def max_impact(rows: Documents, counts: Counts, norms: Floats) -> np.float32:
-    """Return the highest ``count / (count + norm)`` of a word's postings; 0 where it has none."""
+@_compiled(f"float32({_HITS}, {_FLOATS})")
+def max_impact(hits: Hits, norms: Floats) -> np.float32:
+    """Return the highest ``count / (count + norm)`` of a term's hits; 0 where it has none."""
     best = np.float32(0)
-    for at in range(len(rows)):
-        count = np.float32(counts[at])
-        best = max(best, count / (count + norms[rows[at]]))
+    for hit in hits:
+        count = np.float32(hit & MAX_COUNT)
+        best = max(best, count / (count + norms[hit >> COUNT_BITS]))
     return best
 
 
 @_compiled(
-    f"Tuple((int32[::1], float32[::1]))({_ROWS}, {_FLOATS}, {_ROWS}, {_COUNTS}, {_FLOATS}, {_MASK}, float32, float32)"
+    f"Tuple((int32[::1], float32[::1]))({_ROWS}, {_FLOATS}, {_HITS}, {_FLOATS}, {_MASK}, float32, float32)"
 )
 def merge_postings(
     held: Documents,
     sums: Floats,
-    rows: Documents,
-    counts: Counts,
+    hits: Hits,
     norms: Floats,
     mask: Mask,
     weight: np.float32,
     least: np.float32,
 ) -> tuple[Documents, Floats]:
-    """Merge a word's postings into candidates with their sums; keep those of ``least`` or more.
+    """Merge a term's hits into candidates with their sums; keep those of ``least`` or more.
 
     New ones must be in the ``mask`` (an empty one hides none).
     """
-    kept = np.empty(len(held) + len(rows), np.int32)
-    have = np.empty(len(held) + len(rows), np.float32)
+    kept = np.empty(len(held) + len(hits), np.int32)
+    have = np.empty(len(held) + len(hits), np.float32)
     size = place = at = 0
-    while place < len(held) or at < len(rows):
-        if at == len(rows) or (place < len(held) and held[place] < rows[at]):
+    while place < len(held) or at < len(hits):
+        document = np.int32(hits[at] >> np.uint32(COUNT_BITS)) if at < len(hits) else np.int32(_LAST)
+        if place < len(held) and held[place] < document:
             document, has = held[place], sums[place]
             place += 1
         else:
-            document, has = rows[at], np.float32(0)
-            count = np.float32(counts[at])
+            has = np.float32(0)
+            count = np.float32(hits[at] & np.uint32(MAX_COUNT))
             at += 1
             if place < len(held) and held[place] == document:
                 has = sums[place]

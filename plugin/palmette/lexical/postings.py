@@ -13,30 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Rows
+from palmette.errors import InputError
 from palmette.lexical.analyser import TERM_BITS, Analyser, Kind, pair_terms
 
 TYPES = {
     "heads": "i8",
     "tails": "u4",
-    "starts": "i8",
-    "rows": "i4",
-    "counts": "u1",
+    "bases": "i8",
+    "starts": "u4",
+    "hits": "u4",
     "once_heads": "i8",
     "once_tails": "u4",
-    "once_rows": "i4",
+    "once_hits": "u4",
     "lengths": "i4",
 }
 """Arrays of :class:`Postings` with their types on disk."""
-_FORMER = {"terms": "u8", "starts": "i8", "rows": "i4", "counts": "u1", "lengths": "i4"}
-"""Arrays of an index without pairs; its terms have 64 bits."""
 
-Piece = tuple[NDArray[np.uint64], Rows, NDArray[np.int32], NDArray[np.uint8]]
-"""Some terms of a merge with all their postings: [v] terms and sizes, [p] rows and counts."""
+Hits = NDArray[np.uint32]
+"""A document's row in the upper 26 bits, and how often a term occurs in it, 63 at most, in the lower ``COUNT_BITS``."""
+Piece = tuple[NDArray[np.uint64], Rows, Hits]
+"""Some rising terms with all their postings: [v] terms and sizes, [p] hits."""
 
-_MAX_COUNT = 255  # BM25 hardly changes beyond
+COUNT_BITS = 6
+MAX_COUNT = (1 << COUNT_BITS) - 1  # BM25 hardly changes beyond
+_MOST = 1 << (32 - COUNT_BITS)  # documents of a segment
 _RUN = 1 << 23  # occurrences collected in memory before they go to a file
 _PIECE = 1 << 22  # postings merged at once
-_TAIL = TERM_BITS - 8  # bits of a term's number after the head
+_TAIL = 32  # bits of a term's number after its head
 _ROW = 64 - TERM_BITS  # bits of a document's row beside a term
 
 
@@ -46,75 +49,100 @@ class Terms(NamedTuple):
     heads: Rows  # [257] terms that begin with byte ``h`` have the places ``heads[h] : heads[h + 1]``
     tails: NDArray[np.uint32]  # [V]
 
-    @classmethod
-    def of(cls, terms: NDArray[np.uint64]) -> Terms:
-        """Split numbers."""
-        firsts = np.arange(257, dtype=np.uint64) << np.uint64(_TAIL)
-        return cls(np.searchsorted(terms, firsts), terms.astype(np.uint32))
-
     def place(self, term: int) -> int | None:
         """Find a term's place."""
-        head, tail = term >> _TAIL, term & ((1 << _TAIL) - 1)
+        head, tail = term >> _TAIL, np.uint32(term & ((1 << _TAIL) - 1))
         low, high = int(self.heads[head]), int(self.heads[head + 1])
-        at = low + int(np.searchsorted(self.tails[low:high], np.uint32(tail)))
-        return at if at < high and int(self.tails[at]) == tail else None
+        at = low + int(np.searchsorted(self.tails[low:high], tail))
+        return at if at < high and self.tails[at] == tail else None
 
     def numbers(self) -> NDArray[np.uint64]:
         """[V] whole numbers."""
-        head = np.repeat(np.arange(256, dtype=np.uint64) << np.uint64(_TAIL), np.diff(self.heads))
-        return head | self.tails
+        heads = np.arange(256, dtype=np.uint64) << np.uint64(_TAIL)
+        return np.repeat(heads, np.diff(self.heads)) | self.tails
+
+
+class Run(NamedTuple):
+    """Rising terms and their postings: ``hits[starts[v] : starts[v + 1]]``."""
+
+    terms: NDArray[np.uint64]
+    starts: Rows
+    hits: Hits
 
 
 @dataclass(frozen=True)
 class Postings:
     """For each term, a word or a pair of neighbours, its documents, and how often it occurs in each.
 
-    Most pairs occur once, in one document: they have nothing but a row.
+    Most pairs occur in one document: their place is that of their only hit.
     """
 
-    terms: Terms  # [V]
-    starts: Rows  # [V + 1] term ``v`` has the postings ``starts[v] : starts[v + 1]``
-    rows: NDArray[np.int32]  # [P] documents, rising within a term
-    counts: NDArray[np.uint8]  # [P] how often, 255 at most
-    once: Terms  # [W] terms that occur once
-    once_rows: NDArray[np.int32]  # [W] their documents
+    terms: Terms  # [V] of several documents
+    bases: Rows  # [257] where the hits of the terms of each head begin
+    starts: NDArray[np.uint32]  # [V] where a term's hits begin, after its head's base
+    hits: Hits  # [P] rising within a term
+    once: Terms  # [W] of one document
+    once_hits: Hits  # [W]
     lengths: NDArray[np.int32]  # [N] words per document, function words not counted
 
     @classmethod
-    def read(cls, load: Callable[[str, np.dtype[Any]], NDArray[Any]], *, former: bool = False) -> Postings:
-        """Assemble postings from arrays by name and type; ``former`` ones are those of an index without pairs."""
-        given = {name: load(name, np.dtype(kind)) for name, kind in (_FORMER if former else TYPES).items()}
-        if former:
-            terms, nothing = Terms.of(given.pop("terms") >> np.uint64(_ROW)), Terms.of(np.empty(0, np.uint64))
-            return cls(terms=terms, once=nothing, once_rows=given["rows"][:0], **given)
+    def read(cls, load: Callable[[str, np.dtype[Any]], NDArray[Any]]) -> Postings:
+        """Assemble postings from arrays by name and type."""
+        given = {name: load(name, np.dtype(kind)) for name, kind in TYPES.items()}
         terms, once = (Terms(given.pop(f"{name}heads"), given.pop(f"{name}tails")) for name in ("", "once_"))
         return cls(terms=terms, once=once, **given)
 
-    def find(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-        """Return a term's documents and counts, both empty where it is unknown."""
+    def find(self, term: int) -> Hits:
+        """Return a term's hits, none where it is unknown."""
         if (at := self.terms.place(term)) is not None:
-            span = slice(int(self.starts[at]), int(self.starts[at + 1]))
-            return self.rows[span], self.counts[span]
-        if (at := self.once.place(term)) is not None:
-            return self.once_rows[at : at + 1], np.ones(1, np.uint8)
-        return self.rows[:0], self.counts[:0]
+            head = term >> _TAIL
+            base, last = int(self.bases[head]), at + 1 == self.terms.heads[head + 1]
+            end = int(self.bases[head + 1]) if last else base + int(self.starts[at + 1])
+            return self.hits[base + int(self.starts[at]) : end]
+        at = self.once.place(term)
+        return self.once_hits[:0] if at is None else self.once_hits[at : at + 1]
 
-    def runs(self) -> tuple[Run, Run]:
-        """Lay out both kinds of terms alike."""
-        ones = np.broadcast_to(np.uint8(1), len(self.once_rows))
-        return (
-            Run(self.terms.numbers(), self.starts, self.rows, self.counts),
-            Run(self.once.numbers(), np.arange(len(ones) + 1), self.once_rows, ones),
-        )
+    def runs(self) -> list[Run]:
+        """List both kinds of terms."""
+        starts = np.repeat(self.bases[:-1], np.diff(self.terms.heads)) + self.starts
+        return [
+            Run(self.terms.numbers(), np.append(starts, len(self.hits)), self.hits),
+            Run(self.once.numbers(), np.arange(len(self.once_hits) + 1), self.once_hits),
+        ]
 
 
-class Run(NamedTuple):
-    """Rising terms, each with its postings."""
+@dataclass(frozen=True)
+class FormerPostings:
+    """Postings of a segment that was written before there were pairs; its terms have 64 bits."""
 
     terms: NDArray[np.uint64]
     starts: Rows
     rows: NDArray[np.int32]
     counts: NDArray[np.uint8]
+    lengths: NDArray[np.int32]
+
+    @classmethod
+    def read(cls, load: Callable[[str, np.dtype[Any]], NDArray[Any]]) -> FormerPostings:
+        """Assemble postings from arrays by name and type."""
+        kinds = {"terms": "u8", "starts": "i8", "rows": "i4", "counts": "u1", "lengths": "i4"}
+        return cls(**{name: load(name, np.dtype(kind)) for name, kind in kinds.items()})
+
+    def find(self, term: int) -> Hits:
+        """Return a term's hits, none where it is unknown."""
+        at = int(np.searchsorted(self.terms, np.uint64(term << _ROW)))
+        known = at < len(self.terms) and int(self.terms[at]) >> _ROW == term
+        span = slice(int(self.starts[at]), int(self.starts[at + 1])) if known else slice(0)
+        return hits_of(self.rows[span], self.counts[span])
+
+    def runs(self) -> list[Run]:
+        """List the terms."""
+        return [Run(self.terms >> np.uint64(_ROW), self.starts, hits_of(self.rows, self.counts))]
+
+
+def hits_of(rows: NDArray[np.integer], counts: NDArray[np.integer]) -> Hits:
+    """Pack rows and counts."""
+    few: Hits = np.minimum(counts, MAX_COUNT).astype(np.uint32)
+    return (rows.astype(np.uint32) << np.uint32(COUNT_BITS)) | few
 
 
 class _Chunks(dict[str, int]):
@@ -149,7 +177,7 @@ class PostingsBuilder:
 
     def __init__(self, analyser: Analyser, folder: Path | None = None, *, run: int = _RUN) -> None:
         self.analyser, self.folder, self.run = analyser, folder, run
-        self._parts: list[tuple[Postings, Rows]] = []
+        self._parts: list[tuple[Postings | FormerPostings, Rows]] = []
         self._files: list[Path] = []
         self._count = 0
         self._clear()
@@ -188,11 +216,10 @@ class PostingsBuilder:
     def _sorted(self) -> dict[str, NDArray[Any]]:
         keys = np.sort(np.concatenate([np.empty(0, np.uint64), *self._collected]))
         first = _firsts(keys)
-        counts = np.minimum(np.diff(first, append=len(keys)), _MAX_COUNT).astype(np.uint8)
-        keys = keys[first]
-        terms, rows = keys >> np.uint64(_ROW), (keys & np.uint64((1 << _ROW) - 1)).astype(np.int32)
+        counts, keys = np.diff(first, append=len(keys)), keys[first]
+        terms, rows = keys >> np.uint64(_ROW), keys & np.uint64((1 << _ROW) - 1)
         first = _firsts(terms)
-        pieces = [(terms[first], np.diff(first, append=len(terms)), rows, counts)]
+        pieces = [(terms[first], np.diff(first, append=len(terms)), hits_of(rows, counts))]
         joined = {name: [np.empty(0, kind)] for name, kind in TYPES.items()}
         joined["lengths"] += self._lengths
         for name, values in _layout(pieces):
@@ -212,8 +239,10 @@ class PostingsBuilder:
         self.add_postings(Postings.read(mapped), np.arange(self._documents))
         self._clear()
 
-    def add_postings(self, postings: Postings, rows: Rows) -> None:
+    def add_postings(self, postings: Postings | FormerPostings, rows: Rows) -> None:
         """Add some documents (rising rows) of other postings."""
+        if self._count + len(rows) > _MOST:
+            raise InputError(f"an index holds at most {_MOST:,} documents; split it into several")
         new = np.full(len(postings.lengths), -1, np.int64)
         new[rows] = np.arange(self._count, self._count + len(rows))
         self._parts.append((postings, new))
@@ -221,9 +250,11 @@ class PostingsBuilder:
 
     def chunks(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yield the merged arrays by name, piece by piece, and remove the files."""
+        if not self._parts:
+            yield from self._sorted().items()
+            return
         if self._documents:
-            postings = self.collected()
-            self.add_postings(postings, np.arange(len(postings.lengths)))
+            self.add_postings(self.collected(), np.arange(self._documents))
         for postings, new in self._parts:
             yield "lengths", postings.lengths[new >= 0]
         yield from _layout(merge_parts(self._parts))
@@ -239,25 +270,32 @@ def _firsts(rising: NDArray[Any]) -> Rows:
 
 def _layout(pieces: Iterable[Piece]) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the arrays of postings by name, except lengths, from pieces with rising terms."""
-    held = {"": np.zeros(257, np.int64), "once_": np.zeros(257, np.int64)}
+    many, once, filled = (np.zeros(256, np.int64) for _ in range(3))  # terms and hits of each head
     end = 0
-    yield "starts", np.zeros(1, np.int64)
-    for terms, sizes, rows, counts in pieces:
+    for terms, sizes, hits in pieces:
+        head, alone = (terms >> np.uint64(_TAIL)).astype(np.int64), sizes == 1
         ends = np.cumsum(sizes)
-        once = (sizes == 1) & (counts[ends - 1] == 1)
-        for name, some in (("", terms[~once]), ("once_", terms[once])):
-            held[name] += Terms.of(some).heads
-            yield f"{name}tails", some.astype(np.uint32)
-        yield "once_rows", rows[ends[once] - 1]
-        many = np.repeat(~once, sizes)
-        yield from (("rows", rows[many]), ("counts", counts[many]))
-        starts = end + np.cumsum(sizes[~once])
-        end = int(starts[-1]) if len(starts) else end
-        yield "starts", starts
-    yield from ((f"{name}heads", heads) for name, heads in held.items())
+        yield "once_tails", terms[alone].astype(np.uint32)
+        yield "once_hits", hits[ends[alone] - 1]
+        once += np.bincount(head[alone], minlength=256)
+        yield "hits", hits[np.repeat(~alone, sizes)]
+        terms, sizes, head = terms[~alone], sizes[~alone], head[~alone]
+        many += np.bincount(head, minlength=256)
+        np.add.at(filled, head, sizes)
+        starts = end + np.cumsum(sizes) - sizes
+        end += int(sizes.sum())
+        yield "tails", terms.astype(np.uint32)
+        yield "starts", (starts - _sums(filled)[head]).astype(np.uint32)
+    yield from (("heads", _sums(many)), ("bases", _sums(filled)), ("once_heads", _sums(once)))
 
 
-def merge_parts(parts: Sequence[tuple[Postings, Rows]], most: int = _PIECE) -> Iterator[Piece]:
+def _sums(sizes: Rows) -> Rows:
+    return np.append(0, np.cumsum(sizes))
+
+
+def merge_parts(
+    parts: Sequence[tuple[Postings | FormerPostings, Rows]], most: int = _PIECE
+) -> Iterator[Piece]:
     """Merge postings in pieces of at most ``most`` postings (or one term).
 
     Each part comes with the new row of each of its documents, −1 for those that go; they rise from part to part.
@@ -280,17 +318,16 @@ def merge_parts(parts: Sequence[tuple[Postings, Rows]], most: int = _PIECE) -> I
 
 
 def _merge_terms(runs: Sequence[tuple[Run, Rows]], terms: NDArray[np.uint64]) -> Piece:
-    packed = []  # place of the term, row, count
+    packed = []  # place of the term, then its hit
     for run, new in runs:
         first, last = np.searchsorted(run.terms, [terms[0], terms[-1]], side="left")
         last += int(last < len(run.terms) and run.terms[last] == terms[-1])
-        span = slice(int(run.starts[first]), int(run.starts[last]))
-        row = new[run.rows[span]]
+        hits = run.hits[int(run.starts[first]) : int(run.starts[last])]
+        row = new[hits >> COUNT_BITS]
         sizes = np.diff(run.starts[first : last + 1])
         place = np.repeat(np.searchsorted(terms, run.terms[first:last]), sizes)
-        packed.append((place << 39 | row << 8 | run.counts[span])[row >= 0])
+        packed.append((place << 32 | row << COUNT_BITS | (hits & MAX_COUNT))[row >= 0])
     merged = np.sort(np.concatenate(packed))
-    sizes = np.bincount(merged >> 39, minlength=len(terms))
+    sizes = np.bincount(merged >> 32, minlength=len(terms))
     held = sizes > 0
-    rows = ((merged >> 8) & 0x7FFFFFFF).astype(np.int32)
-    return terms[held], sizes[held], rows, merged.astype(np.uint8)
+    return terms[held], sizes[held], merged.astype(np.uint32)
