@@ -21,6 +21,7 @@ COMMANDS = {
     "answer": "answer a question from what an index finds, with no language model",
     "evaluate": "measure a model on judged queries, beside baselines",
     "inspect": "look into a checkpoint or an index",
+    "cache": "show or clear the encodings kept on this machine",
     "pull": "fetch a checkpoint from the Hugging Face Hub",
     "push": "publish a checkpoint on the Hugging Face Hub",
     "demo": "train, index and ask: this Python's own documentation",

@@ -284,7 +284,7 @@ class EncodingCache:
                     with connection:
                         connection.executemany("DELETE FROM texts WHERE batch = ?", numbers)
                         connection.executemany("DELETE FROM batches WHERE id = ?", numbers)
-                    connection.execute("PRAGMA incremental_vacuum").fetchall()
+                    connection.executescript("PRAGMA incremental_vacuum")  # execute() would free one page
 
     def _unwritable(self, error: Exception) -> StorageFullError | ReadOnlyError:
         fix = "set PALMETTE_CACHE to a folder with room that you may write"
