@@ -304,7 +304,7 @@ class Encoder(ABC):
         if not texts:
             wide, high = self.hidden_size, (self.num_layers if depth is None else depth) + 1
             shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, high, 0, wide)}
-            empty = {name: torch.zeros(shapes[name], device=self.device) for name in wanted}
+            empty: dict[str, Any] = {name: torch.zeros(shapes[name], device=self.device) for name in wanted}
             return States(**empty, mask=torch.zeros((0, 0), dtype=torch.bool, device=self.device))
         with self._lock:
             states = self.forward(texts, kind, wanted, *([] if depth is None else [depth]))

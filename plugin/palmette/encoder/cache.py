@@ -127,7 +127,8 @@ class EncodingCache:
         with tqdm(total=len(rows), desc="encoding", unit="text", delay=1, disable=hidden) as bar:
             for start in range(0, len(rows), _KEPT):
                 some = rows[start : start + _KEPT]
-                new, options = [checked[row] for row in some], {"batch_size": batch_size, "positions": some}
+                new = [checked[row] for row in some]
+                options: dict[str, Any] = {"batch_size": batch_size, "positions": some}
                 parts: list[bytes] | None = None
                 if kind == "document" and encoder.has_offsets:
                     out[some], found = encoder.encode_sentences(new, **options)

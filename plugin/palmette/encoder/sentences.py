@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,11 +77,9 @@ class Sentences:
         return self.vectors * self.scales[:, None]
 
     @classmethod
-    def of(
-        cls, rows: NDArray[np.floating | np.int8], spans: NDArray[np.int32], starts: NDArray[np.int64]
-    ) -> Self:
+    def of(cls, rows: NDArray[Any], spans: NDArray[np.int32], starts: NDArray[np.int64]) -> Self:
         """Round vectors of any length to int8, unless they are, and scale them to unit length."""
-        vectors = rows if rows.dtype == np.int8 else quantise(rows)
+        vectors: NDArray[np.int8] = rows if rows.dtype == np.int8 else quantise(rows)
         squares = np.einsum("sd,sd->s", vectors, vectors, dtype=np.int32)
         return cls(vectors, (1 / np.sqrt(np.maximum(squares, 1))).astype(np.float32), spans, starts)
 
