@@ -71,7 +71,9 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
         )
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         if name == chosen:
-            module = import_module(f"palmette.cli.{name if name in ('train', 'demo') else 'commands'}")
+            module = import_module(
+                f"palmette.cli.{name if name in ('train', 'cache', 'demo') else 'commands'}"
+            )
             command.set_defaults(command=name, given=given, handler=getattr(module, f"run_{name}"))
             getattr(module, f"_add_{name}")(command)
     return parser

@@ -1,4 +1,4 @@
-"""The commands ``index``, ``search``, ``answer``, ``evaluate``, ``inspect``, ``cache``, ``pull`` and ``push``."""
+"""The commands ``index``, ``search``, ``answer``, ``evaluate``, ``inspect``, ``pull`` and ``push``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from palmette.errors import ConfigError, NotFoundError
+from palmette.errors import ConfigError
 
 CHECKPOINT = "checkpoint folder or Hub repository"
 
@@ -357,44 +356,6 @@ def _lines(facts: Mapping[str, Any], indent: int = 0) -> list[str]:
         elif value is not None:
             lines.append(" " * indent + f"{name}: {value}")
     return lines
-
-
-def _add_cache(command: argparse.ArgumentParser) -> None:
-    examples = "palmette cache\npalmette cache --clear sentence-transformers/all-MiniLM-L6-v2"
-    add = describe(command, "", examples, "--json")
-    add(
-        "--clear",
-        nargs="?",
-        const="",
-        metavar="ENCODER",
-        help="delete all encodings, or those of one encoder",
-    )
-
-
-def run_cache(args: argparse.Namespace) -> None:
-    """Show or clear the cache."""
-    from palmette.encoder.cache import EncodingCache
-
-    cache = EncodingCache()
-    if args.clear is not None:
-        names = sorted({entry.encoder for entry in cache.entries()})
-        if args.clear and args.clear not in names:
-            raise NotFoundError(
-                f"the cache {cache.root} has nothing of {args.clear!r}, but of: {', '.join(names) or 'no encoder'}"
-            )
-        freed = cache.clear(args.clear or None)
-        print(json.dumps({"freed": freed}) if args.json else f"freed {freed / 1e6:,.1f} MB in {cache.root}")
-        return
-    rows = [entry._asdict() for entry in cache.entries()]
-    if args.json:
-        print(json.dumps({"path": str(cache.root), "limit": cache.max_bytes, "entries": rows}, indent=2))
-        return
-    size = sum(row["bytes"] for row in rows)
-    print(f"{cache.root}: {size / 1e6:,.1f} MB of {cache.max_bytes / 1e6:,.0f}")
-    for row in rows:
-        used = datetime.fromtimestamp(row["used"]).astimezone().strftime("%Y-%m-%d %H:%M")
-        megabytes = f"{row['bytes'] / 1e6:,.1f} MB"
-        print(f"{megabytes:>12}  {row['texts']:>9,} texts  {row['output']:<9}  {used}  {row['encoder']}")
 
 
 def _add_pull(command: argparse.ArgumentParser) -> None:
