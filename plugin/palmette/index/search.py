@@ -100,9 +100,9 @@ def read_queries(
     """Check queries and options, then encode; ``sentences`` says whether those of documents count."""
     chosen = model.search_options(options)
     mix = model.calibration(chosen, lexical)
-    if not isinstance(given, Sequence | np.ndarray):
+    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
         raise InputError(
-            f"a query is a str, a list of str or an array of embeddings, got {type(given).__name__}"
+            f"queries are a list of str or an array of embeddings, got {type(given).__name__} {shown(given)}"
         )
     single = not isinstance(given, np.ndarray) and tuple not in map(type, given)
     if not single and lexical not in ("auto", 0):

@@ -158,7 +158,7 @@ def check_vectors(given: Any, documents: Sequence[Document], encoder: Encoder) -
         given = given.detach().float().cpu().numpy()
     try:
         vectors: Floats = np.ascontiguousarray(np.asarray(given, np.float32))
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise InputError(
             f"embeddings must be an array or a tensor [N, d] of numbers, got {type(given).__name__}; take those of a "
             "FAISS index out with its reconstruct_n"
