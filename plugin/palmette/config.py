@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from palmette.errors import ConfigError
+from palmette.errors import ConfigError, InputError, shown
 
 FILLED_IN = "filled in by fit"
 """Marks a field that training completes and users do not set: ``width: Annotated[int, FILLED_IN] = 0``."""
@@ -22,7 +24,9 @@ def check_keys(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
         if key not in known:
             near = get_close_matches(key, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"{owner} has no option {key!r}.{hint} Options: {', '.join(known) or 'none'}")
+            raise ConfigError(
+                f"{owner} has no option {shown(key)}.{hint} Options: {', '.join(known) or 'none'}"
+            )
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,12 +41,29 @@ def check_range(
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise ConfigError(f"{owner}: {name} must be a number, got {type(value).__name__} {value!r:.80}")
+        raise ConfigError(f"{owner}: {name} must be a number, got {type(value).__name__} {shown(value)}")
     if not low <= value <= high:
         bound = f"at least {low:g}" if high == np.inf else f"between {low:g} and {high:g}"
-        raise ConfigError(f"{owner}: {name} must be {bound}, got {value!r}")
+        raise ConfigError(f"{owner}: {name} must be {bound}, got {shown(value)}")
     if whole and not isinstance(value, int | np.integer):
-        raise ConfigError(f"{owner}: {name} must be a whole number, got {value!r}")
+        raise ConfigError(f"{owner}: {name} must be a whole number, got {shown(value)}")
+
+
+def check_path(value: object) -> Path:
+    """Convert a name of a file or folder to a path, "~" expanded; what no file system takes as a name raises."""
+    if not isinstance(value, str | os.PathLike) or not str(value).strip():
+        raise InputError(
+            f"a path must be a str or a Path and not be empty ('.' names this folder), got {shown(value)}"
+        )
+    try:
+        path = Path(value).expanduser()
+        os.fsencode(path)
+        path.exists()
+    except (OSError, RuntimeError, TypeError, ValueError) as error:  # too long, "~nobody", bytes, a zero
+        raise InputError(
+            f"{str(value)!r:.80} cannot be a path ({error!s:.80}); name a file or folder, or put texts in a list"
+        ) from error
+    return path
 
 
 class Config(BaseModel):
@@ -109,8 +130,8 @@ class Config(BaseModel):
         for name in cls.retired.keys() & data.keys():
             if _plain(data[name]) != cls.retired[name]:
                 raise ConfigError(
-                    f"{cls.__name__}: {name}={data[name]!r} is no longer supported (it is {cls.retired[name]!r} now): "
-                    "train the model again"
+                    f"{cls.__name__}: {name}={shown(data[name])} is no longer supported (it is {cls.retired[name]!r} "
+                    "now): train the model again"
                 )
         return cls(**{name: value for name, value in data.items() if name not in cls.retired})
 

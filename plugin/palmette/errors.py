@@ -46,6 +46,14 @@ __all__ = [
 ]
 
 
+def shown(value: object, length: int = 80) -> str:
+    """Represent a value in a message, cut short, whatever its own ``repr`` does."""
+    try:
+        return repr(value)[:length]
+    except Exception as error:  # nested too deeply, an integer of thousands of digits, a class of the user's
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
 class PalmetteError(Exception):
     """Base of every error that palmette raises on purpose."""
 

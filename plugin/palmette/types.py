@@ -13,10 +13,14 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
-from palmette.errors import InputError, PalmetteError
+from palmette.errors import InputError, PalmetteError, shown
 
 Metadata = Mapping[str, Any]
 """JSON-like values under string keys; nested mappings are reached by a filter as ``"author.name"``."""
+
+
+_DEPTH = 100  # far below Python's own limit
+_BITS = 10_000  # Python refuses to write longer integers out
 
 
 def _canonical(what: str, value: object) -> str:
@@ -25,15 +29,19 @@ def _canonical(what: str, value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
-def _fault(value: object, place: str) -> str | None:
+def _fault(value: object, place: str, depth: int = 0) -> str | None:
     """Where a value is not JSON, and what to write instead; ``None`` when it is."""
+    if depth > _DEPTH:
+        return f"{place[:80]!r} is nested more than {_DEPTH} deep"
+    if isinstance(value, int) and value.bit_length() > _BITS:
+        return f"{place!r} is an integer of {value.bit_length()} bits; write it as text"
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                return f"{place or 'it'} has the key {key!r}; write {str(key)!r}"
+                return f"{place or 'it'} has the key {shown(key)}; write {shown(shown(key))}"
     if isinstance(value, Mapping | list | tuple):
         items = value.items() if isinstance(value, Mapping) else enumerate(value)
-        faults = (_fault(inner, f"{place}.{key}" if place else str(key)) for key, inner in items)
+        faults = (_fault(inner, f"{place}.{key}" if place else str(key), depth + 1) for key, inner in items)
         return next(filter(None, faults), None)
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return None
@@ -41,12 +49,12 @@ def _fault(value: object, place: str) -> str | None:
     hint = next(
         (text for name, text in hints.items() if hasattr(value, name)), "text, numbers, lists or None"
     )
-    return f"{place!r} is {value!r:.80} ({type(value).__name__}); write {hint}"
+    return f"{place!r} is {shown(value)} ({type(value).__name__}); write {hint}"
 
 
 def _check_str(what: str, value: object) -> None:
     if not isinstance(value, str):
-        raise InputError(f"{what} must be a str, got {type(value).__name__}: {value!r:.80}")
+        raise InputError(f"{what} must be a str, got {type(value).__name__}: {shown(value)}")
 
 
 def written(value: Any) -> str:
@@ -102,22 +110,22 @@ class Document:
     payload: Metadata = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_str(f"document {self.id!r}: text", self.text)
+        _check_str(f"document {shown(self.id)}: text", self.text)
         for name in ("metadata", "fields", "payload"):
             if not isinstance(value := getattr(self, name), Mapping):
                 raise InputError(
-                    f"document {self.id!r}: {name} must be a mapping, got {type(value).__name__}"
+                    f"document {shown(self.id)}: {name} must be a mapping, got {type(value).__name__}"
                 )
             for key in value:
-                _check_str(f"document {self.id!r}: {name} keys", key)
+                _check_str(f"document {shown(self.id)}: {name} keys", key)
         if not self.text.strip() and not self.fields:
-            raise InputError(f"document {self.id!r} is empty: give it a text (or fields)")
+            raise InputError(f"document {shown(self.id)} is empty: give it a text (or fields)")
         identity: object = self.id
         if identity is None:
             object.__setattr__(self, "id", self.digest[:32])
         elif not isinstance(identity, str) or not identity:
             raise InputError(
-                f"a document id must be a non-empty str, got {identity!r}; use str(id), or None for a hash"
+                f"a document id must be a non-empty str, got {shown(identity)}; use str(id), or None for a hash"
             )
 
     @property
@@ -130,7 +138,10 @@ class Document:
     def digest(self) -> str:
         """SHA-256 of all content: equal digests mean nothing changed."""
         parts = {"metadata": self.metadata, "fields": self.fields, "payload": self.payload}
-        content = [self.text, *(_canonical(f"document {self.id!r}: {k}", dict(v)) for k, v in parts.items())]
+        content = [
+            self.text,
+            *(_canonical(f"document {shown(self.id)}: {k}", dict(v)) for k, v in parts.items()),
+        ]
         return hashlib.sha256(_canonical("document", content).encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
@@ -240,7 +251,7 @@ class Hit:
         """Why this document matched (computed when asked)."""
         if self.explainer is None:
             raise PalmetteError(
-                f"hit {self.id!r} has lost its index (it was copied or pickled); use index.explain(query, id)"
+                f"hit {shown(self.id)} has lost its index (it was copied or pickled); use index.explain(query, id)"
             )
         return self.explainer()
 

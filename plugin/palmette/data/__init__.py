@@ -12,12 +12,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from palmette.config import check_path
 from palmette.data import files
 from palmette.data.documents import Corpus, iter_documents, to_document, to_documents
 from palmette.data.files import located
 from palmette.data.retrieval import Qrels, RetrievalData, Split
 from palmette.data.synthetic import DEFAULT_KINDS, KINDS, make_queries
-from palmette.errors import InputError
+from palmette.errors import InputError, shown
 from palmette.types import Pair
 
 __all__ = [
@@ -79,7 +80,7 @@ def load_data(
 
 def _read(data: str | Path | Iterable[Any], titles: bool, synthetic: Mapping[str, Any]) -> RetrievalData:
     if isinstance(data, str | Path):
-        path = Path(data).expanduser()
+        path = check_path(data)
         name = path.name.removesuffix(".gz").removesuffix(".jsonl")
         has_corpus = path.is_dir() and files.existing(path / "corpus.jsonl")
         if has_corpus and (judged := files.judgement_files(path)):
@@ -95,7 +96,7 @@ def _read(data: str | Path | Iterable[Any], titles: bool, synthetic: Mapping[str
         return from_documents(iter_documents(data, titles=titles), name=name, **synthetic)
     if isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
         raise InputError(
-            f"expected a path or an iterable of pairs or documents, got {type(data).__name__} {data!r:.80}"
+            f"expected a path or an iterable of pairs or documents, got {type(data).__name__} {shown(data)}"
         )
     values = iter(data)
     first = next(values, None)

@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from palmette.config import check_path
 from palmette.data import files
 from palmette.data.files import TEXT_SUFFIXES, located
-from palmette.errors import DuplicateIdError, InputError, NotFoundError
+from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 from palmette.types import Document, written
 
 TEXT_KEYS = ("text", "title")
@@ -54,7 +55,7 @@ def to_document(value: Any) -> Document:
         identity, text = getattr(value, "node_id", None), value.get_content()
         return _document(identity or None, text, getattr(value, "metadata", {}))
     raise InputError(
-        f"cannot make a document of {type(value).__name__} {value!r:.80}; "
+        f"cannot make a document of {type(value).__name__} {shown(value)}; "
         "give a Document, a str, a dict with 'text', a LangChain document or a LlamaIndex node"
     )
 
@@ -89,7 +90,7 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
         found = _from_path(data, titles)
     elif isinstance(data, Mapping | bytes) or not hasattr(data, "__iter__"):
         raise InputError(
-            f"expected a path or an iterable of documents, got {type(data).__name__} {data!r:.80}"
+            f"expected a path or an iterable of documents, got {type(data).__name__} {shown(data)}"
         )
     else:
         found = to_documents(data)
@@ -113,7 +114,7 @@ def _document(
     metadata, fields = dict(metadata or {}), dict(fields or {})
     if isinstance(text, str) and not text.strip() and not fields:
         origin = [f"{key} {metadata[key]!r}" for key in ("source", "file_path", "page") if key in metadata]
-        name = f" {identity!r}" if identity else ""
+        name = f" {shown(identity)}" if identity else ""
         name += f" of {', '.join(origin)}" if origin else ""
         raise InputError(f"document{name} is empty: give it a text (or fields), or leave it out")
     return Document(identity, text, metadata, fields)
@@ -131,14 +132,14 @@ def _from_record(record: Mapping[str, Any], titles: bool = True) -> Document:
         )
     for key in TEXT_KEYS:
         if not isinstance(record.get(key) or "", str):
-            raise InputError(f"{key!r} must be a str, got {type(record[key]).__name__}")
+            raise InputError(f"{shown(key)} must be a str, got {type(record[key]).__name__}")
     for key in ("metadata", "fields"):
         if not isinstance(record.get(key) or {}, Mapping):
-            raise InputError(f"{key!r} must be an object, got {type(record[key]).__name__}")
+            raise InputError(f"{shown(key)} must be an object, got {type(record[key]).__name__}")
     title, text = ((record.get(key) or "").strip() for key in ("title", "text"))
     identity = record.get("_id", record.get("id"))
     if isinstance(identity, bool) or not isinstance(identity, str | int | None):
-        raise InputError(f"a document id must be a str or an int, got {identity!r:.60}")
+        raise InputError(f"a document id must be a str or an int, got {shown(identity, 60)}")
     metadata, fields = ({"title": title} if title else {} for _ in range(2))
     for key, value in record.items():
         if key not in ("_id", "id", "title", "text", "metadata", "fields"):
@@ -163,9 +164,7 @@ def _from_row(record: Mapping[str, Any]) -> Document:
 
 
 def _from_path(given: str | Path, titles: bool) -> Iterator[Document]:
-    if not str(given).strip():
-        raise InputError("the path of the documents is empty: name a file or a folder ('.' for this one)")
-    path = Path(given).expanduser()
+    path = check_path(given)
     if (path / "manifest.json").is_file():
         raise InputError(f"{path} is an index or a checkpoint, not documents: name what it was made from")
     corpus = files.existing(path / "corpus.jsonl") if path.is_dir() else path

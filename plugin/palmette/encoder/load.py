@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from palmette.config import check_keys, check_range
+from palmette.config import check_keys, check_path, check_range
 from palmette.devices import auto_precision, check_device
 from palmette.encoder.base import Encoder
 from palmette.encoder.fake import FakeEncoder
@@ -178,7 +178,7 @@ def find_encoder(
 
     if name in ("packaged:all-MiniLM-L6-v2", f"packaged:{MINILM}"):
         return _packaged()
-    folder = Path(name).expanduser()
+    folder = check_path(name)
     if folder.is_dir():
         return Source(folder, name)
     if not name or name.startswith((".", "/", "~", "packaged:")) or name.count("/") > 1 or "\\" in name:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from palmette.config import check_path
 from palmette.errors import CheckpointError, NotFoundError
 
 if TYPE_CHECKING:
@@ -333,7 +334,7 @@ def save_checkpoint(
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{LAYOUT.config} must hold JSON values only: {error}") from error
     content = {LAYOUT.config: text.encode() + b"\n", LAYOUT.weights: dump_tensors(tensors), **(files or {})}
-    folder = Path(path).expanduser()
+    folder = check_path(path)
     return read_checkpoint(folder, write_folder(folder, content, card))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from palmette.config import check_path
 from palmette.errors import CheckpointError, ConfigError, HubError, NotFoundError, PalmetteError
 from palmette.hub.card import PLACE
 from palmette.hub.checkpoint import (
@@ -39,7 +40,7 @@ def open_checkpoint(
     costs one small file. A cached file that turns out altered is fetched once more before giving up. A full
     commit id that is in the cache costs no request. Options as in :meth:`Checkpointed.from_pretrained`.
     """
-    folder = Path(repo_or_dir).expanduser()
+    folder = check_path(repo_or_dir)
     if folder.is_dir():
         if revision is not None:
             raise ConfigError(
@@ -79,7 +80,7 @@ def push_checkpoint(
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
-    folder = Path(path).expanduser()
+    folder = check_path(path)
     if not folder.is_dir():
         raise NotFoundError(
             f"no folder {str(folder)!r} to push (in {Path.cwd()}); save the model there first"
@@ -119,7 +120,7 @@ def pull(repo_id: str, out_dir: str | Path | None = None, **options: Any) -> Pat
     checkpoint = open_checkpoint(repo_id, **options)
     if out_dir is None:
         return checkpoint.path
-    folder = Path(out_dir).expanduser()
+    folder = check_path(out_dir)
     if not (folder.is_dir() and folder.samefile(checkpoint.path)):
         write_folder(folder, {name: checkpoint.file(name) for name in checkpoint.files}, checkpoint.card)
     return folder

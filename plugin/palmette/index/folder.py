@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from palmette.config import check_path
 from palmette.data import iter_documents, to_document
-from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError
+from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError, shown
 from palmette.evidence import UNITS, sentence_arrays, stores_sentences
 from palmette.index.search import check_count
 from palmette.methods import load_model
@@ -125,22 +125,20 @@ def copy_folder(
 # -- what users hand in -------------------------------------------------------------------------------------
 
 
-def check_path(value: object) -> Path:
+def absolute(value: object) -> Path:
     """Make a path absolute: what is opened stays what it is when the working directory changes."""
-    if not isinstance(value, str | os.PathLike) or not str(value) or "\0" in str(value):
-        raise InputError(f"a path must be a str or a Path that names something, got {value!r:.80}")
-    return Path(value).expanduser().absolute()
+    return check_path(value).absolute()
 
 
 def check_ids(ids: Iterable[str]) -> list[str]:
     """Check a list of str, not one str."""
     if isinstance(ids, str):
-        raise InputError(f"ids must be a list, got the str {ids!r}: write [{ids!r}]")
+        raise InputError(f"ids must be a list, got the str {shown(ids)}: write [{shown(ids)}]")
     if not isinstance(ids, Iterable):
         raise InputError(f"ids must be a list of str, got {type(ids).__name__}")
     listed: list[object] = list(ids)
     if bad := [id for id in listed if not isinstance(id, str)]:
-        raise InputError(f"ids are str, got {bad[0]!r}")
+        raise InputError(f"ids are str, got {shown(bad[0])}")
     return [str(id) for id in listed]
 
 

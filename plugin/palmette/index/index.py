@@ -9,17 +9,17 @@ from typing import Any, Self, overload
 
 import numpy as np
 
-from palmette.errors import InputError, StoreError
+from palmette.errors import InputError, StoreError, shown
 from palmette.evidence import DEFAULT, UNITS, Calibration, Lexical, Units, noted_units, stores_sentences
 from palmette.index.folder import (
     MODEL,
     Engine,
     IndexStats,
     ModelLike,
+    absolute,
     as_model,
     check_documents,
     check_ids,
-    check_path,
     copy_folder,
     index_arrays,
     open_folder,
@@ -90,7 +90,7 @@ class Index:
             engine: As for :meth:`open`.
             lock_timeout: Seconds a write waits for another writer.
         """
-        path, model = check_path(path), as_model(model)
+        path, model = absolute(path), as_model(model)
         engine_named(engine)  # a wrong one leaves no folder behind
         with atomic_folder(path) as draft:
             how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language}
@@ -119,7 +119,7 @@ class Index:
             lock_timeout: Seconds a write waits for another writer.
             model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.
         """
-        path = check_path(path)
+        path = absolute(path)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
         return cls(*open_folder(path, model, model_options, **how), path)
 
@@ -136,7 +136,7 @@ class Index:
         lock_timeout: float = 10.0,
     ) -> Self:
         """Open the index in a folder, or create one where there is none (``language``, ``sentences``: of a new one)."""
-        folder, model = check_path(path), as_model(model)
+        folder, model = absolute(path), as_model(model)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
         if is_occupied(folder):
             return cls.open(folder, model, verify=verify, **how)
@@ -276,7 +276,7 @@ class Index:
         progress: bool | None = None,
     ) -> Self:
         """Copy to a new folder, compact, whole or not at all; only for another ``model`` is anything encoded."""
-        path, made = check_path(path), self.model if model is None else as_model(model)
+        path, made = absolute(path), self.model if model is None else as_model(model)
         again = made.fingerprint != self.model.fingerprint
         copy_folder(path, made, self.backend, batch_size, encode=again, progress=progress)
         engine = self.engine if is_engine(self.engine) else "exact"
@@ -347,7 +347,7 @@ class Index:
         if given is not None and (
             isinstance(given, bool) or not isinstance(given, int | float | np.number) or given != given
         ):
-            raise InputError(f"threshold must be a number or None, got {threshold!r}")
+            raise InputError(f"threshold must be a number or None, got {shown(threshold)}")
         queries = [query] if isinstance(query, str) else query
         if isinstance(queries, Sequence) and not queries:
             return []
@@ -367,7 +367,7 @@ class Index:
         **options: Any,
     ) -> Ranking:
         """Rank documents by id and score only, for evaluation: :meth:`search` without the documents' texts."""
-        if len(queries) == 0:
+        if isinstance(queries, Sequence) and not queries:
             return Ranking([], [], 0.0)
         k, batch = check_count("k", k), self._read(queries, options, lexical, sentences)
         with self.backend.read(parse_filter(filter)) as view:
@@ -399,7 +399,8 @@ class Index:
         self, query: Query, id: str, *, lexical: Lexical = DEFAULT, sentences: bool = True, **options: Any
     ) -> Explanation:
         """Explain a document's score for a query, whether or not a search would return it."""
-        given = [query] if isinstance(query, str | tuple) else np.atleast_2d(query)[:1]
+        given = np.atleast_2d(query)[:1] if isinstance(query, np.ndarray) else [query]
+        [id] = check_ids([id])
         return explain(self._read(given, options, lexical, sentences), self.backend, id, self._units)
 
     def stats(self) -> IndexStats:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Rows, unit_rows
-from palmette.errors import ConfigError, InputError, NotFoundError
+from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.evidence import (
     BEST,
     BEST_AT,
@@ -48,7 +48,7 @@ RAW = (OWN, BEST, SHARE)
 def check_count(name: str, value: object) -> int:
     """Check a whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        raise InputError(f"{name} must be a whole number of at least 1, got {shown(value)}")
     return int(value)
 
 
@@ -100,9 +100,9 @@ def read_queries(
     """Check queries and options, then encode; ``sentences`` says whether those of documents count."""
     chosen = model.search_options(options)
     mix = model.calibration(chosen, lexical)
-    if not isinstance(given, Sequence | np.ndarray):
+    if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
         raise InputError(
-            f"a query is a str, a list of str or an array of embeddings, got {type(given).__name__}"
+            f"queries are a list of str or an array of embeddings, got {type(given).__name__} {shown(given)}"
         )
     single = not isinstance(given, np.ndarray) and tuple not in map(type, given)
     if not single and lexical not in ("auto", 0):
@@ -136,7 +136,7 @@ def _check_texts(given: Sequence[Texts]) -> tuple[list[str], list[tuple[int, int
         texts += one if isinstance(one, tuple) else (one,)
     for text in texts:
         if not isinstance(text, str):
-            raise InputError(f"a query must be a str, got {type(text).__name__}: {text!r:.80}")
+            raise InputError(f"a query must be a str, got {type(text).__name__}: {shown(text)}")
         if not text.strip():
             raise InputError("the query is empty: give it at least one word")
     sizes = [len(one) if isinstance(one, tuple) else 1 for one in given]
@@ -256,7 +256,9 @@ class SearchResult:
         """Explain a hit of an earlier search, if its document is still the one that was found."""
         with backend.read() as view:
             if view.key_of(id) != self.found.keys[row, column]:
-                raise NotFoundError(f"document {id!r} was changed or deleted since this search: search again")
+                raise NotFoundError(
+                    f"document {shown(id)} was changed or deleted since this search: search again"
+                )
             return self.explain(view, backend, row, column)
 
 
@@ -265,7 +267,7 @@ def explain(batch: QueryBatch, backend: Backend, id: str, measure: Measure) -> E
     with backend.read() as view:
         key = view.key_of(id)
         if key is None:
-            raise NotFoundError(f"there is no document {id!r} in this index")
+            raise NotFoundError(f"there is no document {shown(id)} in this index")
         keys, model = np.array([key]), batch.model
         plan = model.plan(batch.arrays, 1, batch.options, view).one_query(0).among(keys)
         found = model.execute(view, plan, 1, batch.options).one_query(0)

@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from palmette.arrays import Floats, Stored, concatenate, take_documents
 from palmette.encoder import Encoder
-from palmette.errors import DuplicateIdError, InputError
+from palmette.errors import DuplicateIdError, InputError, shown
 from palmette.evidence import UNITS, stores_sentences
 from palmette.index.folder import unique
 from palmette.index.search import check_count
@@ -144,7 +144,7 @@ def _batches(documents: Sequence[Document], size: int, progress: bool | None) ->
 def _refuse(changed: Sequence[str] | set[str], total: int) -> None:
     if ids := sorted(changed):
         raise DuplicateIdError(
-            f"{len(ids)} of {total} ids hold another document already, such as {ids[0]!r}: "
+            f"{len(ids)} of {total} ids hold another document already, such as {shown(ids[0])}: "
             "nothing was added; use upsert to replace them, or give new ids"
         )
 
@@ -158,7 +158,7 @@ def check_vectors(given: Any, documents: Sequence[Document], encoder: Encoder) -
         given = given.detach().float().cpu().numpy()
     try:
         vectors: Floats = np.ascontiguousarray(np.asarray(given, np.float32))
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise InputError(
             f"embeddings must be an array or a tensor [N, d] of numbers, got {type(given).__name__}; take those of a "
             "FAISS index out with its reconstruct_n"

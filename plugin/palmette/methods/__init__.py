@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from palmette.config import check_path
 from palmette.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def load_model(repo_or_dir: str | Path, *, revision: str | None = None, **option
     """
     from palmette.hub import open_checkpoint
 
-    if (inside := Path(repo_or_dir).expanduser() / "model" / "manifest.json").is_file():
+    if (inside := check_path(repo_or_dir) / "model" / "manifest.json").is_file():
         raise CheckpointError(f"{repo_or_dir} is an index: use Index.open, or its model in {inside.parent}")
     hub = {name: options[name] for name in ("token", "cache_dir", "local_files_only") if name in options}
     checkpoint = open_checkpoint(repo_or_dir, revision=revision, **hub)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from palmette.config import check_path
 from palmette.data import RetrievalData, load_data
 from palmette.data.documents import Corpus, to_document
 from palmette.data.files import existing, is_jsonl, located, read_jsonl
@@ -132,7 +133,7 @@ def load_reading(data: Any, *, seed: int = 0, titles: bool = True) -> ReadingDat
     records: Iterator[tuple[str, Any]] = iter(())
     name = "questions"
     if isinstance(data, str | Path):
-        path = Path(data).expanduser()
+        path = check_path(data)
         plain = path.name.removesuffix(".gz")
         name = plain.removesuffix(".jsonl").removesuffix(".json")
         if plain.endswith(".json") and path.is_file():

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from palmette.errors import FilterError, InputError
+from palmette.errors import FilterError, InputError, shown
 from palmette.types import Metadata
 
 Scalar = str | int | float
@@ -46,12 +46,26 @@ class Condition:
     op: str
     values: tuple[Scalar, ...] = ()
 
+    def __post_init__(self) -> None:
+        fits = isinstance(self.values, tuple) and isinstance(self.op, str) and self.op in _COUNTS
+        if not fits or not _COUNTS[self.op](len(self.values)) or not isinstance(self.name, str):
+            raise FilterError(
+                f"no such condition: {shown(self.name)} {shown(self.op)} {shown(self.values, 200)}; write filters "
+                "such as {'year': {'$gte': 2020}}, which parse_filter reads"
+            )
+        for value in (self.name, *self.values):
+            _scalar(self.name, self.op, value)
+
 
 @dataclass(frozen=True)
 class Ids:
     """The document's id is among these."""
 
     ids: frozenset[str]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.ids, frozenset) or not all(isinstance(id, str) for id in self.ids):
+            raise FilterError(f"Ids takes a frozenset of str, got {shown(self.ids, 200)}")
 
 
 @dataclass(frozen=True)
@@ -60,12 +74,18 @@ class Not:
 
     part: Filter
 
+    def __post_init__(self) -> None:
+        _check_parts(self, (self.part,))
+
 
 @dataclass(frozen=True)
 class And:
     """Every part is true."""
 
     parts: tuple[Filter, ...]
+
+    def __post_init__(self) -> None:
+        _check_parts(self, self.parts)
 
 
 @dataclass(frozen=True)
@@ -79,9 +99,27 @@ class Or:
 
     parts: tuple[Filter, ...]
 
+    def __post_init__(self) -> None:
+        _check_parts(self, self.parts)
+
 
 Filter = Condition | Ids | Not | And | Or
 """A parsed filter: frozen, hashable, and the same for every backend."""
+
+
+def _check_parts(node: Not | And | Or, parts: object) -> None:
+    kind = type(node).__name__
+    if not isinstance(parts, tuple) or not parts:
+        raise FilterError(f"{kind} takes a tuple of one or more filters, got {shown(parts, 200)}")
+    for part in parts:
+        if not isinstance(part, Filter):
+            raise FilterError(
+                f"{kind} takes filters, made by parse_filter({{'lang': 'en'}}), got {shown(part, 200)}"
+            )
+    depth = 1 + max(getattr(part, "_depth", 0) for part in parts)
+    if depth > 2 * _MAX_DEPTH:  # as deep as a filter of a filtered index may become
+        raise FilterError(f"a filter may be nested {2 * _MAX_DEPTH} deep at most")
+    object.__setattr__(node, "_depth", depth)
 
 
 def parse_filter(given: Mapping[str, Any] | Filter | None) -> Filter | None:
@@ -90,7 +128,7 @@ def parse_filter(given: Mapping[str, Any] | Filter | None) -> Filter | None:
         return given
     if not isinstance(given, Mapping):
         raise FilterError(
-            f"a filter must be a mapping such as {{'lang': 'en'}}, got {type(given).__name__}: {given!r:.200}"
+            f"a filter must be a mapping such as {{'lang': 'en'}}, got {type(given).__name__}: {shown(given, 200)}"
         )
     return _parse(given, 0) if given else None
 
@@ -100,6 +138,14 @@ def matches(filter: Mapping[str, Any] | Filter | None, metadata: Metadata, id: s
     parsed = parse_filter(filter)
     return parsed is None or _matches(parsed, flatten(metadata), id)
 
+
+_COUNTS: dict[str, Callable[[int], bool]] = {
+    "exists": lambda count: count == 0,
+    "in": lambda count: True,
+    "all": lambda count: count > 0,
+    **dict.fromkeys(("gt", "gte", "lt", "lte", "contains", "icontains"), lambda count: count == 1),
+}
+"""How many values a condition takes."""
 
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "gt": operator.gt,
@@ -180,7 +226,7 @@ def _parse(given: Mapping[str, Any], depth: int) -> Filter:
     parts: list[Filter] = []
     for name, value in given.items():
         if not isinstance(name, str):
-            raise FilterError(f"filter names must be str, got {name!r}")
+            raise FilterError(f"filter names must be str, got {shown(name)}")
         _check_text(name)
         if name in ("$and", "$or", "$not"):
             parts.append(_logic(name, value, depth))
@@ -198,13 +244,13 @@ def _parse(given: Mapping[str, Any], depth: int) -> Filter:
 def _logic(name: str, value: object, depth: int) -> Filter:
     if name == "$not":
         if not isinstance(value, Mapping) or not value:
-            raise FilterError(f"$not takes one filter such as {{'lang': 'en'}}, got {value!r:.200}")
+            raise FilterError(f"$not takes one filter such as {{'lang': 'en'}}, got {shown(value, 200)}")
         return Not(_parse(value, depth + 1))
     if not isinstance(value, list | tuple) or not value:
-        raise FilterError(f"{name} takes a non-empty list of filters, got {value!r:.200}")
+        raise FilterError(f"{name} takes a non-empty list of filters, got {shown(value, 200)}")
     for part in value:
         if not part or not isinstance(part, Filter | Mapping):
-            raise FilterError(f"{name} takes filters such as {{'lang': 'en'}}, but one is {part!r:.200}")
+            raise FilterError(f"{name} takes filters such as {{'lang': 'en'}}, but one is {shown(part, 200)}")
     parts = tuple(part if isinstance(part, Filter) else _parse(part, depth + 1) for part in value)
     return And(parts) if name == "$and" else Or(parts)
 
@@ -213,13 +259,13 @@ def _ids(value: object) -> Filter:
     if isinstance(value, Mapping):
         if len(value) != 1 or next(iter(value)) not in ("$eq", "$in", "$ne", "$nin"):
             raise FilterError(
-                f"$id takes an id, a list of ids, or one of $eq, $in, $ne, $nin; got {value!r:.200}"
+                f"$id takes an id, a list of ids, or one of $eq, $in, $ne, $nin; got {shown(value, 200)}"
             )
         [(op, inner)] = value.items()
         return Not(_ids(inner)) if op in ("$ne", "$nin") else _ids(inner)
     ids = [value] if isinstance(value, str) else value
     if not isinstance(ids, list | tuple | set | frozenset) or not all(isinstance(one, str) for one in ids):
-        raise FilterError(f"$id takes a str or a list of str, got {value!r:.200}")
+        raise FilterError(f"$id takes a str or a list of str, got {shown(value, 200)}")
     return Ids(frozenset(ids))
 
 
@@ -235,7 +281,7 @@ def _field(name: str, value: object, depth: int) -> Filter:
         if op == "$not":
             if not isinstance(operand, Mapping):
                 raise FilterError(
-                    f"$not under {name!r} takes operators such as {{'$in': [...]}}, got {operand!r:.200}"
+                    f"$not under {name!r} takes operators such as {{'$in': [...]}}, got {shown(operand, 200)}"
                 )
             _check_depth(depth)
             parts.append(Not(_field(name, operand, depth + 1)))
@@ -243,7 +289,7 @@ def _field(name: str, value: object, depth: int) -> Filter:
             parts.append(_condition(name, op, operand))
         elif isinstance(op, str) and not op.startswith("$"):
             raise FilterError(
-                f"nested metadata is reached by dots: {name + '.' + op!r}, not {{{name!r}: {{{op!r}: …}}}}"
+                f"nested metadata is reached by dots: {name + '.' + op!r}, not {{{name!r}: {{{shown(op)}: …}}}}"
             )
         else:
             raise _unknown_operator(op, f"under {name!r}", *OPERATORS, "$not")
@@ -253,14 +299,16 @@ def _field(name: str, value: object, depth: int) -> Filter:
 def _unknown_operator(op: object, where: str, *known: str) -> FilterError:
     near = get_close_matches(str(op), known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return FilterError(f"unknown filter operator {op!r} {where}.{hint} Operators: {', '.join(known)}")
+    return FilterError(f"unknown filter operator {shown(op)} {where}.{hint} Operators: {', '.join(known)}")
 
 
 def _check_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise FilterError(f"filter text {text!r:.100} cannot be written as UTF-8 ({error.reason})") from error
+        raise FilterError(
+            f"filter text {shown(text, 100)} cannot be written as UTF-8 ({error.reason})"
+        ) from error
     return text
 
 
@@ -274,22 +322,24 @@ def _scalar(name: str, op: str, value: object) -> Scalar:
         return float(value)
     hint = "; use its isoformat(), in metadata too" if hasattr(value, "isoformat") else ""
     hint = "; use $in, $any or $all for several values" if isinstance(value, list | tuple | set) else hint
-    raise FilterError(f"{op} on {name!r} takes text, a finite number or a bool, got {value!r:.200}{hint}")
+    raise FilterError(
+        f"{op} on {name!r} takes text, a finite number or a bool, got {shown(value, 200)}{hint}"
+    )
 
 
 def _condition(name: str, op: str, value: object) -> Filter:
     absent = Not(Condition(name, "exists"))
     if op == "$exists":
         if not isinstance(value, bool):
-            raise FilterError(f"{op} on {name!r} takes True or False, got {value!r:.200}")
+            raise FilterError(f"{op} on {name!r} takes True or False, got {shown(value, 200)}")
         return absent.part if value else absent
     if op in ("$contains", "$icontains") and not isinstance(value, str):
-        raise FilterError(f"{op} on {name!r} takes text, got {value!r:.200}")
+        raise FilterError(f"{op} on {name!r} takes text, got {shown(value, 200)}")
     if op[1:] in _RELATIONS:
         return Condition(name, op[1:], (_scalar(name, op, value),))
     given = [value] if op in ("$eq", "$ne") else value
     if not isinstance(given, list | tuple | set | frozenset):
-        raise FilterError(f"{op} on {name!r} takes a list of values, got {value!r:.200}")
+        raise FilterError(f"{op} on {name!r} takes a list of values, got {shown(value, 200)}")
     if op == "$all":
         if not given:
             raise FilterError(f"$all on {name!r} needs at least one value")
