@@ -183,11 +183,11 @@ def test_a_fusion_plans_for_each_member() -> None:
 
 
 def test_embeddings_are_enough(index: Index) -> None:
-    vectors = index.model.encoder.encode_queries([QUERY])
+    vectors = index.model.encoder.plain.encode_queries([QUERY])
     assert index.rank(vectors, k=5, beam=2).ids == index.rank([QUERY], k=5, beam=2, lexical=0).ids
     made = Index.in_memory(index.model)
     assert made.add([], embeddings=np.empty((0, 48), np.float32)) == []
-    made.add(documents(), embeddings=index.model.encoder.encode([d.content for d in documents()]))
+    made.add(documents(), embeddings=index.model.encoder.plain.encode([d.content for d in documents()]))
     assert made.rank([QUERY], k=5, beam=2).ids == index.rank([QUERY], k=5, beam=2).ids
     learned = index.model.embed([QUERY], kind="query")
     np.testing.assert_allclose(np.linalg.norm(learned, axis=1), 1, atol=1e-5)
