@@ -105,7 +105,7 @@ def test_a_weight_that_cannot_be_is_refused(shared: Index, model: Model) -> None
     for lexical in (-0.1, 1.5, "much", True, None, float("nan")):
         with pytest.raises(ConfigError, match="lexical must be a number from 0"):
             shared.search("owl", lexical=lexical)
-    vectors = model.encoder.encode_queries(["red owl"])
+    vectors = model.encoder.plain.encode_queries(["red owl"])
     with pytest.raises(ConfigError, match="needs the words of a query"):
         shared.search(vectors, lexical=0.5)
 

@@ -18,7 +18,7 @@ TEXTS = ["a green owl", "the red cat at night", "white fox"]
 
 
 def test_the_encoders_own_vectors(model: TreeModel, checkpoint: Path) -> None:
-    expected = model.encoder.encode(TEXTS).tolist()
+    expected = model.encoder.plain.encode(TEXTS).tolist()
     for embeddings in (
         PalmetteEmbeddings(encoder="fake:48"),
         PalmetteEmbeddings(encoder=FakeEncoder(48)),

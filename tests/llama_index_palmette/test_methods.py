@@ -205,7 +205,7 @@ def test_lexical_is_an_option_of_retrievers_and_queries() -> None:
     assert [scored.node_id for scored in only] == ["part"]
     assert retriever.settings()["lexical"] == 0.95
     assert "dv7" in retriever.explain("dv7-1211ea", "part").detail["lexical"]["words"]
-    vector = tiny.tree().encoder.encode_queries(["red owl"])[0].tolist()
+    vector = tiny.tree().encoder.plain.encode_queries(["red owl"])[0].tolist()
     [pure] = retriever.retrieve(QueryBundle("red owl", embedding=vector))
     assert pure.score == pytest.approx(retriever.index.search("red owl", 1, lexical=0)[0].score, abs=1e-5)
     with pytest.raises(PalmetteError, match="lexical"):

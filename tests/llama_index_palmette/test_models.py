@@ -22,9 +22,9 @@ def test_encoder_vectors(model):
     embedding = PalmetteEmbedding(model)
     assert isinstance(embedding, BaseEmbedding)
     vectors = embedding.get_text_embedding_batch(TEXTS)
-    np.testing.assert_allclose(vectors, model.encoder.encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(vectors, model.encoder.plain.encode(TEXTS), atol=1e-6)
     np.testing.assert_allclose(
-        embedding.get_query_embedding(QUESTION), model.encoder.encode_queries([QUESTION])[0]
+        embedding.get_query_embedding(QUESTION), model.encoder.plain.encode_queries([QUESTION])[0]
     )
     assert type(vectors) is list
     assert {type(value) for vector in vectors for value in vector} == {float}

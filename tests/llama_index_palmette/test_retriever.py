@@ -75,7 +75,7 @@ def test_score_threshold(retriever):
 
 
 def test_embedding_of_the_bundle_is_used(retriever, model):
-    [vector] = model.encoder.encode_queries([QUESTION])
+    [vector] = model.encoder.plain.encode_queries([QUESTION])
     with_vector = retriever.retrieve(QueryBundle("something else", embedding=vector.tolist()))
     assert [(r.node_id, r.score) for r in with_vector] == [
         (r.node_id, r.score) for r in retriever.retrieve(PalmetteQuery(QUESTION, lexical=0))
@@ -89,7 +89,7 @@ def test_embedding_strings_are_used(retriever, model):
         retriever.retrieve(QUESTION)
     )
     texts = [QUESTION, "the hen lives in the house"]
-    mean = model.encoder.encode_queries(texts).mean(axis=0).tolist()
+    mean = model.encoder.plain.encode_queries(texts).mean(axis=0).tolist()
     both = retriever.retrieve(QueryBundle("bat", custom_embedding_strs=texts))
     assert [r.score for r in both] == [
         r.score for r in retriever.retrieve(QueryBundle("bat", embedding=mean))
@@ -115,7 +115,7 @@ def test_wrappers_are_fresh_and_nodes_untouched(retriever, nodes):
 
 
 def test_batch_equals_single_queries(retriever, model):
-    vector = model.encoder.encode_queries(["a bat"])[0].tolist()
+    vector = model.encoder.plain.encode_queries(["a bat"])[0].tolist()
     queries = [
         QUESTION,
         PalmetteQuery("dog house", top_k=1, explain=True),
@@ -294,7 +294,7 @@ def test_prompts_mixin_works(retriever):
 
 
 def test_numpy_embedding(retriever, model):
-    vector = np.asarray(model.encoder.encode_queries([QUESTION])[0])
+    vector = np.asarray(model.encoder.plain.encode_queries([QUESTION])[0])
     assert ids(retriever.retrieve(QueryBundle(QUESTION, embedding=vector))) == ids(
         retriever.retrieve(QUESTION)
     )

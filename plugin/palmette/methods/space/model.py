@@ -136,4 +136,4 @@ class SpaceModel(Model):
 
     def describe(self, view: View | None = None) -> dict[str, Any]:
         """Width of the vectors, and how the space was learned."""
-        return {} if view is not None else {"dimension": self.encoder.dimension}
+        return {} if view is not None else {"dimension": self.encoder.dimension, "space": self.record.space}
