@@ -183,6 +183,16 @@ def test_empty_fields(folder: Path) -> None:
     assert torch.isfinite(nothing.aggregate).all()
 
 
+@pytest.mark.parametrize("attention", ["triangular", "full"])
+def test_untrained_weights_go_to_fields_that_have_words(folder: Path, attention: Any) -> None:
+    made = module(folder, attention=attention, labelled=False)
+    made.field_weights.weight.zero_()
+    found = made("document", [[[6, 7], [], [11, 12]], DOCUMENT, [[], [8], []]])
+    expected = torch.tensor([[1 / 2, 0, 1 / 2], [1 / 3] * 3, [0, 1, 0]])
+    torch.testing.assert_close(found.weights, expected)
+    assert (made("query", [[6, 7]]).weights == 1 / 3).all()
+
+
 def test_the_aggregate_is_the_weighted_sum(folder: Path) -> None:
     made = module(folder, similarity="inner_product")
     found = made("document", [DOCUMENT])
