@@ -47,7 +47,8 @@ class Condition:
     values: tuple[Scalar, ...] = ()
 
     def __post_init__(self) -> None:
-        fits = isinstance(self.values, tuple) and isinstance(self.op, str) and self.op in _COUNTS
+        given: Any = (self.values, self.op)
+        fits = isinstance(given[0], tuple) and isinstance(given[1], str) and self.op in _COUNTS
         if not fits or not _COUNTS[self.op](len(self.values)) or not isinstance(self.name, str):
             raise FilterError(
                 f"no such condition: {shown(self.name)} {shown(self.op)} {shown(self.values, 200)}; write filters "
@@ -64,7 +65,8 @@ class Ids:
     ids: frozenset[str]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.ids, frozenset) or not all(isinstance(id, str) for id in self.ids):
+        given: Any = self.ids
+        if not isinstance(given, frozenset) or not all(isinstance(id, str) for id in given):
             raise FilterError(f"Ids takes a frozenset of str, got {shown(self.ids, 200)}")
 
 
