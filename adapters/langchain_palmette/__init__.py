@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from langchain_palmette.reader import PalmetteReader
     from langchain_palmette.reranker import PalmetteReranker
     from langchain_palmette.retriever import PalmetteRetriever
+    from langchain_palmette.translator import PalmetteTranslator
+    from langchain_palmette.vectorstore import PalmetteVectorStore
 
 __all__ = [
     "FusionRetriever",
@@ -38,6 +40,8 @@ __all__ = [
     "PalmetteReader",
     "PalmetteReranker",
     "PalmetteRetriever",
+    "PalmetteTranslator",
+    "PalmetteVectorStore",
     "PathRetriever",
     "PerLayerRetriever",
     "TaxonomyRetriever",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField
 
     from palmette import Hit, Index, Model
+    from palmette.index.search import QueryList
 
 CALL = ("k", "filter", "score_threshold", "lexical", "explain")
 """Options of every call, besides those of the method."""
@@ -73,9 +74,9 @@ class PalmetteRetriever(Loading, Batching, Writing):
             search = create_retriever_tool(retriever, "search", "Search the handbook.")
             create_agent("openai:gpt-5", [search]).invoke({"messages": [("user", "a question")]})
 
-    Results carry the score in ``metadata["score"]`` and an explanation in ``metadata["explanation"]``; where documents
-    have such keys themselves, :meth:`get` returns those. With the score, one document found by two queries is two
-    unequal documents: set ``score_key=None`` for retrievers that merge results by equality (``MultiQueryRetriever``).
+    Results are the documents as they were given, so that those of several queries can be merged by equality;
+    :meth:`similarity_search_with_score` returns the scores beside them, and ``score_key="score"`` puts them into the
+    metadata. An explanation is in ``metadata["explanation"]``.
 
     Metadata are kept as JSON: dates become their ``isoformat()``, UUIDs and paths text, NumPy's numbers Python's.
     """
@@ -105,8 +106,8 @@ class PalmetteRetriever(Loading, Batching, Writing):
     """Weight of words beside the method: 0 (none) … 1 (words alone), ``"auto"`` for the weight that the checkpoint has
     learned; ``None`` for palmette's default.
     """
-    score_key: str | None = "score"
-    """Metadata key of the score; ``None`` leaves it out, so that a document is equal under all queries."""
+    score_key: str | None = None
+    """Metadata key of the score, such as ``"score"``; ``None`` leaves it out: a document is equal under all queries."""
     explain: bool = False
     """Explain every result."""
     search_options: dict[str, JsonValue] = Field(default_factory=dict)
@@ -240,7 +241,7 @@ class PalmetteRetriever(Loading, Batching, Writing):
 
     def _search(
         self,
-        queries: list[str],
+        queries: QueryList,
         *,
         k: int | None = None,
         filter: dict[str, Any] | None = None,

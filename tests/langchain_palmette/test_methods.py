@@ -108,7 +108,7 @@ CASES = {
 @cache
 def retriever_of(method: str) -> Any:
     case = CASES[method]
-    return case.kind.from_documents(given(case.documents()), case.model(), k=3, lexical=0)
+    return case.kind.from_documents(given(case.documents()), case.model(), k=3, lexical=0, score_key="score")
 
 
 @pytest.fixture(params=CASES)
