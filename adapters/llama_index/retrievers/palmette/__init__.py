@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from llama_index.retrievers.palmette.reader import PalmetteSynthesizer
     from llama_index.retrievers.palmette.rerank import PalmetteRerank
     from llama_index.retrievers.palmette.retriever import PalmetteRetriever
+    from llama_index.retrievers.palmette.vector_store import PalmetteVectorStore
 
 __all__ = [
     "ExplainedNode",
@@ -43,6 +44,7 @@ __all__ = [
     "PalmetteRerank",
     "PalmetteRetriever",
     "PalmetteSynthesizer",
+    "PalmetteVectorStore",
     "PathRetriever",
     "PerLayerRetriever",
     "TaxonomyRetriever",
@@ -57,6 +59,7 @@ _HOME = {
     "PalmetteRerank": "rerank",
     "PalmetteRetriever": "retriever",
     "PalmetteSynthesizer": "reader",
+    "PalmetteVectorStore": "vector_store",
     "palmette_filter": "filters",
 }
 

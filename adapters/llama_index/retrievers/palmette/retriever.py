@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, cast
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
+from llama_index.core.chat_engine.types import BaseChatEngine, ChatMode
 from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
 from llama_index.core.schema import (
@@ -33,10 +34,14 @@ from palmette.errors import ConfigError, InputError
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
-    from palmette import Explanation, Index, Model
+    from llama_index.core.llms import LLM
+    from llama_index.core.query_engine import RetrieverQueryEngine
+
+    from palmette import Explanation, Hit, Index, Model
 
 Vector = NDArray[np.floating[Any]]
 Query = str | tuple[str, ...] | Vector
+Call = tuple[Query, dict[str, Any]]
 
 CALL = ("k", "filter", "threshold", "explain")
 """Settings of a search, besides those that determine a score."""
@@ -260,25 +265,31 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         return self._filtered().explain(asked, node_id, **options)
 
     def _search(self, bundles: Sequence[QueryBundle]) -> list[list[NodeWithScore]]:
-        """Search for all bundles, those of equal settings in one pass."""
         calls = [self._call(bundle) for bundle in bundles]
+        return [
+            [scored(hit, explain=settings["explain"]) for hit in hits]
+            for (_, settings), hits in zip(calls, self._hits(calls), strict=True)
+        ]
+
+    def _hits(self, calls: Sequence[Call]) -> list[list[Hit]]:
+        """Search for all queries, those of equal settings in one pass."""
         groups: dict[str, list[int]] = {}
         for row, (query, settings) in enumerate(calls):
             groups.setdefault(repr((type(query), settings)), []).append(row)
         index = self._filtered()
-        results: list[list[NodeWithScore]] = [[]] * len(calls)
+        results: list[list[Hit]] = [[]] * len(calls)
         for rows in groups.values():
             queries, settings = [calls[row][0] for row in rows], calls[rows[0]][1]
             vectors = isinstance(queries[0], np.ndarray)
             batch: Any = np.stack(cast("list[Vector]", queries)) if vectors else queries
             for row, hits in zip(rows, index.search(batch, **settings), strict=True):
-                results[row] = [scored(hit, explain=settings["explain"]) for hit in hits]
+                results[row] = hits
         return results
 
     def _filtered(self) -> Index:
         return self.index.filtered(palmette_filter(self.filters))
 
-    def _call(self, bundle: QueryBundle) -> tuple[Query, dict[str, Any]]:
+    def _call(self, bundle: QueryBundle) -> Call:
         """Query and settings of one search."""
         own = bundle if isinstance(bundle, PalmetteQuery) else PalmetteQuery(bundle.query_str)
         query = self._query(bundle)
@@ -308,6 +319,35 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             mean: Vector = self.index.model.encoder.encode_queries(texts).mean(axis=0)
             return mean
         return texts[0] if texts else bundle.query_str
+
+    # -- engines --------------------------------------------------------------------------------------------
+
+    def as_query_engine(self, llm: LLM | None = None, **options: Any) -> RetrieverQueryEngine:
+        """Query engine over this retriever; an LLM is looked for unless ``response_synthesizer`` is given."""
+        from llama_index.core.llms import MockLLM
+        from llama_index.core.query_engine import RetrieverQueryEngine
+
+        if llm is None and options.get("response_synthesizer") is not None:
+            llm = MockLLM()
+        return RetrieverQueryEngine.from_args(self, llm=llm, **options)
+
+    def as_chat_engine(
+        self, chat_mode: ChatMode = ChatMode.BEST, llm: LLM | None = None, **options: Any
+    ) -> BaseChatEngine:
+        """Chat engine over this retriever: ``condense_plus_context`` (the best), ``context``, ``condense_question``."""
+        from llama_index.core import chat_engine
+
+        match ChatMode(chat_mode):
+            case ChatMode.BEST | ChatMode.CONDENSE_PLUS_CONTEXT:
+                return chat_engine.CondensePlusContextChatEngine.from_defaults(self, llm=llm, **options)
+            case ChatMode.CONTEXT:
+                return chat_engine.ContextChatEngine.from_defaults(self, llm=llm, **options)
+            case ChatMode.CONDENSE_QUESTION:
+                engine = self.as_query_engine(llm)
+                return chat_engine.CondenseQuestionChatEngine.from_defaults(engine, llm=llm, **options)
+        raise ConfigError(
+            f"a retriever has no chat mode {str(chat_mode)!r}: use condense_plus_context, context or condense_question"
+        )
 
     def settings(self) -> dict[str, Any]:
         """Constructor options that :meth:`persist` keeps with the index."""
