@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField
 
     from palmette import Hit, Index, Model
+    from palmette.index.folder import ModelLike
     from palmette.index.search import QueryList
 
 CALL = ("k", "filter", "score_threshold", "lexical", "explain")
@@ -42,37 +43,15 @@ CALL = ("k", "filter", "score_threshold", "lexical", "explain")
 class PalmetteRetriever(Loading, Batching, Writing):
     """Retriever of any palmette checkpoint; documents may be added, replaced and deleted while it serves.
 
-    Setup:
-        .. code-block:: bash
+    .. code-block:: python
 
-            pip install 'palmette[langchain]'
-
-    Instantiate:
-        .. code-block:: python
-
-            from langchain_palmette import PalmetteRetriever
-
-            retriever = PalmetteRetriever.from_documents(documents, model="me/ckpt", index_path="my-index")
-            retriever = PalmetteRetriever(index_path="my-index")  # later, elsewhere: opened on first use
-            retriever = PalmetteRetriever.from_pretrained("me/ckpt", documents, revision="v1")  # in memory
-
-    Usage:
-        .. code-block:: python
-
-            retriever.invoke("a question")
-            retriever.invoke("a question", k=3, filter={"year": {"$gte": 2020}}, explain=True)
-            await retriever.abatch(["a question", "another"])  # one encoding pass, one search
-            retriever.upsert([Document(id="7", page_content="…")])
-            retriever.delete(["7"])
-
-    Use within a chain:
-        .. code-block:: python
-
-            from langchain_core.tools import create_retriever_tool
-            from langchain.agents import create_agent
-
-            search = create_retriever_tool(retriever, "search", "Search the handbook.")
-            create_agent("openai:gpt-5", [search]).invoke({"messages": [("user", "a question")]})
+        retriever = PalmetteRetriever.from_documents(documents, model="me/ckpt", index_path="my-index")
+        retriever = PalmetteRetriever(index_path="my-index")  # later, elsewhere: opened on first use
+        retriever = PalmetteRetriever.from_pretrained("me/ckpt", documents, revision="v1")  # in memory
+        retriever.invoke("a question", k=3, filter={"year": {"$gte": 2020}}, explain=True)
+        await retriever.abatch(["a question", "another"])  # one encoding pass, one search
+        retriever.upsert([Document(id="7", page_content="…")])
+        retriever.delete(["7"])
 
     Results are the documents as they were given, so that those of several queries can be merged by equality;
     :meth:`similarity_search_with_score` returns the scores beside them, and ``score_key="score"`` puts them into the
@@ -133,7 +112,7 @@ class PalmetteRetriever(Loading, Batching, Writing):
     def from_documents(
         cls,
         documents: Iterable[Document],
-        model: str | Path | Model,
+        model: ModelLike,
         *,
         index_path: str | Path | None = None,
         token: str | bool | None = None,
@@ -144,19 +123,21 @@ class PalmetteRetriever(Loading, Batching, Writing):
 
         Args:
             documents: Documents to find; a missing id is made from the content.
-            model: A checkpoint, by folder or Hub repository, or a loaded model, which retrievers may share.
+            model: A checkpoint, by folder or Hub repository, or a loaded model, which retrievers may share; or several,
+                to fuse.
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` keeps the index in memory, for as long as the retriever.
             token: Hub token, where the client's own login is not enough; it is not kept.
             progress: Progress bars; ``None`` shows them on a terminal.
             fields: Fields of the class.
         """
-        from palmette import Index
+        from palmette import FusionModel, Index
 
         probe = cls(**fields)
         stored = to_stored(documents)
         options = probe._loading() | ({} if token is None else {"token": token})
-        loaded = probe._check_model(load("model", str(name_of(model)), options))
+        given: Any = FusionModel.of(model) if isinstance(model, list | tuple) else model
+        loaded = probe._check_model(load("model", str(name_of(given)), options))
         index = Index.build(stored, loaded, index_path, engine=probe.engine, progress=progress)
         retriever = cls.from_index(index, **fields)
         if index_path is not None:

@@ -15,6 +15,7 @@ from langchain_palmette.documents import from_hit
 from langchain_palmette.embeddings import PalmetteEmbeddings
 from langchain_palmette.retriever import PalmetteRetriever
 from palmette.errors import ConfigError, InputError
+from palmette.frameworks import diversify, relevance
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class PalmetteVectorStore(VectorStore):
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **call: Any
     ) -> list[Document]:
-        """Documents that are relevant and differ from each other; see :func:`palmette.index.diverse.diversify`."""
+        """Documents that are relevant and differ from each other; see :func:`palmette.frameworks.diversify`."""
         return self._search([query], k, fetch_k, lambda_mult, **call)
 
     def max_marginal_relevance_search_by_vector(
@@ -150,14 +151,10 @@ class PalmetteVectorStore(VectorStore):
         """Results of one query; diverse ones where ``lambda_mult`` is given."""
         [hits] = self.retriever._search(queries, k=max(k, fetch_k), explain=explain, **call)
         if lambda_mult is not None:
-            from palmette.index.diverse import diversify
-
             hits = diversify(self.retriever.index.model, hits, k, lambda_mult)
         return [from_hit(hit, None, explain) for hit in hits]
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
-        from palmette.index.diverse import relevance
-
         return relevance
 
     # palmette's threads instead of asyncio's few: queries that arrive together share one pass of the encoder

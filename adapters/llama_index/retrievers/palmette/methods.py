@@ -1,17 +1,14 @@
-"""One retriever per method, with the options of its search as typed attributes."""
+"""One retriever per method, with the options of its search as typed attributes.
+
+All take the options of :class:`PalmetteRetriever` too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from llama_index.core.schema import BaseNode
-
-from llama_index.retrievers.palmette.retriever import Options, PalmetteRetriever
-
-if TYPE_CHECKING:
-    from palmette import Index, Model
+from llama_index.retrievers.palmette.retriever import PalmetteRetriever
 
 T = TypeVar("T")
 
@@ -44,24 +41,12 @@ class TreeRetriever(PalmetteRetriever):
             for the leaves.
         rerank: Rank the best candidates again by the cosine of their vectors.
         shortlist: Number of candidates to rerank; with words, as many lexical candidates join.
-        options: Options of :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "tree"
     level = SearchOption[int | Literal["auto"]]()
     rerank = SearchOption[bool]()
     shortlist = SearchOption[int]()
-
-    def __init__(
-        self,
-        index: Index,
-        *,
-        level: int | Literal["auto"] | None = None,
-        rerank: bool | None = None,
-        shortlist: int | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(index, level=level, rerank=rerank, shortlist=shortlist, **options)
 
 
 class MultiFieldRetriever(PalmetteRetriever):
@@ -76,7 +61,6 @@ class MultiFieldRetriever(PalmetteRetriever):
         blend: Weight of all fields together in the second stage, 0 … 1; half by default, 0 in the paper.
         fields: Fields that may be the best one; ``None`` for all.
         weights: Factors of the fields' similarities, where the best field is chosen.
-        options: Options of :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "fields"
@@ -85,20 +69,6 @@ class MultiFieldRetriever(PalmetteRetriever):
     blend = SearchOption[float]()
     fields = SearchOption[Sequence[str]]()
     weights = SearchOption[Mapping[str, float]]()
-
-    def __init__(
-        self,
-        index: Index,
-        *,
-        by: Literal["two_stage", "aggregate", "best"] | None = None,
-        shortlist: int | None = None,
-        blend: float | None = None,
-        fields: Sequence[str] | None = None,
-        weights: Mapping[str, float] | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        own: dict[str, Any] = {"by": by, "shortlist": shortlist, "blend": blend}
-        super().__init__(index, **own, fields=fields, weights=weights, **options)
 
 
 class PerLayerRetriever(PalmetteRetriever):
@@ -110,24 +80,12 @@ class PerLayerRetriever(PalmetteRetriever):
         order: ``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first;
             ``interleave``: the best of each layer, then the second best of each, ….
         budget: Shares of ``similarity_top_k`` by layer (with ``layer`` and ``interleave``).
-        options: Options of :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "layers"
     layers = SearchOption[Sequence[int]]()
     order = SearchOption[Literal["fused", "layer", "interleave"]]()
     budget = SearchOption[Sequence[int]]()
-
-    def __init__(
-        self,
-        index: Index,
-        *,
-        layers: Sequence[int] | None = None,
-        order: Literal["fused", "layer", "interleave"] | None = None,
-        budget: Sequence[int] | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(index, layers=layers, order=order, budget=budget, **options)
 
 
 class PathRetriever(PalmetteRetriever):
@@ -138,24 +96,12 @@ class PathRetriever(PalmetteRetriever):
         visit: Documents to visit: a share (up to 1.0), a number (a whole one), or ``auto``.
         tolerance: Share of the recall that ``auto`` may lose.
         beam: Leaves to visit instead, however full.
-        options: Options of :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "paths"
     visit = SearchOption[float | int | Literal["auto"]]()
     tolerance = SearchOption[float]()
     beam = SearchOption[int]()
-
-    def __init__(
-        self,
-        index: Index,
-        *,
-        visit: float | int | Literal["auto"] | None = None,
-        tolerance: float | None = None,
-        beam: int | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(index, visit=visit, tolerance=tolerance, beam=beam, **options)
 
 
 class TaxonomyRetriever(PalmetteRetriever):
@@ -167,7 +113,6 @@ class TaxonomyRetriever(PalmetteRetriever):
         order: Best first (``score``), or from ``specific`` to general.
         within: Id of a node: only it and its descendants.
         closed: Only whole chains of ancestors.
-        options: Options of :class:`PalmetteRetriever`.
     """
 
     method: ClassVar[str | None] = "taxonomy"
@@ -176,47 +121,16 @@ class TaxonomyRetriever(PalmetteRetriever):
     within = SearchOption[str]()
     closed = SearchOption[bool]()
 
-    def __init__(
-        self,
-        index: Index,
-        *,
-        cut: float | None = None,
-        order: Literal["score", "specific"] | None = None,
-        within: str | None = None,
-        closed: bool | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        super().__init__(index, cut=cut, order=order, within=within, closed=closed, **options)
-
 
 class FusionRetriever(PalmetteRetriever):
     """Retrieves with several trained models over one set of nodes, each node stored once.
 
         retriever = FusionRetriever.from_documents(documents, model=["me/tree", "me/fields"])
 
-    ``palmette.FusionModel.of(models, data)`` learns the models' weights and may be given as the model; in a list, all
-    models have equal weights unless ``weights`` says otherwise.
+    The models of a list have equal weights; ``palmette.FusionModel.of(models, data)`` learns them, and is a model.
 
     Args:
-        index: An index of a :class:`palmette.FusionModel`; for the rest see :class:`PalmetteRetriever`.
+        index: An index of a :class:`palmette.FusionModel`.
     """
 
     method: ClassVar[str | None] = "fusion"
-
-    @classmethod
-    def from_documents(
-        cls,
-        documents: Sequence[BaseNode],
-        model: Model | str | Path | Sequence[Model | str | Path],
-        *,
-        weights: Sequence[float] | None = None,
-        **options: Any,
-    ) -> Self:
-        """Index documents with several models, or with a fusion; see :class:`PalmetteRetriever`."""
-        if isinstance(model, str | Path) or not isinstance(model, Sequence):
-            if weights is None:
-                return super().from_documents(documents, model, **options)
-            model = [model]
-        from palmette import FusionModel
-
-        return super().from_documents(documents, FusionModel.of(model, weights=weights), **options)

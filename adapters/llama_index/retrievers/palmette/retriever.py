@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -25,12 +25,12 @@ from llama_index_instrumentation import get_dispatcher
 from numpy.typing import NDArray
 
 from llama_index.retrievers.palmette.filters import Filters, palmette_filter
-from llama_index.retrievers.palmette.loading import load_model
+from llama_index.retrievers.palmette.loading import ModelLike, load_model
 from llama_index.retrievers.palmette.nodes import scored
 from llama_index.retrievers.palmette.query import PalmetteQuery
 from llama_index.retrievers.palmette.writes import NodeWrites, prepare
 from palmette.config import check_keys, given
-from palmette.errors import ConfigError, InputError
+from palmette.errors import ConfigError
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -47,21 +47,6 @@ CALL = ("k", "filter", "threshold", "explain")
 """Settings of a search, besides those that determine a score."""
 
 dispatcher = get_dispatcher(__name__)
-
-
-class Options(TypedDict, total=False):
-    """Keyword options of every retriever; see :class:`PalmetteRetriever`."""
-
-    similarity_top_k: int
-    filters: Filters
-    score_threshold: float | None
-    lexical: float | Literal["auto"] | None
-    explain: bool
-    transformations: Sequence[TransformComponent] | None
-    callback_manager: CallbackManager | None
-    object_map: dict[str, Any] | None
-    objects: list[IndexNode] | None
-    verbose: bool
 
 
 class PalmetteRetriever(NodeWrites, BaseRetriever):
@@ -128,7 +113,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
     def from_documents(
         cls,
         documents: Sequence[BaseNode],
-        model: Model | str | Path,
+        model: ModelLike,
         *,
         index_path: str | Path | None = None,
         engine: str = "exact",
@@ -138,72 +123,17 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         """Index documents or nodes.
 
         Args:
-            documents: Documents or nodes; split documents first, or give ``transformations``.
-            model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository.
+            documents: Documents or nodes, perhaps none; split documents first, or give ``transformations``.
+            model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository; or several, to fuse.
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` for memory.
             engine: ``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`.
             show_progress: Progress bar; ``None`` shows it on a terminal.
             options: Options of the class.
         """
-        if not documents:
-            raise InputError(
-                f"{cls.__name__}.from_documents got no documents: use from_pretrained to start empty"
-            )
-        return cls._build(documents, load_model(model), index_path, engine, show_progress, options)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        repo_or_dir: str | Path,
-        documents: Sequence[BaseNode] = (),
-        *,
-        revision: str | None = None,
-        token: str | bool | None = None,
-        cache_dir: str | Path | None = None,
-        local_files_only: bool = False,
-        model_options: Mapping[str, Any] | None = None,
-        index_path: str | Path | None = None,
-        engine: str = "exact",
-        show_progress: bool | None = None,
-        **options: Any,
-    ) -> Self:
-        """Load a checkpoint from a folder or the Hub, and index documents (or none yet).
-
-        Args:
-            repo_or_dir: A checkpoint folder or a Hub repository.
-            documents: As for :meth:`from_documents`; may be empty.
-            revision: Branch, tag or commit.
-            token: Hub token.
-            cache_dir: Hub cache.
-            local_files_only: Never go to the network.
-            model_options: More of :func:`palmette.load_model`, such as ``device``, ``dtype``, ``batch_size``.
-            index_path: As for :meth:`from_documents`, like the other two.
-            engine: Search engine.
-            show_progress: Progress bar.
-            options: Options of the class.
-        """
-        hub = {
-            "revision": revision,
-            "token": token,
-            "cache_dir": cache_dir,
-            "local_files_only": local_files_only,
-        }
-        model = load_model(repo_or_dir, **hub, **(model_options or {}))
-        return cls._build(documents, model, index_path, engine, show_progress, options)
-
-    @classmethod
-    def _build(
-        cls,
-        documents: Sequence[BaseNode],
-        model: Model,
-        index_path: str | Path | None,
-        engine: str,
-        show_progress: bool | None,
-        options: dict[str, Any],
-    ) -> Self:
         from palmette.index import Index
 
+        model = load_model(model)
         cls._check(model, options)
         transformations = options.get("transformations") or ()
         if transformations and index_path is not None and Path(index_path).expanduser().exists():
@@ -219,6 +149,34 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         return retriever
 
     @classmethod
+    def from_pretrained(
+        cls,
+        repo_or_dir: str | Path,
+        documents: Sequence[BaseNode] = (),
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        model_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Load a checkpoint from a folder or the Hub, and index documents (or none yet).
+
+        ``model_options`` are more of :func:`palmette.load_model`, such as ``device``, ``dtype``, ``batch_size``;
+        ``options`` those of :meth:`from_documents`.
+        """
+        hub = {
+            "revision": revision,
+            "token": token,
+            "cache_dir": cache_dir,
+            "local_files_only": local_files_only,
+        }
+        return cls.from_documents(
+            documents, load_model(repo_or_dir, **hub, **(model_options or {})), **options
+        )
+
+    @classmethod
     def _check(cls, model: Model, options: Mapping[str, Any]) -> None:
         """Raise for a model of another method, or an unknown option."""
         if cls.method not in (None, model.method):
@@ -226,7 +184,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
                 f"{cls.__name__} takes {cls.method!r} models, and this one is of method {model.method!r}: "
                 "use PalmetteRetriever"
             )
-        own = Options.__annotations__
+        own = PalmetteRetriever.__init__.__kwdefaults__
         check_keys(cls.__name__, options, [*own, *model.search_class.names()])
         model.search_options(given({name: options[name] for name in options if name not in own}))
 

@@ -21,6 +21,7 @@ from llama_index.retrievers.palmette.nodes import scored, to_node
 from llama_index.retrievers.palmette.query import PalmetteQuery
 from llama_index.retrievers.palmette.retriever import PalmetteRetriever
 from palmette.errors import ConfigError
+from palmette.frameworks import diversify
 from palmette.threads import AsyncTwin
 from palmette.types import Document
 
@@ -130,8 +131,6 @@ class PalmetteVectorStore(BasePydanticVectorStore):
         )
         [hits] = retriever._hits([call])
         if diverse:
-            from palmette.index.diverse import diversify
-
             hits = diversify(self.client.model, hits, query.similarity_top_k, weight)
         results = [scored(hit, explain=False) for hit in hits]
         return VectorStoreQueryResult(
