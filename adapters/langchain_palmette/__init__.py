@@ -1,10 +1,4 @@
-"""LangChain retrievers over trained palmette models.
-
-    from langchain_palmette import TreeRetriever
-
-    retriever = TreeRetriever.from_documents(documents, model="me/ckpt", k=5)
-    retriever.invoke("a question")
-    retriever.invoke("a question", k=3, filter={"lang": "en"}, level=6, explain=True)
+"""LangChain retrievers and a vector store over trained palmette models.
 
 Names are loaded on first use: importing this package loads neither torch nor a search engine.
 """

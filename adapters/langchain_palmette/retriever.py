@@ -233,10 +233,8 @@ class PalmetteRetriever(Loading, Batching, Writing):
     ) -> list[list[Hit]]:
         index = self.index
         check_keys(type(self).__name__, options, (*CALL, *index.model.search_class.names()))
-        how = given({**self._search_options(), **options})
-        lexical = self.lexical if lexical is None else lexical
-        if lexical is not None:
-            how["lexical"] = lexical
+        words = self.lexical if lexical is None else lexical
+        how = given({**self._search_options(), **options, "lexical": words})
         threshold = self.score_threshold if score_threshold is None else score_threshold
         k = self.k if k is None else k
         return index.search(queries, k, filter=filter, threshold=threshold, explain=explain, **how)

@@ -39,7 +39,7 @@ def represent(
     level: int | None,
 ) -> list[list[float]]:
     """Vectors of texts by an encoder, or by a model: its encoder's, or those of a level of its tree."""
-    encoder: Encoder = getattr(source, "encoder", source)
+    encoder: Any = getattr(source, "encoder", source)
     if representation == "encoder":
         vectors = encoder.encode_queries(texts) if kind == "query" else encoder.encode(texts)
     else:
@@ -83,7 +83,7 @@ def diversify(model: Model, hits: Sequence[Hit], k: int, weight: float) -> list[
     vectors = model.encoder.encode([hit.document.content for hit in hits])
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)  # [n, d]
     relevant = weight * np.array([relevance(hit.score) for hit in hits])
-    similar, chosen = np.full(len(hits), -1.0), []
+    similar, chosen = np.full(len(hits), -1.0), list[int]()
     for _ in range(min(k, len(hits))):
         gain = relevant - (1 - weight) * similar
         gain[chosen] = -np.inf

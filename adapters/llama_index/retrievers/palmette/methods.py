@@ -6,27 +6,24 @@ All take the options of :class:`PalmetteRetriever` too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from llama_index.retrievers.palmette.retriever import PalmetteRetriever
 
 T = TypeVar("T")
 
 
-class _HasOptions(Protocol):
-    search_options: dict[str, Any]
-
-
 class SearchOption(Generic[T]):
     """A search option of the method as an attribute of its retriever."""
 
-    def __set_name__(self, owner: type[_HasOptions], name: str) -> None:
+    def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, retriever: _HasOptions, owner: type[_HasOptions]) -> T | None:
-        return retriever.search_options.get(self.name)
+    def __get__(self, retriever: Any, owner: type) -> T | None:
+        value: T | None = retriever.search_options.get(self.name)
+        return value
 
-    def __set__(self, retriever: _HasOptions, value: T | None) -> None:
+    def __set__(self, retriever: Any, value: T | None) -> None:
         retriever.search_options = {**retriever.search_options, self.name: value}
 
 

@@ -70,7 +70,10 @@ def test_filters_nodes_and_documents_narrow(store):
     assert sorted(both.ids) == ["owl-forest", "owl-house", "owl-river"]
     assert ask(store, doc_ids=["nowhere"]).ids == []
     tenant = PalmetteVectorStore.from_index(store.client, filters={"animal": "hen"})
-    assert {node.metadata["animal"] for node in ask(tenant, k=9).nodes} == {"hen"}
+    for nodes in (ask(tenant, k=9).nodes, tenant.get_nodes(), tenant.get_nodes(["hen-river", "owl-river"])):
+        assert {node.metadata["animal"] for node in nodes} == {"hen"}
+    tenant.clear()
+    assert {node.metadata["animal"] for node in store.get_nodes()} == {"cat", "dog", "owl", "fox", "bat"}
 
 
 def test_an_embedding_is_searched_where_there_is_no_text(store, model):
@@ -109,6 +112,9 @@ def test_maximal_marginal_relevance(bare):
     assert ask(bare, k=2, mode=mmr, mmr_threshold=1.0).ids == ["a", "b"]
     query = VectorStoreQuery(query_str=QUESTION, similarity_top_k=2, mode=mmr)
     assert bare.query(query, mmr_threshold=0.3).ids == ["a", "hen"]
+    assert bare.query(query, mmr_threshold=0.0).ids == ["a", "hen"]
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        bare.query(query, mmr_threshold=2.0)
 
 
 def test_add_get_and_delete(store, bare, nodes):

@@ -96,7 +96,7 @@ class PalmetteVectorStore(BasePydanticVectorStore):
 
     def clear(self) -> None:
         """Delete all nodes."""
-        self.client.delete([document.key for document in self.client.documents()])
+        self.client.delete([document.key for document in self._documents(None, None)])
 
     # -- reading --------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class PalmetteVectorStore(BasePydanticVectorStore):
 
     def _documents(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> list[Document]:
         ids = None if node_ids is None else {"$id": node_ids}
-        return list(self.client.filtered(ids).documents(palmette_filter(filters)))
+        return list(self._retriever._filtered().filtered(ids).documents(palmette_filter(filters)))
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Search by text or embedding; ``kwargs`` are options of the method, and ``mmr_threshold``."""
@@ -116,7 +116,7 @@ class PalmetteVectorStore(BasePydanticVectorStore):
             raise ConfigError(
                 f"PalmetteVectorStore has no query mode {query.mode.value!r}: use {', '.join(m.value for m in _MODES)}"
             )
-        weight = kwargs.pop("mmr_threshold", None) or query.mmr_threshold or 0.5
+        weight = kwargs.pop("mmr_threshold", query.mmr_threshold)
         diverse = query.mode is VectorStoreQueryMode.MMR
         retriever, text = self._retriever, query.query_str or ""
         call = retriever._call(
@@ -126,12 +126,15 @@ class PalmetteVectorStore(BasePydanticVectorStore):
                 top_k=query.similarity_top_k * (FETCH if diverse else 1),
                 filters=self._narrow(query),
                 lexical=_words(query),
+                explain=False,
                 options=kwargs,
             )
         )
         [hits] = retriever._hits([call])
         if diverse:
-            hits = diversify(self.client.model, hits, query.similarity_top_k, weight)
+            hits = diversify(
+                self.client.model, hits, query.similarity_top_k, 0.5 if weight is None else weight
+            )
         results = [scored(hit, explain=False) for hit in hits]
         return VectorStoreQueryResult(
             nodes=[result.node for result in results],
