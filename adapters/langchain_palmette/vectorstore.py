@@ -60,13 +60,8 @@ class PalmetteVectorStore(VectorStore):
     ) -> Self:
         """Index texts.
 
-        Args:
-            texts: Texts to find.
-            embedding: A checkpoint, by folder or Hub repository, a loaded model, or :class:`PalmetteEmbeddings` of
-                either.
-            metadatas: Metadata of each text.
-            ids: Ids of the texts; ``None`` makes them from the content.
-            options: ``index_path`` for an index in a folder, and more of :meth:`PalmetteRetriever.from_documents`.
+        ``embedding`` is a checkpoint, by folder or Hub repository, a loaded model, or :class:`PalmetteEmbeddings` of
+        either; ``options`` are those of :meth:`PalmetteRetriever.from_documents`, such as ``index_path``.
         """
         model = embedding.model if isinstance(embedding, PalmetteEmbeddings) else embedding
         if model is None or isinstance(model, Embeddings):

@@ -31,92 +31,76 @@ class TreeRetriever(PalmetteRetriever):
     """Retrieves with a learned tree: coarse levels are fast, the leaves (the default) are exact.
 
     With ``lexical=0`` scores are 0 … 1 (1 for equal texts), or cosines with ``rerank``; otherwise words are added.
-
-    Args:
-        index: An index of a :class:`palmette.TreeModel`.
-        level: Level to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best; ``None``
-            for the leaves.
-        rerank: Rank the best candidates again by the cosine of their vectors.
-        shortlist: Number of candidates to rerank; with words, as many lexical candidates join.
     """
 
     method: ClassVar[str | None] = "tree"
     level = SearchOption[int | Literal["auto"]]()
+    """Level to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best; ``None`` for the
+    leaves.
+    """
     rerank = SearchOption[bool]()
+    """Rank the best candidates again by the cosine of their vectors."""
     shortlist = SearchOption[int]()
+    """Number of candidates to rerank; with words, as many lexical candidates join."""
 
 
 class MultiFieldRetriever(PalmetteRetriever):
     """Retrieves nodes with fields (title, brand, …): every result can say which of them matched.
 
     Fields are read from the nodes' metadata, as configured when the model was trained.
-
-    Args:
-        index: An index of a :class:`palmette.FieldsModel`.
-        by: ``two_stage`` (a shortlist by all fields together, ranked by the best field), ``aggregate`` or ``best``.
-        shortlist: Number of nodes that the second stage ranks.
-        blend: Weight of all fields together in the second stage, 0 … 1; half by default, 0 in the paper.
-        fields: Fields that may be the best one; ``None`` for all.
-        weights: Factors of the fields' similarities, where the best field is chosen.
     """
 
     method: ClassVar[str | None] = "fields"
     by = SearchOption[Literal["two_stage", "aggregate", "best"]]()
+    """``two_stage`` (a shortlist by all fields together, ranked by the best field), ``aggregate`` or ``best``."""
     shortlist = SearchOption[int]()
+    """Number of nodes that the second stage ranks."""
     blend = SearchOption[float]()
+    """Weight of all fields together in the second stage, 0 … 1; half by default, 0 in the paper."""
     fields = SearchOption[Sequence[str]]()
+    """Fields that may be the best one; ``None`` for all."""
     weights = SearchOption[Mapping[str, float]]()
+    """Factors of the fields' similarities, where the best field is chosen."""
 
 
 class PerLayerRetriever(PalmetteRetriever):
-    """Retrieves with one query vector per layer of a frozen encoder.
-
-    Args:
-        index: An index of a :class:`palmette.LayersModel`.
-        layers: Layers to search with; the encoder stops at the last of them. ``None`` for all.
-        order: ``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first;
-            ``interleave``: the best of each layer, then the second best of each, ….
-        budget: Shares of ``similarity_top_k`` by layer (with ``layer`` and ``interleave``).
-    """
+    """Retrieves with one query vector per layer of a frozen encoder."""
 
     method: ClassVar[str | None] = "layers"
     layers = SearchOption[Sequence[int]]()
+    """Layers to search with; the encoder stops at the last of them. ``None`` for all."""
     order = SearchOption[Literal["fused", "layer", "interleave"]]()
+    """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first; ``interleave``: the
+    best of each layer, then the second best of each, ….
+    """
     budget = SearchOption[Sequence[int]]()
+    """Shares of ``similarity_top_k`` by layer (with ``layer`` and ``interleave``)."""
 
 
 class PathRetriever(PalmetteRetriever):
-    """Retrieves from a learned index: the nearest documents in the leaves that a query is routed to.
-
-    Args:
-        index: An index of a :class:`palmette.PathsModel`.
-        visit: Documents to visit: a share (up to 1.0), a number (a whole one), or ``auto``.
-        tolerance: Share of the recall that ``auto`` may lose.
-        beam: Leaves to visit instead, however full.
-    """
+    """Retrieves from a learned index: the nearest documents in the leaves that a query is routed to."""
 
     method: ClassVar[str | None] = "paths"
     visit = SearchOption[float | int | Literal["auto"]]()
+    """Documents to visit: a share (up to 1.0), a number (a whole one), or ``auto``."""
     tolerance = SearchOption[float]()
+    """Share of the recall that ``auto`` may lose."""
     beam = SearchOption[int]()
+    """Leaves to visit instead, however full."""
 
 
 class TaxonomyRetriever(PalmetteRetriever):
-    """Retrieves nodes of a taxonomy: the exact match of a query, and everything more general.
-
-    Args:
-        index: An index of a :class:`palmette.TaxonomyModel`.
-        cut: Least probability of relevance, for as many results as there are; ``None`` for the usual number.
-        order: Best first (``score``), or from ``specific`` to general.
-        within: Id of a node: only it and its descendants.
-        closed: Only whole chains of ancestors.
-    """
+    """Retrieves nodes of a taxonomy: the exact match of a query, and everything more general."""
 
     method: ClassVar[str | None] = "taxonomy"
     cut = SearchOption[float]()
+    """Least probability of relevance, for as many results as there are; ``None`` for the usual number."""
     order = SearchOption[Literal["score", "specific"]]()
+    """Best first (``score``), or from ``specific`` to general."""
     within = SearchOption[str]()
+    """Id of a node: only it and its descendants."""
     closed = SearchOption[bool]()
+    """Only whole chains of ancestors."""
 
 
 class FusionRetriever(PalmetteRetriever):
@@ -125,9 +109,6 @@ class FusionRetriever(PalmetteRetriever):
         retriever = FusionRetriever.from_documents(documents, model=["me/tree", "me/fields"])
 
     The models of a list have equal weights; ``palmette.FusionModel.of(models, data)`` learns them, and is a model.
-
-    Args:
-        index: An index of a :class:`palmette.FusionModel`.
     """
 
     method: ClassVar[str | None] = "fusion"
