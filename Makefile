@@ -56,7 +56,7 @@ results: $(VENV)/.dev    ## every measured figure again (PALMETTE_DATA=FOLDER, a
 
 dist: $(VENV)/.dev       ## wheels and source archives of the three distributions, into dist/
 	rm -rf dist
-	for folder in . $(ADAPTERS); do (cd $$folder && $(CURDIR)/$(BIN)/python -m hatchling build -d $(CURDIR)/dist) || exit 1; done
+	for folder in . $(ADAPTERS); do (cd $$folder && $(abspath $(BIN))/python -m hatchling build -d $(CURDIR)/dist) || exit 1; done
 
 fix: $(VENV)/.dev        ## let the formatter and linter mend what they can
 	$(BIN)/ruff format plugin adapters tests notebooks docs

@@ -14,6 +14,7 @@ import pytest
 
 import langchain_palmette
 import llama_index.retrievers.palmette as llama_palmette
+import palmette
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {
@@ -83,6 +84,7 @@ def test_the_base_wheel_does_not_look_like_a_framework(wheels: dict[str, Path]) 
 def test_the_wheels_need_each_other(wheels: dict[str, Path]) -> None:
     told = {name: metadata(wheel) for name, wheel in wheels.items()}
     [version] = {one["Version"] for one in told.values()}
+    assert version == palmette.__version__
     needs = {name: set(one.get_all("Requires-Dist") or ()) for name, one in told.items()}
     for name, extra in (
         ("langchain-palmette", "langchain"),

@@ -142,6 +142,13 @@ def test_adding_replaces_and_blanks_are_left_out(store: PalmetteVectorStore) -> 
         store.delete()
 
 
+async def test_making_one_without_blocking(model: TreeModel, documents: list[Document]) -> None:
+    store = await PalmetteVectorStore.afrom_documents(documents, model, k=2)  # type: ignore[arg-type]
+    assert len(store.retriever.index) == len(documents)
+    again = await PalmetteVectorStore.afrom_texts(["an owl"], model, [{"n": 1}], ids=["1"])  # type: ignore[arg-type]
+    assert await again.aget_by_ids(["1"]) == [Document(id="1", page_content="an owl", metadata={"n": 1})]
+
+
 async def test_async_runs_off_the_loop(store: PalmetteVectorStore, monkeypatch: pytest.MonkeyPatch) -> None:
     await store.aadd_texts(["a green owl", "a red cat"], ids=["owl", "cat"])
     threads: set[str] = set()
