@@ -21,7 +21,7 @@ from langchain_palmette import (
     TaxonomyRetriever,
     TreeRetriever,
 )
-from palmette import Index
+from palmette import FusionModel, Index
 from palmette.errors import PalmetteError
 from support import shop, taxonomies, tiny
 
@@ -108,7 +108,7 @@ CASES = {
 @cache
 def retriever_of(method: str) -> Any:
     case = CASES[method]
-    return case.kind.from_documents(given(case.documents()), case.model(), k=3, lexical=0)
+    return case.kind.from_documents(given(case.documents()), case.model(), k=3, lexical=0, score_key="score")
 
 
 @pytest.fixture(params=CASES)
@@ -252,9 +252,7 @@ def test_fusion_is_made_of_models_and_opened_again(documents: list[Document], tm
     assert [d.id for d in again.invoke(QUESTION)] == [d.id for d in found]
     with pytest.raises(PalmetteError, match="FusionRetriever"):
         TreeRetriever.from_index(tmp_path / "i")
-    weighted = FusionRetriever.from_documents(documents, models, weights=[3, 1])
-    assert weighted.index.model.config.weights == (0.75, 0.25)
-    with pytest.raises(PalmetteError, match=r"rrf.*no longer"):
-        FusionRetriever.from_documents(documents, models, weights="rrf")
+    weighted = FusionModel.of(models, weights=[3, 1])
+    assert FusionRetriever.from_documents(documents, weighted).index.model is weighted
     with pytest.raises(PalmetteError, match="fusion"):
         FusionRetriever.from_documents(documents, tiny.tree())

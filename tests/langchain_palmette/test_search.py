@@ -39,16 +39,16 @@ def test_the_score_is_the_engines(retriever: TreeRetriever) -> None:
     assert [(hit.id, hit.score) for hit in hits] == [(one.id, one.metadata["score"]) for one in found]
 
 
-@pytest.mark.parametrize("key", ["score", None, "similarity"])
-def test_where_the_score_goes(retriever: TreeRetriever, key: str | None) -> None:
-    other = TreeRetriever.from_index(retriever.index, score_key=key)
+@pytest.mark.parametrize("options", [{}, {"score_key": "score"}, {"score_key": "similarity"}])
+def test_where_the_score_goes(retriever: TreeRetriever, options: dict[str, Any]) -> None:
+    other = TreeRetriever.from_index(retriever.index, **options)
     metadata = other.invoke(QUESTION)[0].metadata
-    assert set(metadata) == {"colour", "animal", "house", "tags"} | ({key} - {None})
+    assert set(metadata) == {"colour", "animal", "house", "tags"} | {*options.values()}
 
 
 def test_a_score_that_a_document_has_itself_stays_in_the_index(empty: TreeRetriever) -> None:
     empty.upsert([Document(id="a", page_content="a green owl", metadata={"score": "AAA", "explanation": 1})])
-    assert empty.invoke("owl")[0].metadata["score"] > 0
+    assert TreeRetriever.from_index(empty.index, score_key="score").invoke("owl")[0].metadata["score"] > 0
     assert empty.get(["a"])[0].metadata == {"score": "AAA", "explanation": 1}
     [(document, score)] = empty.similarity_search_with_score("owl")
     assert document.metadata == {"score": "AAA", "explanation": 1}
@@ -103,13 +103,14 @@ def test_filters_that_cannot_be_understood(retriever: TreeRetriever) -> None:
 
 
 def test_level(retriever: TreeRetriever) -> None:
-    retriever = TreeRetriever.from_index(retriever.index, lexical=0)
+    how: Any = {"lexical": 0, "score_key": "score"}
+    retriever = TreeRetriever.from_index(retriever.index, **how)
     leaves, root = retriever.invoke("owl", k=1)[0], retriever.invoke("owl", k=1, level=1)[0]
     assert root.metadata["score"] > leaves.metadata["score"]
-    coarse = TreeRetriever.from_index(retriever.index, level=1, lexical=0)
+    coarse = TreeRetriever.from_index(retriever.index, level=1, **how)
     assert coarse.invoke("owl", k=1) == [root]
     assert coarse.invoke("owl", k=1, level=None) == [leaves]
-    generic = PalmetteRetriever.from_index(retriever.index, search_options={"level": 1}, lexical=0)
+    generic = PalmetteRetriever.from_index(retriever.index, search_options={"level": 1}, **how)
     assert generic.invoke("owl", k=1) == [root]
     assert generic.invoke("owl", k=1, level=5) == [leaves]
     with pytest.raises(ConfigError, match="level must be between 1 and 5, got 6"):

@@ -20,7 +20,7 @@ from llama_index.retrievers.palmette import (
     TaxonomyRetriever,
     TreeRetriever,
 )
-from palmette import Index
+from palmette import FusionModel, Index
 from palmette.errors import PalmetteError
 from support import shop, taxonomies, tiny
 
@@ -214,10 +214,11 @@ def test_lexical_is_an_option_of_retrievers_and_queries() -> None:
 
 def test_fusion_is_made_of_models() -> None:
     models = [tiny.tree(), tiny.taxonomy()]
-    retriever = FusionRetriever.from_documents(with_part(), models, weights=[3, 1], explain=True)
+    weighted = FusionModel.of(models, weights=[3, 1])
+    retriever = FusionRetriever.from_documents(with_part(), weighted, explain=True)
     [best, _] = retriever.retrieve(QUESTION)
     assert set(best.explanation.detail["members"]) == {"0:tree", "1:taxonomy"}
-    assert retriever.index.model.config.weights == (0.75, 0.25)
+    assert retriever.index.model is weighted
     equal = FusionRetriever.from_documents(with_part(), models)
     assert equal.index.model.config.weights == (0.5, 0.5)
     with pytest.raises(PalmetteError, match="fusion"):

@@ -78,7 +78,7 @@ def test_bad_embedding_options(model):
         PalmetteEmbedding(model, level=2)
     with pytest.raises(ConfigError, match="'leaves'"):
         PalmetteEmbedding(model, representation="leaves")
-    with pytest.raises(TypeError, match="lvel"):
+    with pytest.raises(ConfigError, match="lvel"):
         PalmetteEmbedding(model, lvel=2)
 
 

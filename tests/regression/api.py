@@ -94,7 +94,7 @@ def langchain(folder: Path, queries: Sequence[str]) -> list[list[tuple[str, floa
     """The tree's retriever for LangChain, over an index folder."""
     from langchain_palmette import TreeRetriever
 
-    retriever = TreeRetriever(index_path=str(folder), k=5)
+    retriever = TreeRetriever(index_path=str(folder), k=5, score_key="score")
     return [[(str(d.id), d.metadata["score"]) for d in retriever.invoke(query)] for query in queries]
 
 
