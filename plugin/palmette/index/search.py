@@ -31,7 +31,7 @@ from palmette.model import Model, Queries
 from palmette.search.plan import Candidates, View, read_array
 from palmette.store.backend import Backend
 from palmette.store.filters import Filter
-from palmette.types import Document, Explanation, Hit
+from palmette.types import Document, Explanation, Highlights, Hit
 
 FilterLike = Mapping[str, Any] | Filter | None
 Embeddings = NDArray[np.floating[Any]]
@@ -250,7 +250,9 @@ class SearchResult:
         own = batch.model.explain(query, arrays, batch.options, facts)
         facts = {OWN: self.found.scores[row, column], BEST: np.nan} | facts
         facts[SPAN] = self.spans(view, row, np.array([column]))[0]
-        return self.evidence.explain(own, facts["document"], facts, words)
+        told = self.evidence.explain(own, facts["document"], facts, words)
+        places = Highlights(facts[SPAN], self.word_spans(backend, row, facts["document"]))
+        return replace(told, detail={**told.detail, "highlights": places.to_dict()})
 
     def explain_later(self, backend: Backend, row: int, column: int, id: str) -> Explanation:
         """Explain a hit of an earlier search, if its document is still the one that was found."""
