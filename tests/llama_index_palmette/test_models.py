@@ -38,9 +38,8 @@ def test_level_probabilities(model, retriever, level):
     )
     assert query.shape == (2**level,)
     np.testing.assert_allclose([query.sum(), *(d.sum() for d in documents)], 1, atol=1e-5)
-    retriever.lexical, retriever.level = 0, level  # their overlap is the retriever's score
-    found = {result.text: result.score for result in retriever.retrieve(QUESTION)}
-    for text, score in found.items():
+    hits = retriever.index.search(QUESTION, lexical=0, level=level)
+    for text, score in ((hit.document.text, hit.evidence["own"]) for hit in hits):
         assert np.minimum(query, embedding.get_text_embedding(text)).sum() == pytest.approx(score, abs=1e-5)
 
 
@@ -115,10 +114,10 @@ def test_rerank_counts_words_too(model, candidates):
         [*candidates, part], query_str="DV7-1211ea"
     )
     assert [result.node for result in kept] == [part.node]
-    mix = model.lexical_weight(model.search_options({}), "auto")
+    words = model.calibration(model.search_options({}), "auto").words
     learned, fixed = (
         PalmetteRerank(model, top_n=9, **how).postprocess_nodes(candidates, query_str=QUESTION)
-        for how in ({}, {"lexical": mix.weight})
+        for how in ({}, {"lexical": words})
     )
     assert learned == fixed
     with pytest.raises(ConfigError, match="lexical"):
