@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -133,10 +134,11 @@ def test_explanations_are_json_and_add_up(retriever: TreeRetriever) -> None:
     for document in found:
         why = document.metadata["explanation"]
         assert json.loads(json.dumps(why)) == why
-        assert sum(part["value"] for part in why["parts"]) == pytest.approx(
-            document.metadata["score"], abs=1e-5
-        )
-        assert len(why["detail"]["path"]) == 3
+        logit = sum(part["value"] for part in why["parts"])
+        assert 1 / (1 + math.exp(-logit)) == pytest.approx(document.metadata["score"], abs=1e-5)
+        assert len(why["method"]["detail"]["path"]) == 3
+        start, end = why["detail"]["highlights"]["sentence"]
+        assert document.page_content[start:end]
     always = TreeRetriever.from_index(retriever.index, explain=True)
     assert "explanation" in always.invoke(QUESTION)[0].metadata
     assert "explanation" not in always.invoke(QUESTION, explain=False)[0].metadata

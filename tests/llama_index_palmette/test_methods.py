@@ -182,7 +182,7 @@ def test_layers_take_turns() -> None:
 
     def finders(**options: Any) -> list[int]:
         nodes: Any = retriever.retrieve(PalmetteQuery(QUESTION, **options))
-        return [node.explanation.detail["found_by"] for node in nodes]
+        return [node.explanation.method.detail["found_by"] for node in nodes]
 
     assert finders() == [1, 1, 2, 2, 3, 3]
     assert finders(budget=(1, 0, 2), top_k=3) == [1, 3, 3]

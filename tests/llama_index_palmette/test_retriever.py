@@ -150,7 +150,8 @@ def test_explanations_are_on_the_wrapper(shared_index):
     retriever = TreeRetriever(shared_index, explain=True, level=3)
     for result in retriever.retrieve(QUESTION):
         assert isinstance(result, ExplainedNode)
-        assert sum(part.value for part in result.explanation.parts) == pytest.approx(result.score, abs=1e-5)
+        logit = sum(part.value for part in result.explanation.parts)
+        assert 1 / (1 + math.exp(-logit)) == pytest.approx(result.score, abs=1e-5)
         assert result.explanation == retriever.explain(QUESTION, result.node_id)
         assert "explanation" not in result.node.metadata
         assert result.to_dict()["explanation"]["text"] == result.explanation.text

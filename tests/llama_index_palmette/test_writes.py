@@ -28,7 +28,7 @@ def test_upsert_replaces_and_encodes_only_what_changed(writable, nodes, model, m
     monkeypatch.setattr(
         type(model),
         "encode_documents",
-        lambda self, docs: encoded.extend(d.id for d in docs) or encode(self, docs),
+        lambda self, docs, *more: encoded.extend(d.id for d in docs) or encode(self, docs, *more),
     )
     changed = nodes[0].model_copy(update={"text": "a zebra on the moon"})
     changes = writable.upsert([changed, nodes[1], TextNode(id_="new", text="a yak")])
