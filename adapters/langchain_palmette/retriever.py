@@ -112,7 +112,7 @@ class PalmetteRetriever(Loading, Batching, Writing):
     def from_documents(
         cls,
         documents: Iterable[Document],
-        model: ModelLike,
+        model: ModelLike | None = None,
         *,
         index_path: str | Path | None = None,
         token: str | bool | None = None,
@@ -124,7 +124,7 @@ class PalmetteRetriever(Loading, Batching, Writing):
         Args:
             documents: Documents to find; a missing id is made from the content.
             model: A checkpoint, by folder or Hub repository, or a loaded model, which retrievers may share; or several,
-                to fuse.
+                to fuse. ``None`` for the default encoder, with nothing to train (:class:`PalmetteRetriever` only).
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` keeps the index in memory, for as long as the retriever.
             token: Hub token, where the client's own login is not enough; it is not kept.
@@ -137,7 +137,9 @@ class PalmetteRetriever(Loading, Batching, Writing):
         stored = to_stored(documents)
         options = probe._loading() | ({} if token is None else {"token": token})
         given: Any = FusionModel.of(model) if isinstance(model, list | tuple) else model
-        loaded = probe._check_model(load("model", str(name_of(given)), options))
+        if model is None and cls.method is not None:
+            raise ConfigError(f"{cls.__name__} needs a model of method {cls.method!r}: give model=")
+        loaded = None if model is None else probe._check_model(load("model", str(name_of(given)), options))
         index = Index.build(stored, loaded, index_path, engine=probe.engine, progress=progress)
         retriever = cls.from_index(index, **fields)
         if index_path is not None:

@@ -15,7 +15,7 @@ from langchain_palmette.documents import from_hit
 from langchain_palmette.embeddings import PalmetteEmbeddings
 from langchain_palmette.retriever import PalmetteRetriever
 from palmette.errors import ConfigError, InputError
-from palmette.frameworks import diversify, relevance
+from palmette.frameworks import diversify
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class PalmetteVectorStore(VectorStore):
         return [from_hit(hit, None, explain) for hit in hits]
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
-        return relevance
+        return float  # a probability
 
     # palmette's threads instead of asyncio's few: queries that arrive together share one pass of the encoder
     aadd_documents = AsyncTwin(add_documents).method

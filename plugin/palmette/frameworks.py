@@ -1,4 +1,4 @@
-"""What the adapters of both frameworks share: vectors, reranking, relevance and diversity."""
+"""What the adapters of both frameworks share: vectors, reranking and diversity."""
 
 from __future__ import annotations
 
@@ -66,11 +66,6 @@ def rerank(
     return [(row, scores.get(row, lowest)) for row in best]
 
 
-def relevance(score: float) -> float:
-    """Relevance of a score, 0 … 1."""
-    return min(1.0, max(0.0, float(score)))
-
-
 def diversify(model: Model, hits: Sequence[Hit], k: int, weight: float) -> list[Hit]:
     """Choose ``k`` hits one by one, each for ``weight`` · relevance − (1 − ``weight``) · similarity.
 
@@ -82,7 +77,7 @@ def diversify(model: Model, hits: Sequence[Hit], k: int, weight: float) -> list[
         return []
     vectors = model.encoder.plain.encode([hit.document.content for hit in hits])
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)  # [n, d]
-    relevant = weight * np.array([relevance(hit.score) for hit in hits])
+    relevant = weight * np.array([hit.score for hit in hits])
     similar, chosen = np.full(len(hits), -1.0), list[int]()
     for _ in range(min(k, len(hits))):
         gain = relevant - (1 - weight) * similar

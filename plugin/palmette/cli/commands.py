@@ -99,12 +99,14 @@ def shortened(text: str, limit: int) -> str:
 def _add_index(command: argparse.ArgumentParser) -> None:
     add = describe(
         command,
-        "CKPT DOCUMENTS --out DIR",
+        "[CKPT] DOCUMENTS --out DIR",
+        "palmette index notes/ --out my-index              no model: the default encoder, nothing to train\n"
         "palmette index ckpt docs.jsonl --out my-index\n"
         "palmette index me/ckpt notes/ --out my-index --revision v1\n\n"
         "Run it again with changed documents: only those are encoded and replaced.",
-        *("checkpoint", "--revision", "--device", "--no-titles", "--quiet", "--json"),
+        *("--revision", "--device", "--no-titles", "--quiet", "--json"),
     )
+    add("checkpoint", nargs="?", help=f"{CHECKPOINT}; none for the default encoder, or an index's own model")
     add("documents", help="JSONL or table of documents, BEIR folder, or folder of .md and .txt files")
     add("--out", required=True, type=Path, help="index folder: made, or updated where it exists")
     add("--prune", action="store_true", help="delete what is in the index and not in DOCUMENTS")
@@ -120,7 +122,9 @@ def run_index(args: argparse.Namespace) -> None:
 
     language = None if args.language == "none" else args.language
     documents = list(iter_documents(args.documents, titles=not args.no_titles))
-    model = load_model(args.checkpoint, revision=args.revision, device=args.device)
+    model = None
+    if args.checkpoint is not None:
+        model = load_model(args.checkpoint, revision=args.revision, device=args.device)
     with Index.open_or_create(args.out, model, language=language) as index:
         given = {document.key for document in documents}
         absent = [document.key for document in index.documents() if document.key not in given]
@@ -155,7 +159,7 @@ def _add_search(command: argparse.ArgumentParser) -> None:
     )
     add("query", nargs="+", help="one query, or several")
     add("-k", type=int, default=5, help="number of documents")
-    add("--threshold", type=float, help="leave out documents that score less")
+    add("--threshold", type=float, help="leave out documents that are less probable (0.2 is a good one)")
     add("--engine", default="exact", help="exact, faiss, ivf, hnsw, ivf:nlist=256,nprobe=8")
 
 
@@ -173,7 +177,8 @@ def run_search(args: argparse.Namespace) -> None:
             if len(args.query) > 1:
                 print(f"\n? {query}")
             for rank, hit in enumerate(hits, 1):
-                print(f"{rank:>2}. {hit.score:.4f}  {hit.id}\n      {shortened(hit.document.content, 160)}")
+                shown = hit.document.content[slice(*(hit.sentence or (0, None)))]
+                print(f"{rank:>2}. {hit.score:.3f}  {hit.id}\n      {shortened(shown, 160)}")
                 if args.explain:
                     print(f"      why: {hit.explain()}")
             if not hits:
@@ -183,6 +188,7 @@ def run_search(args: argparse.Namespace) -> None:
 def _hit_facts(hit: Any, explain: bool) -> dict[str, Any]:
     document = hit.document
     facts = {"id": hit.id, "score": hit.score, "text": document.content, "metadata": dict(document.metadata)}
+    facts |= {"evidence": dict(hit.evidence), "highlights": hit.highlights.to_dict()}
     return facts | ({"explanation": hit.explain().to_dict()} if explain else {})
 
 

@@ -136,10 +136,10 @@ class Index:
         lock_timeout: float = 10.0,
     ) -> Self:
         """Open the index in a folder, or create one where there is none (``language``, ``sentences``: of a new one)."""
-        folder, model = absolute(path), as_model(model)
+        folder = absolute(path)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
-        if is_occupied(folder):
-            return cls.open(folder, model, verify=verify, **how)
+        if is_occupied(folder):  # without a model given, by its own
+            return cls.open(folder, None if model is None else as_model(model), verify=verify, **how)
         return cls.create(folder, model, language=language, sentences=sentences, **how)
 
     @classmethod
@@ -184,7 +184,7 @@ class Index:
         """
         given = check_documents(documents)
         unique(given)  # complain before there is a folder
-        model = as_model(model)
+        model = model if path is not None and model is None else as_model(model)
         how: dict[str, Any] = {"language": language, "sentences": sentences, "engine": engine}
         made = cls.in_memory(model, **how) if path is None else cls.open_or_create(path, model, **how)
         made.upsert(given, embeddings=embeddings, progress=progress)

@@ -17,10 +17,12 @@ else:
     ModelLike = Any
 
 
-def load_model(model: ModelLike, **options: Any) -> Model:
-    """Load the model of a folder or repository, or fuse several; a loaded model stays itself."""
+def load_model(model: ModelLike | None, **options: Any) -> Model:
+    """Load the model of a folder or repository, or fuse several; ``None`` is the default encoder, untrained."""
     import palmette
 
+    if model is None:
+        return palmette.SpaceModel.untrained()
     if isinstance(model, str | Path):
         return palmette.load_model(model, **options)
     return palmette.FusionModel.of(model) if isinstance(model, list | tuple) else model

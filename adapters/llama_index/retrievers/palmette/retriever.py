@@ -113,7 +113,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
     def from_documents(
         cls,
         documents: Sequence[BaseNode],
-        model: ModelLike,
+        model: ModelLike | None = None,
         *,
         index_path: str | Path | None = None,
         engine: str = "exact",
@@ -125,6 +125,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         Args:
             documents: Documents or nodes, perhaps none; split documents first, or give ``transformations``.
             model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository; or several, to fuse.
+                ``None`` for the default encoder, with nothing to train (:class:`PalmetteRetriever` only).
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` for memory.
             engine: ``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`.
