@@ -71,7 +71,8 @@ class SpaceEncoder(Encoder):
     """
 
     def __init__(self, encoder: Encoder, space: Space) -> None:
-        self.__dict__.update(encoder.__dict__)
+        facts = {name: getattr(encoder, name) for name in Encoder.__annotations__ if hasattr(encoder, name)}
+        self.__dict__.update(facts | encoder.__dict__)
         self.encoder, self.space, self.asymmetric = encoder, space, True
         digest = hashlib.sha256(encoder.fingerprint.encode())
         for weight in (space.queries, space.documents):
