@@ -30,7 +30,9 @@ from palmette.training.pairs import TrainingPairs, Validation, top_documents
 WEIGHTS = "space."
 """Prefix of the maps' names in a checkpoint."""
 
-STEPS, BATCH, RATE, WARMUP = 150, 256, 2e-3, 20
+STEPS, MOST_STEPS, EPOCHS = 150, 400, 10
+"""Steps: so many times every question, within limits."""
+BATCH, RATE, WARMUP = 256, 2e-3, 20
 SCALE, DECAY, NEGATIVES = 20.0, 1e-2, 256
 """Factor of cosines in the softmax; pull towards the identity; documents at random in every batch."""
 WAYS = (0.25, 0.5, 0.75, 1.0)
@@ -157,7 +159,7 @@ def fit_space(
     if asked < FOLDS or asked + held < ENOUGH:
         return None, {}  # 30 pairs seemed to help on their own questions, and harmed others
     folds = FOLDS if held < ENOUGH else 0
-    with _one_thread(), _bar(2 * STEPS * (1 + folds), progress) as bar:
+    with _one_thread(), _bar(2 * (_steps(asked) + folds * _steps(asked - asked // FOLDS)), progress) as bar:
         learned = {maps: learn_maps(pairs, maps, seed, bar) for maps in (1, 2)}
         scores = [] if pairs.dev is None else [_score(pairs, pairs.dev, learned)]
         if folds:
@@ -200,10 +202,10 @@ def learn_maps(
     answers = RowLists.of(place, pairs.document_rows[kept], len(asked))
     draw, count, width = np.random.default_rng(seed), len(pairs.data.corpus), pairs.documents.shape[1]
     changes = [torch.zeros(width, width, requires_grad=True) for _ in range(maps)]
-    optimizer, eye = torch.optim.Adam(changes, lr=RATE), torch.eye(width)
-    for step in range(STEPS):
+    optimizer, eye, steps = torch.optim.Adam(changes, lr=RATE), torch.eye(width), _steps(len(asked))
+    for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = RATE * min(1, (step + 1) / WARMUP) * (1 - 0.9 * step / STEPS)
+            group["lr"] = RATE * min(1, (step + 1) / WARMUP) * (1 - 0.9 * step / steps)
         rows = draw.permutation(len(asked))[:BATCH]
         own = answers.sample(rows, 1, draw)[:, 0]
         others = np.setdiff1d(draw.integers(0, count, NEGATIVES), own)
@@ -222,6 +224,10 @@ def learn_maps(
             bar.update(1)
     ends = [eye + change.detach() for change in changes]
     return Space(ends[0], ends[-1])
+
+
+def _steps(questions: int) -> int:
+    return max(STEPS, min(MOST_STEPS, EPOCHS * questions // BATCH))
 
 
 def _score(pairs: TrainingPairs, held: Validation, spaces: Mapping[int, Space]) -> _Scores:
