@@ -24,7 +24,7 @@ from tqdm import tqdm
 from palmette.encoder import cache_files
 from palmette.encoder.base import Copies, Encoder, Floats, Kind, Output, States
 from palmette.encoder.cache_files import CacheEntry, EncodingFile
-from palmette.encoder.sentences import Sentences, whole_texts
+from palmette.encoder.sentences import VERSION, Sentences, whole_texts
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError
 
 Halves = NDArray[np.float16]
@@ -199,7 +199,7 @@ class EncodingCache:
             "precision": encoder.precision,
             "prompt": encoder.variant(kind),
             "output": output,
-            "whole": whole,
+            "sentences": VERSION if whole else None,
         }
         text = json.dumps(facts, sort_keys=True)
         name = f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.sqlite"
