@@ -24,6 +24,7 @@ from tqdm.auto import tqdm
 from palmette.arrays import Floats
 from palmette.data.retrieval import RowLists
 from palmette.encoder.base import Copies, Encoder, Kind, Output, States
+from palmette.encoder.sentences import Sentences
 from palmette.maths import symmetric_info_nce
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
 
@@ -113,21 +114,22 @@ class SpaceEncoder(Encoder):
     def encode_queries(self, texts: Sequence[str]) -> Floats:  # noqa: D102
         return self.map(self.encoder.encode_queries(texts), "query")
 
-    def encode_sentences(self, texts: Sequence[str], **options: Any) -> tuple[Floats, Any]:
+    def encode_sentences(self, texts: Sequence[str], **options: Any) -> tuple[Floats, Sentences]:
         """Return vectors of documents and of their sentences, both in the space."""
-        inner: Any = self.encoder
-        vectors, found = inner.encode_sentences(texts, **options)
+        vectors, found = self.encoder.encode_sentences(texts, **options)
         return self.map(vectors, "document"), self.map_sentences(found)
 
-    def map_sentences(self, found: Any) -> Any:
-        """Map the vectors of sentences, which stay int8."""
-        return found.of(self.map(found.floats(), "document"), found.spans, found.starts)
+    def map_sentences(self, found: Sentences) -> Sentences:  # noqa: D102
+        return Sentences.of(self.map(found.floats(), "document"), found.spans, found.starts)
 
     def space_weights(self) -> dict[str, Tensor]:  # noqa: D102
         return {f"{WEIGHTS}queries": self.space.queries, f"{WEIGHTS}documents": self.space.documents}
 
     def copies(self, count: int) -> Copies | None:  # noqa: D102
         return self.encoder.copies(count)
+
+    def finish(self, means: Tensor) -> Tensor:  # noqa: D102
+        return self.encoder.finish(means)
 
     def to_config(self) -> dict[str, Any]:
         """Config of the inner encoder: a checkpoint keeps the maps among its weights."""

@@ -112,10 +112,15 @@ def test_large_but_finite_values_pass():
 def test_megabytes_reach_the_model_cut_and_equal_texts_stay_equal():
     encoder = Spy(max_length=16)
     long = "word " * 1_000_000
-    assert np.array_equal(encoder.encode([long]), encoder.encode(["word " * 100]))
-    assert len(encoder.passes[0][0]) <= 16_384
-    padded = encoder.encode([" " * 3_000 + "word " * 100_000])  # blanks must not push the words out
-    assert np.array_equal(padded, encoder.encode(["word " * 100]))
+    few = encoder.encode(["word " * 100], kind="query")
+    assert np.array_equal(encoder.encode([long], kind="query"), few)
+    assert len(encoder.passes[-1][0]) <= 16_384
+    padded = encoder.encode([" " * 3_000 + "word " * 100_000], kind="query")
+    assert np.array_equal(padded, few), "blanks must not push the words out"
+    encoder.passes.clear()
+    np.testing.assert_allclose(encoder.encode([" " * 20_000 + "word " * 5_000]), few, atol=1e-6)
+    assert max(len(text) for batch in encoder.passes for text in batch) <= 16_384
+    assert sum(len(text.split()) for batch in encoder.passes[1:] for text in batch) > 4_900
 
 
 def test_lone_surrogates_are_encoded():

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from palmette.encoder import CachedEncoder, EncodingCache, FakeEncoder
 from palmette.encoder.cache import default_cache_dir
+from palmette.encoder.sentences import Sentences
 from palmette.errors import ConfigError, EncodingError, InputError, ReadOnlyError, StorageFullError
 
 TEXTS = ["a cat", "two dogs ran", "", "a cat", "bird"]
@@ -80,8 +82,10 @@ def test_another_encoder_limit_precision_or_prompt_meets_nothing(cache):
         assert len(other.seen) == len(set(TEXTS))
     same = Counting()
     same.name = "another name for the same"
-    cache.encode(same, TEXTS[:2], kind="query")  # no prompt, one model: queries are documents
+    cache.encode(same, TEXTS[:2])
     assert same.seen == []
+    cache.encode(same, TEXTS[:2], kind="query")  # queries are cut, documents are not
+    assert sorted(same.seen) == sorted(TEXTS[:2])
 
 
 def test_bad_calls_are_refused(cache):
@@ -200,7 +204,7 @@ def test_a_full_disk_costs_a_warning(cache, monkeypatch):
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
 
-    monkeypatch.setattr("palmette.encoder.cache._File.put", full)
+    monkeypatch.setattr("palmette.encoder.cache.EncodingFile.put", full)
     with pytest.warns(UserWarning, match="not kept: no room left"):
         cache.encode(FakeEncoder(8), TEXTS)
     with pytest.raises(StorageFullError, match="no room left for encodings"):
@@ -222,6 +226,131 @@ def test_encodings_of_earlier_versions_are_not_read(cache):
     (cache.root / "encodings" / "abc" / "about.json").write_text("{}")
     cache.encode(FakeEncoder(8), TEXTS)
     assert len(files(cache)) == 1
+
+
+def same(found: Sentences, expected: Sentences) -> bool:
+    return all(np.array_equal(getattr(found, name), value) for name, value in vars(expected).items())
+
+
+LONG = ["A cat sleeps. " * 20, *TEXTS, "A dog runs far away from here. " * 9]
+
+
+def test_sentences_are_kept_beside_the_vectors(cache):
+    encoder = Counting()
+    pooled, sentences = cache.encode_sentences(encoder, LONG[1:])
+    assert len(encoder.seen) == len(set(LONG[1:]))
+    vectors, expected = FakeEncoder(8).encode_sentences(LONG)
+    encoder.seen.clear()
+    for _ in range(2):
+        pooled, sentences = cache.encode_sentences(encoder, LONG)
+        assert np.array_equal(pooled, vectors)
+        assert same(sentences, expected)
+        assert np.array_equal(cache.encode(encoder, LONG), vectors)
+    assert encoder.seen == LONG[:1]
+    assert len(files(cache)) == 1
+    empty = cache.encode_sentences(encoder, [])[1]
+    assert (len(empty), empty.vectors.shape, empty.spans.shape) == (0, (0, 8), (0, 2))
+
+
+def test_what_training_encodes_indexing_reads(cache):
+    encoder = Counting()
+    cache.encode(encoder, LONG)
+    encoder.seen.clear()
+    cached = CachedEncoder(encoder, cache)
+    assert same(cached.encode_sentences(LONG)[1], FakeEncoder(8).encode_sentences(LONG)[1])
+    assert encoder.seen == []
+
+
+def test_encoders_without_offsets_have_one_sentence_a_text(cache):
+    class Plain(Counting):
+        has_offsets = False
+
+    encoder = Plain()
+    for _ in range(2):
+        pooled, sentences = cache.encode_sentences(encoder, LONG)
+        expected, whole = Plain().encode_sentences(LONG)
+        assert np.array_equal(pooled, expected)
+        assert same(sentences, whole)
+    assert len(encoder.seen) == len(set(LONG))
+
+
+@pytest.mark.parametrize("value", ["zeroblob(44)", "zeroblob(7)", "'x'", "substr(sentences, 1, 8)"])
+def test_damaged_sentences_are_made_again(cache, value):
+    _, expected = cache.encode_sentences(FakeEncoder(8), LONG)
+    run(files(cache)[0], f"UPDATE texts SET sentences = {value}")
+    cache.encode(FakeEncoder(8), LONG)
+    with pytest.warns(UserWarning, match="damaged .* made again"):
+        assert same(cache.encode_sentences(FakeEncoder(8), LONG)[1], expected)
+    assert same(cache.encode_sentences(FakeEncoder(8), LONG)[1], expected)
+
+
+def aged(cache: EncodingCache, hours: float) -> None:
+    for file in files(cache):
+        run(file, f"UPDATE batches SET used = used - {int(3600 * hours)}")
+
+
+def test_the_texts_used_least_recently_go(tmp_path):
+    cache, encoder = EncodingCache(tmp_path, max_gb=5e-4), Counting(64)
+    texts = {name: [f"{name} {i}" for i in range(300)] for name in "abcdef"}
+    for name in "abc":
+        cache.encode(encoder, texts[name])
+        aged(cache, 2)
+    cache.encode(encoder, texts["a"])
+    for name in "def":
+        cache.encode(encoder, texts[name])
+        aged(cache, 2)
+    size = sum(path.stat().st_size for path in (tmp_path / "encodings").iterdir())
+    assert size < 5e5
+    for name, known in {"f": True, "b": False}.items():
+        encoder.seen.clear()
+        cache.encode(encoder, texts[name][:5])
+        assert (not encoder.seen) is known, name
+
+
+def test_what_other_versions_left_goes_first(tmp_path):
+    cache = EncodingCache(tmp_path, max_gb=1e-3)
+    cache.encode(FakeEncoder(8), TEXTS)
+    for name in ("old.sqlite", "x.damaged"):
+        (tmp_path / "encodings" / name).write_bytes(b"\0" * 1_000_000)
+    cache.encode(FakeEncoder(8), ["new"])
+    encoder = Counting()
+    cache.encode(encoder, TEXTS)
+    assert encoder.seen == []
+    assert [path.suffix for path in files(cache)] == [".sqlite"]
+
+
+def test_a_limit_of_nothing_keeps_nothing(tmp_path):
+    cache = EncodingCache(tmp_path, max_gb=0)
+    for _ in range(2):
+        assert np.array_equal(cache.encode(FakeEncoder(8), TEXTS), FakeEncoder(8).encode(TEXTS))
+    assert sum(entry.texts for entry in cache.entries()) == 0
+
+
+def test_the_limit_is_checked(monkeypatch, tmp_path):
+    with pytest.raises(ConfigError, match="max_gb must be .* got -1"):
+        EncodingCache(tmp_path, max_gb=-1)
+    monkeypatch.setenv("PALMETTE_CACHE_GB", "2.5")
+    assert EncodingCache(tmp_path).max_bytes == 2_500_000_000
+    monkeypatch.setenv("PALMETTE_CACHE_GB", "lots")
+    with pytest.raises(ConfigError, match="PALMETTE_CACHE_GB must be .* got 'lots'"):
+        EncodingCache(tmp_path)
+
+
+def test_entries_and_clearing(cache):
+    assert (cache.entries(), cache.clear()) == ([], 0)
+    cache.encode(FakeEncoder(8), TEXTS)
+    cache.encode_tokens(FakeEncoder(16), TEXTS)
+    found = {(entry.encoder, entry.output): entry for entry in cache.entries()}
+    assert {key: entry.texts for key, entry in found.items()} == {
+        ("fake:8:3", "sentences"): 4,
+        ("fake:16:3", "tokens"): 4,
+    }
+    assert abs(found["fake:8:3", "sentences"].used - time.time()) < 60
+    assert cache.clear("fake:9") == 0
+    assert cache.clear("fake:8:3") == found["fake:8:3", "sentences"].bytes
+    assert [entry.encoder for entry in cache.entries()] == ["fake:16:3"]
+    assert cache.clear() > 0
+    assert files(cache) == []
 
 
 CODE = """

@@ -31,7 +31,7 @@ _OFFSET = ("roberta", "xlm-roberta", "camembert", "mpnet")
 class Backbone(nn.Module):
     """A sentence-transformers encoder of the BERT family that learns, with any attention mask and new tokens.
 
-    :meth:`embed` gives the same vectors as the encoder that it is a copy of.
+    :meth:`embed` gives the same vectors as one pass of the encoder that it is a copy of: longer texts are cut.
 
     Attributes:
         width: Width of the hidden states, w.

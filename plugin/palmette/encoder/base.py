@@ -16,6 +16,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from palmette.config import check_range
+from palmette.encoder import windows
+from palmette.encoder.sentences import Sentences, whole_texts
 from palmette.errors import ConfigError, EncodingError, InputError
 
 Kind = Literal["query", "document"]
@@ -32,12 +34,15 @@ class States:
         tokens: [B, T, d], the last hidden states.
         layers: [B, L + 1, T, d], all hidden states, the embeddings first.
         mask: [B, T], true where there is a token; set whenever tokens or layers are.
+        offsets: [B, T, 2], each token's first character and the one after its last, equal where it has none (those
+            at both ends, the prompt's, padding); ``None`` unless the encoder has offsets.
     """
 
     pooled: Tensor | None = None
     tokens: Tensor | None = None
     layers: Tensor | None = None
     mask: Tensor | None = None
+    offsets: NDArray[np.int64] | None = None
 
 
 class Copies(NamedTuple):
@@ -63,7 +68,7 @@ class Encoder(ABC):
         dimension: Width d of the pooled vector.
         hidden_size: Width of token and layer states, which is d unless the model ends in a projection.
         num_layers: Layers L after the embeddings (0 where there are none to see).
-        max_length: Tokens per text; longer texts are cut.
+        max_length: Tokens per pass; longer queries are cut, longer documents read in several passes.
         fingerprint: SHA-256 over all that determines the vectors: not path, device, precision or batch size.
         device: Device of the forward pass.
         precision: Dtype of the forward pass; results are always float32.
@@ -72,6 +77,7 @@ class Encoder(ABC):
         batch_size: Largest number of texts per pass, unless a call sets another.
         tokens_per_pass: Approximate largest number of tokens per pass; ``None`` for no limit.
         frozen: False for an encoder that is being trained, whose encodings must not be kept.
+        has_offsets: True if :meth:`forward` says which characters a token is made of.
     """
 
     name: str
@@ -86,6 +92,7 @@ class Encoder(ABC):
     prompts: Mapping[str, str]
     asymmetric: bool = False
     frozen: bool = True
+    has_offsets: bool = False
     batch_size: int = 32
     tokens_per_pass: int | None = None
 
@@ -122,9 +129,17 @@ class Encoder(ABC):
         """Map vectors [N, d] of :attr:`plain` to this encoder's: where nothing is learned they stay."""
         return vectors
 
+    def map_sentences(self, found: Sentences) -> Sentences:
+        """Map the vectors of sentences as :meth:`map` maps documents."""
+        return found
+
     def space_weights(self) -> dict[str, Tensor]:
         """Maps of the learned space by their names in a checkpoint; none where nothing is learned."""
         return {}
+
+    def finish(self, means: Tensor) -> Tensor:
+        """Apply what follows the pooling (projections, unit length) to means of token states: [S, w] → [S, d]."""
+        return means
 
     def copies(self, count: int) -> Copies | None:
         """Copy the last ``count`` transformer layers' weights; ``None`` where they are not of BERT's kind."""
@@ -159,23 +174,41 @@ class Encoder(ABC):
         """Yield batches of similar length, longest first: the texts' positions, and their states.
 
         Longest first shows at once whether the memory suffices. ``positions`` number the texts in messages, where
-        that is not their order. A bar shows on terminals only, unless ``progress`` is False.
+        that is not their order. A bar shows on terminals only, unless ``progress`` is False. States are of the first
+        ``max_length`` tokens, but where pooled vectors of documents alone are requested, these are of whole texts:
+        means over windows of whole sentences, by their numbers of tokens.
         """
-        wanted, checked = self._outputs(outputs, depth), self.check(texts, kind)
-        size = self.batch_size if batch_size is None else batch_size
-        check_range("encode", "batch_size", size, 1)
-        order = np.argsort([-len(text) for text in checked], kind="stable").astype(np.int64)
-        hidden = True if progress is False else None  # None: hidden unless stderr is a terminal
-        with tqdm(total=len(order), desc="encoding", unit="text", delay=1, disable=hidden) as bar:
-            while len(order):
-                count = size
-                if self.tokens_per_pass:
-                    tokens = min(self.max_length, 2 + len(checked[order[0]]) // 4)
-                    count = min(size, max(1, self.tokens_per_pass // tokens))
-                rows, order = order[:count], order[count:]
-                names = rows.tolist() if positions is None else [positions[row] for row in rows]
-                yield rows, self._run_batch([checked[row] for row in rows], names, kind, wanted, depth)
+        wanted, size = self._outputs(outputs, depth), self._size(batch_size)
+        names = range(len(texts)) if positions is None else positions
+        with self._bar(len(texts), progress) as bar:
+            if self.has_offsets and kind == "document" and wanted == {"pooled"}:
+                checked = self.check(texts, kind, cut=False)
+                for rows, vectors in windows.iter_pooled(self, checked, names, size, bar.update):
+                    yield rows, States(torch.from_numpy(vectors).to(self.device))
+                return
+            for rows, states in self.iter_batches(self.check(texts, kind), kind, wanted, size, names, depth):
+                yield rows, states
                 bar.update(len(rows))
+
+    def iter_batches(
+        self,
+        texts: Sequence[str],
+        kind: Kind,
+        wanted: frozenset[Output],
+        size: int,
+        names: Sequence[int],
+        depth: int | None = None,
+    ) -> Iterator[tuple[NDArray[np.int64], States]]:
+        """Yield the states of checked texts, one pass a batch, longest first."""
+        order = np.argsort([-len(text) for text in texts], kind="stable").astype(np.int64)
+        while len(order):
+            count = size
+            if self.tokens_per_pass:
+                tokens = min(self.max_length, 2 + len(texts[order[0]]) // 4)
+                count = min(size, max(1, self.tokens_per_pass // tokens))
+            rows, order = order[:count], order[count:]
+            some = [texts[row] for row in rows]
+            yield rows, self._run_batch(some, [names[row] for row in rows], kind, wanted, depth)
 
     def encode(
         self,
@@ -185,12 +218,35 @@ class Encoder(ABC):
         batch_size: int | None = None,
         progress: bool | None = False,
     ) -> Floats:
-        """Return pooled vectors in the order of the texts: [N, d], float32."""
+        """Return pooled vectors in the order of the texts: [N, d], float32. Documents are read to their ends."""
         out = np.empty((len(texts), self.dimension), np.float32)
         for rows, states in self.iter_states(texts, kind=kind, batch_size=batch_size, progress=progress):
             assert states.pooled is not None
             out[rows] = states.pooled.cpu().numpy()
         return out
+
+    def encode_sentences(
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int | None = None,
+        progress: bool | None = False,
+        positions: Sequence[int] | None = None,
+    ) -> tuple[Floats, Sentences]:
+        """Return the pooled vectors of documents [N, d], as :meth:`encode` does, and their sentences.
+
+        A sentence's vector is the mean of its tokens' last hidden states in the pass over the whole text (also
+        where the encoder pools by its first token), through what follows the pooling. An encoder without offsets
+        gives one sentence a text, with the text's own vector.
+        """
+        size = self._size(batch_size)
+        checked = self.check(texts, "document", cut=False)
+        names = range(len(texts)) if positions is None else positions
+        if self.has_offsets:
+            with self._bar(len(texts), progress) as bar:
+                return windows.encode_sentences(self, checked, names, size, bar.update)
+        pooled = self.encode(texts, batch_size=batch_size, progress=progress)
+        return pooled, whole_texts(checked, pooled)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return pooled query vectors [N, d]. Concurrent callers in other threads share a forward pass."""
@@ -203,20 +259,24 @@ class Encoder(ABC):
         """Return a part of a cache's key: equal for two kinds that give equal vectors."""
         return f"{kind if self.asymmetric else ''}:{self.prompts.get(kind, '')}"
 
-    def check(self, texts: Sequence[str], kind: Kind) -> list[str]:
-        """Return texts that the model can take: str, cut to a length that is sure to fill it, encodable."""
+    @property
+    def longest(self) -> int:
+        """Characters that are sure to fill a pass: longer texts are cut before they are tokenised."""
+        return max(16_384, 32 * self.max_length)
+
+    def check(self, texts: Sequence[str], kind: Kind, *, cut: bool = True) -> list[str]:
+        """Return texts that the model can take: str, with ``cut`` not much longer than it reads, encodable."""
         if isinstance(texts, str):
             raise InputError(
                 f"texts must be a list of str, got one str: {texts!r:.80}. Put it in a list: [text]"
             )
         if kind not in get_args(Kind):
             raise ConfigError(f"kind must be 'query' or 'document', got {kind!r}")
-        limit = max(16_384, 32 * self.max_length)
-        checked = []
+        limit, checked = self.longest, []
         for position, text in enumerate(texts):
             if not isinstance(text, str):
                 raise InputError(f"text {position} must be a str, got {type(text).__name__}: {text!r:.80}")
-            if len(text) > limit:  # megabytes would be tokenised in full before being cut
+            if cut and len(text) > limit:  # megabytes would be tokenised in full before being cut
                 text = text[: 8 * limit].strip()[:limit]
             if kind == "query" and not text.strip():
                 raise InputError(f"query {position} is empty: {text!r}; give it at least one word")
@@ -227,6 +287,14 @@ class Encoder(ABC):
         return (
             f"{type(self).__name__}({self.name!r}, dimension={self.dimension}, device={str(self.device)!r})"
         )
+
+    def _size(self, given: int | None) -> int:
+        check_range("encode", "batch_size", self.batch_size if given is None else given, 1)
+        return given or self.batch_size
+
+    def _bar(self, total: int, progress: bool | None) -> tqdm[Any]:
+        hidden = True if progress is False else None  # None: hidden unless stderr is a terminal
+        return tqdm(total=total, desc="encoding", unit="text", delay=1, disable=hidden)
 
     def _outputs(self, outputs: Sequence[Output], depth: int | None) -> frozenset[Output]:
         wanted: frozenset[Output] = frozenset(outputs)
@@ -251,7 +319,7 @@ class Encoder(ABC):
         if not texts:
             wide, high = self.hidden_size, (self.num_layers if depth is None else depth) + 1
             shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, high, 0, wide)}
-            empty = {name: torch.zeros(shapes[name], device=self.device) for name in wanted}
+            empty: dict[str, Any] = {name: torch.zeros(shapes[name], device=self.device) for name in wanted}
             return States(**empty, mask=torch.zeros((0, 0), dtype=torch.bool, device=self.device))
         with self._lock:
             states = self.forward(texts, kind, wanted, *([] if depth is None else [depth]))

@@ -1,14 +1,7 @@
-"""Encodings kept on disk, so that a text is encoded once: one SQLite file per encoder and output.
-
-    ROOT/encodings/HASH.sqlite   about (encoder, facts), texts (key, crc, data)
-
-A key is the first 16 bytes of a text's SHA-256; the CRC-32 is that of key and data. Data are the pooled vector
-(float32), or the states of the text's tokens one after the other (float16).
-"""
+"""Encodings kept on disk, so that a text is encoded once."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
@@ -18,26 +11,24 @@ import sqlite3
 import sys
 import tempfile
 import warnings
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from palmette.encoder import cache_files
 from palmette.encoder.base import Copies, Encoder, Floats, Kind, Output, States
+from palmette.encoder.cache_files import CacheEntry, EncodingFile
+from palmette.encoder.sentences import VERSION, Sentences, whole_texts
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError
 
 Halves = NDArray[np.float16]
-_KEPT = 8_192  # vectors encoded between two writes, which is the most that a killed run loses
-_KEYS = 5_000  # of one query
-_PATIENCE = 60.0  # seconds to wait for another writer
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)  # the last: no such table
+_KEPT = 2_048  # texts encoded between two writes, which is the most that a killed run loses
 
 
 class EncodingCache:
@@ -45,12 +36,24 @@ class EncodingCache:
 
     The encoder's fingerprint is part of the key: another model, prompt or limit never meets these entries.
     Threads and processes of one machine may use the folder at once. Damaged encodings are made again, with a
-    warning; a folder that cannot be written costs a warning, and nothing is kept. By default ``root`` is
-    ``$PALMETTE_CACHE``, or palmette's folder among the user's caches.
+    warning; a folder that cannot be written costs a warning, and nothing is kept.
+
+    Args:
+        root: The folder; by default ``$PALMETTE_CACHE``, or palmette's folder among the user's caches.
+        max_gb: Limit of its size, beyond which the texts used least recently are deleted; by default
+            ``$PALMETTE_CACHE_GB``, or 10.
     """
 
-    def __init__(self, root: str | Path | None = None) -> None:
+    def __init__(self, root: str | Path | None = None, *, max_gb: float | None = None) -> None:
         self.root = Path(root or default_cache_dir()).expanduser()
+        given = os.environ.get("PALMETTE_CACHE_GB", "10") if max_gb is None else max_gb
+        try:
+            self.max_bytes = int(float(given) * 1e9)
+        except (ValueError, OverflowError):
+            self.max_bytes = -1
+        if self.max_bytes < 0:
+            name = "PALMETTE_CACHE_GB" if max_gb is None else "max_gb"
+            raise ConfigError(f"{name} must be a number of gigabytes of at least 0, got {given!r}")
 
     def encode(
         self,
@@ -61,29 +64,81 @@ class EncodingCache:
         batch_size: int | None = None,
         progress: bool | None = None,
     ) -> Floats:
-        """Read pooled vectors [N, d], or encode and keep them; those of :attr:`Encoder.plain` are kept."""
+        """Read pooled vectors [N, d], or encode and keep them; documents with their sentences.
+
+        Of an encoder in a learned space the vectors of :attr:`Encoder.plain` are kept.
+        """
+        return encoder.map(self._encode(encoder.plain, texts, kind, batch_size, progress, None), kind)
+
+    def encode_sentences(
+        self,
+        encoder: Encoder,
+        texts: Sequence[str],
+        *,
+        batch_size: int | None = None,
+        progress: bool | None = None,
+    ) -> tuple[Floats, Sentences]:
+        """Read pooled vectors [N, d] and sentences of documents, or encode and keep them."""
         if encoder.plain is not encoder:
-            how: dict[str, Any] = {"kind": kind, "batch_size": batch_size, "progress": progress}
-            return encoder.map(self.encode(encoder.plain, texts, **how), kind)
+            pooled, found = self.encode_sentences(
+                encoder.plain, texts, batch_size=batch_size, progress=progress
+            )
+            return encoder.map(pooled, "document"), encoder.map_sentences(found)
+        if not encoder.has_offsets:
+            pooled = self.encode(encoder, texts, batch_size=batch_size, progress=progress)
+            return pooled, whole_texts(texts, pooled)
+        known: dict[bytes, bytes] = {}
+        pooled = self._encode(encoder, texts, "document", batch_size, progress, known)
+        width = encoder.dimension
+        blobs = [known[key] for key in _keys(encoder.check(texts, "document", cut=False))]
+        counts = np.array([len(blob) // (8 + width) for blob in blobs], np.int64)
+        starts = np.append(0, np.cumsum(counts))
+        spans = np.frombuffer(b"".join(b[: 8 * n] for b, n in zip(blobs, counts, strict=True)), np.int32)
+        vectors = np.frombuffer(b"".join(b[8 * n :] for b, n in zip(blobs, counts, strict=True)), np.int8)
+        return pooled, Sentences.of(vectors.reshape(-1, width), spans.reshape(-1, 2), starts)
+
+    def _encode(
+        self,
+        encoder: Encoder,
+        texts: Sequence[str],
+        kind: Kind,
+        batch_size: int | None,
+        progress: bool | None,
+        sentences: dict[bytes, bytes] | None,
+    ) -> Floats:
+        """Return pooled vectors [N, d]; ``sentences``, where given, gets each text's spans and vectors by key."""
         checked, keys, file = self._open(encoder, texts, kind, "pooled")
         out = np.empty((len(keys), encoder.dimension), np.float32)
         first = {key: row for row, key in reversed(list(enumerate(keys)))}
         missing = dict(first)
-        for key, data in file.get(first, 4 * encoder.dimension):
+        width = None if sentences is None else 8 + encoder.dimension
+        for key, data, more in file.get(first, 4 * encoder.dimension, width):
             out[missing.pop(key)] = np.frombuffer(data, np.float32)
-        rows, waiting = sorted(missing.values()), list[int]()
-        new = [checked[row] for row in rows]
-        for batch, states in encoder.iter_states(
-            new, kind=kind, batch_size=batch_size, progress=progress, positions=rows
-        ):
-            found = [rows[i] for i in batch]
-            assert states.pooled is not None
-            out[found] = states.pooled.cpu().numpy()
-            waiting += found
-            if len(waiting) >= _KEPT:
-                self._keep(file, keys, out, waiting)
-                waiting = []
-        self._keep(file, keys, out, waiting)
+            if sentences is not None:
+                sentences[key] = more
+        rows = sorted(missing.values(), key=lambda row: -len(checked[row]))
+        hidden = True if progress is False else None
+        with tqdm(total=len(rows), desc="encoding", unit="text", delay=1, disable=hidden) as bar:
+            for start in range(0, len(rows), _KEPT):
+                some = rows[start : start + _KEPT]
+                new = [checked[row] for row in some]
+                options: dict[str, Any] = {"batch_size": batch_size, "positions": some}
+                parts: list[bytes] | None = None
+                if kind == "document" and encoder.has_offsets:
+                    out[some], found = encoder.encode_sentences(new, **options)
+                    parts = found.parts()
+                else:
+                    for batch, states in encoder.iter_states(new, kind=kind, **options):
+                        assert states.pooled is not None
+                        out[[some[i] for i in batch]] = states.pooled.cpu().numpy()
+                named = [keys[row] for row in some]
+                made = dict(zip(named, parts or (), strict=False))
+                if sentences is not None:
+                    sentences |= made
+                self._keep(
+                    file, {key: out[row].tobytes() for key, row in zip(named, some, strict=True)}, made
+                )
+                bar.update(len(some))
         return out[[first[key] for key in keys]] if len(first) < len(keys) else out
 
     def encode_tokens(
@@ -115,10 +170,11 @@ class EncodingCache:
             ):
                 for start in range(0, len(keys), step):
                     part = keys[start : start + step]
-                    states = dict(file.get(set(part), size))
+                    states = {key: data for key, data, _ in file.get(set(part), size)}
                     new = {key: start + i for i, key in enumerate(part) if key not in states}
                     made = _token_states(encoder, checked, new, kind, outputs)
                     file.put(made)
+                    cache_files.trim(self._folder, self.max_bytes)
                     states |= made
                     for key in part:
                         flat.write(states[key])
@@ -137,31 +193,49 @@ class EncodingCache:
 
     def _open(
         self, encoder: Encoder, texts: Sequence[str], kind: Kind, output: str
-    ) -> tuple[list[str], list[bytes], _File]:
+    ) -> tuple[list[str], list[bytes], EncodingFile]:
         """Return checked texts, their keys, and the file of these encodings."""
         if not encoder.frozen:
             raise ConfigError(
                 f"encoder {encoder.name!r} is being trained: its encodings change and are not kept"
             )
-        checked = encoder.check(texts, kind)
-        keys = [hashlib.sha256(text.encode()).digest()[:16] for text in checked]
+        whole = kind == "document" and output == "pooled" and encoder.has_offsets
+        checked = encoder.check(texts, kind, cut=not whole)
         facts = {
-            "format": 2,
+            "format": 3,
             "fingerprint": encoder.fingerprint,
             "max_length": encoder.max_length,
             "precision": encoder.precision,
             "prompt": encoder.variant(kind),
             "output": output,
+            "sentences": VERSION if whole else None,
         }
         text = json.dumps(facts, sort_keys=True)
         name = f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.sqlite"
-        return checked, keys, _File(self.root / "encodings" / name, encoder.name, text)
+        return checked, _keys(checked), EncodingFile(self._folder / name, encoder.name, text)
 
-    def _keep(self, file: _File, keys: Sequence[bytes], vectors: Floats, rows: Sequence[int]) -> None:
+    def _keep(
+        self, file: EncodingFile, data: Mapping[bytes, bytes], sentences: Mapping[bytes, bytes]
+    ) -> None:
         try:
-            file.put({keys[row]: vectors[row].tobytes() for row in rows})
+            file.put(data, sentences)
+            cache_files.trim(self._folder, self.max_bytes)
         except (OSError, sqlite3.Error) as error:
-            warnings.warn(f"encodings are not kept: {self._unwritable(error)}", stacklevel=3)
+            warnings.warn(f"encodings are not kept: {self._unwritable(error)}", stacklevel=4)
+
+    # -- size -----------------------------------------------------------------------------------------------
+
+    def entries(self) -> list[CacheEntry]:
+        """List the files of encodings, most recently used first."""
+        return sorted(cache_files.entries(self._folder), key=lambda entry: -entry.used)
+
+    def clear(self, encoder: str | None = None) -> int:
+        """Delete all encodings, or those of the encoder of this name; returns the bytes freed."""
+        return cache_files.clear(self._folder, encoder)
+
+    @property
+    def _folder(self) -> Path:
+        return self.root / "encodings"
 
     def _unwritable(self, error: Exception) -> StorageFullError | ReadOnlyError:
         fix = "set PALMETTE_CACHE to a folder with room that you may write"
@@ -171,106 +245,15 @@ class EncodingCache:
         return ReadOnlyError(f"encodings cannot be written to {self.root} ({error}); {fix}")
 
 
-class _File:
-    """Encodings of one encoder and output."""
-
-    def __init__(self, path: Path, encoder: str, facts: str) -> None:
-        self.path, self.encoder, self.facts, self.lock = path, encoder, facts, path.parent / ".lock"
-
-    def get(self, keys: Iterable[bytes], size: int) -> Iterator[tuple[bytes, bytes]]:
-        """Yield known keys and their data, a multiple of ``size`` bytes; damaged data are skipped, with a warning."""
-        wanted, damaged = list(keys), 0
-        left = set(wanted)
-        if not self.path.exists():
-            return
-        try:
-            with contextlib.closing(self._open()) as connection:
-                step = min(_KEYS, connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER))
-                for start in range(0, len(wanted), step):
-                    some = wanted[start : start + step]
-                    query = f"SELECT key, crc, data FROM texts WHERE key IN ({','.join('?' * len(some))})"
-                    for key, crc, data in connection.execute(query, some):
-                        whole = key in left and isinstance(data, bytes) and not len(data) % size
-                        if whole and zlib.crc32(data, zlib.crc32(key)) == crc:
-                            left.remove(key)
-                            yield key, data
-                        else:
-                            damaged += 1
-        except sqlite3.Error as error:
-            self._set_aside(error)
-        if damaged:
-            self._warn(f"{damaged} texts have been altered")
-
-    def put(self, rows: Mapping[bytes, bytes]) -> None:
-        if not rows:
-            return
-        values = [(key, zlib.crc32(rows[key], zlib.crc32(key)), rows[key]) for key in sorted(rows)]
-        for last in (False, True):
-            if not self.path.exists():
-                self._create()
-            try:
-                with contextlib.closing(self._open()) as connection, connection:
-                    connection.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?, ?)", values)
-                return
-            except sqlite3.Error as error:
-                if last or not self._set_aside(error):
-                    raise
-
-    def _open(self) -> sqlite3.Connection:
-        """Open a file that exists; in a folder that cannot be written, without SQLite's files beside it."""
-        how = "mode=rw" if os.access(self.path.parent, os.W_OK) else "immutable=1"
-        connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?{how}", _PATIENCE, uri=True)
-        try:
-            connection.execute("PRAGMA synchronous=NORMAL")
-            facts = connection.execute("SELECT facts FROM about").fetchone()
-            if facts != (self.facts,):
-                error = sqlite3.DatabaseError("it belongs to another encoder")
-                error.sqlite_errorcode = sqlite3.SQLITE_NOTADB
-                raise error
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _create(self) -> None:
-        """Make an empty file, unless there is one: beside its place, so that a kill leaves none that is half made."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.lock, timeout=_PATIENCE):
-            if self.path.exists():
-                return
-            new = self.path.with_suffix(".new")
-            new.unlink(missing_ok=True)
-            with contextlib.closing(sqlite3.connect(new)) as connection, connection:
-                connection.execute("PRAGMA page_size=16384")  # read almost twice as fast as with 4096
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("CREATE TABLE about (encoder TEXT, facts TEXT)")
-                connection.execute("CREATE TABLE texts (key BLOB PRIMARY KEY, crc INTEGER, data BLOB)")
-                connection.execute("INSERT INTO about VALUES (?, ?)", (self.encoder, self.facts))
-            new.replace(self.path)
-
-    def _set_aside(self, error: sqlite3.Error) -> bool:
-        """Rename a damaged or foreign file, with a warning; return False for any other error."""
-        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _DAMAGED:
-            return False
-        with contextlib.suppress(OSError), FileLock(self.lock, timeout=_PATIENCE):
-            self.path.replace(self.path.with_suffix(".damaged"))
-            for end in ("-wal", "-shm"):
-                self.path.with_name(self.path.name + end).unlink(missing_ok=True)
-        self._warn(str(error))
-        return True
-
-    def _warn(self, why: str) -> None:
-        warnings.warn(f"cached encodings {self.path} are damaged ({why}); they are made again", stacklevel=4)
-
-
 class CachedEncoder(Encoder):
-    """An encoder whose pooled vectors are kept: what training has encoded, indexing need not encode again.
+    """An encoder whose vectors of texts and sentences are kept: what training has encoded, indexing need not again.
 
     Queries, tokens and layers go straight to the encoder. It takes an encoder's place anywhere.
     """
 
     def __init__(self, encoder: Encoder, cache: EncodingCache | str | Path | None = None) -> None:
         self.__dict__.update(encoder.__dict__)  # the same locks, limits and device
+        self.has_offsets = encoder.has_offsets
         self.encoder = encoder
         self.cache = cache if isinstance(cache, EncodingCache) else EncodingCache(cache)
 
@@ -285,6 +268,9 @@ class CachedEncoder(Encoder):
 
     def map(self, vectors: Floats, kind: Kind) -> Floats:  # noqa: D102
         return self.encoder.map(vectors, kind)
+
+    def map_sentences(self, found: Sentences) -> Sentences:  # noqa: D102
+        return self.encoder.map_sentences(found)
 
     def space_weights(self) -> dict[str, Tensor]:  # noqa: D102
         return self.encoder.space_weights()
@@ -326,9 +312,26 @@ class CachedEncoder(Encoder):
             rows = np.arange(start, min(start + 1024, len(texts)))
             yield rows, States(torch.from_numpy(vectors[rows]).to(self.device))
 
+    def encode_sentences(  # noqa: D102
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int | None = None,
+        progress: bool | None = False,
+        positions: Sequence[int] | None = None,
+    ) -> tuple[Floats, Sentences]:
+        return self.cache.encode_sentences(self.encoder, texts, batch_size=batch_size, progress=progress)
+
+    def finish(self, means: Tensor) -> Tensor:  # noqa: D102
+        return self.encoder.finish(means)
+
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Encode queries: they are rarely repeated, so they bypass the cache."""
         return self.encoder.encode_queries(texts)
+
+
+def _keys(texts: Sequence[str]) -> list[bytes]:
+    return [hashlib.sha256(text.encode()).digest()[:16] for text in texts]
 
 
 def default_cache_dir() -> Path:

@@ -35,6 +35,16 @@ def _word(word: str, width: int) -> NDArray[np.int64]:
     return sum((_signs(gram, width) for gram in grams), _signs(word, width))
 
 
+def _places(text: str) -> list[tuple[str, tuple[int, int]]]:
+    """List words in lower case, and the characters where they are."""
+    low = text.lower()
+    found = [(match[0], match.span()) for match in _WORD.finditer(low)]
+    if len(low) == len(text):
+        return found
+    of = [place for place, letter in enumerate(text) for _ in letter.lower()]  # a letter may become two
+    return [(word, (of[begin], of[end - 1] + 1)) for word, (begin, end) in found]
+
+
 class FakeEncoder(Encoder):
     """Deterministic encoder without weights: texts that share words or parts of words are near.
 
@@ -47,6 +57,8 @@ class FakeEncoder(Encoder):
         num_layers: Layers after the embeddings.
         max_length: Tokens per text, the leading one included.
     """
+
+    has_offsets = True
 
     def __init__(
         self, dimension: int = 32, *, num_layers: int = 3, max_length: int = 128, batch_size: int = 32
@@ -73,16 +85,20 @@ class FakeEncoder(Encoder):
     def forward(  # noqa: D102
         self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
     ) -> States:
-        words = [_WORD.findall(text.lower())[: self.max_length - 1] or ["[empty]"] for text in texts]
+        places = [_places(text)[: self.max_length - 1] for text in texts]
+        words = [[word for word, _ in found] or ["[empty]"] for found in places]
         longest = max(map(len, words))
         last = self.num_layers if depth is None else depth
         layers = np.zeros((len(texts), last + 1, 1 + longest, self.dimension), np.float32)
         pooled = np.empty((len(texts), self.dimension), np.float32)
         mask = np.zeros((len(texts), 1 + longest), np.bool_)
+        offsets = np.zeros((len(texts), 1 + longest, 2), np.int64)
         for row, text in enumerate(words):
             states, total = self._text(text, last)  # [L + 1, 1 + T, d]
             layers[row, :, : states.shape[1]] = states
             mask[row, : states.shape[1]] = True
+            if places[row]:
+                offsets[row, 1 : 1 + len(text)] = [place for _, place in places[row]]
             pooled[row] = total / (math.sqrt(math.fsum(total * total)) or 1.0)
         whole = torch.from_numpy(layers)
         return States(
@@ -90,6 +106,7 @@ class FakeEncoder(Encoder):
             tokens=whole[:, -1].clone() if "tokens" in outputs else None,
             layers=whole if "layers" in outputs else None,
             mask=torch.from_numpy(mask) if outputs - {"pooled"} else None,
+            offsets=offsets,
         )
 
     def _text(self, words: list[str], last: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -95,6 +96,8 @@ class SentenceEncoder(Encoder):
         tokens = probe.get("token_embeddings")
         self.dimension = int(probe["sentence_embedding"].shape[-1])
         self.hidden_size = self.dimension if tokens is None else int(tokens.shape[-1])
+        self._after = _after_pooling(self.model)
+        self.has_offsets = self._after is not None and "offsets" in probe
         self.num_layers = max(0, len(probe.get("all_layer_embeddings") or ()) - 1)
 
     def copies(self, count: int) -> Copies | None:  # noqa: D102
@@ -120,8 +123,9 @@ class SentenceEncoder(Encoder):
             features = self._features(texts, kind, layers="layers" in outputs)
         # Tensors made in inference mode cannot enter a graph: from here on, the requested ones are copied.
         pooled = features["sentence_embedding"].float().clone() if "pooled" in outputs else None
+        offsets = features.get("offsets")
         if outputs == {"pooled"}:
-            return States(pooled)
+            return States(pooled, offsets=offsets)
         mask = features["attention_mask"].bool()  # [B, T]
         gap = ~mask[..., None]
         tokens = features["token_embeddings"].float().masked_fill(gap, 0) if "tokens" in outputs else None
@@ -129,7 +133,14 @@ class SentenceEncoder(Encoder):
         if "layers" in outputs:
             states = features["all_layer_embeddings"][: None if depth is None else depth + 1]
             layers = torch.stack(tuple(states), dim=1).float().masked_fill_(gap[:, None], 0)
-        return States(pooled, tokens, layers, mask)
+        return States(pooled, tokens, layers, mask, offsets)
+
+    @torch.inference_mode()
+    def finish(self, means: Tensor) -> Tensor:  # noqa: D102
+        features = {"sentence_embedding": means}
+        for module in self._after or ():
+            features = module(features)
+        return features["sentence_embedding"][:, : self.model.truncate_dim]
 
     @contextmanager
     def _first_layers(self, depth: int | None) -> Iterator[None]:
@@ -149,6 +160,7 @@ class SentenceEncoder(Encoder):
         """Tokenise, and run the transformer and what follows it, once."""
         prompt = self.prompts.get(kind) or None
         features: dict[str, Any] = self.model.preprocess(list(texts), prompt=prompt, task=kind)
+        encodings = getattr(features, "encodings", None)  # of fast tokenizers
         features = {key: v.to(self.device) if isinstance(v, Tensor) else v for key, v in features.items()}
         before = [config.output_hidden_states for config in self._configs]
         for config in self._configs if layers else ():
@@ -159,6 +171,9 @@ class SentenceEncoder(Encoder):
             for config, value in zip(self._configs, before, strict=True):
                 config.output_hidden_states = value
         features["sentence_embedding"] = features["sentence_embedding"][:, : self.model.truncate_dim]
+        if encodings:
+            places = np.array([encoding.offsets for encoding in encodings], np.int64)  # [B, T, 2]
+            features["offsets"] = np.maximum(places - len(prompt or ""), 0)
         return features
 
     def _limit(self, wanted: int | None) -> int:
@@ -172,6 +187,16 @@ class SentenceEncoder(Encoder):
             raise ConfigError(f"max_length of {self.name!r} must be between 3 and {most}, got {wanted!r}")
         self.model.max_seq_length = wanted
         return wanted
+
+
+def _after_pooling(model: SentenceTransformer) -> list[nn.Module] | None:
+    """List the modules that pooled vectors of documents go through; ``None`` where no transformer is pooled."""
+    modules = list(model)
+    routes = getattr(modules[0], "sub_modules", {})
+    if "document" in routes:
+        modules[:1] = routes["document"]
+    names = [type(module).__name__ for module in modules[:2]]
+    return modules[2:] if names == ["Transformer", "Pooling"] else None
 
 
 def _load(folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> SentenceTransformer:

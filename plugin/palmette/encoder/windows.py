@@ -1,0 +1,170 @@
+"""Vectors of sentences, from passes over whole texts; texts longer than a pass are read in windows of sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from palmette.encoder.sentences import Sentences, quantise, split_sentences
+
+if TYPE_CHECKING:
+    from palmette.encoder.base import Encoder, Floats, Output, States
+
+
+class _Window(NamedTuple):
+    """Sentences ``first`` to ``last`` of a text, read in one pass over its characters ``begin`` to ``end``."""
+
+    text: int
+    first: int
+    last: int
+    begin: int
+    end: int
+
+
+def encode_sentences(
+    encoder: Encoder, texts: Sequence[str], names: Sequence[int], size: int, done: Callable[[int], object]
+) -> tuple[Floats, Sentences]:
+    """Return pooled vectors of checked texts [N, d], and their sentences."""
+    reading = _Reading(encoder, texts)
+    vectors = np.zeros((len(reading.spans), encoder.dimension), np.int8)
+    for windows, states in reading.passes(frozenset({"pooled", "tokens"}), names, size, done):
+        rows, means = _means(encoder, windows, states, reading.spans)
+        vectors[rows] = quantise(means)
+    return reading.pooled(), Sentences.of(vectors, reading.spans, reading.starts)
+
+
+def iter_pooled(
+    encoder: Encoder, texts: Sequence[str], names: Sequence[int], size: int, done: Callable[[int], object]
+) -> Iterator[tuple[NDArray[np.int64], Floats]]:
+    """Yield pooled vectors of checked texts, a thousand at a time, longest first: the texts' numbers, [n, d]."""
+    order = np.argsort([-len(text) for text in texts], kind="stable").astype(np.int64)
+    for start in range(0, len(order), 1024):
+        rows = order[start : start + 1024]
+        reading = _Reading(encoder, [texts[row] for row in rows])
+        for _ in reading.passes(frozenset({"pooled"}), [names[row] for row in rows], size, done):
+            pass
+        yield rows, reading.pooled()
+
+
+class _Reading:
+    """Texts on the way through the encoder, and the sums of what their windows gave."""
+
+    def __init__(self, encoder: Encoder, texts: Sequence[str]) -> None:
+        self.encoder, self.texts = encoder, texts
+        split = [split_sentences(text) for text in texts]
+        self.spans = np.array([span for each in split for span in each], np.int32).reshape(-1, 2)
+        self.starts = np.cumsum([0, *map(len, split)], dtype=np.int64)
+        self.beginnings = np.empty((len(texts), encoder.dimension), np.float32)
+        self.sums = np.zeros((len(texts), encoder.dimension))  # over windows, by tokens
+        self.norms, self.tokens, self.count = np.zeros((3, len(texts)))
+        self.windows = []
+        for row, (text, found) in enumerate(zip(texts, split, strict=True)):
+            begin = found[0][0] if found and len(text) > encoder.longest else 0
+            first, last = self.starts[row : row + 2].tolist()
+            self.windows.append(_Window(row, first, last, begin, len(text)))
+
+    def passes(
+        self, outputs: frozenset[Output], names: Sequence[int], size: int, done: Callable[[int], object]
+    ) -> Iterator[tuple[list[_Window], States]]:
+        """Run all passes: each text's beginning, then windows of what they left; yield what each has read."""
+        windows, first = self.windows, True
+        while windows:
+            unread: list[_Window] = []
+            pieces = [self.texts[w.text][w.begin : w.end][: self.encoder.longest] for w in windows]
+            for batch, states in self.encoder.iter_batches(
+                pieces, "document", outputs, size, [names[w.text] for w in windows]
+            ):
+                assert states.pooled is not None
+                own = states.pooled.double().cpu().numpy()
+                weights, reaches = np.ones(len(own)), np.full(len(own), self.encoder.longest)
+                if states.offsets is not None:
+                    weights = np.maximum(1, (states.offsets[..., 0] < states.offsets[..., 1]).sum(axis=1))
+                    reaches = states.offsets.max(axis=(1, 2), initial=0)
+                read = []
+                for i, reach in zip(batch, reaches.tolist(), strict=True):
+                    window = windows[i]
+                    last = _last_read(window, self.texts[window.text], self.spans, reach)
+                    unread += _rest(window._replace(first=last), self.spans, reach)
+                    read.append(window._replace(last=last))
+                of = [window.text for window in read]
+                np.add.at(self.sums, of, own * weights[:, None])
+                np.add.at(self.norms, of, np.linalg.norm(own, axis=1) * weights)
+                np.add.at(self.tokens, of, weights)
+                np.add.at(self.count, of, 1)
+                yield read, states
+                if first:
+                    self.beginnings[of] = own
+                    done(len(batch))
+            windows, first = unread, False
+
+    def pooled(self) -> Floats:
+        """Return the vectors of one pass, or the means over windows by their tokens, as long as the windows' are."""
+        length = np.linalg.norm(self.sums, axis=1)
+        share = self.norms / np.maximum(self.tokens * length, 1e-30)
+        means = (self.sums * share[:, None]).astype(np.float32)
+        return np.where(self.count[:, None] > 1, means, self.beginnings)
+
+
+def _last_read(window: _Window, text: str, spans: NDArray[np.int32], reach: int) -> int:
+    """Return the sentence after the last one that a pass has read whole, up to its character ``reach``.
+
+    The window's first sentence is taken even if it is longer than a pass; a tokenizer may drop marks at the end.
+    """
+    ends = spans[window.first : window.last, 1]
+    last = window.first + int(np.searchsorted(ends, window.begin + reach, "right"))
+    while last < window.last and not any(map(str.isalnum, text[window.begin + reach : spans[last, 1]])):
+        last += 1
+    return min(window.last, max(last, window.first + 1))
+
+
+def _rest(window: _Window, spans: NDArray[np.int32], reach: int) -> Iterator[_Window]:
+    """Divide sentences into windows of near equal length, each shorter than the characters of a full pass."""
+    first, last = window.first, window.last
+    if first == last:
+        return
+    begin = int(spans[first, 0])
+    length = int(spans[last - 1, 1]) - begin
+    count = -(-length // max(1, int(0.9 * reach)))
+    part = (spans[first:last, 1].astype(np.int64) - begin - 1) * count // length
+    for a, b in pairwise([first, *(first + 1 + np.flatnonzero(np.diff(part))).tolist(), last]):
+        yield _Window(window.text, a, b, int(spans[a, 0]), int(spans[b - 1, 1]))
+
+
+def _means(
+    encoder: Encoder, windows: Sequence[_Window], states: States, spans: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], Floats]:
+    """Return the numbers of a batch's sentences [S], and the mean states of their tokens, finished: [S, d].
+
+    A token belongs to the sentence where its last character is; a sentence without tokens has its window's vector.
+    """
+    assert states.tokens is not None
+    assert states.pooled is not None
+    assert states.offsets is not None
+    counts = [window.last - window.first for window in windows]
+    rows = np.concatenate([np.arange(window.first, window.last) for window in windows])
+    owner = np.repeat(np.arange(len(windows)), counts)  # [S], the window of a sentence
+    # Characters of all windows in one numbering, those of each apart from the others'.
+    gap = max(window.end - window.begin for window in windows) + 1
+    shift = np.arange(len(windows)) * gap
+    begins = np.array([window.begin for window in windows])
+    first, last = (spans[rows].astype(np.int64) + (shift - begins)[owner][:, None]).T
+    ends = states.offsets[..., 1] + shift[:, None]  # [B, T]
+    sentence = np.searchsorted(last, ends)  # [B, T]
+    inside = np.append(first, np.iinfo(np.int64).max)[sentence] < ends
+    kept = inside & (states.offsets[..., 0] < states.offsets[..., 1])
+    device = states.tokens.device
+    index = torch.from_numpy(sentence[kept]).to(device)
+    tokens = states.tokens[torch.from_numpy(kept).to(device)]  # [Σ T, w]
+    sums = torch.zeros((len(rows), tokens.shape[1]), device=device).index_add_(0, index, tokens)
+    number = torch.bincount(index, minlength=len(rows))
+    means = encoder.finish(sums / number.clamp(min=1)[:, None])
+    empty = (number == 0).cpu()
+    if bool(empty.any()):
+        means = means.clone()
+        means[empty] = states.pooled[torch.from_numpy(owner)[empty].to(device)]
+    return rows, means.cpu().numpy()

@@ -1,0 +1,313 @@
+"""Sentences: where texts are split, and what their vectors are."""
+
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palmette.encoder import Encoder, FakeEncoder, States, load_encoder
+from palmette.encoder.sentences import Sentences, split_sentences
+from palmette.errors import InputError
+from support.tiny_encoder import save_tiny_encoder
+
+LONG = "One two three four five six seven eight nine ten eleven twelve"
+
+
+def pieces(text: str) -> list[str]:
+    return [text[first:last] for first, last in split_sentences(text)]
+
+
+def ends(text: str) -> list[str]:
+    """Split a text whose sentences are padded to more than a dozen words; return their first words."""
+    return [piece.split(" | ")[0] for piece in pieces(text)]
+
+
+PAD = " | " + LONG
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "We met Dr. Smith, J. K. Rowling and the U.S. envoy at St. Mary's, i.e. the old house near Fig. 3 of the plan",
+        "It costs 3.14 or 1.000,50 at www.example.com/a.b?c=d.e and in main.py, says Meyer et al. in No. 7 of the list",
+        "So ... we waited … and waited for the bus that would take us home again before the night fell upon the town",
+        'She asked "Why now?" and he said "Never!" to her without a smile, as if nobody had come to the door at all',
+        "Das gilt z.B. für Häuser bzw. Wohnungen, d.h. für alles, was vgl. Abs. 3 gebaut wird oder gebaut werden soll",
+    ],
+)
+def test_marks_within_a_sentence_end_none(text):
+    assert pieces(f"{text}. {LONG}.") == [f"{text}.", f"{LONG}."]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("El gato duerme en la casa grande de mi abuela y no despierta nunca. " * 3, 3),
+        ("¿Dónde está la biblioteca de la ciudad que visitamos el año pasado con Ana? " * 3, 3),
+        (
+            "我们昨天去了北京的故宫博物院参观了很多有意思的展览。然后我们在附近的小饭馆吃了一顿非常好吃的晚饭！你明天想不想和我们一起去看看北京郊外的长城和十三陵？",
+            3,
+        ),
+        ("यह एक लंबा वाक्य है जिसमें बारह से अधिक शब्द हैं ताकि वह अकेला रहे। " * 3, 3),
+        ("هل تعرف أين تقع المكتبة الكبيرة التي زرناها معا في العام الماضي مع أصدقائنا؟ " * 3, 3),
+        ("Он пришёл домой поздно вечером и сразу лёг спать, потому что очень устал. " * 3, 3),
+        ("this text is all in lower case and yet its sentences end where they do. " * 3, 3),
+    ],
+)
+def test_sentences_of_any_script(text, count):
+    assert len(pieces(text)) == count
+
+
+def test_short_sentences_join_a_neighbour():
+    assert pieces("Yes. No. Perhaps.") == ["Yes. No. Perhaps."]
+    assert pieces(f"{LONG}. Short rest.") == [f"{LONG}. Short rest."]
+    assert pieces(f"Short. Start. {LONG}. {LONG}.") == [f"Short. Start. {LONG}.", f"{LONG}."]
+    assert pieces(f"{LONG}. A rest.\n\nNew {LONG}.") == [f"{LONG}. A rest.", f"New {LONG}."]
+
+
+def test_long_sentences_are_cut_at_commas_then_words_then_anywhere():
+    clause = "the ship sailed on through the night without lights"
+    found = pieces(", ".join([clause] * 20) + ".")
+    assert len(found) == 3
+    assert all(piece.startswith("the ship") and piece.endswith(("lights,", "lights.")) for piece in found)
+    assert all(30 <= len(piece.split()) <= 65 for piece in pieces("word " * 500))
+    blob = "A1b2" * 2_000
+    assert "".join(pieces(blob)) == blob
+    assert max(map(len, pieces(blob))) < 1_500
+
+
+def test_headings_go_with_what_follows():
+    text = f"# Title\n\n{LONG}. A rest.\n\n## Section\n\n{LONG}.\n## Another\nShort text.\n"
+    assert pieces(text) == [
+        f"# Title\n\n{LONG}. A rest.",
+        f"## Section\n\n{LONG}.",
+        "## Another\nShort text.",
+    ] or pieces(text)[:2] == [
+        f"# Title\n\n{LONG}. A rest.",
+        f"## Section\n\n{LONG}.\n## Another\nShort text.",
+    ]
+
+
+def test_items_and_rows():
+    items = [f"- {LONG} item {i}" for i in range(3)] + [f"{i}. {LONG} number" for i in range(3)]
+    assert pieces("\n".join(items)) == items
+    rows = [f"| {LONG} | {i} |" for i in range(4)]
+    assert pieces("\n".join(rows)) == rows
+    wrapped = textwrap.fill(f"{LONG} and {LONG}, and then {LONG} at last. And now {LONG}.", 60)
+    assert len(pieces(wrapped)) == 2, "lines of a paragraph belong together"
+
+
+CODE = '''import os
+
+
+@cache
+def first(a, b):
+    """Add two numbers, and return their sum as it is."""
+    total = a + b
+
+    return total  # done.
+
+
+def second(a):
+    if a:
+        return {key: value for key, value in a.items() if key not in SKIPPED}
+    raise ValueError(f"bad {a!r}. Give another")
+
+
+class Third:
+    def method(self, value, other=None):
+        self.value = value
+        self.other = other or self.default(value)
+        return self.value + self.other
+'''
+
+
+def test_code_is_split_at_definitions():
+    found = pieces(CODE)
+    assert [piece.split("\n")[0] for piece in found] == ["import os", "def second(a):", "class Third:"]
+    fenced = f"Call it so:\n\n```python\n{CODE}```\n\nThen {LONG}."
+    assert pieces(fenced)[0].startswith("Call it so:\n\n```python\nimport os")
+    assert pieces(fenced)[-1] == f"Then {LONG}."
+    body = "\n".join(f"    value_{i} = compute(value_{i - 1}, other, third, fourth)" for i in range(1, 60))
+    found = pieces(f"def long(value_0):\n{body}\n")
+    assert len(found) > 2
+    assert all(piece.startswith(("def long", "value_")) and piece.endswith(")") for piece in found)
+
+
+PARTS = [
+    "word",
+    "Word",
+    ". ",
+    "! ",
+    "\n",
+    "\n\n",
+    "- ",
+    "# ",
+    "```\n",
+    "| ",
+    ", ",
+    "。",
+    "是",
+    "...",
+    "def f():\n",
+    "  ",
+    "3.5",
+    "\t",
+    "e.g. ",
+]
+
+
+@settings(max_examples=100)
+@given(st.one_of(st.text(max_size=200), st.lists(st.sampled_from(PARTS), max_size=200).map("".join)))
+def test_spans_cover_every_text_in_order(text):
+    at = 0
+    for first, last in split_sentences(text):
+        assert at <= first < last
+        assert not text[at:first].strip()
+        assert text[first:last] == text[first:last].strip()
+        at = last
+    assert not text[at:].strip()
+
+
+TEXTS = [
+    f"The cat sat on the mat. {LONG}. A dog ran on the roof. {LONG}. A bird.",
+    "",
+    "A lamp.",
+    "  \n",
+    f"{LONG}. " * 30,
+]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Encoder:
+    folder = save_tiny_encoder(
+        tmp_path_factory.mktemp("sentences") / "tiny", words=tuple(LONG.lower().split())
+    )
+    return load_encoder(folder, device="cpu", dtype="float32")
+
+
+def check(encoder: Encoder, texts: list[str]) -> Sentences:
+    pooled, found = encoder.encode_sentences(texts)
+    np.testing.assert_allclose(pooled, encoder.encode(texts), atol=1e-6)
+    assert [found.vectors.dtype, found.scales.dtype, found.spans.dtype, found.starts.dtype] == [
+        np.int8, np.float32, np.int32, np.int64,
+    ]  # fmt: skip
+    np.testing.assert_allclose(np.linalg.norm(found.floats(), axis=1), 1, atol=1e-6)
+    assert len(found) == len(texts)
+    for row, text in enumerate(texts):
+        assert found.spans[found.starts[row] : found.starts[row + 1]].tolist() == [
+            list(span) for span in split_sentences(text)
+        ]
+    return found
+
+
+def test_a_sentence_is_the_mean_of_its_tokens(tiny):
+    for encoder in (tiny, FakeEncoder(16)):
+        found = check(encoder, TEXTS)
+        states = encoder.states(TEXTS[:1], outputs=("tokens",))
+        first, last = found.spans[1]
+        places = states.offsets[0]
+        mine = (places[:, 0] >= first) & (places[:, 1] <= last) & (places[:, 1] > 0)
+        assert mine.sum() >= 12
+        mean = states.tokens[0, torch.from_numpy(mine)].mean(0)
+        expected = torch.nn.functional.normalize(mean, dim=0).numpy()
+        np.testing.assert_allclose(found.floats()[1], expected, atol=0.01)
+        alone = encoder.encode([TEXTS[0][first:last]])[0]
+        assert found.floats()[1] @ expected > found.floats()[1] @ alone, "it has the context of its text"
+
+
+def test_offsets_are_the_characters_of_the_text(tiny, tmp_path):
+    text = "  The cat İİ sat, on 3 mats"  # two letters that are longer in lower case
+    for encoder in (
+        tiny,
+        FakeEncoder(8),
+        load_encoder(save_tiny_encoder(tmp_path / "p", prompts={"passage": "passage : "}), device="cpu"),
+    ):
+        states = encoder.states(["a", text], outputs=("tokens",))
+        assert states.offsets.shape == (*states.mask.shape, 2)
+        words = [text[first:last] for first, last in states.offsets[1] if first < last]
+        assert words[:2] == ["The", "cat"]
+        assert words[-5:] == ["sat", ",", "on", "3", "mats"] or words[-1] == "s"
+        assert states.offsets[0].max(axis=0).tolist() == [0, 1]
+
+
+def test_what_follows_the_pooling_applies(tmp_path):
+    encoder = load_encoder(save_tiny_encoder(tmp_path / "d", dense=6), device="cpu", dtype="float32")
+    found = check(encoder, TEXTS)
+    assert found.vectors.shape[1] == 6
+    whole = encoder.states(["the cat sat"], outputs=("pooled", "tokens"))
+    np.testing.assert_allclose(encoder.finish(whole.tokens.mean(1)), whole.pooled, atol=1e-6)
+    for options in ({"pooling": "cls"}, {"router": True}, {"prompts": {"passage": "passage : "}}):
+        folder = save_tiny_encoder(tmp_path / next(iter(options)), **options)
+        check(load_encoder(folder, device="cpu", dtype="float32"), TEXTS)
+
+
+@pytest.mark.parametrize("limit", [8, 16, 40])
+def test_long_texts_are_read_to_their_ends(tiny, limit):
+    numbers = [f"{LONG} {i}" for i in range(1, 25)]
+    text = ". ".join(numbers) + "."
+    other = text.replace("eleven twelve 24", "twelve twelve 3")
+    for encoder in (FakeEncoder(16, max_length=limit),):
+        found = check(encoder, [text, "short", other])
+        halves = found.starts[1], found.starts[2]
+        a, b = found.floats()[: halves[0]], found.floats()[halves[1] :]
+        assert np.array_equal(a[:-1], b[:-1])
+        if limit > len(LONG.split()):
+            assert not np.array_equal(a[-1], b[-1])
+            assert len({row.tobytes() for row in found.vectors[: halves[0]]}) == len(numbers)
+            assert not np.array_equal(encoder.states([text]).pooled, encoder.encode([text])), "it reads less"
+        states = encoder.states([text])
+        assert np.array_equal(encoder.encode([text], kind="query"), states.pooled.numpy())
+
+
+def test_a_window_has_whole_sentences_and_the_context_of_its_neighbours():
+    encoder = FakeEncoder(16, max_length=40)
+    seen: list[str] = []
+    forward = encoder.forward
+    encoder.forward = lambda texts, *rest: (seen.extend(texts), forward(texts, *rest))[1]
+    text = ". ".join([LONG] * 20) + "."
+    pooled, _ = encoder.encode_sentences([text])
+    assert seen[0] == text
+    assert 7 <= len(seen) <= 14
+    assert all(piece.startswith("One two") and piece.endswith("twelve.") for piece in seen[1:])
+    vectors = [FakeEncoder(16, max_length=40).states([piece]).pooled[0].numpy() for piece in seen]
+    assert pooled[0] @ np.mean(vectors, axis=0) > 0.99
+    np.testing.assert_allclose(np.linalg.norm(pooled), 1, atol=1e-6)
+
+
+def test_words_that_a_tokenizer_drops_have_the_texts_vector(tiny):
+    text = f"{LONG}.\n\n\x00\x00 \x01.\n\n"
+    found = check(tiny, [text, "\x00\x00", "x" * 5_000])
+    assert np.isfinite(found.floats()).all()
+
+
+def test_an_encoder_without_offsets_gives_whole_texts():
+    class Plain(FakeEncoder):
+        has_offsets = False
+
+        def forward(self, texts, kind, outputs):
+            assert outputs == {"pooled"}
+            return States(super().forward(texts, kind, outputs).pooled)
+
+    pooled, found = Plain(8).encode_sentences([" a cat. ", "", "two dogs"])
+    assert np.array_equal(pooled, FakeEncoder(8).encode([" a cat. ", "", "two dogs"]))
+    assert found.spans.tolist() == [[1, 7], [0, 8]]
+    assert found.starts.tolist() == [0, 1, 1, 2]
+    np.testing.assert_allclose(found.floats(), pooled[[0, 2]], atol=0.01)
+
+
+def test_nothing_and_bad_input():
+    pooled, found = FakeEncoder(8).encode_sentences([])
+    assert (pooled.shape, found.vectors.shape, found.spans.shape, found.starts.tolist()) == (
+        (0, 8),
+        (0, 8),
+        (0, 2),
+        [0],
+    )
+    with pytest.raises(InputError, match="text 1 must be a str"):
+        FakeEncoder(8).encode_sentences(["a", None])
