@@ -55,10 +55,10 @@ class Space:
     """[d, d]"""
 
     def map(self, vectors: Tensor, kind: Kind) -> Tensor:
-        """Map vectors [n, d]; in double precision, so that a text's vector does not depend on its batch."""
+        """Map vectors [n, d]; in double precision (not every GPU has it), so that batches change no vector."""
         weight = self.queries if kind == "query" else self.documents
-        mapped = vectors.double() @ weight.to(vectors.device).double()
-        return F.normalize(mapped, dim=1).float()
+        mapped = F.normalize(vectors.cpu().double() @ weight.double(), dim=1)
+        return mapped.float().to(vectors.device)
 
     @classmethod
     def take(cls, weights: dict[str, Tensor]) -> Self | None:
@@ -168,8 +168,11 @@ def fit_space(
             scores += _score_folds(pairs, folds, seed, bar)
         table = {choice: np.concatenate([part[choice] for part in scores]) for choice in scores[0]}
         chosen = _choose(table)
-        facts = {"questions": len(table[chosen]), "encoder": float(table[_ENCODER].mean())}
-        facts |= {"maps": chosen.maps, "way": chosen.way, "ndcg@10": float(table[chosen].mean())}
+        quality = {
+            name: round(float(table[one].mean()), 6)
+            for name, one in (("encoder", _ENCODER), ("ndcg@10", chosen))
+        }
+        facts = {"questions": len(table[chosen]), "maps": chosen.maps, "way": chosen.way, **quality}
         if chosen == _ENCODER:
             return None, facts
         eye, space = torch.eye(pairs.documents.shape[1]), learned[chosen.maps]
