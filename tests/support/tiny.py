@@ -89,7 +89,7 @@ def train_paths(**options: Any) -> PathsModel:
 
 
 def train_space(**options: Any) -> SpaceModel:
-    """A learned space over a fake encoder: enough questions to learn one, and some that their documents answer badly."""
+    """A learned space over a fake encoder, from two questions a document."""
     more = [(f"{d.metadata['animal']} {d.metadata['house']}", d.text) for d in documents()]
     return SpaceModel.fit(pairs() + more, encoder=FakeEncoder(48), **{"progress": False} | options)
 
