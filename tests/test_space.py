@@ -77,14 +77,11 @@ def test_tokens_and_layers_stay(encoder: SpaceEncoder) -> None:
 
 
 def test_sentences_are_mapped_too(encoder: SpaceEncoder) -> None:
-    if not hasattr(FakeEncoder, "encode_sentences"):
-        pytest.skip("this version has no sentences")
     vectors, found = encoder.encode_sentences(TEXTS)
     np.testing.assert_array_equal(vectors, encoder.encode(TEXTS))
-    of_texts = np.repeat(np.arange(len(found)), np.diff(found.starts))
     _, plain = encoder.plain.encode_sentences(TEXTS)
     mapped = encoder.map(plain.floats(), "document")
-    assert len(of_texts) == len(mapped)
+    np.testing.assert_array_equal(found.spans, plain.spans)
     assert (found.floats() * mapped).sum(axis=1).min() > 0.999
     assert found.vectors.dtype == np.int8
 
@@ -135,6 +132,9 @@ def test_the_cache_keeps_what_the_inner_encoder_gives(
         np.testing.assert_array_equal(cached.encode(TEXTS), mapped)
         np.testing.assert_array_equal(cached.map(plain, "document"), mapped)
         assert cached.plain.fingerprint == FakeEncoder(48).fingerprint
+        vectors, found = cached.encode_sentences(TEXTS)
+        np.testing.assert_array_equal(vectors, mapped)
+        assert len(found) == len(TEXTS)
 
 
 # -- learning -----------------------------------------------------------------------------------------------

@@ -24,13 +24,16 @@ from tqdm.auto import tqdm
 from palmette.arrays import Floats
 from palmette.data.retrieval import RowLists
 from palmette.encoder.base import Copies, Encoder, Kind, Output, States
+from palmette.encoder.sentences import Sentences
 from palmette.maths import symmetric_info_nce
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
 
 WEIGHTS = "space."
 """Prefix of the maps' names in a checkpoint."""
 
-STEPS, BATCH, RATE, WARMUP = 150, 256, 2e-3, 20
+STEPS, MOST_STEPS, EPOCHS = 150, 400, 10
+"""Steps: so many times every question, within limits."""
+BATCH, RATE, WARMUP = 256, 2e-3, 20
 SCALE, DECAY, NEGATIVES = 20.0, 1e-2, 256
 """Factor of cosines in the softmax; pull towards the identity; documents at random in every batch."""
 WAYS = (0.25, 0.5, 0.75, 1.0)
@@ -52,10 +55,10 @@ class Space:
     """[d, d]"""
 
     def map(self, vectors: Tensor, kind: Kind) -> Tensor:
-        """Map vectors [n, d]; in double precision, so that a text's vector does not depend on its batch."""
+        """Map vectors [n, d]; in double precision (not every GPU has it), so that batches change no vector."""
         weight = self.queries if kind == "query" else self.documents
-        mapped = vectors.double() @ weight.to(vectors.device).double()
-        return F.normalize(mapped, dim=1).float()
+        mapped = F.normalize(vectors.cpu().double() @ weight.double(), dim=1)
+        return mapped.float().to(vectors.device)
 
     @classmethod
     def take(cls, weights: dict[str, Tensor]) -> Self | None:
@@ -71,7 +74,8 @@ class SpaceEncoder(Encoder):
     """
 
     def __init__(self, encoder: Encoder, space: Space) -> None:
-        self.__dict__.update(encoder.__dict__)
+        facts = {name: getattr(encoder, name) for name in Encoder.__annotations__ if hasattr(encoder, name)}
+        self.__dict__.update(facts | encoder.__dict__)
         self.encoder, self.space, self.asymmetric = encoder, space, True
         digest = hashlib.sha256(encoder.fingerprint.encode())
         for weight in (space.queries, space.documents):
@@ -110,21 +114,22 @@ class SpaceEncoder(Encoder):
     def encode_queries(self, texts: Sequence[str]) -> Floats:  # noqa: D102
         return self.map(self.encoder.encode_queries(texts), "query")
 
-    def encode_sentences(self, texts: Sequence[str], **options: Any) -> tuple[Floats, Any]:
+    def encode_sentences(self, texts: Sequence[str], **options: Any) -> tuple[Floats, Sentences]:
         """Return vectors of documents and of their sentences, both in the space."""
-        inner: Any = self.encoder
-        vectors, found = inner.encode_sentences(texts, **options)
+        vectors, found = self.encoder.encode_sentences(texts, **options)
         return self.map(vectors, "document"), self.map_sentences(found)
 
-    def map_sentences(self, found: Any) -> Any:
-        """Map the vectors of sentences, which stay int8."""
-        return found.of(self.map(found.floats(), "document"), found.spans, found.starts)
+    def map_sentences(self, found: Sentences) -> Sentences:  # noqa: D102
+        return Sentences.of(self.map(found.floats(), "document"), found.spans, found.starts)
 
     def space_weights(self) -> dict[str, Tensor]:  # noqa: D102
         return {f"{WEIGHTS}queries": self.space.queries, f"{WEIGHTS}documents": self.space.documents}
 
     def copies(self, count: int) -> Copies | None:  # noqa: D102
         return self.encoder.copies(count)
+
+    def finish(self, means: Tensor) -> Tensor:  # noqa: D102
+        return self.encoder.finish(means)
 
     def to_config(self) -> dict[str, Any]:
         """Config of the inner encoder: a checkpoint keeps the maps among its weights."""
@@ -156,15 +161,18 @@ def fit_space(
     if asked < FOLDS or asked + held < ENOUGH:
         return None, {}  # 30 pairs seemed to help on their own questions, and harmed others
     folds = FOLDS if held < ENOUGH else 0
-    with _one_thread(), _bar(2 * STEPS * (1 + folds), progress) as bar:
+    with _one_thread(), _bar(2 * (_steps(asked) + folds * _steps(asked - asked // FOLDS)), progress) as bar:
         learned = {maps: learn_maps(pairs, maps, seed, bar) for maps in (1, 2)}
         scores = [] if pairs.dev is None else [_score(pairs, pairs.dev, learned)]
         if folds:
             scores += _score_folds(pairs, folds, seed, bar)
         table = {choice: np.concatenate([part[choice] for part in scores]) for choice in scores[0]}
         chosen = _choose(table)
-        facts = {"questions": len(table[chosen]), "encoder": float(table[_ENCODER].mean())}
-        facts |= {"maps": chosen.maps, "way": chosen.way, "ndcg@10": float(table[chosen].mean())}
+        quality = {
+            name: round(float(table[one].mean()), 6)
+            for name, one in (("encoder", _ENCODER), ("ndcg@10", chosen))
+        }
+        facts = {"questions": len(table[chosen]), "maps": chosen.maps, "way": chosen.way, **quality}
         if chosen == _ENCODER:
             return None, facts
         eye, space = torch.eye(pairs.documents.shape[1]), learned[chosen.maps]
@@ -199,10 +207,10 @@ def learn_maps(
     answers = RowLists.of(place, pairs.document_rows[kept], len(asked))
     draw, count, width = np.random.default_rng(seed), len(pairs.data.corpus), pairs.documents.shape[1]
     changes = [torch.zeros(width, width, requires_grad=True) for _ in range(maps)]
-    optimizer, eye = torch.optim.Adam(changes, lr=RATE), torch.eye(width)
-    for step in range(STEPS):
+    optimizer, eye, steps = torch.optim.Adam(changes, lr=RATE), torch.eye(width), _steps(len(asked))
+    for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = RATE * min(1, (step + 1) / WARMUP) * (1 - 0.9 * step / STEPS)
+            group["lr"] = RATE * min(1, (step + 1) / WARMUP) * (1 - 0.9 * step / steps)
         rows = draw.permutation(len(asked))[:BATCH]
         own = answers.sample(rows, 1, draw)[:, 0]
         others = np.setdiff1d(draw.integers(0, count, NEGATIVES), own)
@@ -221,6 +229,10 @@ def learn_maps(
             bar.update(1)
     ends = [eye + change.detach() for change in changes]
     return Space(ends[0], ends[-1])
+
+
+def _steps(questions: int) -> int:
+    return max(STEPS, min(MOST_STEPS, EPOCHS * questions // BATCH))
 
 
 def _score(pairs: TrainingPairs, held: Validation, spaces: Mapping[int, Space]) -> _Scores:

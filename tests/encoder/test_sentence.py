@@ -400,6 +400,24 @@ class TestMiniLM:
         assert states.layers.shape[:2] == (len(TEXTS), 7)
         assert torch.equal(states.layers[:, -1], states.tokens)
 
+    def test_the_best_sentence_answers(self, minilm: Encoder):
+        text = (
+            "The castle above the river was built by monks in the twelfth century of grey stone. "
+            "Its kitchen garden still grows apples, pears and many herbs for the village market. "
+            "Trains leave for the capital every hour from the station next to the old bridge. "
+        )
+        far = f"{text}{'The weather of the valley is mild and a little wet in all of the seasons. ' * 30}"
+        pooled, found = minilm.encode_sentences([text, far])
+        np.testing.assert_allclose(pooled, minilm.encode([text, far]), atol=1e-5)
+        queries = minilm.encode_queries(
+            ["how old is the castle?", "what fruit is grown there?", "how do I travel to the capital?"]
+        )
+        assert (queries @ found.floats()[:3].T).argmax(axis=1).tolist() == [0, 1, 2]
+        assert found.starts.tolist() == [0, 3, 36]
+        last = found.spans[-1]
+        assert far[last[0] : last[1]].startswith("The weather")
+        assert np.linalg.norm(pooled, axis=1) == pytest.approx(1, abs=1e-5)
+
     def test_a_config_from_a_package_loads(self, minilm: Encoder):
         assert (
             load_encoder(minilm.to_config(), local_files_only=True, device="cpu", dtype="float32") is minilm

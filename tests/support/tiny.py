@@ -90,7 +90,7 @@ def train_paths(**options: Any) -> PathsModel:
 
 
 def train_space(**options: Any) -> SpaceModel:
-    """A learned space over a fake encoder; some questions are answered badly by their documents."""
+    """A learned space over a fake encoder, from two questions a document."""
     more = [(f"{d.metadata['animal']} {d.metadata['house']}", d.text) for d in documents()]
     return SpaceModel.fit(pairs() + more, encoder=FakeEncoder(48), **{"progress": False} | options)
 

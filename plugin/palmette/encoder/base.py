@@ -130,17 +130,17 @@ class Encoder(ABC):
         """Map vectors [N, d] of :attr:`plain` to this encoder's: where nothing is learned they stay."""
         return vectors
 
-    def finish(self, means: Tensor) -> Tensor:
-        """Apply what follows the pooling (projections, unit length) to means of token states: [S, w] → [S, d]."""
-        return means
-
     def map_sentences(self, found: Sentences) -> Sentences:
-        """Map the vectors of documents' sentences as :meth:`map` maps vectors."""
+        """Map the vectors of sentences as :meth:`map` maps documents."""
         return found
 
     def space_weights(self) -> dict[str, Tensor]:
         """Maps of the learned space by their names in a checkpoint; none where nothing is learned."""
         return {}
+
+    def finish(self, means: Tensor) -> Tensor:
+        """Apply what follows the pooling (projections, unit length) to means of token states: [S, w] → [S, d]."""
+        return means
 
     def copies(self, count: int) -> Copies | None:
         """Copy the last ``count`` transformer layers' weights; ``None`` where they are not of BERT's kind."""

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from palmette.encoder import cache_files
 from palmette.encoder.base import Copies, Encoder, Floats, Kind, Output, States
 from palmette.encoder.cache_files import CacheEntry, EncodingFile
-from palmette.encoder.sentences import Sentences, whole_texts
+from palmette.encoder.sentences import VERSION, Sentences, whole_texts
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError
 
 Halves = NDArray[np.float16]
@@ -66,12 +66,9 @@ class EncodingCache:
     ) -> Floats:
         """Read pooled vectors [N, d], or encode and keep them; documents with their sentences.
 
-        Those of :attr:`Encoder.plain` are kept.
+        Of an encoder in a learned space the vectors of :attr:`Encoder.plain` are kept.
         """
-        if encoder.plain is not encoder:
-            how: dict[str, Any] = {"kind": kind, "batch_size": batch_size, "progress": progress}
-            return encoder.map(self.encode(encoder.plain, texts, **how), kind)
-        return self._encode(encoder, texts, kind, batch_size, progress, None)
+        return encoder.map(self._encode(encoder.plain, texts, kind, batch_size, progress, None), kind)
 
     def encode_sentences(
         self,
@@ -83,8 +80,9 @@ class EncodingCache:
     ) -> tuple[Floats, Sentences]:
         """Read pooled vectors [N, d] and sentences of documents, or encode and keep them."""
         if encoder.plain is not encoder:
-            how: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
-            pooled, found = self.encode_sentences(encoder.plain, texts, **how)
+            pooled, found = self.encode_sentences(
+                encoder.plain, texts, batch_size=batch_size, progress=progress
+            )
             return encoder.map(pooled, "document"), encoder.map_sentences(found)
         if not encoder.has_offsets:
             pooled = self.encode(encoder, texts, batch_size=batch_size, progress=progress)
@@ -210,7 +208,7 @@ class EncodingCache:
             "precision": encoder.precision,
             "prompt": encoder.variant(kind),
             "output": output,
-            "whole": whole,
+            "sentences": VERSION if whole else None,
         }
         text = json.dumps(facts, sort_keys=True)
         name = f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.sqlite"

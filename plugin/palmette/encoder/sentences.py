@@ -10,6 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+VERSION = 1
+"""Of what :func:`split_sentences` finds: sentences that another version found are not read from a cache."""
 SHORTEST = 12
 """Words of the shortest sentence; shorter ones join a neighbour."""
 LONGEST = 60

@@ -82,6 +82,10 @@ class TreeModel(Model):
     ) -> tuple[TreeConfig, TreeTask]:  # fmt: skip
         """Task on pairs that are encoded once, started from the corpus's geometry."""
         tokens = config.reads_tokens
+        if (
+            encoder.plain is not encoder
+        ):  # labels have taught the space: a map that adds nothing says nothing of them
+            config = config.replace(learn_from="labels")
         config = config.replace(width=encoder.dimension, token_width=encoder.hidden_size if tokens else 0)
         encode = partial(
             TrainingPairs.encode, encoder=encoder, cache=cache, seed=seed, tokens=tokens, progress=progress
