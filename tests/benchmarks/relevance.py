@@ -5,8 +5,8 @@
 
 ``choose`` fits the shipped numbers, leaving one collection out, from vectors and words alone; ``index`` measures
 ``Index.build(documents)`` as it is. Collections are the BEIR folders of PALMETTE_DATA, and those that
-``relevant/collected.py`` makes of the machine's own texts. CACHE keeps vectors and candidates; ``encodings/NAME.npz`` in
-FOLDER save encoding. Nothing is trained on labels; test questions (600 at most) are measured.
+``relevant/collected.py`` makes of the machine's own texts. CACHE keeps vectors and candidates; vectors may also lie in
+FOLDER, as ``encodings/NAME.npz``. Nothing is trained on labels; test questions (600 at most) are measured.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from recording import Line, append, find, read, table, write_part
 from relevant.candidates import (
     FUSIONS,
+    GIVEN,
     GRID,
     WEIGHT,
     Floats,
@@ -32,13 +34,14 @@ from relevant.candidates import (
     gain,
     group,
     ideal_of,
+    rounded,
     texts_of,
 )
 from relevant.collected import Texts
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from palmette import Document, Index
+from palmette import Document, Index, load_data
 
 DOMAINS = {"encyclopedia": ("squad", "hotpot_mini"), "medicine": ("scifact", "medquad")}
 DOMAINS |= {"stories": ("fairytaleqa",), "products": ("chorus_icecat",)}  # all others: software
@@ -64,7 +67,7 @@ def best_weight(facts: Fact, names: Iterable[str], key: str = "sum") -> float:
     return float(GRID[np.mean([np.mean(curves, axis=0) for curves in groups.values()], axis=0).argmax()])
 
 
-def weight_table(facts: Fact) -> str:
+def weight_table(facts: Fact, found: Hits) -> str:
     """Rankings beside the sum, whose weight is chosen on the other collections and shipped."""
     head = ["", "documents", "encoder", "BM25", *(f"fusion {w}" for w in FUSIONS), "hindsight"]
     head += ["words", "best sentence", "sum", "regret", "left out: weight", "regret", "best weight"]
@@ -98,7 +101,7 @@ def at_weight(curve: Sequence[float], weight: float) -> float:
     return float(np.interp(weight, GRID, curve))
 
 
-def weights_table(facts: Fact) -> str:
+def weights_table(facts: Fact, found: Hits) -> str:
     """Means over the collections at each weight."""
     names = [name for name in facts if name == group(name)]
     shown = [row for row, weight in enumerate(GRID) if 0.3 <= weight <= 0.7]
@@ -350,6 +353,22 @@ def probability_table(found: Hits) -> str:
     return table([*head, "lowest", "right first hit lost", "all right hits lost", "off topic: empty"], rows)
 
 
+def summary_table(facts: Fact, found: Hits) -> str:
+    """The sum beside fusions, and its probability, at what is shipped."""
+    every, rows, values = scored(found), [], []
+    for name, one in every.items():
+        line = facts[name]
+        slope, prior = fit(*joined(every[o].weighed(OFF_TOPIC) for o in every if o != name))
+        sums = [line["fusion 0.3"], line["hindsight"], at_weight(line["sum"], WEIGHT)]
+        bar = (np.log(THRESHOLD / (1 - THRESHOLD)) - PRIOR) / SLOPE
+        row = [*sums, one.right.mean(), calibration_error(expit(slope * one.own + prior), one.right)]
+        row += [min(auroc(one.own, off) for off in one.by_source.values())]
+        values.append([*row, (one.own[one.right] < bar).mean(), (one.off < bar).mean()])
+        rows.append([name, f"{line['documents']:,}", *map(number, values[-1])])
+    head = ["", "documents", "fusion", "hindsight", "sum", "right", "ECE", "AUROC", "lost", "empty"]
+    return table(head, [*rows, ["mean", "", *map(number, np.mean(values, axis=0))]])
+
+
 def dev_of(lists: dict[str, Found], slope: float, prior: float) -> str:
     """Calibration error on test, when slope and prior are fitted on the first hits of 50 and of all dev questions."""
     if "dev" not in lists:
@@ -536,25 +555,31 @@ def index_lines(data: Path, names: Sequence[str], store: Path) -> str:
         texts, rng = splits["test"], np.random.default_rng(7)
         others = [every[o]["test"].questions for o in every if domain(o) != domain(name)]
         off = [str(question) for asked in others for question in rng.permutation(asked)[:50]]
+        corpus = (
+            load_data(data / name).corpus
+            if name in GIVEN
+            else [Document(text=text) for text in texts.documents]
+        )
+        documents = [replace(document, id=str(row)) for row, document in enumerate(corpus)]
         begun = time.perf_counter()
-        index = Index.build([Document(text, id=str(row)) for row, text in enumerate(texts.documents)])
+        index = Index.build(documents)
         seconds = round(time.perf_counter() - begun, 1)
         line = {"part": "index", "data": name, "seconds to build": seconds} | measure_index(index, texts, off)
-        append(store, line)
+        append(store, rounded(line))
         print(f"  {name}: {line}", flush=True)
     lines = [line for line in read(store, "part", "data") if line["part"] == "index"]
-    keys = list(lines[0])[2:] if lines else []
-    shown = [
-        [
-            line["data"],
-            *(
-                number(v) if isinstance(v, float) and v <= 1 else f"{v:,}"
-                for k, v in line.items()
-                if k in keys
-            ),
-        ]
-        for line in lines
+    keys = [
+        "documents",
+        "nDCG@10",
+        "ECE",
+        "AUROC off topic",
+        "right first hit lost",
+        "off topic: empty",
+        "ms a search",
     ]
+    cells = [[line[key] for key in keys] for line in lines]
+    shown = [[number(v) if isinstance(v, float) and v <= 1 else f"{v:,}" for v in row] for row in cells]
+    shown = [[line["data"], *row] for line, row in zip(lines, shown, strict=True)]
     return table(["", *keys], shown) if lines else ""
 
 
@@ -568,7 +593,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("PALMETTE_DATA"))
     parser.add_argument("--cache", type=Path, default=Path("build/relevance"), help="vectors and candidates")
     parser.add_argument(
-        "--out", type=Path, default=Path("relevance.md"), help="the tables; results lie beside them"
+        "--out", type=Path, default=Path("relevance.md"), help="the page; results lie beside it"
     )
     args = parser.parse_args(argv)
     if args.data is None:
@@ -578,12 +603,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         write_part(args.out, "index", index_lines(Path(args.data), args.collections, store))
         return
     facts, found = everything(Path(args.data), args.cache, store)
-    write_part(args.out, "weight", f"{weight_table(facts)}\n\n{weights_table(facts)}")
-    write_part(args.out, "sums", f"{sums_table(found)}\n\n{decided_table(facts, found)}")
-    write_part(args.out, "spread", spread_table(facts, found))
-    parts = (probability_table(found), thresholds_table(found), coefficients_table(found))
-    write_part(args.out, "probability", "\n\n".join((*parts, features_table(found), made_table(found))))
-    write_part(args.out, "shortlists", shortlists_table(facts, found))
+    write_part(args.out, "collections", summary_table(facts, found))
+    for made in (weight_table, weights_table, decided_table, spread_table, shortlists_table):
+        print(f"\n{made.__doc__}\n\n{made(facts, found)}")
+    for shown in (
+        sums_table,
+        probability_table,
+        thresholds_table,
+        coefficients_table,
+        features_table,
+        made_table,
+    ):
+        print(f"\n{shown.__doc__}\n\n{shown(found)}")
 
 
 if __name__ == "__main__":

@@ -293,7 +293,7 @@ def facts_of(collection: Collection) -> Line:
     values |= {"best sentence": ndcg(sentence, asked), "words": ndcg(share, asked)}
     for name, meaning in (("sum", (document + sentence) / 2), ("sum, best sentence alone", sentence)):
         unit = UNIT * SPREAD
-        values[name] = [round(ndcg((1 - w) * meaning / unit + w * share, asked), 4) for w in GRID]
+        values[name] = [ndcg((1 - w) * meaning / unit + w * share, asked) for w in GRID]
     rng = np.random.default_rng(0)
     first = load_encoder(ENCODER).encode_queries(
         [" ".join(collection.texts[row].split()[:12]) for row in rng.permutation(len(collection.texts))[:200]]
@@ -322,7 +322,7 @@ def everything(data: Path, cache: Path, store: Path) -> tuple[dict[str, Line], d
             *(collection.sample(size) for size in SIZES if len(collection.texts) > 1.5 * size),
         ):
             if len(one.asked["test"].texts) >= 40 and not find(store, part="collection", data=one.name):
-                append(store, {"part": "collection", "data": one.name} | facts_of(one))
+                append(store, {"part": "collection", "data": one.name} | rounded(facts_of(one)))
         lists = lists_of(collection, {other: asked for other, asked in others.items() if other != name})
         np.savez(
             path, **{f"{k}/{field}": v for k, one in lists.items() for field, v in one._asdict().items()}
@@ -334,6 +334,15 @@ def everything(data: Path, cache: Path, store: Path) -> tuple[dict[str, Line], d
         found[name] = {key: Found(*(held[f"{key}/{field}"] for field in Found._fields)) for key in keys}
     lines = [line for line in read(store, "part", "data") if line["part"] == "collection"]
     return {line["data"]: line for line in lines if group(line["data"]) in texts}, found
+
+
+def rounded(value: Any) -> Any:
+    """Numbers to five digits, in lists and dicts too."""
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(one) for one in value]
+    return round(value, 5) if isinstance(value, float) else value
 
 
 def lists_of(collection: Collection, others: dict[str, Asked]) -> dict[str, Found]:
