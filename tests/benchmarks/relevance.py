@@ -30,6 +30,8 @@ from relevant.candidates import (
     Floats,
     Found,
     K,
+    candidates,
+    encoded,
     everything,
     gain,
     group,
@@ -42,6 +44,8 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from palmette import Document, Index, load_data
+from palmette.lexical.analyser import LANGUAGE, analyser_of
+from palmette.lexical.bm25 import WordCollection
 
 DOMAINS = {"encyclopedia": ("squad", "hotpot_mini"), "medicine": ("scifact", "medquad")}
 DOMAINS |= {"stories": ("fairytaleqa",), "products": ("chorus_icecat",)}  # all others: software
@@ -381,6 +385,38 @@ def dev_of(lists: dict[str, Found], slope: float, prior: float) -> str:
     return f"{number(errors[0])} (50), {number(errors[1])} ({len(dev.total)})"
 
 
+def sizes_table(data: Path, cache: Path) -> str:
+    """Samples of few documents: first hits right, their mean probability, and what the threshold does."""
+    loaded = {name: encoded(name, texts, data, cache) for name, texts in texts_of(data)}
+    rows = []
+    for size in (10, 50, 200, 1000):
+        values = []
+        for name, whole in loaded.items():
+            others = [loaded[other].asked["test"] for other in loaded if domain(other) != domain(name)]
+            own, right, off = [], [], []
+            for seed in range(max(1, min(6, 300 // size))) if len(whole.texts) > 1.5 * size else ():
+                some = whole.sample(size, seed)
+                words, draw = WordCollection(analyser_of(LANGUAGE), some.texts), np.random.default_rng(seed)
+                if some.asked["test"].texts:
+                    hits = first(candidates(some, words, some.asked["test"]), k=2)
+                    own.append(hits.total[:, 0])
+                    right.append(hits.right[:, 0])
+                for asked in others:
+                    few = asked.take(draw.permutation(len(asked.texts))[:15].tolist())
+                    few = few._replace(judged=[{}] * len(few.texts))
+                    off.append(first(candidates(some, words, few), k=2).total[:, 0])
+            if sum(map(len, own)) >= 20:
+                found, correct, other = (np.concatenate(parts) for parts in (own, right, off))
+                p, q = (expit(SLOPE * sums + PRIOR) for sums in (found, other))
+                values.append(
+                    [correct.mean(), p.mean(), (p[correct] < THRESHOLD).mean(), (q < THRESHOLD).mean()]
+                )
+        measured = np.array(values)
+        worst = [measured[:, 2].max(), measured[:, 3].min()]
+        rows.append([f"{size:,} ({len(values)} collections)", *map(number, [*measured.mean(axis=0), *worst])])
+    return table(["documents", "right", "mean P", "lost", "empty", "most lost", "least empty"], rows)
+
+
 def coefficients_table(found: Hits) -> str:
     """Slope and prior by the share of off-topic questions; errors with the collection left out."""
     every, rows = scored(found), []
@@ -615,6 +651,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         made_table,
     ):
         print(f"\n{shown.__doc__}\n\n{shown(found)}")
+    print(f"\n{sizes_table.__doc__}\n\n{sizes_table(Path(args.data), args.cache)}")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ FUSIONS = (0.3, 0.5, 0.7)
 ENCODER = "packaged:all-MiniLM-L6-v2"
 WEIGHT, SPREAD, UNIT = 0.5, 0.092, 6.0
 """What is shipped: weight of words, usual spread of the encoder's cosines, spreads in a unit of meaning."""
+SIZE, USUAL = 0.036, 2000
+"""What a sum is worth less per natural logarithm of the documents, and the size where that is nothing."""
 
 
 def group(name: str) -> str:
@@ -64,9 +66,9 @@ class Collection(NamedTuple):
         ends = np.append(self.first[1:], len(self.sentences))
         return np.arange(self.first[document], ends[document])
 
-    def sample(self, size: int) -> Collection:
+    def sample(self, size: int, seed: int = 0) -> Collection:
         """Draw documents: the answers of some questions, and others at random."""
-        rng, asked = np.random.default_rng(0), self.asked["test"]
+        rng, asked = np.random.default_rng(seed), self.asked["test"]
         kept: set[int] = set()
         chosen: list[int] = []
         for row in rng.permutation(len(asked.texts)).tolist():
@@ -160,6 +162,7 @@ class Found(NamedTuple):
     share: Floats
     grade: Floats
     ideal: Floats
+    documents: int
 
     def meaning(self, spread: tuple[float, float] = (SPREAD, SPREAD), part: float = 0.5) -> Floats:
         """Document and best sentence in units of usual spreads."""
@@ -167,7 +170,8 @@ class Found(NamedTuple):
 
     def total(self, weight: float = WEIGHT, **how: Any) -> Floats:
         """The sum that hits are ranked by."""
-        return (1 - weight) * self.meaning(**how) + weight * self.share
+        size = SIZE * np.log(self.documents / USUAL)  # the same for all hits: it orders nothing
+        return (1 - weight) * self.meaning(**how) + weight * self.share - size
 
     def ndcg(self, total: Floats) -> float:
         """nDCG@10 of a ranking by these sums."""
@@ -214,7 +218,7 @@ def candidates(collection: Collection, words: WordCollection, asked: Asked, dept
                 padding = np.full(2 * depth - len(rows), 0.0 if held is parts[3] else -9.0)
                 held.append(np.concatenate([values, padding]))
     ideal = ideal_of(asked.judged) if any(asked.judged) else np.ones(len(asked.texts))
-    return Found(*(np.array(held) for held in parts), ideal)
+    return Found(*(np.array(held) for held in parts), ideal, len(collection.texts))
 
 
 def plain_bm25(texts: list[str], questions: list[str], k1: float = 1.2, b: float = 0.75) -> Floats:
