@@ -61,6 +61,9 @@ layers.py tables WORK/layers.jsonl
 layers.py tables WORK/layers-others.jsonl
 layers.py tables WORK/layers-scifact.jsonl
 layers.py speed ENCODER --documents 50000 > layers-speed.txt
+# relevance
+relevance.py choose --data DATA/ --cache WORK/relevance --out PAGE
+relevance.py index --data DATA/ --out PAGE
 # taxonomy
 taxonomy.py wordnet DATA/wordnet_nouns --rows default --dimensions 16 32 64 --steps 4000 RATE > taxonomy-default.txt
 taxonomy.py wordnet DATA/wordnet_nouns --rows pretrain-finetune --dimensions 16 64 PAPER > taxonomy-paper.txt
@@ -94,6 +97,8 @@ paths.py DATA/scifact --systems "IVF*" paths --seeds 0 --out PAGE
 # layers
 layers.py others DATA/squad ENCODER --seeds 0 --questions 200 --names "all layers, not trained" --out WORK/layers.jsonl
 layers.py tables WORK/layers.jsonl
+# relevance
+relevance.py index packages --data DATA/ --out PAGE
 # taxonomy
 taxonomy.py toy --rows default --steps 500 > taxonomy-toy.txt
 # reader

@@ -1,0 +1,658 @@
+"""How much do words count, what is a unit of meaning, and when is a hit relevant? Chosen over many collections.
+
+    PALMETTE_DATA=FOLDER python tests/benchmarks/relevance.py choose --cache CACHE --out PAGE
+    PALMETTE_DATA=FOLDER python tests/benchmarks/relevance.py index [COLLECTION …] --out PAGE
+
+``choose`` fits the shipped numbers, leaving one collection out, from vectors and words alone; ``index`` measures
+``Index.build(documents)`` as it is. Collections are the BEIR folders of PALMETTE_DATA, and those that
+``relevant/collected.py`` makes of the machine's own texts. CACHE keeps vectors and candidates; vectors may also lie in
+FOLDER, as ``encodings/NAME.npz``. Nothing is trained on labels; test questions (600 at most) are measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from recording import Line, append, find, read, table, write_part
+from relevant.candidates import (
+    FUSIONS,
+    GIVEN,
+    GRID,
+    WEIGHT,
+    Floats,
+    Found,
+    K,
+    candidates,
+    encoded,
+    everything,
+    gain,
+    group,
+    ideal_of,
+    rounded,
+    texts_of,
+)
+from relevant.collected import Texts
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from palmette import Document, Index, load_data
+from palmette.lexical.analyser import LANGUAGE, analyser_of
+from palmette.lexical.bm25 import WordCollection
+
+DOMAINS = {"encyclopedia": ("squad", "hotpot_mini"), "medicine": ("scifact", "medquad")}
+DOMAINS |= {"stories": ("fairytaleqa",), "products": ("chorus_icecat",)}  # all others: software
+SLOPE, PRIOR, THRESHOLD = 5.5, -3.9, 0.2
+"""What is shipped."""
+OFF_TOPIC = 0.2
+"""Share of off-topic questions in what slope and prior are fitted on."""
+
+# -- what is chosen -------------------------------------------------------------------------------------------------
+
+Fact, Hits = dict[str, Line], dict[str, dict[str, Found]]
+
+
+def domain(name: str) -> str:
+    return next((domain for domain, names in DOMAINS.items() if name in names), "software")
+
+
+def best_weight(facts: Fact, names: Iterable[str], key: str = "sum") -> float:
+    """The weight with the highest mean nDCG@10; a collection counts once, with its samples."""
+    groups: dict[str, list[Any]] = {}
+    for name in names:
+        groups.setdefault(group(name), []).append(facts[name][key])
+    return float(GRID[np.mean([np.mean(curves, axis=0) for curves in groups.values()], axis=0).argmax()])
+
+
+def weight_table(facts: Fact, found: Hits) -> str:
+    """Rankings beside the sum, whose weight is chosen on the other collections and shipped."""
+    head = ["", "documents", "encoder", "BM25", *(f"fusion {w}" for w in FUSIONS), "hindsight"]
+    head += ["words", "best sentence", "sum", "regret", "left out: weight", "regret", "best weight"]
+    rows, values = [], []
+    for whole in (True, False):
+        names = [name for name in facts if (name == group(name)) == whole]
+        for name in names:
+            line = facts[name]
+            curve, others = np.array(line["sum"]), [other for other in facts if group(other) != group(name)]
+            chosen = best_weight(facts, others)
+            at, left = at_weight(curve, WEIGHT), at_weight(curve, chosen)
+            scores = [
+                line[key] for key in (*("encoder", "BM25"), *(f"fusion {w}" for w in FUSIONS), "hindsight")
+            ]
+            scores += [line["words"], line["best sentence"], at, line["hindsight"] - at]
+            values.append([*scores, chosen, line["hindsight"] - left, float(GRID[curve.argmax()])])
+            rows.append([name, f"{line['documents']:,}", *map(number, values[-1])])
+        means = np.mean(values[-len(names) :], axis=0)
+        rows.append(
+            [f"mean of {len(names)} {'collections' if whole else 'samples'}", "", *map(number, means)]
+        )
+    return table(head, rows)
+
+
+def number(value: float) -> str:
+    """.812, or –.004."""
+    return f"{value:.3f}".replace("0.", ".", 1).replace("-", "–")
+
+
+def at_weight(curve: Sequence[float], weight: float) -> float:
+    return float(np.interp(weight, GRID, curve))
+
+
+def weights_table(facts: Fact, found: Hits) -> str:
+    """Means over the collections at each weight."""
+    names = [name for name in facts if name == group(name)]
+    shown = [row for row, weight in enumerate(GRID) if 0.3 <= weight <= 0.7]
+    rows = []
+    for key in ("sum", "sum, best sentence alone"):
+        curves = np.array([facts[name][key] for name in names])
+        regret = np.array([facts[name]["hindsight"] for name in names])[:, None] - curves
+        rows.append([f"{key}: mean", *(number(value) for value in curves.mean(axis=0)[shown])])
+        rows.append([f"{key}: highest regret", *(number(value) for value in regret.max(axis=0)[shown])])
+    return table(["weight of words", *(f"{GRID[row]:.2f}" for row in shown)], rows)
+
+
+SUMS: dict[str, Callable[[Found], Floats]] = {
+    "document alone, no sentence": lambda f: f.total(part=1.0),
+    "a quarter document": lambda f: f.total(part=0.25),
+    "best sentence alone": lambda f: f.total(part=0.0),
+    "share to the power of 1.5": lambda f: f.meaning() / 2 + np.sign(f.share) * np.abs(f.share) ** 1.5 / 2,
+    "share divided by the root of the best share": lambda f: f.meaning() / 2 + f.share / top(f) ** 0.5 / 2,
+    "and half of meaning times share": lambda f: f.total() + f.meaning().clip(0) * f.share.clip(0) / 4,
+}
+"""Other sums."""
+
+
+def top(found: Found) -> Floats:
+    return found.share.max(axis=1, keepdims=True).clip(1e-3)
+
+
+def sums_table(found: Hits) -> str:
+    """Gains of other sums over the shipped one."""
+    rows = []
+    for label, total in SUMS.items():
+        gains = [
+            one["test"].ndcg(total(one["test"])) - one["test"].ndcg(one["test"].total())
+            for one in found.values()
+        ]
+        rows.append([label, f"{np.mean(gains):+.4f}", f"{min(gains):+.3f}", f"{max(gains):+.3f}"])
+    return table(["instead of the shipped sum", "mean", "lowest", "highest"], rows)
+
+
+def signs(line: Line, found: dict[str, Found]) -> dict[str, float]:
+    """Facts of a collection without labels, from which its weight might be told."""
+    asked = found["test"]
+    leads = [
+        np.sort(scores, axis=1)[:, -1] - np.sort(scores, axis=1)[:, -K]
+        for scores in (asked.share, asked.meaning())
+    ]
+    known = {
+        "words of a document": np.log(line["words a document"]),
+        "documents": np.log(line["documents"]),
+        "spread of documents": line["spreads"]["documents"][0],
+        "questions: share of the best document": float(asked.share.max(axis=1).mean()),
+        "questions: meaning of the best document": float(asked.meaning().max(axis=1).mean()),
+        "questions: lead in words to lead in meaning": float(leads[0].mean() / leads[1].mean()),
+    }
+    if "made" in found:
+        made = found["made"]
+        scores = [made.ndcg(made.total(weight)) for weight in GRID]
+        known["made questions: best weight"] = float(GRID[np.argmax(scores)])
+        known["made questions: words over meaning"] = scores[-1] - scores[0]
+        known["made questions: .6 over .4"] = at_weight(scores, 0.6) - at_weight(scores, 0.4)
+        known["made questions: meaning of the best document"] = float(made.meaning().max(axis=1).mean())
+    return known
+
+
+def decided_table(facts: Fact, found: Hits) -> str:
+    """Weights that depend on one sign: weight = a + b · sign, both chosen on the other collections."""
+    every = {name: signs(facts[name], found[name]) for name in found}
+    rows = []
+    for sign in next(iter(every.values())):
+        names = [name for name in found if sign in every[name]]
+        gains = []
+        for name in names:
+            others = [other for other in names if other != name]
+            values = np.array([every[other][sign] for other in others])
+            scale = lambda value, v=values: (value - v.mean()) / (v.std() + 1e-9)  # noqa: E731
+            tried = {
+                (a, b): np.mean([at_weight(facts[o]["sum"], a + b * scale(every[o][sign])) for o in others])
+                for a in (0.4, 0.45, 0.5, 0.55)
+                for b in np.arange(-0.15, 0.16, 0.025)
+            }
+            a, b = max(tried, key=lambda ab: tried[ab] - 0.01 * abs(ab[1]))
+            weight = float(np.clip(a + b * scale(every[name][sign]), 0, 1))
+            gains.append(at_weight(facts[name]["sum"], weight) - at_weight(facts[name]["sum"], WEIGHT))
+        rows.append(
+            [sign, str(len(names)), f"{np.mean(gains):+.4f}", f"{min(gains):+.3f}", f"{max(gains):+.3f}"]
+        )
+    return table(["weight told from", "collections", "mean gain", "lowest", "highest"], rows)
+
+
+# -- spread ---------------------------------------------------------------------------------------------------------
+
+STANDING_IN = ("sentences", "documents", "first words")
+
+
+def spread_table(facts: Fact, found: Hits) -> str:
+    """The spread of real questions beside what stands in for it, times its mean ratio on the other collections."""
+    true = {name: facts[name]["spreads"]["questions"] for name in found}
+
+    def factor(kind: str, others: Sequence[str], place: int) -> float:
+        return float(np.mean([true[o][place] / facts[o]["spreads"][kind][place] for o in others]))
+
+    rows, losses = [], {kind: [] for kind in ("constant", *STANDING_IN)}
+    ratios: dict[str, list[float]] = {kind: [] for kind in ("constant", *STANDING_IN)}
+    for name in found:
+        others, row = (
+            [other for other in found if other != name],
+            [name, *(f"{value:.4f}" for value in true[name])],
+        )
+        best = found[name]["test"].ndcg(found[name]["test"].total(spread=true[name]))
+        for kind in losses:
+            spread = tuple(
+                float(np.mean([true[o][place] for o in others]))
+                if kind == "constant"
+                else facts[name]["spreads"][kind][place] * factor(kind, others, place)
+                for place in (0, 1)
+            )
+            ratios[kind].append(true[name][0] / spread[0])
+            losses[kind].append(best - found[name]["test"].ndcg(found[name]["test"].total(spread=spread)))
+            row += [f"{ratios[kind][-1]:.2f}", f"{losses[kind][-1]:+.3f}"]
+        rows.append(row)
+    last = [
+        "mean, spread of ratios",
+        *(f"{np.mean([true[name][at] for name in found]):.4f}" for at in (0, 1)),
+    ]
+    for kind in losses:
+        last += [f"±{np.std(ratios[kind]):.3f}", f"{np.mean(losses[kind]):+.4f}"]
+    factors = ["factor: documents, sentences", "", ""]
+    for kind in losses:
+        every = list(found)
+        both = [f"{factor(kind, every, at):.3f}" for at in (0, 1)] if kind != "constant" else ["", ""]
+        factors += both
+    head = ["", "documents", "best sentences"]
+    for kind in losses:
+        head += [f"{kind}: ratio", "loss"]
+    return table(head, [*rows, last, factors])
+
+
+# -- probability ----------------------------------------------------------------------------------------------------
+
+
+class First(NamedTuple):
+    """Sums [Q, k] of the best hits, best first, and whether they are relevant."""
+
+    total: Floats
+    right: NDArray[np.bool_]
+
+
+def first(found: Found, weight: float = WEIGHT, k: int = K) -> First:
+    total = found.total(weight)
+    best = np.argsort(-total, axis=1, kind="stable")[:, :k]
+    return First(np.take_along_axis(total, best, axis=1), np.take_along_axis(found.grade, best, axis=1) > 0)
+
+
+def auroc(higher: Floats, lower: Floats) -> float:
+    """How often a value of the first list is above one of the second."""
+    lower = np.sort(lower)
+    below = np.searchsorted(lower, higher, "left") + np.searchsorted(lower, higher, "right")
+    return float(below.mean() / (2 * len(lower)))
+
+
+def calibration_error(given: Floats, right: NDArray[Any], bins: int = 10) -> float:
+    """Expected calibration error in equal bins of probability."""
+    at = np.minimum((given * bins).astype(int), bins - 1)
+    parts = [(at == place) for place in range(bins)]
+    return float(
+        sum(abs(given[part].mean() - right[part].mean()) * part.mean() for part in parts if part.any())
+    )
+
+
+def noise(given: Floats) -> float:
+    """Calibration error that as many questions have by chance where every probability is exact."""
+    rng = np.random.default_rng(0)
+    return float(np.mean([calibration_error(given, rng.random(len(given)) < given) for _ in range(20)]))
+
+
+def fit(x: Floats, right: Any, weights: Floats, towards: Sequence[float] = (), trust: Any = 0.0) -> Floats:
+    """Slopes of x [n, …] and prior of a logistic function; ``trust`` draws them towards others."""
+    features = np.column_stack([x, np.ones(len(right))])
+    start = np.array(towards or [5.0] * (features.shape[1] - 1) + [-4.0])
+
+    def loss(given: Floats) -> float:
+        logits = features @ given
+        distance = (trust * (given - start) ** 2).sum()
+        return float((weights * (np.logaddexp(0, logits) - right * logits)).sum() + distance)
+
+    return np.asarray(minimize(loss, start, method="BFGS").x)
+
+
+def off_topic(name: str, lists: dict[str, Found]) -> dict[str, Found]:
+    """Candidates of questions from collections of other domains."""
+    others = {key.removeprefix("from "): one for key, one in lists.items() if key.startswith("from ")}
+    return {other: one for other, one in others.items() if domain(other) != domain(name)}
+
+
+class Scored(NamedTuple):
+    """Best sums of own and of off-topic questions, and whether the first hit is right."""
+
+    own: Floats
+    right: NDArray[np.bool_]
+    off: Floats
+    by_source: dict[str, Floats]
+
+    def weighed(self, share: float) -> tuple[Floats, NDArray[Any], Floats]:
+        """Sums, relevance and weights for :func:`fit`, where ``share`` of the questions are off topic."""
+        right = np.concatenate([self.right, np.zeros(len(self.off))])
+        counts = ((1 - share) / len(self.own), share / len(self.off))
+        weights = np.concatenate([np.full(len(self.own), counts[0]), np.full(len(self.off), counts[1])])
+        return np.concatenate([self.own, self.off]), right, weights
+
+
+def scored(found: Hits) -> dict[str, Scored]:
+    """First hits of every collection."""
+    every = {}
+    for name, lists in found.items():
+        own = first(lists["test"])
+        sources = {other: first(one).total[:, 0] for other, one in off_topic(name, lists).items()}
+        every[name] = Scored(own.total[:, 0], own.right[:, 0], np.concatenate([*sources.values()]), sources)
+    return every
+
+
+def joined(parts: Iterable[tuple[Any, ...]]) -> list[Any]:
+    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+
+
+def probability_table(found: Hits) -> str:
+    """Per collection: AUROC, calibration left out, and what the threshold does."""
+    every, rows, values = scored(found), [], []
+    for name, one in every.items():
+        slope, prior = fit(*joined(every[o].weighed(OFF_TOPIC) for o in every if o != name))
+        left, shipped = expit(slope * one.own + prior), expit(SLOPE * one.own + PRIOR)
+        areas = [auroc(one.own, sums) for sums in one.by_source.values()]
+        off = expit(SLOPE * one.off + PRIOR)
+        some = first(found[name]["test"])
+        kept = expit(SLOPE * some.total + PRIOR) >= THRESHOLD
+        lost = 1 - (kept & some.right).any(axis=1).sum() / some.right.any(axis=1).sum()
+        row = [one.right.mean(), left.mean(), calibration_error(left, one.right), noise(left)]
+        row += [
+            np.mean(areas),
+            min(areas),
+            (shipped[one.right] < THRESHOLD).mean(),
+            lost,
+            (off < THRESHOLD).mean(),
+        ]
+        values.append(row)
+        rows.append([name, *map(number, row[:4]), dev_of(found[name], slope, prior), *map(number, row[4:])])
+    means = np.mean(values, axis=0)
+    rows.append(["mean", *map(number, means[:4]), "", *map(number, means[4:])])
+    head = ["", "first hit right", "mean P", "ECE, left out", "ECE by chance", "ECE, fitted on dev", "AUROC"]
+    return table([*head, "lowest", "right first hit lost", "all right hits lost", "off topic: empty"], rows)
+
+
+def summary_table(facts: Fact, found: Hits) -> str:
+    """The sum beside fusions, and its probability, at what is shipped."""
+    every, rows, values = scored(found), [], []
+    for name, one in every.items():
+        line = facts[name]
+        slope, prior = fit(*joined(every[o].weighed(OFF_TOPIC) for o in every if o != name))
+        sums = [line["fusion 0.3"], line["hindsight"], at_weight(line["sum"], WEIGHT)]
+        bar = (np.log(THRESHOLD / (1 - THRESHOLD)) - PRIOR) / SLOPE
+        row = [*sums, one.right.mean(), calibration_error(expit(slope * one.own + prior), one.right)]
+        row += [min(auroc(one.own, off) for off in one.by_source.values())]
+        values.append([*row, (one.own[one.right] < bar).mean(), (one.off < bar).mean()])
+        rows.append([name, f"{line['documents']:,}", *map(number, values[-1])])
+    head = ["", "documents", "fusion", "hindsight", "sum", "right", "ECE", "AUROC", "lost", "empty"]
+    return table(head, [*rows, ["mean", "", *map(number, np.mean(values, axis=0))]])
+
+
+def dev_of(lists: dict[str, Found], slope: float, prior: float) -> str:
+    """Calibration error on test, when slope and prior are fitted on the first hits of 50 and of all dev questions."""
+    if "dev" not in lists:
+        return ""
+    dev, test, errors = first(lists["dev"]), first(lists["test"]), []
+    for size in (50, len(dev.total)):
+        rows = np.random.default_rng(0).permutation(len(dev.total))[:size]
+        a, b = fit(dev.total[rows, 0], dev.right[rows, 0], np.ones(len(rows)), (slope, prior), 0.2)
+        errors.append(calibration_error(expit(a * test.total[:, 0] + b), test.right[:, 0]))
+    return f"{number(errors[0])} (50), {number(errors[1])} ({len(dev.total)})"
+
+
+def sizes_table(data: Path, cache: Path) -> str:
+    """Samples of few documents: first hits right, their mean probability, and what the threshold does."""
+    loaded = {name: encoded(name, texts, data, cache) for name, texts in texts_of(data)}
+    rows = []
+    for size in (10, 50, 200, 1000):
+        values = []
+        for name, whole in loaded.items():
+            others = [loaded[other].asked["test"] for other in loaded if domain(other) != domain(name)]
+            own, right, off = [], [], []
+            for seed in range(max(1, min(6, 300 // size))) if len(whole.texts) > 1.5 * size else ():
+                some = whole.sample(size, seed)
+                words, draw = WordCollection(analyser_of(LANGUAGE), some.texts), np.random.default_rng(seed)
+                if some.asked["test"].texts:
+                    hits = first(candidates(some, words, some.asked["test"]), k=2)
+                    own.append(hits.total[:, 0])
+                    right.append(hits.right[:, 0])
+                for asked in others:
+                    few = asked.take(draw.permutation(len(asked.texts))[:15].tolist())
+                    few = few._replace(judged=[{}] * len(few.texts))
+                    off.append(first(candidates(some, words, few), k=2).total[:, 0])
+            if sum(map(len, own)) >= 20:
+                found, correct, other = (np.concatenate(parts) for parts in (own, right, off))
+                p, q = (expit(SLOPE * sums + PRIOR) for sums in (found, other))
+                values.append(
+                    [correct.mean(), p.mean(), (p[correct] < THRESHOLD).mean(), (q < THRESHOLD).mean()]
+                )
+        measured = np.array(values)
+        worst = [measured[:, 2].max(), measured[:, 3].min()]
+        rows.append([f"{size:,} ({len(values)} collections)", *map(number, [*measured.mean(axis=0), *worst])])
+    return table(["documents", "right", "mean P", "lost", "empty", "most lost", "least empty"], rows)
+
+
+def coefficients_table(found: Hits) -> str:
+    """Slope and prior by the share of off-topic questions; errors with the collection left out."""
+    every, rows = scored(found), []
+    for share in (0.0, 0.1, 0.2, 0.5):
+        slope, prior = fit(*joined(one.weighed(share) for one in every.values()))
+        values = []
+        for name, one in every.items():
+            a, b = fit(*joined(every[o].weighed(share) for o in every if o != name))
+            own, off = expit(a * one.own + b), expit(a * one.off + b)
+            given, right = np.append(own, off), np.append(one.right, np.zeros(len(off)))
+            values.append([calibration_error(own, one.right), calibration_error(given, right), off.mean()])
+        rows.append([number(share), f"{slope:.2f}", f"{prior:.2f}", *map(number, np.mean(values, axis=0))])
+    return table(
+        ["off topic", "slope", "prior", "ECE of own questions", "with off-topic ones", "mean P off topic"],
+        rows,
+    )
+
+
+def thresholds_table(found: Hits) -> str:
+    """What a threshold costs and keeps out."""
+    every, rows = scored(found), []
+    for threshold in (0.1, 0.15, 0.18, 0.2, 0.22, 0.25, 0.3):
+        lost = [(expit(SLOPE * one.own[one.right] + PRIOR) < threshold).mean() for one in every.values()]
+        empty = [(expit(SLOPE * one.off + PRIOR) < threshold).mean() for one in every.values()]
+        good = sum(a <= 0.05 and b >= 0.9 for a, b in zip(lost, empty, strict=True))
+        total = (np.log(threshold / (1 - threshold)) - PRIOR) / SLOPE
+        row = [number(v) for v in (total, np.mean(lost), max(lost), np.mean(empty), min(empty))]
+        rows.append([number(threshold), *row, f"{good} of {len(every)}"])
+    return table(["threshold", "sum", "lost", "highest", "empty", "lowest", "both goals met"], rows)
+
+
+def columns(one: First, kind: str) -> Floats:
+    """[Q, k, c] what a hit's probability depends on: its sum, and perhaps how it stands beside the other hits."""
+    best, second = one.total[:, :1], one.total[:, 1:2]
+    if kind.startswith("lead"):
+        other = np.where(np.arange(one.total.shape[1]) == 0, second, best)
+        return np.stack([one.total, one.total - other], axis=-1)
+    return np.stack([one.total, one.total - best] if kind.startswith("behind") else [one.total], axis=-1)
+
+
+KINDS = {
+    "sum, fitted on first hits": 1,
+    "sum": K,
+    "lead over the best other hit": K,
+    "behind the best hit": K,
+}
+"""Columns, and how many hits of a question they are fitted on."""
+
+
+def features_table(found: Hits) -> str:
+    """Errors of first and of later hits with one more coefficient, the collection left out."""
+    own = {name: first(lists["test"]) for name, lists in found.items()}
+    off = {}
+    for name, lists in found.items():
+        some = [first(one) for one in off_topic(name, lists).values()]
+        off[name] = First(
+            np.concatenate([one.total for one in some]), np.concatenate([one.right for one in some])
+        )
+
+    def part(hits: First, kind: str, share: float) -> tuple[Floats, NDArray[Any], Floats]:
+        hits = First(hits.total, hits.right)
+        x, k = columns(hits, kind)[:, : KINDS[kind]], KINDS[kind]
+        weights = np.ones(x.shape[:2])
+        weights[:, 1:] /= max(k - 1, 1)  # the first hit counts as much as all others
+        return x.reshape(-1, x.shape[-1]), hits.right[:, :k].ravel(), share * weights.ravel() / weights.sum()
+
+    rows = []
+    for kind in KINDS:
+        values, coefficients = [], []
+        for left in (*own, None):
+            parts = [part(own[name], kind, 1 - OFF_TOPIC) for name in own if name != left]
+            parts += [part(off[name], kind, OFF_TOPIC) for name in own if name != left]
+            coefficients = fit(*joined(parts))
+            if left is None:
+                break
+            hits = own[left]
+            p, q = (
+                expit(columns(one, kind) @ coefficients[:-1] + coefficients[-1]) for one in (hits, off[left])
+            )
+            right, rest = hits.right, (slice(None), slice(1, None))
+            kept = ((p >= THRESHOLD) & right).any(axis=1).sum() / right.any(axis=1).sum()
+            loss = -np.log(np.where(right, p, 1 - p).clip(1e-9)).mean()
+            errors = [calibration_error(p[at].ravel(), right[at].ravel()) for at in ((slice(None), 0), rest)]
+            areas = [
+                auroc(p[:, 0], q[:, 0]),
+                1 - kept,
+                (p[right] < THRESHOLD).mean(),
+                (q[:, 0] < THRESHOLD).mean(),
+            ]
+            values.append([*errors, loss, *areas])
+        shown = " ".join(f"{value:.2f}" for value in coefficients)
+        rows.append([kind, shown, *map(number, np.mean(values, axis=0))])
+    head = ["probability from", "coefficients, prior last", "ECE, first hits", "ECE, later hits", "log loss"]
+    head += ["AUROC off topic", "all right hits lost", "right hits lost", "off topic: empty"]
+    return table(head, rows)
+
+
+def made_table(found: Hits) -> str:
+    """Calibration error on test after calibrating on made questions: the prior alone, or both coefficients."""
+    every, rows = scored(found), []
+    for name in (name for name in found if "made" in found[name]):
+        slope, prior = fit(*joined(every[o].weighed(OFF_TOPIC) for o in every if o != name))
+        made, one = first(found[name]["made"]), every[name]
+        x, right = made.total[:, 0], made.right[:, 0]
+        both = fit(x, right, np.ones(len(x)), (slope, prior), 0.2)
+        shift = fit(x, right, np.ones(len(x)), (slope, prior), (1e6, 0.2))[1]
+        errors = [
+            calibration_error(expit(a * one.own + b), one.right)
+            for a, b in ((slope, prior), (slope, shift), both)
+        ]
+        rows.append(
+            [name, number(float(one.right.mean())), number(float(right.mean())), *map(number, errors)]
+        )
+    means = np.mean([[float(value.replace("–", "-")) for value in row[1:]] for row in rows], axis=0)
+    head = [
+        "",
+        "first hit right",
+        "of made questions",
+        "ECE, left out",
+        "prior from made",
+        "slope and prior from made",
+    ]
+    return table(head, [*rows, ["mean", *map(number, means)]])
+
+
+def shortlists_table(facts: Fact, found: Hits) -> str:
+    """Two shortlists of 100 against the sum of all documents."""
+    rows = []
+    for name, lists in found.items():
+        whole, short = at_weight(facts[name]["sum"], WEIGHT), lists["test"].ndcg(lists["test"].total())
+        rows.append(
+            [name, f"{facts[name]['documents']:,}", f"{whole:.4f}", f"{short:.4f}", f"{short - whole:+.4f}"]
+        )
+    means = np.mean([[float(value) for value in row[2:]] for row in rows], axis=0)
+    rows.append(["mean", "", f"{means[0]:.4f}", f"{means[1]:.4f}", f"{means[2]:+.4f}"])
+    return table(["", "documents", "all", "two shortlists", "difference"], rows)
+
+
+# -- the product ----------------------------------------------------------------------------------------------------
+
+
+def measure_index(index: Index, texts: Texts, off: Sequence[str]) -> Line:
+    """Measure an index whose documents' ids are their rows; ``off`` are off-topic questions."""
+    top, right, scores, seconds = [], [], [], []
+    for question, judged in zip(texts.questions, texts.judged, strict=True):
+        begun = time.perf_counter()
+        hits = index.search(question, k=K)
+        seconds.append(time.perf_counter() - begun)
+        grades = [judged.get(int(str(hit.id)), 0.0) for hit in hits]
+        scores.append(float(gain(np.array([grades + [0.0] * (K - len(grades))]))[0]))
+        top.append(hits[0].score if hits else 0.0)
+        right.append(bool(grades and grades[0] > 0))
+    other = np.array([hits[0].score if hits else 0.0 for hits in index.search(list(off), k=1)])
+    own, correct = np.array(top), np.array(right)
+    return {
+        "documents": len(texts.documents),
+        "nDCG@10": float((np.array(scores) / ideal_of(texts.judged)).mean()),
+        "AUROC off topic": auroc(own, other),
+        "ECE": calibration_error(own.clip(0, 1), correct),
+        "right first hit lost": float((own[correct] < THRESHOLD).mean()),
+        "off topic: empty": float((other < THRESHOLD).mean()),
+        "ms a search": round(1000 * float(np.median(seconds)), 2),
+    }
+
+
+def index_lines(data: Path, names: Sequence[str], store: Path) -> str:
+    """Build an index of each collection with default options and measure it; 50 questions of each other domain."""
+    every = dict(texts_of(data))
+    for name, splits in every.items():
+        if (names and name not in names) or find(store, part="index", data=name):
+            continue
+        texts, rng = splits["test"], np.random.default_rng(7)
+        others = [every[o]["test"].questions for o in every if domain(o) != domain(name)]
+        off = [str(question) for asked in others for question in rng.permutation(asked)[:50]]
+        corpus = (
+            load_data(data / name).corpus
+            if name in GIVEN
+            else [Document(text=text) for text in texts.documents]
+        )
+        documents = [replace(document, id=str(row)) for row, document in enumerate(corpus)]
+        begun = time.perf_counter()
+        index = Index.build(documents)
+        seconds = round(time.perf_counter() - begun, 1)
+        line = {"part": "index", "data": name, "seconds to build": seconds} | measure_index(index, texts, off)
+        append(store, rounded(line))
+        print(f"  {name}: {line}", flush=True)
+    lines = [line for line in read(store, "part", "data") if line["part"] == "index"]
+    keys = [
+        "documents",
+        "nDCG@10",
+        "ECE",
+        "AUROC off topic",
+        "right first hit lost",
+        "off topic: empty",
+        "ms a search",
+    ]
+    cells = [[line[key] for key in keys] for line in lines]
+    shown = [[number(v) if isinstance(v, float) and v <= 1 else f"{v:,}" for v in row] for row in cells]
+    shown = [[line["data"], *row] for line, row in zip(lines, shown, strict=True)]
+    return table(["", *keys], shown) if lines else ""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure what is missing, then write what there is."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=["choose", "index"])
+    parser.add_argument("collections", nargs="*", help="of index; all by default")
+    parser.add_argument("--data", type=Path, default=os.environ.get("PALMETTE_DATA"))
+    parser.add_argument("--cache", type=Path, default=Path("build/relevance"), help="vectors and candidates")
+    parser.add_argument(
+        "--out", type=Path, default=Path("relevance.md"), help="the page; results lie beside it"
+    )
+    args = parser.parse_args(argv)
+    if args.data is None:
+        parser.error("name the folder of data sets: PALMETTE_DATA=FOLDER or --data FOLDER")
+    store = args.out.with_suffix(".jsonl")
+    if args.what == "index":
+        write_part(args.out, "index", index_lines(Path(args.data), args.collections, store))
+        return
+    facts, found = everything(Path(args.data), args.cache, store)
+    write_part(args.out, "collections", summary_table(facts, found))
+    for made in (weight_table, weights_table, decided_table, spread_table, shortlists_table):
+        print(f"\n{made.__doc__}\n\n{made(facts, found)}")
+    for shown in (
+        sums_table,
+        probability_table,
+        thresholds_table,
+        coefficients_table,
+        features_table,
+        made_table,
+    ):
+        print(f"\n{shown.__doc__}\n\n{shown(found)}")
+    print(f"\n{sizes_table.__doc__}\n\n{sizes_table(Path(args.data), args.cache)}")
+
+
+if __name__ == "__main__":
+    main()
