@@ -39,6 +39,7 @@ DEFAULT: Lexical = "auto"
 SHORTLIST = 100
 """Documents that each of both rankings lists."""
 WORDS, SLOPE, PRIOR = 0.5, 5.5, -3.9
+CROWD, USUAL_SIZE = 0.2, 2000
 """Shipped coefficients (tests/benchmarks/results/relevance.md says how they were chosen)."""
 SPREADS, STAND_IN = 6.0, 0.9
 """Usual spreads that make a unit of meaning, and how much less where sentences stand in for questions."""
@@ -52,7 +53,7 @@ SENTENCES, SCALES, SPANS = "sentences", "sentence_scales", "sentence_spans"
 OWN, BEST, BEST_AT, SHARE, SPAN = "own", "best", "best_at", "share", "span"
 """Evidence of a hit: method's score, cosine and number of the best sentence, share of words, the sentence's place."""
 UNITS = "units"
-"""Note of an index: its units, and the number of documents that they were measured on."""
+"""Note of an index: its units of meaning, with the number of its documents."""
 WORDS_SHOWN, SHOWN = 5, 160
 """Words, and characters of a sentence, in an explanation's text."""
 
@@ -115,11 +116,8 @@ class Units(Config):
     """Of the method's score."""
     sentence: Scale | None = None
     """Of the best sentence's cosine; ``None`` where sentences do not count."""
-
-
-def noted_units(text: str) -> Units:
-    """Read units that an index notes with its documents."""
-    return Units.from_dict(json.loads(text)["units"])
+    documents: Annotated[int, Field(gt=0)] = USUAL_SIZE
+    """Number of documents: the more there are, the better is the best that has nothing to do with a question."""
 
 
 USUAL = Units(own=Scale(unit=0.55), sentence=Scale(unit=0.55))
@@ -139,9 +137,11 @@ class Calibration(Config):
     source: Literal["shipped", "held-out questions"] = "shipped"
     """Where slope and prior come from."""
 
-    def logit(self, total: NDArray[Any]) -> Numbers:
-        """Log-odds of a sum of evidence."""
-        return np.asarray(self.slope * np.asarray(total, np.float64) + self.prior)
+    def prior_among(self, documents: int) -> float:
+        """Log-odds of a document without evidence; the shipped prior is that of USUAL_SIZE documents."""
+        if self.source != "shipped":
+            return self.prior
+        return self.prior - CROWD * float(np.log(min(max(documents, 10), 20_000) / USUAL_SIZE))
 
 
 def probability(logit: NDArray[Any]) -> NDArray[np.float32]:
@@ -200,6 +200,15 @@ class Evidence:
             meaning = np.where(np.isnan(sentence), meaning, (meaning + sentence) / 2)
         return np.asarray((1 - self.words) * meaning + self.words * np.asarray(share, np.float64))
 
+    @property
+    def prior(self) -> float:
+        """Log-odds of a document without evidence."""
+        return self.calibration.prior_among(self.units.documents)
+
+    def logit(self, total: NDArray[Any]) -> Numbers:
+        """Log-odds of a sum of evidence."""
+        return np.asarray(self.calibration.slope * np.asarray(total, np.float64) + self.prior)
+
     def rank(self, search: Search, view: View, plan: Any, k: int) -> Candidates:
         """Find the ``k`` best documents of every query; scores are log-odds."""
         depth = min(max(SHORTLIST, 2 * k), max(1, len(view)))
@@ -228,7 +237,7 @@ class Evidence:
         if self.texts and len(keys):
             matched = view.words(self.texts[row], 0, only=keys)
             share = matched.scores
-        logit = self.calibration.logit(self.total(own, best, share))
+        logit = self.logit(self.total(own, best, share))
         if matched is not None and matched.phrases:
             logit = np.where(share > 0, logit, -np.inf)
         evidence = {OWN: own[None], BEST: best[None], BEST_AT: at[None], SHARE: share[None]}
@@ -244,7 +253,7 @@ class Evidence:
         weight = self.calibration.slope * (1 - self.words)
         counted = self.units.sentence is not None and not np.isnan(facts[BEST])
         weight = weight / 2 if counted else weight
-        parts = [Part("prior", self.calibration.prior)]
+        parts = [Part("prior", self.prior)]
         value = weight * float(self.units.own.units(facts[OWN]))
         parts += [Part("document", value, {"score": float(facts[OWN])})]
         said = []

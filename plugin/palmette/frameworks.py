@@ -39,7 +39,8 @@ def represent(
     level: int | None,
 ) -> list[list[float]]:
     """Vectors of texts by an encoder, or by a model: its encoder's, or those of a level of its tree."""
-    encoder: Any = getattr(source, "encoder", source).plain
+    encoder: Any = getattr(source, "encoder", source)
+    encoder = encoder.plain
     if representation == "encoder":
         vectors = encoder.encode_queries(texts) if kind == "query" else encoder.encode(texts)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Self, overload
 import numpy as np
 
 from palmette.errors import InputError, StoreError, shown
-from palmette.evidence import DEFAULT, UNITS, Calibration, Lexical, Units, noted_units, stores_sentences
+from palmette.evidence import DEFAULT, UNITS, Calibration, Lexical, Units, stores_sentences
 from palmette.index.folder import (
     MODEL,
     Engine,
@@ -381,15 +382,14 @@ class Index:
 
     def _units(self, calibration: Calibration, options: Any, view: View) -> Units:
         """Units of meaning: of the training, or as they were noted with the documents, or measured now."""
-        sentences = self.model.sentences and stores_sentences(self.backend)
-        if calibration.units is not None and (calibration.units.sentence is not None or not sentences):
-            return calibration.units
-        key = self.model.lexical_key(options) or ""
-        if not key and (noted := view.note(UNITS)) is not None:
-            return noted_units(noted)
+        key, noted = self.model.lexical_key(options) or "", view.note(UNITS)
+        whole = None if noted is None else Units.from_dict(json.loads(noted))
+        if whole is not None and not key:
+            return whole
         if key not in self._measured:
+            sentences = self.model.sentences and stores_sentences(self.backend)
             self._measured[key] = self.model.units(calibration, view, sentences, options)
-        return self._measured[key]
+        return self._measured[key].replace(documents=whole.documents if whole else max(1, len(view)))
 
     async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
         """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""

@@ -174,7 +174,7 @@ class SearchResult:
             return self.found.scores
         lost = self.found.keys < 0
         own = np.where(lost, 0, self.found.scores)
-        logits = self.evidence.calibration.logit(self.evidence.units.own.units(own))
+        logits = self.evidence.logit(self.evidence.units.own.units(own))
         return np.where(lost, -np.inf, logits)
 
     def to_hits(

@@ -96,19 +96,19 @@ def apply_changes(
 
 
 def note_units(model: Model, backend: Backend) -> None:
-    """Measure the units of meaning and keep them, when the number of documents has changed by a fifth since."""
+    """Note the units of meaning, measured where training has not, when a fifth of the documents have come or gone."""
     whole = backend.backend if isinstance(backend, FilteredBackend) else backend
-    sentences, options = model.sentences and stores_sentences(backend), model.search_options({})
+    options = model.search_options({})
     mix = model.calibration(options, "auto")
-    if mix is None or (mix.units is not None and (mix.units.sentence is not None or not sentences)):
-        return
     with whole.read() as view:
         count, noted = len(view), view.note(UNITS)
-        if not count or (noted and 0.8 * count <= json.loads(noted)["documents"] <= 1.25 * count):
+        known = json.loads(noted)["documents"] if noted else 0
+        if mix is None or not count or 0.8 * count <= known <= 1.25 * count:
             return
-        units = model.units(mix, view, sentences, options)
+        sentences = model.sentences and stores_sentences(backend)
+        units = model.units(mix, view, sentences, options).replace(documents=count)
     with whole.write() as writer:
-        writer.note(UNITS, json.dumps({"documents": count, "units": units.model_dump()}))
+        writer.note(UNITS, json.dumps(units.model_dump()))
 
 
 def _encode_ahead(
