@@ -133,6 +133,22 @@ def test_code_is_split_at_definitions():
     fenced = f"Call it so:\n\n```python\n{CODE}```\n\nThen {LONG}."
     assert pieces(fenced)[0].startswith("Call it so:\n\n```python\nimport os")
     assert pieces(fenced)[-1] == f"Then {LONG}."
+    java = """public class Pair<A, B> {
+    private final A first;
+    private final B second;
+
+    public Pair(A first, B second) {
+        this.first = first;
+        this.second = second;
+        this.hash = Objects.hash(first, second, Pair.class, SEED);
+    }
+
+    public static List<String> names(Map<String, Integer> counts, int least) {
+        return counts.entrySet().stream().filter(e -> e.getValue() > least).map(Map.Entry::getKey).toList();
+    }
+}
+"""
+    assert [piece.split("(")[0] for piece in pieces(java)][1:] == ["public static List<String> names"]
     body = "\n".join(f"    value_{i} = compute(value_{i - 1}, other, third, fourth)" for i in range(1, 60))
     found = pieces(f"def long(value_0):\n{body}\n")
     assert len(found) > 2

@@ -17,7 +17,10 @@ SHORTEST = 12
 LONGEST = 60
 """Words of the parts into which much longer sentences are cut."""
 _CODE_SHORTEST = 30  # words of a run of code before a blank line may end it
-_WRAPPED = 120  # characters of the longest line of a wrapped paragraph
+_WRAPPED, _SHORT = (
+    160,
+    40,
+)  # characters of the longest line of a wrapped paragraph, of a line that was not full
 
 # Runs of lines: a fenced block of code, or what stands between blank lines, fences and headings.
 _BLOCK = re.compile(
@@ -34,9 +37,12 @@ _CODE_LINE = re.compile(
     r"\s*(?:@\w|//|/\*|\#include|import\s|from\s+\S+\s+import\s|return\b|(?:def|class|fn|func|function)\s)"
     r"|[^\n]*?(?:\s[-+*/|&]?=\s|=>|::|->|\w\(\)|[;{}\[(=\\,:)\]]\s*$)"
 )
+_MODIFIER = (
+    r"(?:async|export|default|pub|public|private|protected|internal|static|final|abstract|override|inline)\s+"
+)
 _DEFINITION = re.compile(
-    r"^[^\S\n]*(?:@\w|(?:(?:async|export|default|pub|public|private|protected|static|final|abstract|inline)\s+)*"
-    r"(?:def|class|fn|func|function|interface|struct|enum|trait|impl|namespace)\s|"
+    rf"^[^\S\n]*(?:@\w|(?:{_MODIFIER})*(?:def|class|fn|func|function|interface|struct|enum|trait|impl|namespace)\s|"
+    rf"(?:{_MODIFIER})+[\w<>\[\], ]{{1,60}}\(|"
     r"(?<![^\n])[A-Za-z_][\w *<>&:~]{0,99}\([^;\n]{0,200}\)[^;\n]{0,50}\{$)",
     re.MULTILINE,
 )
@@ -232,7 +238,7 @@ def _ends_line(text: str, first: int, at: int, after: int, unwrapped: bool) -> b
     line = text.rfind("\n", first, at) + 1 or first
     if text[line] == "#":  # a heading
         return False
-    short = at - line < _WRAPPED // 3 and not text[after].islower() and text[at - 1] != ","
+    short = at - line < _SHORT and not text[after].islower() and text[at - 1] != ","
     return short or unwrapped or _MARKED.match(text, after) is not None
 
 
