@@ -176,17 +176,11 @@ class Encoder(ABC):
 
         Longest first shows at once whether the memory suffices. ``positions`` number the texts in messages, where
         that is not their order. A bar shows on terminals only, unless ``progress`` is False. States are of the first
-        ``max_length`` tokens, but where pooled vectors of documents alone are requested, these are of whole texts:
-        means over windows of whole sentences, by their numbers of tokens.
+        ``max_length`` tokens.
         """
         wanted, size = self._outputs(outputs, depth), self._size(batch_size)
         names = range(len(texts)) if positions is None else positions
         with self._bar(len(texts), progress) as bar:
-            if self.has_offsets and kind == "document" and wanted == {"pooled"}:
-                checked = self.check(texts, kind, cut=False)
-                for rows, vectors in windows.iter_pooled(self, checked, names, size, bar.update):
-                    yield rows, States(torch.from_numpy(vectors).to(self.device))
-                return
             for rows, states in self.iter_batches(self.check(texts, kind), kind, wanted, size, names, depth):
                 yield rows, states
                 bar.update(len(rows))
@@ -219,7 +213,7 @@ class Encoder(ABC):
         batch_size: int | None = None,
         progress: bool | None = False,
     ) -> Floats:
-        """Return pooled vectors in the order of the texts: [N, d], float32. Documents are read to their ends."""
+        """Return pooled vectors in the order of the texts: [N, d], float32."""
         out = np.empty((len(texts), self.dimension), np.float32)
         for rows, states in self.iter_states(texts, kind=kind, batch_size=batch_size, progress=progress):
             assert states.pooled is not None
@@ -234,8 +228,10 @@ class Encoder(ABC):
         progress: bool | None = False,
         positions: Sequence[int] | None = None,
     ) -> tuple[Floats, Sentences]:
-        """Return the pooled vectors of documents [N, d], as :meth:`encode` does, and their sentences.
+        """Return the pooled vectors of documents [N, d], as :meth:`encode` does, and all of their sentences.
 
+        What a pass leaves unread is read in windows of whole sentences; the document's vector stays that of its
+        beginning (means over windows lose .03 nDCG@10 on MedQuAD's long answers, though they gain .01 on stories).
         A sentence's vector is the mean of its tokens' last hidden states in the pass over the whole text (also
         where the encoder pools by its first token), through what follows the pooling. An encoder without offsets
         gives one sentence a text, with the text's own vector.

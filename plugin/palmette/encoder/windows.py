@@ -35,33 +35,18 @@ def encode_sentences(
     for windows, states in reading.passes(frozenset({"pooled", "tokens"}), names, size, done):
         rows, means = _means(encoder, windows, states, reading.spans)
         vectors[rows] = quantise(means)
-    return reading.pooled(), Sentences.of(vectors, reading.spans, reading.starts)
-
-
-def iter_pooled(
-    encoder: Encoder, texts: Sequence[str], names: Sequence[int], size: int, done: Callable[[int], object]
-) -> Iterator[tuple[NDArray[np.int64], Floats]]:
-    """Yield pooled vectors of checked texts, a thousand at a time, longest first: the texts' numbers, [n, d]."""
-    order = np.argsort([-len(text) for text in texts], kind="stable").astype(np.int64)
-    for start in range(0, len(order), 1024):
-        rows = order[start : start + 1024]
-        reading = _Reading(encoder, [texts[row] for row in rows])
-        for _ in reading.passes(frozenset({"pooled"}), [names[row] for row in rows], size, done):
-            pass
-        yield rows, reading.pooled()
+    return reading.pooled, Sentences.of(vectors, reading.spans, reading.starts)
 
 
 class _Reading:
-    """Texts on the way through the encoder, and the sums of what their windows gave."""
+    """Texts on the way through the encoder."""
 
     def __init__(self, encoder: Encoder, texts: Sequence[str]) -> None:
         self.encoder, self.texts = encoder, texts
         split = [split_sentences(text) for text in texts]
         self.spans = np.array([span for each in split for span in each], np.int32).reshape(-1, 2)
         self.starts = np.cumsum([0, *map(len, split)], dtype=np.int64)
-        self.beginnings = np.empty((len(texts), encoder.dimension), np.float32)
-        self.sums = np.zeros((len(texts), encoder.dimension))  # over windows, by tokens
-        self.norms, self.tokens, self.count = np.zeros((3, len(texts)))
+        self.pooled = np.empty((len(texts), encoder.dimension), np.float32)
         self.windows = []
         for row, (text, found) in enumerate(zip(texts, split, strict=True)):
             begin = found[0][0] if found and len(text) > encoder.longest else 0
@@ -80,10 +65,8 @@ class _Reading:
                 pieces, "document", outputs, size, [names[w.text] for w in windows]
             ):
                 assert states.pooled is not None
-                own = states.pooled.double().cpu().numpy()
-                weights, reaches = np.ones(len(own)), np.full(len(own), self.encoder.longest)
+                reaches = np.full(len(batch), self.encoder.longest)
                 if states.offsets is not None:
-                    weights = np.maximum(1, (states.offsets[..., 0] < states.offsets[..., 1]).sum(axis=1))
                     reaches = states.offsets.max(axis=(1, 2), initial=0)
                 read = []
                 for i, reach in zip(batch, reaches.tolist(), strict=True):
@@ -91,23 +74,11 @@ class _Reading:
                     last = _last_read(window, self.texts[window.text], self.spans, reach)
                     unread += _rest(window._replace(first=last), self.spans, reach)
                     read.append(window._replace(last=last))
-                of = [window.text for window in read]
-                np.add.at(self.sums, of, own * weights[:, None])
-                np.add.at(self.norms, of, np.linalg.norm(own, axis=1) * weights)
-                np.add.at(self.tokens, of, weights)
-                np.add.at(self.count, of, 1)
                 yield read, states
                 if first:
-                    self.beginnings[of] = own
+                    self.pooled[[window.text for window in read]] = states.pooled.cpu().numpy()
                     done(len(batch))
             windows, first = unread, False
-
-    def pooled(self) -> Floats:
-        """Return the vectors of one pass, or the means over windows by their tokens, as long as the windows' are."""
-        length = np.linalg.norm(self.sums, axis=1)
-        share = self.norms / np.maximum(self.tokens * length, 1e-30)
-        means = (self.sums * share[:, None]).astype(np.float32)
-        return np.where(self.count[:, None] > 1, means, self.beginnings)
 
 
 def _last_read(window: _Window, text: str, spans: NDArray[np.int32], reach: int) -> int:
