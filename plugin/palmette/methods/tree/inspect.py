@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from palmette.config import check_range
 from palmette.errors import ConfigError, InputError, NotFoundError
-from palmette.methods.tree.explain import evenly_spaced, node_masses, topics_of_texts
+from palmette.methods.tree.explain import node_masses, topics_of_texts
 from palmette.methods.tree.module import name_of
 from palmette.methods.tree.search import ADAPTED, LEAVES, greedy_leaf
 from palmette.search.plan import View
