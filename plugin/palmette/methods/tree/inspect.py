@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from palmette.arrays import evenly_spaced
 from palmette.config import check_range
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.tree.explain import node_masses, topics_of_texts
