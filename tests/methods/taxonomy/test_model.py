@@ -81,6 +81,28 @@ def test_words_bring_the_exact_match_first_and_leave_the_ancestors() -> None:
     assert {hit.id for hit in index.search("cat", k=2, lexical="auto")} == {"cat", "animal"}
 
 
+def test_a_code_finds_its_node_and_all_above_it() -> None:
+    """Part numbers stand in names, in ids or in both; the encoder reads nothing in them."""
+    nodes = [Document(id="part", text="part of a car")]
+    for kind in KINDS:
+        nodes.append(Document(id=kind, text=f"{kind} pump", metadata={"parents": ["part"]}))
+        for n in range(10):
+            code = f"{kind[0].upper()}X-{1000 + 37 * n}"
+            text = f"{kind} pump number {n}, " + (code if n % 2 else "steel")
+            id = f"{kind} {n}" if n % 2 else code
+            nodes.append(Document(id=id, text=text, metadata={"parents": [kind], "code": code}))
+    codes = [(node.metadata["code"], node.id) for node in nodes if "code" in node.metadata]
+    options: dict[str, Any] = {"dimension": 16, "steps": 300, "learning_rate": 0.01, "evaluate_every": 300}
+    index = Index.build(nodes, TaxonomyModel.fit(nodes, encoder=FakeEncoder(48), progress=False, **options))
+    asked = [f" {code.lower()}. " for code, _ in codes]
+    for search in ({"order": "specific"}, {"order": "specific", "cut": 0.5}, {}):
+        found = index.search(asked, k=3, **search)
+        right = sum(hits[0].id == node for hits, (_, node) in zip(found, codes, strict=True))
+        assert right >= (38 if search else 20), "words put it first where the text has it"
+        assert all("part" in {hit.id for hit in hits} for hits in found)
+    assert [texts().nodes.spelled_out(text) for text in ("owl 3", "7")] == ["owl 3", "7"], "no codes"
+
+
 def test_scores_in_a_hierarchy_have_a_scale(index: Index) -> None:
     for hits in index.search(["owl 3", "cat", "animal"], k=45, lexical=0):
         scores = [hit.score for hit in hits]

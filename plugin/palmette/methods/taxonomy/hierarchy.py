@@ -24,6 +24,8 @@ from palmette.types import Document
 
 PARENT_KEYS = ("parents", "parent")
 """Metadata that names a document's parents, unless another key is given."""
+AROUND, SHORTEST_CODE = ".,;:!?()[]{}'\"", 4
+"""Punctuation around a code, and its least length: shorter ones are numbers that mean other things."""
 MAX_PAIRS = 300_000_000
 """Ancestors of all nodes together, at most: about 4 GB."""
 
@@ -331,6 +333,24 @@ class Nodes:
                 f"or name, such as {self.names[0]!r}; train one with queries='text' to ask anything"
             )
         return row
+
+    @cached_property
+    def _by_code(self) -> dict[str, int]:
+        """Code → row of the only node that has it as its id or in its name."""
+        found: dict[str, int] = {}
+        for row, words in enumerate(map(str.split, map(" ".join, zip(self.ids, self.names, strict=True)))):
+            for code in {word.strip(AROUND).casefold() for word in words if any(map(str.isdigit, word))}:
+                found[code] = row if found.get(code, row) == row else -1
+        return found
+
+    def spelled_out(self, text: str) -> str:
+        """Name of the node that a code (one word with a digit, such as a part number) belongs to; else the text.
+
+        Encoders read little in a code, and training asked for the node by its name.
+        """
+        code = text.strip().strip(AROUND).casefold()
+        row = self._by_code.get(code, -1) if len(code) >= SHORTEST_CODE else -1
+        return self.names[row] if row >= 0 else text
 
     @cached_property
     def specificity(self) -> NDArray[np.float32]:

@@ -212,7 +212,10 @@ class TaxonomyModel(Model):
                 )
             inputs = queries
         elif self.accepts_embeddings:
-            inputs = self.encoder.encode_queries(queries)
+            texts = (
+                list(queries) if self.nodes.hierarchy is None else list(map(self.nodes.spelled_out, queries))
+            )
+            inputs = self.encoder.encode_queries(texts)
         else:
             inputs = np.array([self.nodes.named(text) for text in queries], np.int64)
         with torch.inference_mode():
