@@ -9,7 +9,7 @@ from functools import cache
 from hashlib import blake2b
 from typing import NamedTuple
 
-from palmette.errors import ConfigError
+from palmette.errors import ConfigError, shown
 
 LANGUAGE = "english"
 """Language of the default stemmer."""
@@ -125,6 +125,6 @@ def check_language(language: str | None) -> str | None:
     """Raise ConfigError for a language without a stemmer."""
     if language is not None and language not in languages():
         raise ConfigError(
-            f"there is no stemmer for language={language!r}; languages: {', '.join(languages())}, or None"
+            f"there is no stemmer for language={shown(language)}; languages: {', '.join(languages())}, or None"
         )
     return language
