@@ -432,8 +432,9 @@ class Model(Checkpointed):
         """
         chosen = self.search_options(options)
         calibration, analyser = self.calibration(chosen, lexical), analyser_of(check_language(language))
-        if not isinstance(documents, Sequence) or not all(isinstance(one, Document) for one in documents):
-            raise InputError(f"score takes a list of Documents, got {shown(documents)}")
+        every: Any = documents
+        if not isinstance(every, Sequence) or not all(isinstance(one, Document) for one in every):
+            raise InputError(f"score takes a list of Documents, got {shown(every)}")
         if not documents:
             return []
         # documents of equal content are encoded once: in two places of a batch their last bits could differ
