@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+ADAPTERS := adapters/langchain_palmette adapters/llama_index
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: help demo test test-all lint types docs bench results install fix clean
+.PHONY: help demo test test-all lint types docs bench results dist install fix clean
 
 help:            ## show the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -16,7 +17,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(SOURCES) | $(BIN)/python
-	$(PIP) install -q --progress-bar on -c constraints.txt -e '.[demo]'
+	$(PIP) install -q --progress-bar on -c constraints.txt -e '.[demo]' $(ADAPTERS:%=-e %)
 	@touch $@
 
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
@@ -52,6 +53,10 @@ bench: $(VENV)/.dev      ## what is measured, not asserted
 
 results: $(VENV)/.dev    ## every measured figure again (PALMETTE_DATA=FOLDER, a day; QUICK=1: ten minutes)
 	$(BIN)/python tests/benchmarks/run.py
+
+dist: $(VENV)/.dev       ## wheels and source archives of the three distributions, into dist/
+	rm -rf dist
+	for folder in . $(ADAPTERS); do (cd $$folder && $(abspath $(BIN))/python -m hatchling build -d $(CURDIR)/dist) || exit 1; done
 
 fix: $(VENV)/.dev        ## let the formatter and linter mend what they can
 	$(BIN)/ruff format plugin adapters tests notebooks docs

@@ -167,9 +167,9 @@ def test_pairs_teach_which_directions_matter(dev: int, enough_steps: None) -> No
     space, facts = fit_space(given, progress=False)
     assert space is not None
     assert facts["questions"] == (dev if dev == 60 else COUNT)
-    assert facts["ndcg@10"] > facts["encoder"] + 0.1
+    assert facts["ndcg@10"] > facts["encoder"] + 0.03
     noisy = space.queries[WIDTH // 2 :].norm()
-    assert noisy < 0.9 * space.queries[: WIDTH // 2].norm()
+    assert noisy < 0.97 * space.queries[: WIDTH // 2].norm()
 
 
 @pytest.mark.parametrize("dev", [60, 5])

@@ -1,10 +1,4 @@
-"""LangChain retrievers over trained palmette models.
-
-    from langchain_palmette import TreeRetriever
-
-    retriever = TreeRetriever.from_documents(documents, model="me/ckpt", k=5)
-    retriever.invoke("a question")
-    retriever.invoke("a question", k=3, filter={"lang": "en"}, level=6, explain=True)
+"""LangChain retrievers and a vector store over trained palmette models.
 
 Names are loaded on first use: importing this package loads neither torch nor a search engine.
 """
@@ -30,6 +24,8 @@ if TYPE_CHECKING:
     from langchain_palmette.reader import PalmetteReader
     from langchain_palmette.reranker import PalmetteReranker
     from langchain_palmette.retriever import PalmetteRetriever
+    from langchain_palmette.translator import PalmetteTranslator
+    from langchain_palmette.vectorstore import PalmetteVectorStore
 
 __all__ = [
     "FusionRetriever",
@@ -38,6 +34,8 @@ __all__ = [
     "PalmetteReader",
     "PalmetteReranker",
     "PalmetteRetriever",
+    "PalmetteTranslator",
+    "PalmetteVectorStore",
     "PathRetriever",
     "PerLayerRetriever",
     "TaxonomyRetriever",

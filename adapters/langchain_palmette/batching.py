@@ -41,16 +41,11 @@ class Batching(BaseRetriever, ABC):
         outcomes: list[Result] = []
         for queries, configs in _split(inputs, config):
             managers = [CallbackManager.configure(**self._callbacks(one, kwargs)) for one in configs]
-            runs = [
-                manager.on_retriever_start(None, query, **self._run_name(one))
-                for manager, query, one in zip(managers, queries, configs, strict=True)
-            ]
+            begun = zip(managers, queries, map(self._run_name, configs), strict=True)
+            runs = [manager.on_retriever_start(None, query, **name) for manager, query, name in begun]
             results = self._results(queries, **kwargs)
             for run, result in zip(runs, results, strict=True):
-                if isinstance(result, Exception):
-                    run.on_retriever_error(result)
-                else:
-                    run.on_retriever_end(result)
+                _end(run, result)
             outcomes += _raise_first(results, return_exceptions)
         return cast("list[list[Document]]", outcomes)
 
@@ -66,16 +61,11 @@ class Batching(BaseRetriever, ABC):
         outcomes: list[Result] = []
         for queries, configs in _split(inputs, config):
             managers = [AsyncCallbackManager.configure(**self._callbacks(one, kwargs)) for one in configs]
-            runs = [
-                await manager.on_retriever_start(None, query, **self._run_name(one))
-                for manager, query, one in zip(managers, queries, configs, strict=True)
-            ]
+            begun = zip(managers, queries, map(self._run_name, configs), strict=True)
+            runs = [await manager.on_retriever_start(None, query, **name) for manager, query, name in begun]
             results = await self._aresults(queries, **kwargs)
             for run, result in zip(runs, results, strict=True):
-                if isinstance(result, Exception):
-                    await run.on_retriever_error(result)
-                else:
-                    await run.on_retriever_end(result)
+                await _end(run, result)
             outcomes += _raise_first(results, return_exceptions)
         return cast("list[list[Document]]", outcomes)
 
@@ -114,6 +104,11 @@ def _split(
     size = configs[0].get("max_concurrency") or len(inputs)
     for start in range(0, len(inputs), size):
         yield list(inputs[start : start + size]), configs[start : start + size]
+
+
+def _end(run: Any, result: Result) -> Any:
+    """End a run; an awaitable for an asynchronous one."""
+    return (run.on_retriever_error if isinstance(result, Exception) else run.on_retriever_end)(result)
 
 
 def _raise_first(results: list[Result], return_exceptions: bool) -> list[Result]:

@@ -18,10 +18,11 @@ EXPLANATION = "explanation"
 
 
 def to_stored(documents: Iterable[Any]) -> list[Stored]:
-    """Convert documents, with dates, UUIDs, paths and NumPy's numbers in metadata as JSON."""
-    from palmette.data import to_documents
+    """Convert documents that are not blank, with dates, UUIDs, paths and NumPy's numbers in metadata as JSON."""
+    from palmette.data import drop_blanks, to_documents
 
-    return list(to_documents(_plain(document) for document in documents))
+    kept = drop_blanks(documents, lambda document: str(getattr(document, "page_content", document)))
+    return list(to_documents(map(_plain, kept)))
 
 
 def _plain(document: Any) -> Any:

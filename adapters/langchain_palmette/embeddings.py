@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 from langchain_core.embeddings import Embeddings
 from pydantic import Field, model_validator
 
 from langchain_palmette.loading import EncoderName, Loading, ModelName
 from palmette.errors import ConfigError
+from palmette.frameworks import Representation, check_representation, represent
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -31,12 +32,9 @@ class PalmetteEmbeddings(Loading, Embeddings):
     """An encoder, by name, folder or object; give this or ``model``."""
     model: ModelName | None = Field(default=None, frozen=True)
     """A checkpoint, by repository or folder, or a loaded model."""
-    representation: Literal["encoder", "probabilities", "sqrt_probabilities"] = Field(
-        default="encoder", frozen=True
-    )
+    representation: Representation = Field(default="encoder", frozen=True)
     """``encoder`` for the encoder's vectors; ``probabilities`` p of the nodes of a level; ``sqrt_probabilities`` √p,
-    of length one, whose inner product Σ √(pq) is an upper bound of the tree's score Σ min(p, q), so that any vector
-    store finds candidates to rerank.
+    of length one, whose inner product bounds the tree's score Σ min(p, q) from above, for any vector store.
     """
     level: int | None = Field(default=None, ge=1, frozen=True)
     """Level of the tree; ``None`` for the leaves."""
@@ -47,10 +45,7 @@ class PalmetteEmbeddings(Loading, Embeddings):
             raise ConfigError("PalmetteEmbeddings takes encoder= or model=: give one of the two")
         if self.representation != "encoder" and self.model is None:
             raise ConfigError(f"representation={self.representation!r} needs a checkpoint: give model=")
-        if self.representation == "encoder" and self.level is not None:
-            raise ConfigError(
-                f"level={self.level} needs representation='probabilities' or 'sqrt_probabilities'"
-            )
+        check_representation(self.representation, self.level)
         return self
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
@@ -65,11 +60,5 @@ class PalmetteEmbeddings(Loading, Embeddings):
     aembed_query = AsyncTwin(embed_query).method
 
     def _embed(self, texts: list[str], kind: Kind) -> list[list[float]]:
-        if self.representation == "encoder":
-            encoder = self._load("encoder") if self.model is None else self._load("model").encoder.plain
-            vectors = encoder.encode_queries(texts) if kind == "query" else encoder.encode(texts)
-        else:
-            sqrt = self.representation == "sqrt_probabilities"
-            vectors = self._load("model").embed(texts, kind=kind, level=self.level, sqrt=sqrt)
-        rows: list[list[float]] = vectors.tolist()
-        return rows
+        source = self._load("encoder" if self.model is None else "model")
+        return represent(source, texts, kind, self.representation, self.level)

@@ -160,8 +160,7 @@ class Loading(BaseModel):
 
     def _loading(self) -> dict[str, Any]:
         """Loading options that were given."""
-        options = {name: getattr(self, name) for name in Loading.model_fields}
-        return {name: value for name, value in options.items() if value not in (None, False)}
+        return {n: value for n in Loading.model_fields if (value := getattr(self, n)) not in (None, False)}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _revive, (type(self), dict(self))

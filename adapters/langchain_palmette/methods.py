@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from langchain_core.documents import Document
 from pydantic import Field, StrictFloat, StrictInt, field_validator
 
 from langchain_palmette.retriever import PalmetteRetriever
-
-if TYPE_CHECKING:
-    from palmette import Model
 
 
 class TreeRetriever(PalmetteRetriever):
@@ -149,26 +144,7 @@ class FusionRetriever(PalmetteRetriever):
         retriever = FusionRetriever.from_documents(documents, model=["me/tree", "me/fields"], index_path="my-index")
         retriever = FusionRetriever(index_path="my-index", k=5)  # later, elsewhere
 
-    ``palmette.FusionModel.of(models, data)`` learns the models' weights and may be given as the model; in a list, all
-    models have equal weights unless ``weights`` says otherwise.
+    The models of a list have equal weights; ``palmette.FusionModel.of(models, data)`` learns them, and is a model.
     """
 
     method: ClassVar[str | None] = "fusion"
-
-    @classmethod
-    def from_documents(
-        cls,
-        documents: Iterable[Document],
-        model: str | Path | Model | Sequence[str | Path | Model],
-        *,
-        weights: Sequence[float] | None = None,
-        **fields: Any,
-    ) -> Self:
-        """Index documents with several models, or with a fusion; see :class:`PalmetteRetriever`."""
-        if isinstance(model, str | Path) or not isinstance(model, Sequence):
-            if weights is None:
-                return super().from_documents(documents, model, **fields)
-            model = [model]
-        from palmette import FusionModel
-
-        return super().from_documents(documents, FusionModel.of(model, weights=weights), **fields)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from typing import Annotated, Any, Literal
 
 from langchain_core.callbacks import Callbacks
@@ -11,9 +10,8 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from pydantic import ConfigDict, Field, JsonValue
 
 from langchain_palmette.loading import Loading, ModelName
+from palmette.frameworks import rerank
 from palmette.threads import AsyncTwin
-from palmette.types import Document as Stored
-from palmette.types import json_value
 
 
 class PalmetteReranker(Loading, BaseDocumentCompressor):
@@ -49,15 +47,10 @@ class PalmetteReranker(Loading, BaseDocumentCompressor):
         """Copies of the best documents, best first; ties keep their order, blank documents come last."""
         if not documents:
             return []
-        rows = [row for row, document in enumerate(documents) if document.page_content.strip()]
-        stored = [
-            Stored(str(row), documents[row].page_content, json_value(documents[row].metadata)) for row in rows
-        ]
+        texts, metadata = [one.page_content for one in documents], [one.metadata for one in documents]
         how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
-        scores = dict(zip(rows, map(float, self._load("model").score(query, stored, **how)), strict=True))
-        lowest = min([0.0, *scores.values()])
-        best = sorted(range(len(documents)), key=lambda row: -scores.get(row, -inf))[: self.top_n]
-        return [self._copy(documents[row], scores.get(row, lowest)) for row in best]
+        best = rerank(self._load("model"), query, texts, metadata, self.top_n, **how)
+        return [self._copy(documents[row], score) for row, score in best]
 
     acompress_documents = AsyncTwin(compress_documents).method
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from langchain_core.runnables.utils import AnyConfigurableField
 
     from palmette import Hit, Index, Model
+    from palmette.index.folder import ModelLike
+    from palmette.index.search import QueryList
 
 CALL = ("k", "filter", "score_threshold", "lexical", "explain")
 """Options of every call, besides those of the method."""
@@ -41,41 +43,19 @@ CALL = ("k", "filter", "score_threshold", "lexical", "explain")
 class PalmetteRetriever(Loading, Batching, Writing):
     """Retriever of any palmette checkpoint; documents may be added, replaced and deleted while it serves.
 
-    Setup:
-        .. code-block:: bash
+    .. code-block:: python
 
-            pip install 'palmette[langchain]'
+        retriever = PalmetteRetriever.from_documents(documents, model="me/ckpt", index_path="my-index")
+        retriever = PalmetteRetriever(index_path="my-index")  # later, elsewhere: opened on first use
+        retriever = PalmetteRetriever.from_pretrained("me/ckpt", documents, revision="v1")  # in memory
+        retriever.invoke("a question", k=3, filter={"year": {"$gte": 2020}}, explain=True)
+        await retriever.abatch(["a question", "another"])  # one encoding pass, one search
+        retriever.upsert([Document(id="7", page_content="…")])
+        retriever.delete(["7"])
 
-    Instantiate:
-        .. code-block:: python
-
-            from langchain_palmette import PalmetteRetriever
-
-            retriever = PalmetteRetriever.from_documents(documents, model="me/ckpt", index_path="my-index")
-            retriever = PalmetteRetriever(index_path="my-index")  # later, elsewhere: opened on first use
-            retriever = PalmetteRetriever.from_pretrained("me/ckpt", documents, revision="v1")  # in memory
-
-    Usage:
-        .. code-block:: python
-
-            retriever.invoke("a question")
-            retriever.invoke("a question", k=3, filter={"year": {"$gte": 2020}}, explain=True)
-            await retriever.abatch(["a question", "another"])  # one encoding pass, one search
-            retriever.upsert([Document(id="7", page_content="…")])
-            retriever.delete(["7"])
-
-    Use within a chain:
-        .. code-block:: python
-
-            from langchain_core.tools import create_retriever_tool
-            from langchain.agents import create_agent
-
-            search = create_retriever_tool(retriever, "search", "Search the handbook.")
-            create_agent("openai:gpt-5", [search]).invoke({"messages": [("user", "a question")]})
-
-    Results carry the score in ``metadata["score"]`` and an explanation in ``metadata["explanation"]``; where documents
-    have such keys themselves, :meth:`get` returns those. With the score, one document found by two queries is two
-    unequal documents: set ``score_key=None`` for retrievers that merge results by equality (``MultiQueryRetriever``).
+    Results are the documents as they were given, so that those of several queries can be merged by equality;
+    :meth:`similarity_search_with_score` returns the scores beside them, and ``score_key="score"`` puts them into the
+    metadata. An explanation is in ``metadata["explanation"]``.
 
     Metadata are kept as JSON: dates become their ``isoformat()``, UUIDs and paths text, NumPy's numbers Python's.
     """
@@ -105,8 +85,8 @@ class PalmetteRetriever(Loading, Batching, Writing):
     """Weight of words beside the method: 0 (none) … 1 (words alone), ``"auto"`` for the weight that the checkpoint has
     learned; ``None`` for palmette's default.
     """
-    score_key: str | None = "score"
-    """Metadata key of the score; ``None`` leaves it out, so that a document is equal under all queries."""
+    score_key: str | None = None
+    """Metadata key of the score, such as ``"score"``; ``None`` leaves it out: a document is equal under all queries."""
     explain: bool = False
     """Explain every result."""
     search_options: dict[str, JsonValue] = Field(default_factory=dict)
@@ -132,7 +112,7 @@ class PalmetteRetriever(Loading, Batching, Writing):
     def from_documents(
         cls,
         documents: Iterable[Document],
-        model: str | Path | Model,
+        model: ModelLike,
         *,
         index_path: str | Path | None = None,
         token: str | bool | None = None,
@@ -143,19 +123,21 @@ class PalmetteRetriever(Loading, Batching, Writing):
 
         Args:
             documents: Documents to find; a missing id is made from the content.
-            model: A checkpoint, by folder or Hub repository, or a loaded model, which retrievers may share.
+            model: A checkpoint, by folder or Hub repository, or a loaded model, which retrievers may share; or several,
+                to fuse.
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` keeps the index in memory, for as long as the retriever.
             token: Hub token, where the client's own login is not enough; it is not kept.
             progress: Progress bars; ``None`` shows them on a terminal.
             fields: Fields of the class.
         """
-        from palmette import Index
+        from palmette import FusionModel, Index
 
         probe = cls(**fields)
         stored = to_stored(documents)
         options = probe._loading() | ({} if token is None else {"token": token})
-        loaded = probe._check_model(load("model", str(name_of(model)), options))
+        given: Any = FusionModel.of(model) if isinstance(model, list | tuple) else model
+        loaded = probe._check_model(load("model", str(name_of(given)), options))
         index = Index.build(stored, loaded, index_path, engine=probe.engine, progress=progress)
         retriever = cls.from_index(index, **fields)
         if index_path is not None:
@@ -240,7 +222,7 @@ class PalmetteRetriever(Loading, Batching, Writing):
 
     def _search(
         self,
-        queries: list[str],
+        queries: QueryList,
         *,
         k: int | None = None,
         filter: dict[str, Any] | None = None,
@@ -251,10 +233,8 @@ class PalmetteRetriever(Loading, Batching, Writing):
     ) -> list[list[Hit]]:
         index = self.index
         check_keys(type(self).__name__, options, (*CALL, *index.model.search_class.names()))
-        how = given({**self._search_options(), **options})
-        lexical = self.lexical if lexical is None else lexical
-        if lexical is not None:
-            how["lexical"] = lexical
+        words = self.lexical if lexical is None else lexical
+        how = given({**self._search_options(), **options, "lexical": words})
         threshold = self.score_threshold if score_threshold is None else score_threshold
         k = self.k if k is None else k
         return index.search(queries, k, filter=filter, threshold=threshold, explain=explain, **how)

@@ -39,10 +39,10 @@ STANDING_IN = 3
 """Words of a document that stand for a query where there is none."""
 BATCH = 256
 K = 10
-"""Candidates of a query that teach the probability, and depth of nDCG."""
+"""Depth of nDCG."""
 WEIGHTS = tuple(n / 20 for n in range(19))
-TRUST = 20.0
-"""Strength of the shipped slope and prior, in candidates."""
+TRUST = 0.2
+"""Strength of the shipped slope and prior."""
 
 
 def _sample(data: RetrievalData, seed: int) -> tuple[list[str], list[Document], Judgements | None] | None:
@@ -108,7 +108,7 @@ def learn(
     """Learn from the method's scores, best sentences and shares of words: [Q, N] each.
 
     With judgements the weight of words is the best by nDCG@10, less a penalty on weights far from the shipped one,
-    worth one query (five when there are only ten); slope and prior fit the best candidates of each query.
+    worth one query (five when there are only ten); slope and prior fit the first hits.
     """
     plain = Calibration(units=units)
     if judgements is None:
@@ -124,9 +124,9 @@ def learn(
     penalty = (1 + 40 / queries) / queries * away**2
     chosen = WEIGHTS[int((np.array(quality) - penalty).argmax())]
     sums = total(chosen)
-    found = best_of_each(sums, K)  # [Q, k]
-    relevant = judgements.gains(found) > 0
-    x, y = np.take_along_axis(sums, found, axis=1)[rated].ravel(), relevant[rated].ravel()
+    first = best_of_each(sums, 1)  # [Q, 1]
+    relevant = judgements.gains(first) > 0
+    x, y = np.take_along_axis(sums, first, axis=1)[rated].ravel(), relevant[rated].ravel()
     slope, prior = fit_probability(x, y)
     return plain.replace(words=chosen, slope=slope, prior=prior, source="held-out questions")
 
@@ -137,7 +137,7 @@ def fit_probability(x: NDArray[Any], y: NDArray[Any]) -> tuple[float, float]:
 
     def loss(weights: NDArray[np.float64]) -> float:
         logits = weights[0] * x + weights[1]
-        distance = ((weights - (SLOPE, PRIOR)) ** 2).sum() / (SLOPE**2 + PRIOR**2)
+        distance = ((weights - (SLOPE, PRIOR)) ** 2).sum()
         return float(np.sum(np.logaddexp(0, logits) - y * logits) + TRUST * distance)
 
     found = minimize(loss, np.array([SLOPE, PRIOR]), method="L-BFGS-B", bounds=[(0.5, None), (None, None)]).x

@@ -2,13 +2,14 @@
 
 A document's evidence is
 
-    meaning  m = ½ (s − μ_s) / (6 σ_s) + ½ (c − μ_c) / (6 σ_c)
+    meaning  m = ½ (s − z_s) / u_s + ½ (c − z_c) / u_c
     words    w = share of the question's weight in words that the document answers, 0 … 1
     sum      x = (1 − λ) m + λ w
     score    P(relevant) = 1 / (1 + exp(−(slope · x + prior)))
 
-with the method's score s, the cosine c of the document's best sentence, and the usual mean μ and spread σ of both over
-the documents. Candidates are the best documents by the method's score and the best by words; each is scored on all.
+with the method's score s, the cosine c of the document's best sentence, and for each a zero z and a unit u: six times
+its usual spread over the documents. Candidates are the best documents by the method's score and the best by words;
+each is scored on everything.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ DEFAULT: Lexical = "auto"
 
 SHORTLIST = 100
 """Documents that each of both rankings lists."""
-WORDS, SLOPE, PRIOR = 0.5, 9.0, -5.0
+WORDS, SLOPE, PRIOR = 0.5, 5.5, -3.9
 """Shipped coefficients (tests/benchmarks/results/relevance.md says how they were chosen)."""
-SPREADS = 6.0
-"""Usual spreads that make a unit of meaning."""
+SPREADS, STAND_IN = 6.0, 0.9
+"""Usual spreads that make a unit of meaning, and how much less where sentences stand in for questions."""
+USUAL_MEANING = 0.27
+"""Meaning of a document that has nothing to do with the question."""
 SAMPLE, ASKED = 1000, 64
 """Documents on which an index measures its spreads, and sentences that stand in for questions."""
 
@@ -82,18 +85,23 @@ class Scale(Config):
     """Where a kind of score begins, and how much of it counts as one unit of meaning."""
 
     zero: float = 0.0
-    """Score of a document that has nothing to do with the question: the mean over documents."""
     unit: Annotated[float, Field(gt=0)] = 1.0
-    """Six usual spreads, or the lead of the best document if that is more."""
 
     @classmethod
-    def of(cls, scores: NDArray[Any]) -> Scale:
-        """Measure scores [Q, N] of any queries on any documents; NaN is left out."""
+    def of(cls, scores: NDArray[Any], spreads: float = SPREADS) -> Scale:
+        """Measure scores [Q, N] of any queries on any documents; NaN is left out.
+
+        A unit is so many usual spreads, or the lead of the best document if that is more, as in sharp trees. The
+        usual document has the meaning that it has by the cosines of which the shipped coefficients were learned.
+        """
         values = np.asarray(scores, np.float64)
+        values = values[~np.isnan(values).all(axis=1)]
+        if not len(values):
+            return cls()
         mean = np.nanmean(values, axis=1)
         lead = float(np.mean(np.nanmax(values, axis=1) - mean))
-        unit = max(SPREADS * float(np.nanstd(values, axis=1).mean()), lead, 1e-6)
-        return cls(zero=float(mean.mean()), unit=unit)
+        unit = max(spreads * float(np.nanstd(values, axis=1).mean()), lead, 1e-6)
+        return cls(zero=float(mean.mean()) - USUAL_MEANING * unit, unit=unit)
 
     def units(self, scores: NDArray[Any]) -> Numbers:
         """Scores in units of meaning."""
@@ -114,10 +122,9 @@ def noted_units(text: str) -> Units:
     return Units.from_dict(json.loads(text)["units"])
 
 
-USUAL = Units(own=Scale(unit=0.6), sentence=Scale(unit=0.6))
-"""Units of all-MiniLM-L6-v2's cosines, where there are too few documents to measure."""
-SHORT = 50
-"""Documents below which units are not measured."""
+USUAL = Units(own=Scale(unit=0.55), sentence=Scale(unit=0.55))
+"""Units of all-MiniLM-L6-v2's cosines, of which the shipped coefficients were learned; and of other encoders where
+there are too few documents to measure."""
 
 
 class Calibration(Config):
@@ -203,7 +210,8 @@ class Evidence:
                 matched = view.words(self.texts[row], depth).keys
                 listed = score_others(search, plan.one_query(row), listed, matched)
             scored = self.score(view, row, listed.keys[0], listed.scores[0])
-            order = np.lexsort((scored.keys[0], -listed.scores[0], -scored.scores[0]))[:k]
+            order = np.lexsort((scored.keys[0], -listed.scores[0], -scored.scores[0]))
+            order = order[scored.scores[0][order] > -np.inf][:k]
             facts = {**listed.evidence, **scored.evidence}
             chosen = {name: array[0][order] for name, array in facts.items()}
             rows.append((scored.keys[0][order], scored.scores[0][order], chosen))
@@ -216,10 +224,13 @@ class Evidence:
         if self.vectors is not None and len(keys):
             scales = view.ragged(SCALES, keys.tolist())
             best, at = best_sentences(view.ragged(SENTENCES, keys.tolist()), scales, self.vectors[row])
-        share = np.zeros(len(keys), np.float32)
+        share, matched = np.zeros(len(keys), np.float32), None
         if self.texts and len(keys):
-            share = view.words(self.texts[row], 0, only=keys).scores
+            matched = view.words(self.texts[row], 0, only=keys)
+            share = matched.scores
         logit = self.calibration.logit(self.total(own, best, share))
+        if matched is not None and matched.phrases:
+            logit = np.where(share > 0, logit, -np.inf)
         evidence = {OWN: own[None], BEST: best[None], BEST_AT: at[None], SHARE: share[None]}
         return Candidates(keys[None], logit[None].astype(np.float32), evidence=evidence)
 
@@ -324,7 +335,7 @@ def measure_units(model: Any, view: View, sentences: bool, options: Any, seed: i
     at = np.searchsorted(keys, found.keys.clip(min=keys[0]))
     np.put_along_axis(own, at, np.where(found.keys >= 0, found.scores, np.nan), axis=1)
     own[np.arange(len(asked)), asked] = np.nan  # the document that the sentence is from
-    units = Units(own=Scale.of(own))
+    units = Units(own=Scale.of(own, STAND_IN * SPREADS))
     if not sentences:
         return units
     held = np.flatnonzero(some.counts(np.arange(len(keys))))
@@ -332,4 +343,4 @@ def measure_units(model: Any, view: View, sentences: bool, options: Any, seed: i
     best = np.full((len(asked), len(keys)), np.nan)
     best[:, held] = np.maximum.reduceat(cosines, some.starts[held], axis=0).T
     best[np.arange(len(asked)), asked] = np.nan
-    return units.replace(sentence=Scale.of(best))
+    return units.replace(sentence=Scale.of(best, STAND_IN * SPREADS))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -26,7 +27,6 @@ from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
 from palmette.errors import CheckpointError, ConfigError, InputError, shown
 from palmette.evidence import (
-    SHORT,
     USUAL,
     Calibration,
     Evidence,
@@ -82,8 +82,6 @@ class Model(Checkpointed):
     """Whether documents without labels need synthetic queries."""
     sentences: bool = True
     """Whether the encoder's vectors of single sentences compare with this model's queries."""
-    usual_units: ClassVar[Units | None] = None
-    """Units where there are too few documents to measure them; ``None`` where those few must do."""
 
     def __init__(
         self,
@@ -174,6 +172,11 @@ class Model(Checkpointed):
 
     def check_search(self, options: Any) -> None:
         """Raise ConfigError when search options do not fit this model."""
+
+    @property
+    def usual_units(self) -> Units | None:
+        """Units that are known without documents; ``None`` measures them on those of the index."""
+        return None
 
     def sentence_queries(self, queries: Queries, given: Sequence[str] | Floats) -> Floats:
         """Unit vectors [Q, d] that sentences are compared with, from the query arrays and what they were made of."""
@@ -462,8 +465,10 @@ class Model(Checkpointed):
         learned = calibration.units
         if learned is not None and (learned.sentence is not None or not sentences):
             return learned
-        few = len(view) < (2 if self.usual_units is None else SHORT)
-        measured = (self.usual_units or USUAL) if few else measure_units(self, view, sentences, options)
+        usual = self.usual_units
+        if usual is None and len(view) >= 2 and self.lexical_variants():
+            usual = measure_units(self, view, sentences, options)
+        measured = usual or USUAL
         return measured if learned is None else measured.replace(own=learned.own)
 
     def __repr__(self) -> str:
@@ -478,20 +483,15 @@ class DocumentsView(ArrayView):
         super().__init__(arrays, documents)
         self._collection = WordCollection(analyser, [document.all_text for document in documents])
 
-    def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
+    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Shares of all documents, or of some."""
         found = self._collection.matches(text)
-        return found if only is None else WordMatches(found.words, found.parts[only], only)
+        return found if only is None else replace(found, parts=found.parts[only], keys=only)
 
 
 def read_calibrations(facts: Mapping[str, Any]) -> dict[str, Calibration]:
-    """Calibrations of a checkpoint; of former ones the scale, 1.5 leads of the best document for their 2.5."""
-    if "evidence" in facts:
-        return {name: Calibration.from_dict(value) for name, value in facts["evidence"].items()}
-    return {
-        name: Calibration(units=Units(own=0.6 * value["scale"]))
-        for name, value in facts.get("words", {}).items()
-    }
+    """Calibrations of a checkpoint; former ones have none, and are measured on the documents."""
+    return {name: Calibration.from_dict(value) for name, value in facts.get("evidence", {}).items()}
 
 
 def _set_options(config: Config | Mapping[str, Any], kind: type[Config]) -> dict[str, Any]:

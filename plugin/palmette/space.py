@@ -35,10 +35,11 @@ SCALE, DECAY, NEGATIVES = 20.0, 1e-2, 256
 """Factor of cosines in the softmax; pull towards the identity; documents at random in every batch."""
 WAYS = (0.25, 0.5, 0.75, 1.0)
 """Parts of the way from the encoder's space to the learned one."""
-HELD_OUT, FOLDS = 50, 4
-"""Held-out questions that decide alone; with fewer, training questions take turns at being held out."""
-ERRORS = 1.0
-"""Standard errors by which a gain on held-out questions must exceed zero."""
+ENOUGH, FOLDS = 50, 4
+"""Judged questions below which nothing is learned, and held-out questions that decide alone: with fewer of these,
+training questions take turns at being held out."""
+ERRORS, TIE = 1.5, 1.0
+"""Standard errors by which the best choice must exceed the encoder, and within which a shorter way is as good."""
 
 
 @dataclass(frozen=True)
@@ -151,17 +152,15 @@ def fit_space(
 
     Returns the space, or ``None`` where the encoder's own is as good, and the facts of the choice.
     """
-    scores, folds = list[_Scores](), 0
-    if pairs.dev is None or len(pairs.dev.queries) < HELD_OUT:
-        folds = min(FOLDS, len(np.unique(pairs.query_rows)))
-    with _one_thread(), _bar(2 * STEPS * (1 + folds * (folds > 1)), progress) as bar:
+    asked, held = len(np.unique(pairs.query_rows)), 0 if pairs.dev is None else len(pairs.dev.queries)
+    if asked < FOLDS or asked + held < ENOUGH:
+        return None, {}  # 30 pairs seemed to help on their own questions, and harmed others
+    folds = FOLDS if held < ENOUGH else 0
+    with _one_thread(), _bar(2 * STEPS * (1 + folds), progress) as bar:
         learned = {maps: learn_maps(pairs, maps, seed, bar) for maps in (1, 2)}
-        if pairs.dev is not None:
-            scores.append(_score(pairs, pairs.dev, learned))
-        if folds > 1:
+        scores = [] if pairs.dev is None else [_score(pairs, pairs.dev, learned)]
+        if folds:
             scores += _score_folds(pairs, folds, seed, bar)
-        if not scores:
-            return None, {}
         table = {choice: np.concatenate([part[choice] for part in scores]) for choice in scores[0]}
         chosen = _choose(table)
         facts = {"questions": len(table[chosen]), "encoder": float(table[_ENCODER].mean())}
@@ -174,10 +173,17 @@ def fit_space(
 
 
 def _choose(table: _Scores) -> _Choice:
-    """Best choice on average, of equals the shorter way; the encoder where its gain is within the noise."""
-    best = max(table, key=lambda choice: (table[choice].mean(), -choice.way, -choice.maps))
-    gain = table[best] - table[_ENCODER]
-    return best if gain.mean() > ERRORS * gain.std() / np.sqrt(len(gain)) else _ENCODER
+    """Shortest way that is as good as the best choice; the encoder where that gains no more than noise."""
+
+    def gains(choice: _Choice, other: _Choice, errors: float) -> bool:
+        gain = table[choice] - table[other]
+        return bool(gain.mean() > errors * gain.std() / np.sqrt(len(gain)))
+
+    best = max(table, key=lambda choice: table[choice].mean())
+    if not gains(best, _ENCODER, ERRORS):
+        return _ENCODER
+    as_good = [choice for choice in table if choice != _ENCODER and not gains(best, choice, TIE)]
+    return min(as_good, key=lambda choice: (choice.way, choice.maps))
 
 
 def learn_maps(

@@ -19,6 +19,7 @@ from palmette.cli import COMMANDS, build_parser, main, parse
 from palmette.cli.commands import read_options
 from palmette.cli.train import _add_options, _report
 from palmette.config import FILLED_IN, Config
+from palmette.encoder import EncodingCache, load_encoder
 from palmette.errors import ConfigError, PalmetteError
 from palmette.methods import load_model, names
 from support import readers
@@ -245,6 +246,27 @@ def test_search_for_people(place: Path, capsys: pytest.CaptureFixture[str]) -> N
     shown = capsys.readouterr().out
     assert " 1. 0." in shown
     assert shown.count("why: overlap") == 2
+
+
+def test_the_cache_is_shown_and_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PALMETTE_CACHE", str(tmp_path))
+    for name in ("fake:8", "fake:16"):
+        EncodingCache().encode(load_encoder(name), ["a cat", "a dog"])
+    assert main(["cache"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.startswith(f"{tmp_path}: 0.2 MB of 10,000")
+    assert sorted(row.split()[-1] for row in rows) == ["fake:16:3", "fake:8:3"]
+    assert main(["cache", "--clear", "fake:9"]) == 1
+    assert "has nothing of 'fake:9', but of: fake:16:3, fake:8:3" in capsys.readouterr().err
+    assert main(["cache", "--clear", "fake:8:3"]) == 0
+    assert "freed 0.1 MB" in capsys.readouterr().out
+    assert main(["cache", "--json"]) == 0
+    [entry] = json.loads(capsys.readouterr().out)["entries"]
+    assert (entry["encoder"], entry["texts"]) == ("fake:16:3", 2)
+    assert main(["cache", "--clear"]) == 0
+    assert EncodingCache().entries() == []
 
 
 def test_inspect_an_index_and_draw_it(

@@ -181,7 +181,7 @@ def test_unusable_queries_are_refused(shared: Index, query: object, words: str) 
 
 
 def test_embeddings_can_be_searched_with(shared: Index, model: Model) -> None:
-    vectors = model.encoder.encode_queries(QUERIES)
+    vectors = model.encoder.plain.encode_queries(QUERIES)
     try:
         found = shared.search(vectors, k=3)
     except ConfigError:

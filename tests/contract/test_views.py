@@ -60,17 +60,12 @@ class PlainView:
     def list_sizes(self, array: str) -> NDArray[np.int64]:
         return np.bincount(self.arrays[array].ravel())
 
-    def words(
-        self, text: str, k: int, floor: float = 0.0, only: NDArray[np.int64] | None = None
-    ) -> WordMatches:
+    def words(self, text: str, k: int, only: NDArray[np.int64] | None = None) -> WordMatches:
         shares = self.collection.shares(text)  # one column: all words together
         keys = only
         if keys is None:
             order = np.lexsort((np.arange(len(shares)), -shares))
-            keys = (
-                np.array([at for at in order.tolist() if shares[at] > 0 and shares[at] >= floor][:k], int)
-                + 10
-            )
+            keys = order[shares[order] > 0][:k] + 10
         return WordMatches([text], np.asarray(shares[keys - 10], np.float32)[:, None], keys)
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:

@@ -45,6 +45,21 @@ def test_words_find_what_only_words_can(index: Index) -> None:
     assert matching(index, "dv7-1211ea") == ["part"]
 
 
+def test_neighbours_and_phrases_count(index: Index) -> None:
+    index.add([Document(id="near", text="A zebra owl."), Document(id="far", text="An owl beside a zebra.")])
+    with index.backend.read({"$id": ["near", "far"]}) as view:
+        found = view.words("the zebra owl", 2)
+        assert found.words == ["zebra", "owl", "zebra owl"]
+        assert view.ids(found.keys.tolist()) == ["near", "far"]
+        assert found.parts[0, 2] > 0 == found.parts[1, 2]
+        phrase = view.words('"zebra owl"', 0, only=found.keys).scores
+        assert phrase[0] == pytest.approx(found.scores[0])
+        assert phrase[1] == 0
+        assert view.words('"zebra owl"', 9).keys.tolist() == found.keys[:1].tolist()
+    assert [hit.id for hit in index.search('"zebra owl"', k=48)] == ["near"]
+    assert len(index.search('who calls it a "zebra owl"?', k=48)) == 48, "a name in a sentence is no condition"
+
+
 def test_the_parts_of_a_hybrid_explanation_add_up_and_name_the_words(index: Index) -> None:
     found = index.search(QUERIES, k=48, lexical=0.5)
     index.add(["another red owl that makes the words less rare", "and one more owl"])
@@ -92,7 +107,7 @@ def test_a_weight_that_cannot_be_is_refused(shared: Index, model: Model) -> None
     for lexical in (-0.1, 1.5, "much", True, None, float("nan")):
         with pytest.raises(ConfigError, match="lexical must be a number from 0"):
             shared.search("owl", lexical=lexical)
-    vectors = model.encoder.encode_queries(["red owl"])
+    vectors = model.encoder.plain.encode_queries(["red owl"])
     with pytest.raises(ConfigError, match="needs the words of a query"):
         shared.search(vectors, lexical=0.5)
 

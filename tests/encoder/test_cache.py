@@ -204,7 +204,7 @@ def test_a_full_disk_costs_a_warning(cache, monkeypatch):
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
 
-    monkeypatch.setattr("palmette.encoder.cache._File.put", full)
+    monkeypatch.setattr("palmette.encoder.cache.EncodingFile.put", full)
     with pytest.warns(UserWarning, match="not kept: no room left"):
         cache.encode(FakeEncoder(8), TEXTS)
     with pytest.raises(StorageFullError, match="no room left for encodings"):
@@ -290,7 +290,7 @@ def aged(cache: EncodingCache, hours: float) -> None:
 
 
 def test_the_texts_used_least_recently_go(tmp_path):
-    cache, encoder = EncodingCache(tmp_path, max_gb=1e-3), Counting(64)
+    cache, encoder = EncodingCache(tmp_path, max_gb=5e-4), Counting(64)
     texts = {name: [f"{name} {i}" for i in range(300)] for name in "abcdef"}
     for name in "abc":
         cache.encode(encoder, texts[name])
@@ -300,7 +300,7 @@ def test_the_texts_used_least_recently_go(tmp_path):
         cache.encode(encoder, texts[name])
         aged(cache, 2)
     size = sum(path.stat().st_size for path in (tmp_path / "encodings").iterdir())
-    assert size < 1.1e6
+    assert size < 5e5
     for name, known in {"f": True, "b": False}.items():
         encoder.seen.clear()
         cache.encode(encoder, texts[name][:5])

@@ -37,7 +37,7 @@ PAD = " | " + LONG
         "It costs 3.14 or 1.000,50 at www.example.com/a.b?c=d.e and in main.py, says Meyer et al. in No. 7 of the list",
         "So ... we waited … and waited for the bus that would take us home again before the night fell upon the town",
         'She asked "Why now?" and he said "Never!" to her without a smile, as if nobody had come to the door at all',
-        "Das gilt z.B. für Häuser bzw. Wohnungen, d.h. für alles, was vgl. Abs. 3 gebaut wird und noch gebaut werden soll",
+        "Das gilt z.B. für Häuser bzw. Wohnungen, d.h. für alles, was vgl. Abs. 3 gebaut wird oder gebaut werden soll",
     ],
 )
 def test_marks_within_a_sentence_end_none(text):
@@ -162,7 +162,7 @@ PARTS = [
 ]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.one_of(st.text(max_size=200), st.lists(st.sampled_from(PARTS), max_size=200).map("".join)))
 def test_spans_cover_every_text_in_order(text):
     at = 0

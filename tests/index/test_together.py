@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from palmette import Index, Model
+from palmette import Model
 from palmette.errors import ConfigError, InputError
 from support import tiny
+from support.alone import Index
 
 TEXTS = ("where does the red owl live?", "The blue hen sings.")
 

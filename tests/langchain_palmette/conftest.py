@@ -36,8 +36,8 @@ def model() -> TreeModel:
 
 @pytest.fixture(scope="module")
 def retriever(model: TreeModel) -> TreeRetriever:
-    """For tests that only read."""
-    return TreeRetriever.from_documents(make_documents(), model)
+    """For tests that only read; with scores."""
+    return TreeRetriever.from_documents(make_documents(), model, score_key="score")
 
 
 @pytest.fixture

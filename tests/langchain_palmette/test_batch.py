@@ -30,7 +30,7 @@ class Counted(Index):
 def counted(retriever: TreeRetriever) -> tuple[TreeRetriever, list[int]]:
     index = Counted(retriever.index.model, retriever.index.backend)
     index.searches = []
-    return TreeRetriever.from_index(index, k=2), index.searches
+    return TreeRetriever.from_index(index, k=2, score_key="score"), index.searches
 
 
 def ids(answers: list[Any]) -> list[list[str | None]]:

@@ -26,7 +26,7 @@ FIELDS: dict[str, Any] = {
     "level": 3,
     "shortlist": 50,
     "filter": {"$not": {"colour": "red"}},
-    "score_key": None,
+    "score_key": "score",
     "explain": True,
     "score_threshold": 0.0,
     "lexical": 0.5,
@@ -48,7 +48,7 @@ def test_a_round_trip_through_json(folder: Path) -> None:
     assert "not_implemented" not in json.dumps(data)
     again = revive(data, TreeRetriever)
     assert again == retriever
-    assert again.score_key is None
+    assert again.score_key == "score"
     assert again.invoke(QUESTION) == retriever.invoke(QUESTION)
     generic = PalmetteRetriever(index_path=folder, search_options={"level": 2})
     assert revive(dumpd(generic), PalmetteRetriever).invoke(QUESTION) == generic.invoke(QUESTION)

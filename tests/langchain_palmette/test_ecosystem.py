@@ -87,10 +87,10 @@ async def test_an_agent(retriever: TreeRetriever, recorder: Recorder) -> None:
     assert recorder.events == [("start", QUESTION), ("end", QUESTION)] * 2
 
 
-def test_documents_without_scores_are_equal_whatever_was_asked(retriever: TreeRetriever) -> None:
-    """What several queries find is merged by equality, as MultiQueryRetriever does."""
+def test_documents_are_equal_whatever_was_asked(retriever: TreeRetriever) -> None:
+    """Results of several queries are merged by equality, as MultiQueryRetriever does."""
     asked = ["green owl", QUESTION]
-    plain = TreeRetriever.from_index(retriever.index, score_key=None)
+    plain = TreeRetriever.from_index(retriever.index)
     found = [document for documents in plain.batch(asked) for document in documents]
     unique = [document for place, document in enumerate(found) if document not in found[:place]]
     assert len(unique) == len({document.id for document in found}) < len(found)
@@ -98,9 +98,7 @@ def test_documents_without_scores_are_equal_whatever_was_asked(retriever: TreeRe
 
 def test_classic_retrievers(retriever: TreeRetriever, model: TreeModel) -> None:
     classic = pytest.importorskip("langchain_classic.retrievers")
-    plain, coarse = (
-        TreeRetriever.from_index(retriever.index, score_key=None, level=level) for level in (None, 1)
-    )
+    plain, coarse = (TreeRetriever.from_index(retriever.index, level=level) for level in (None, 1))
 
     merged = classic.EnsembleRetriever(retrievers=[plain, coarse], weights=[0.5, 0.5]).invoke(QUESTION)
     assert len({document.id for document in merged}) == len(merged) >= 4

@@ -18,7 +18,7 @@ TEXTS = ["a green owl", "the red cat at night", "white fox"]
 
 
 def test_the_encoders_own_vectors(model: TreeModel, checkpoint: Path) -> None:
-    expected = model.encoder.encode(TEXTS).tolist()
+    expected = model.encoder.plain.encode(TEXTS).tolist()
     for embeddings in (
         PalmetteEmbeddings(encoder="fake:48"),
         PalmetteEmbeddings(encoder=FakeEncoder(48)),
@@ -44,9 +44,9 @@ def test_levels_are_the_models_own(model: TreeModel, representation: Any, level:
 
 def test_overlap_of_probabilities_is_the_score(model: TreeModel, retriever: TreeRetriever) -> None:
     embeddings = PalmetteEmbeddings(model=model, representation="probabilities", level=4)
-    [(document, score)] = retriever.similarity_search_with_score("green owl", k=1, level=4, lexical=0)
-    q, [d] = embeddings.embed_query("green owl"), embeddings.embed_documents([document.page_content])
-    assert np.minimum(q, d).sum() == pytest.approx(score, abs=1e-5)
+    [hit] = retriever.index.search("green owl", k=1, level=4, lexical=0)
+    q, [d] = embeddings.embed_query("green owl"), embeddings.embed_documents([hit.document.text])
+    assert np.minimum(q, d).sum() == pytest.approx(hit.evidence["own"], abs=1e-5)
 
 
 def test_a_model_without_levels_is_refused(model: TreeModel) -> None:

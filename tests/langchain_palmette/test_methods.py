@@ -21,7 +21,7 @@ from langchain_palmette import (
     TaxonomyRetriever,
     TreeRetriever,
 )
-from palmette import Index
+from palmette import FusionModel, Index
 from palmette.errors import PalmetteError
 from support import shop, taxonomies, tiny
 
@@ -108,7 +108,7 @@ CASES = {
 @cache
 def retriever_of(method: str) -> Any:
     case = CASES[method]
-    return case.kind.from_documents(given(case.documents()), case.model(), k=3, lexical=0)
+    return case.kind.from_documents(given(case.documents()), case.model(), k=3, lexical=0, score_key="score")
 
 
 @pytest.fixture(params=CASES)
@@ -156,7 +156,7 @@ def test_fields_come_from_metadata() -> None:
     found = retriever.invoke("golden owl 22", explain=True)
     assert len(found) == 3
     for document in found:
-        detail = document.metadata["explanation"]["detail"]
+        detail = document.metadata["explanation"]["method"]["detail"]
         assert set(detail["similarities"]) == {"brand", "title", "text"}
         assert detail["field"] in detail["similarities"]
         assert detail["text"]
@@ -184,7 +184,7 @@ def test_a_mapping_of_fields_belongs_to_training() -> None:
 def test_layers_take_turns() -> None:
     def finders(retriever: Any, **options: Any) -> list[int]:
         found = retriever.invoke(QUESTION, explain=True, **options)
-        return [d.metadata["explanation"]["detail"]["found_by"] for d in found]
+        return [d.metadata["explanation"]["method"]["detail"]["found_by"] for d in found]
 
     retriever = PerLayerRetriever.from_index(retriever_of("layers").index, k=6, order="layer")
     assert finders(retriever) == [1, 1, 2, 2, 3, 3]
@@ -231,9 +231,11 @@ def test_lexical_is_a_field_and_may_be_given_per_call(documents: list[Document])
     documents.append(Document(id="part", page_content="Spare part dv7-1211ea."))
     retriever = TreeRetriever.from_documents(documents, tiny.tree(), lexical=0.95, k=1)
     assert retriever.invoke("dv7-1211ea")[0].id == "part"
-    only = retriever.invoke("dv7-1211ea", lexical=1, k=9, score_threshold=1e-6, explain=True)
+    (_, best), (_, next_best), *_ = retriever.similarity_search_with_score("dv7-1211ea", k=9, lexical=1)
+    threshold = (best + next_best) / 2
+    only = retriever.invoke("dv7-1211ea", lexical=1, k=9, score_threshold=threshold, explain=True)
     assert [found.id for found in only] == ["part"]
-    assert "dv7" in only[0].metadata["explanation"]["detail"]["lexical"]["words"]
+    assert "word 'dv7'" in [part["name"] for part in only[0].metadata["explanation"]["parts"]]
     pure = TreeRetriever.from_index(retriever.index, k=5).invoke("red owl", lexical=0)
     assert [d.id for d in pure] == [h.id for h in retriever.index.search("red owl", 5, lexical=0)]
     assert retriever.model_copy().lexical == 0.95
@@ -247,14 +249,12 @@ def test_fusion_is_made_of_models_and_opened_again(documents: list[Document], tm
     models = [tiny.tree(), tiny.taxonomy()]
     retriever = FusionRetriever.from_documents(documents, models, index_path=tmp_path / "i", k=3)
     found = retriever.invoke(QUESTION, explain=True)
-    assert set(found[0].metadata["explanation"]["detail"]["members"]) == {"0:tree", "1:taxonomy"}
+    assert set(found[0].metadata["explanation"]["method"]["detail"]["members"]) == {"0:tree", "1:taxonomy"}
     again = PalmetteRetriever(index_path=tmp_path / "i", k=3)
     assert [d.id for d in again.invoke(QUESTION)] == [d.id for d in found]
     with pytest.raises(PalmetteError, match="FusionRetriever"):
         TreeRetriever.from_index(tmp_path / "i")
-    weighted = FusionRetriever.from_documents(documents, models, weights=[3, 1])
-    assert weighted.index.model.config.weights == (0.75, 0.25)
-    with pytest.raises(PalmetteError, match=r"rrf.*no longer"):
-        FusionRetriever.from_documents(documents, models, weights="rrf")
+    weighted = FusionModel.of(models, weights=[3, 1])
+    assert FusionRetriever.from_documents(documents, weighted).index.model is weighted
     with pytest.raises(PalmetteError, match="fusion"):
         FusionRetriever.from_documents(documents, tiny.tree())

@@ -44,8 +44,8 @@ def test_words_count_too(model: TreeModel, documents: list[Document]) -> None:
     german = PalmetteReranker(model=model, lexical=1, language="german", top_n=1)
     assert german.compress_documents(given, "Häuschens")[0].page_content == "ein Häuschen"
     learned = PalmetteReranker(model=model).compress_documents(given, QUESTION)
-    mix = model.lexical_weight(model.search_options({}), "auto")
-    fixed = PalmetteReranker(model=model, lexical=mix.weight).compress_documents(given, QUESTION)
+    words = model.calibration(model.search_options({}), "auto").words
+    fixed = PalmetteReranker(model=model, lexical=words).compress_documents(given, QUESTION)
     assert learned == fixed
     with pytest.raises(ValueError, match="lexical"):
         PalmetteReranker(model=model, lexical=2)

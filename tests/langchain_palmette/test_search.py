@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +40,16 @@ def test_the_score_is_the_engines(retriever: TreeRetriever) -> None:
     assert [(hit.id, hit.score) for hit in hits] == [(one.id, one.metadata["score"]) for one in found]
 
 
-@pytest.mark.parametrize("key", ["score", None, "similarity"])
-def test_where_the_score_goes(retriever: TreeRetriever, key: str | None) -> None:
-    other = TreeRetriever.from_index(retriever.index, score_key=key)
+@pytest.mark.parametrize("options", [{}, {"score_key": "score"}, {"score_key": "similarity"}])
+def test_where_the_score_goes(retriever: TreeRetriever, options: dict[str, Any]) -> None:
+    other = TreeRetriever.from_index(retriever.index, **options)
     metadata = other.invoke(QUESTION)[0].metadata
-    assert set(metadata) == {"colour", "animal", "house", "tags"} | ({key} - {None})
+    assert set(metadata) == {"colour", "animal", "house", "tags"} | {*options.values()}
 
 
 def test_a_score_that_a_document_has_itself_stays_in_the_index(empty: TreeRetriever) -> None:
     empty.upsert([Document(id="a", page_content="a green owl", metadata={"score": "AAA", "explanation": 1})])
-    assert empty.invoke("owl")[0].metadata["score"] > 0
+    assert TreeRetriever.from_index(empty.index, score_key="score").invoke("owl")[0].metadata["score"] > 0
     assert empty.get(["a"])[0].metadata == {"score": "AAA", "explanation": 1}
     [(document, score)] = empty.similarity_search_with_score("owl")
     assert document.metadata == {"score": "AAA", "explanation": 1}
@@ -103,13 +104,14 @@ def test_filters_that_cannot_be_understood(retriever: TreeRetriever) -> None:
 
 
 def test_level(retriever: TreeRetriever) -> None:
-    retriever = TreeRetriever.from_index(retriever.index, lexical=0)
+    how: Any = {"lexical": 0, "score_key": "score"}
+    retriever = TreeRetriever.from_index(retriever.index, **how)
     leaves, root = retriever.invoke("owl", k=1)[0], retriever.invoke("owl", k=1, level=1)[0]
-    assert root.metadata["score"] > leaves.metadata["score"]
-    coarse = TreeRetriever.from_index(retriever.index, level=1, lexical=0)
+    assert root.metadata["score"] != leaves.metadata["score"]
+    coarse = TreeRetriever.from_index(retriever.index, level=1, **how)
     assert coarse.invoke("owl", k=1) == [root]
     assert coarse.invoke("owl", k=1, level=None) == [leaves]
-    generic = PalmetteRetriever.from_index(retriever.index, search_options={"level": 1}, lexical=0)
+    generic = PalmetteRetriever.from_index(retriever.index, search_options={"level": 1}, **how)
     assert generic.invoke("owl", k=1) == [root]
     assert generic.invoke("owl", k=1, level=5) == [leaves]
     with pytest.raises(ConfigError, match="level must be between 1 and 5, got 6"):
@@ -132,10 +134,11 @@ def test_explanations_are_json_and_add_up(retriever: TreeRetriever) -> None:
     for document in found:
         why = document.metadata["explanation"]
         assert json.loads(json.dumps(why)) == why
-        assert sum(part["value"] for part in why["parts"]) == pytest.approx(
-            document.metadata["score"], abs=1e-5
-        )
-        assert len(why["detail"]["path"]) == 3
+        logit = sum(part["value"] for part in why["parts"])
+        assert 1 / (1 + math.exp(-logit)) == pytest.approx(document.metadata["score"], abs=1e-5)
+        assert len(why["method"]["detail"]["path"]) == 3
+        start, end = why["detail"]["highlights"]["sentence"]
+        assert document.page_content[start:end]
     always = TreeRetriever.from_index(retriever.index, explain=True)
     assert "explanation" in always.invoke(QUESTION)[0].metadata
     assert "explanation" not in always.invoke(QUESTION, explain=False)[0].metadata

@@ -102,15 +102,27 @@ def test_common_values_of_metadata_become_json(empty: TreeRetriever) -> None:
     assert empty.add_documents([given]) == ["a"]
 
 
-def test_an_empty_text_is_named(empty: TreeRetriever) -> None:
-    with pytest.raises(InputError, match="document 1: document 'e' of source 'a.pdf', page 3 is empty"):
-        empty.upsert(
-            [
-                Document(id="a", page_content="text"),
-                Document(id="e", page_content="\n", metadata={"source": "a.pdf", "page": 3}),
-            ]
-        )
-    assert len(empty.index) == 0
+@pytest.mark.parametrize("write", ["add_documents", "upsert"])
+def test_blank_pages_are_left_out_with_one_warning(empty: TreeRetriever, write: str) -> None:
+    pages = [
+        Document(id=f"p{n}", page_content=text, metadata={"source": "a.pdf", "page": n})
+        for n, text in enumerate(("an owl", "\n", "a fox", " ", "\t", ""))
+    ]
+    told = (
+        r"^4 of 6 documents are blank and were left out: document 1 'p1' of source 'a\.pdf', page 1; .*page 3; "
+        r".*page 4; …$"
+    )
+    with pytest.warns(UserWarning, match=told) as caught:
+        getattr(empty, write)(pages)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert [document.key for document in empty.index.documents()] == ["p0", "p2"]
+
+
+def test_only_blank_pages(model: TreeModel) -> None:
+    with pytest.warns(UserWarning, match="1 of 1 documents"):
+        retriever = TreeRetriever.from_documents([Document(page_content="\n")], model)
+    assert len(retriever.index) == 0
 
 
 def test_add_never_replaces_and_upsert_does(empty: TreeRetriever) -> None:

@@ -3,11 +3,12 @@
 import pytest
 
 from palmette.errors import ConfigError
-from palmette.lexical.analyser import Analyser, analyser_of, check_language
+from palmette.lexical.analyser import FUNCTION_WORDS, Analyser, Kind, analyser_of, check_language, languages
 
 
-def spelled(text: str, language: str | None = "english") -> list[str]:
-    return [word.text for word in analyser_of(language).words(text)]
+def spelled(text: str, language: str | None = "english", *kinds: Kind) -> list[str]:
+    words = analyser_of(language).words(text)
+    return [word.text for word in words if not kinds or word.kind in kinds]
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,8 @@ def spelled(text: str, language: str | None = "english") -> list[str]:
         ("1,234,567 owls", ["1234567", "owl"]),
         ("e-mail", ["e", "mail", "email"]),
         ("DV7-1211ea", ["dv7", "1211ea", "dv71211ea"]),
+        ("1960s 12es series", ["1960s", "12es", "seri"]),
+        ("pH mRNA iPhones getXAxis a_b x-1", "ph mrna iphon get axi getxaxis a b a_b x 1 x1".split()),
         ("Luther's café, naïve Straße", ["luther", "cafe", "naiv", "strass"]),
         ("ﬁne ＡＢＣ", ["fine", "abc"]),
         ("", []),
@@ -49,6 +52,28 @@ def test_documents_and_queries_meet_however_they_are_written() -> None:
         ("price: 1,000", "1000"),
     ]:
         assert set(spelled(other)) <= set(spelled(one))
+
+
+def test_neighbours_pair_across_function_words_and_wholes() -> None:
+    for text, linked in (
+        ("What is the capital of France?", "capit franc"),
+        ("call os.path.join(a, b)", "call os path join b"),
+        ("getUserName of my_app", "get user name app"),
+        ("a C++ class", "c++ class"),
+        ("France's capital", "franc capit"),
+        ("WHO and the IT team", "who it team"),
+        ("東京 is 大きい", ""),
+    ):
+        assert " ".join(spelled(text, "english", Kind.WORD)) == linked
+    assert spelled("L'état de la France", "french", Kind.WORD) == ["etat", "franc"]
+    assert spelled("talo ja koira", "finnish", Kind.FUNCTION) == []
+    assert set(FUNCTION_WORDS) <= set(languages())
+
+
+def test_the_first_scheme_knows_no_pairs_and_keeps_parts_of_one_letter() -> None:
+    words = Analyser(scheme=1).words("The mRNA of series")
+    assert [word.text for word in words] == ["the", "m", "rna", "mrna", "of", "seri"]
+    assert {word.kind for word in words} == {Kind.PIECE, Kind.WHOLE}
 
 
 def test_languages_differ_and_none_leaves_endings() -> None:

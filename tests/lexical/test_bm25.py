@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from palmette.lexical.analyser import analyser_of
 from palmette.lexical.bm25 import (
+    PAIR,
+    REACH,
     PostingList,
     WordCollection,
     candidates,
@@ -19,11 +21,13 @@ from palmette.lexical.bm25 import (
     shares,
     weights,
 )
+from palmette.lexical.postings import hits_of
 from palmette.store.local import LocalBackend
 from support.stores import SPECS, doc, put
 
 COUNT = 60
 NONE = np.empty(0, bool)
+ENGLISH = analyser_of("english")
 
 
 FLOORS = st.sampled_from([0, 0.05, 0.2, 2])
@@ -39,7 +43,8 @@ def test_the_best_are_among_the_candidates(seed: int, words: int, k: int, floor:
         rows = np.flatnonzero(draw.random(COUNT) < draw.choice([0, 0.05, 0.3, 0.95])).astype(np.int32)
         counts = draw.integers(1, 3, len(rows)).astype(np.uint8)
         weight = np.float32(1 / max(1, len(rows)) / words)
-        lists.append(PostingList(rows, counts, weight, float(weight) * max_impact(rows, counts, norm)))
+        hits = hits_of(rows, counts)
+        lists.append(PostingList(hits, weight, float(weight) * max_impact(hits, norm)))
         scores[rows] += shares(counts, norm[rows], weight)
     mask = np.random.default_rng(seed).random(COUNT) < 0.6
     rows = np.flatnonzero(mask)
@@ -55,8 +60,8 @@ def test_frequent_words_are_not_walked_through() -> None:
     every = np.arange(10_000, dtype=np.int32)
     rare, norm = every[::1000].copy(), norms(np.full(10_000, 5), 5.0)
     ones = np.ones(10_000, np.uint8)
-    frequent = PostingList(every, ones, np.float32(0.1), 0.046)
-    lists = [frequent, PostingList(rare, ones[:10], np.float32(0.9), 0.41)]
+    frequent = PostingList(hits_of(every, ones), np.float32(0.1), 0.046)
+    lists = [frequent, PostingList(hits_of(rare, ones[:10]), np.float32(0.9), 0.41)]
     for k, floor, found in ((10, 0.0, rare), (10_000, 0.2, rare), (11, 0.0, every), (9, 0.5, every[:0])):
         assert candidates(lists, norm, k, floor, NONE, None).tolist() == found.tolist()
 
@@ -65,9 +70,10 @@ def test_frequent_words_are_not_walked_through() -> None:
 def test_looking_up_and_merging(held: set[int], word: set[int]) -> None:
     have, rows = (np.array(sorted(some), np.int32) for some in (held, word))
     counts = (1 + rows % 7).astype(np.uint8)
-    assert counts_in(have, rows, counts).tolist() == [1 + r % 7 if r in word else 0 for r in have.tolist()]
+    hits = hits_of(rows, counts)
+    assert counts_in(have, hits).tolist() == [1 + r % 7 if r in word else 0 for r in have.tolist()]
     sums, norm = np.full(len(have), 0.25, np.float32), np.ones(301, np.float32)
-    kept, sums = merge_postings(have, sums, rows, counts, norm, NONE, np.float32(0.5), np.float32(0))
+    kept, sums = merge_postings(have, sums, hits, norm, NONE, np.float32(0.5), np.float32(0))
     assert kept.tolist() == sorted(held | word)
     expected = [0.25 * (r in held) + 0.5 * (r in word) * (c := 1 + r % 7) / (c + 1) for r in kept.tolist()]
     assert sums.tolist() == pytest.approx(expected)
@@ -82,14 +88,77 @@ def test_a_floor_is_reached_by_k(k: int) -> None:
 
 
 def test_rare_words_weigh_more_and_unknown_ones_most() -> None:
-    query = query_terms(analyser_of(None), "w1 w2 w2 w3 unknown")
-    assert query.times == [1, 2, 1, 1]
-    weight = weights(query.times, [90, 50, 3, 0], 100)
-    assert float(weight.sum()) == pytest.approx(1)
-    assert weight[0] < weight[2] < weight[3]
+    query = query_terms(analyser_of(None), "w1 w2 w2 unknown")
+    assert query.words == ["w1", "w2", "unknown", "w1 w2", "w2 w2", "w2 unknown"]
+    weight, reach = weights(query, [90, 50, 0, 3, 3, 0], 100)
+    assert weight[0] < weight[1] < weight[2]
+    assert weight[5] == pytest.approx(PAIR * weight[2])
+    assert reach == pytest.approx(REACH * weight[:3].sum())
+    asked = query_terms(ENGLISH, "where is the owl")
+    assert asked.words == ["owl"]
+    (owl, *words), reach = weights(asked, [3, 2, 90, 100], 100)
+    assert not words
+    assert reach > REACH * owl, "words that are not searched count in the reach"
 
 
-@pytest.mark.parametrize("query", ["red owl", "the the fox", "unknown", ""])
+def test_documents_that_lack_function_words_lose_nothing_beside_others() -> None:
+    found = WordCollection(ENGLISH, ["the red owl", "red owl", "a fox"]).shares("where is the red owl?")
+    assert found[0] == found[1] > found[2] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("What is the capital of France?", ["capit", "franc", "capit franc"]),
+        ("is it?", ["is", "it"]),
+        ("getUserName", ["get", "user", "name", "getusername", "get user", "user name"]),
+        ("…", []),
+    ],
+)
+def test_function_words_count_where_there_are_no_others(text: str, words: list[str]) -> None:
+    assert query_terms(ENGLISH, text).words == words
+
+
+def test_a_share_is_of_the_reach_or_of_the_best_document() -> None:
+    texts = [f"word{n} " + "of long text " * 10 for n in range(50)]
+    once, often = "red owl", "red owl " * 20
+    plain = WordCollection(ENGLISH, [*texts, once]).shares("owl nowhere")
+    assert 0.1 < plain[-1] < 0.5, "half of the words, of which one occurrence answers a half"
+    both = WordCollection(ENGLISH, [*texts, once, often]).shares("red owl")
+    assert both[-1] == pytest.approx(1)
+    assert 0.5 < both[-2] < 1
+    apart = WordCollection(ENGLISH, [*texts, "red owl sings", "owl sings red"]).shares("red owl")
+    assert apart[-2] > 1.1 * apart[-1], "neighbours in order count more"
+
+
+@pytest.mark.parametrize(
+    ("query", "matched"),
+    [
+        ('capital "of France"', [0, 1, 2, 3]),
+        ('"capital of France"', [0, 2]),
+        ("what is the “capital of France”?", [0, 2]),
+        ('"France capital"', [1, 3]),
+        ('"capital of France" "red owl"', [2]),
+        ('"capital"', [0, 1, 2, 3]),
+        ('15" and 17" capital', [0, 1, 2, 3]),
+        ('print("red owl") of the capital', [0, 1, 2, 3, 4]),
+        ('"to be or not"', [1]),
+        ('"red owl sings"', []),
+        ('"…" capital', [0, 1, 2, 3]),
+    ],
+)
+def test_phrases_in_quotes_must_match(query: str, matched: list[int]) -> None:
+    texts = [
+        "Paris is the capital of France.",
+        "France: to be or not to be a capital.",
+        "The capital France knows, a red owl",
+        "In France, capital flows.",
+        "a red owl",
+    ]
+    assert np.flatnonzero(WordCollection(ENGLISH, texts).shares(query)).tolist() == matched
+
+
+@pytest.mark.parametrize("query", ["red owl", "the the fox", "the", "unknown", ""])
 def test_a_collection_in_memory_scores_as_an_index_of_the_same_documents(query: str) -> None:
     texts = ["red owl", "the red red fox by the river", "an owl, an owl", "nothing", "… !?"]
     found = WordCollection(analyser_of("english"), texts).shares(query)

@@ -1,13 +1,16 @@
 """Postings against a dictionary of counters, however they are collected, merged and cut."""
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from palmette.lexical.analyser import analyser_of
-from palmette.lexical.postings import Postings, PostingsBuilder, merge_parts
+from palmette.lexical.bm25 import query_terms
+from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, Postings, PostingsBuilder, Terms, merge_parts
 
 ANALYSER = analyser_of(None)
 
@@ -24,10 +27,15 @@ def collected(given: list[str]) -> Postings:
     return builder.collected()
 
 
+def terms_of(postings: Postings) -> list[int]:
+    return [*postings.terms.numbers().tolist(), *postings.once.numbers().tolist()]
+
+
 def content(postings: Postings) -> list[Counter[int]]:
     documents: list[Counter[int]] = [Counter() for _ in range(len(postings.lengths))]
-    for term in postings.terms.tolist():
-        rows, counts = postings.find(term)
+    for term in terms_of(postings):
+        hits = postings.find(term)
+        rows, counts = hits >> COUNT_BITS, hits & MAX_COUNT
         assert (np.diff(rows) > 0).all()
         for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
             documents[row][term] = count
@@ -35,14 +43,30 @@ def content(postings: Postings) -> list[Counter[int]]:
 
 
 def expected(given: list[str]) -> list[Counter[int]]:
-    return [Counter(word.term for word in ANALYSER.words(text)) for text in given]
+    """Words and pairs of neighbours, by definition."""
+    counted = []
+    for text in given:
+        words = text.split()
+        found = words + [f"{one} {two}" for one, two in pairwise(words)]
+        term = {
+            name: term for word in found for name, term in zip(*query_terms(ANALYSER, word)[:2], strict=True)
+        }
+        counted.append(Counter(term[word] for word in found))
+    return counted
 
 
-def assembled(parts: list[tuple[Postings, np.ndarray]], most: int) -> Postings:
-    pieces = zip(*merge_parts(parts, most), strict=True)
-    terms, sizes, rows, counts = (np.concatenate(column) for column in pieces)
-    lengths = np.concatenate([part.lengths[new >= 0] for part, new in parts])
-    return Postings(terms, np.append(0, np.cumsum(sizes)), rows, counts, lengths)
+def merged(parts: list[tuple[Postings, NDArray[np.int64]]], most: int) -> list[Counter[int]]:
+    documents = [Counter[int]() for _, new in parts for row in new if row >= 0]
+    before = -1
+    for terms, sizes, hits in merge_parts(parts, most):
+        assert len(terms) == 1 or len(hits) <= most
+        assert (np.diff(terms.astype(np.int64)) > 0).all()
+        assert terms[0] > before
+        before = int(terms[-1])
+        term = np.repeat(terms, sizes).tolist()
+        for word, hit in zip(term, hits.tolist(), strict=True):
+            documents[hit >> COUNT_BITS][word] = hit & MAX_COUNT
+    return documents
 
 
 def test_what_is_collected_is_what_stands_there() -> None:
@@ -50,7 +74,7 @@ def test_what_is_collected_is_what_stands_there() -> None:
     postings = collected(given)
     assert content(postings) == expected(given)
     assert postings.lengths.tolist() == [len(text.split()) for text in given]
-    assert len(postings.find(12345)[0]) == 0
+    assert len(postings.find(12345)) == 0
     assert len(collected(["", ""]).lengths) == 2
 
 
@@ -65,14 +89,28 @@ def test_merging_keeps_the_living_in_order(most: int) -> None:
         count += len(kept)
         parts.append((collected(some), new))
         alive += [some[row] for row in kept]
-    postings = assembled(parts, most)
-    assert content(postings) == expected(alive)
-    assert (np.diff(postings.terms.astype(np.float64)) > 0).all()
-    assert postings.lengths.tolist() == [len(text.split()) for text in alive]
+    assert merged(parts, most) == expected(alive)
 
 
-def test_counts_end_at_255() -> None:
-    assert list(content(collected(["w1 " * 300]))[0].values()) == [255]
+def test_counts_end_at_63() -> None:
+    assert list(content(collected(["w1 " * 300]))[0].values()) == [63, 63]
+
+
+def test_terms_of_one_document_have_a_hit_alone() -> None:
+    postings = collected(["red owl", "red owl red fox"])
+    assert len(postings.once_hits) == 3  # fox, owl red, red fox
+    assert len(postings.hits) == 6  # red, owl, red owl
+
+
+def test_numbers_are_found_in_two_parts() -> None:
+    draw = np.random.default_rng(0)
+    ends = np.array([0, 1, (1 << 32) - 1, 1 << 32, (1 << 40) - 1], np.uint64)
+    numbers = np.unique(np.append(draw.integers(0, 1 << 40, 500, np.uint64), ends))
+    heads = np.searchsorted(numbers, np.arange(257, dtype=np.uint64) << np.uint64(32))
+    terms = Terms(heads, numbers.astype(np.uint32))
+    assert terms.numbers().tolist() == numbers.tolist()
+    assert [terms.place(number) for number in numbers.tolist()] == list(range(len(numbers)))
+    assert {terms.place(number) for number in range(2, 300)} == {None}
 
 
 def test_texts_beyond_memory_go_through_files(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.tools import RetrieverTool
 
 from llama_index.retrievers.palmette import ExplainedNode, PalmetteQuery, PalmetteRerank, TreeRetriever
+from palmette.errors import ConfigError
 
 QUESTION = "where does the owl live in the forest"
 
@@ -60,6 +61,25 @@ async def test_chat_engines(shared_index, llm, kind):
         assert all(isinstance(node, ExplainedNode) for node in response.source_nodes)
     streamed = engine.stream_chat(QUESTION)
     assert "".join(streamed.response_gen)
+
+
+def test_as_query_engine(retriever, llm):
+    response = retriever.as_query_engine(llm).query(QUESTION)
+    assert response.source_nodes == retriever.retrieve(QUESTION)
+    alone = retriever.as_query_engine(response_synthesizer=get_response_synthesizer(llm=llm))
+    assert str(alone.query(QUESTION)) == str(response), "no LLM is looked for"
+
+
+@pytest.mark.parametrize("mode", ["best", "context", "condense_plus_context", "condense_question"])
+def test_as_chat_engine(retriever, llm, mode):
+    memory = ChatMemoryBuffer.from_defaults(llm=llm)
+    engine = retriever.as_chat_engine(mode, llm, memory=memory)
+    assert engine.chat(QUESTION).source_nodes == retriever.retrieve(QUESTION)
+
+
+def test_chat_modes_without_a_retriever_are_refused(retriever, llm):
+    with pytest.raises(ConfigError, match="chat mode 'simple'"):
+        retriever.as_chat_engine("simple", llm)
 
 
 async def test_retriever_tool(retriever):

@@ -22,9 +22,9 @@ def test_encoder_vectors(model):
     embedding = PalmetteEmbedding(model)
     assert isinstance(embedding, BaseEmbedding)
     vectors = embedding.get_text_embedding_batch(TEXTS)
-    np.testing.assert_allclose(vectors, model.encoder.encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(vectors, model.encoder.plain.encode(TEXTS), atol=1e-6)
     np.testing.assert_allclose(
-        embedding.get_query_embedding(QUESTION), model.encoder.encode_queries([QUESTION])[0]
+        embedding.get_query_embedding(QUESTION), model.encoder.plain.encode_queries([QUESTION])[0]
     )
     assert type(vectors) is list
     assert {type(value) for vector in vectors for value in vector} == {float}
@@ -38,9 +38,8 @@ def test_level_probabilities(model, retriever, level):
     )
     assert query.shape == (2**level,)
     np.testing.assert_allclose([query.sum(), *(d.sum() for d in documents)], 1, atol=1e-5)
-    retriever.lexical, retriever.level = 0, level  # their overlap is the retriever's score
-    found = {result.text: result.score for result in retriever.retrieve(QUESTION)}
-    for text, score in found.items():
+    hits = retriever.index.search(QUESTION, lexical=0, level=level)
+    for text, score in ((hit.document.text, hit.evidence["own"]) for hit in hits):
         assert np.minimum(query, embedding.get_text_embedding(text)).sum() == pytest.approx(score, abs=1e-5)
 
 
@@ -78,7 +77,7 @@ def test_bad_embedding_options(model):
         PalmetteEmbedding(model, level=2)
     with pytest.raises(ConfigError, match="'leaves'"):
         PalmetteEmbedding(model, representation="leaves")
-    with pytest.raises(TypeError, match="lvel"):
+    with pytest.raises(ConfigError, match="lvel"):
         PalmetteEmbedding(model, lvel=2)
 
 
@@ -115,10 +114,10 @@ def test_rerank_counts_words_too(model, candidates):
         [*candidates, part], query_str="DV7-1211ea"
     )
     assert [result.node for result in kept] == [part.node]
-    mix = model.lexical_weight(model.search_options({}), "auto")
+    words = model.calibration(model.search_options({}), "auto").words
     learned, fixed = (
         PalmetteRerank(model, top_n=9, **how).postprocess_nodes(candidates, query_str=QUESTION)
-        for how in ({}, {"lexical": mix.weight})
+        for how in ({}, {"lexical": words})
     )
     assert learned == fixed
     with pytest.raises(ConfigError, match="lexical"):

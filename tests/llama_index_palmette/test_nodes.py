@@ -191,7 +191,6 @@ class Unchanged(TransformComponent):
 @pytest.mark.parametrize(
     ("node", "message"),
     [
-        (TextNode(id_="blank", text=" "), "blank"),
         (TextNode(id_="row", text="owl", metadata={"when": np.ones(2)}), "'row'.*'when'.*item"),
         (TextNode(id_="set", text="owl", metadata={"a": {"tags": {1}}}), r"'set'.*'a\.tags'.*a sorted list"),
         (TextNode(id_="odd", text="owl", metadata={"when": object()}), "'odd'.*'when'.*write text"),

@@ -110,8 +110,29 @@ def test_a_pickle_keeps_its_tenant(on_disk, model, tmp_path):
 def test_pickling_memory_names_the_fix(writable):
     with pytest.raises(ConfigError, match="index_path="):
         pickle.dumps(writable)
-    with pytest.raises(ConfigError, match="index_path="):
-        copy.deepcopy(writable)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy])
+def test_copies_share_the_index(writable, on_disk, duplicate):
+    for retriever in (writable, on_disk):
+        retriever.filters = {"animal": "owl"}
+        twin = duplicate(retriever)
+        assert twin.retrieve(QUESTION) == retriever.retrieve(QUESTION)
+        assert twin.index is retriever.index
+        assert twin.callback_manager is retriever.callback_manager
+        twin.similarity_top_k, twin.filters, twin.level = 1, None, 2
+        assert len(twin.retrieve(QUESTION)) == 1
+        assert (retriever.similarity_top_k, retriever.filters) == (3, {"animal": "owl"})
+        assert retriever.level != 2
+
+
+def test_a_deep_copy_shares_no_settings(writable):
+    writable.filters = {"animal": {"$in": ["owl"]}}
+    twin = copy.deepcopy(writable)
+    twin.filters["animal"]["$in"].append("fox")
+    twin.object_map["live"] = object()
+    assert writable.filters == {"animal": {"$in": ["owl"]}}
+    assert writable.object_map == {}
 
 
 def test_what_index_nodes_lead_to_is_given_again(model, tmp_path):

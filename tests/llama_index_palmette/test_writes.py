@@ -28,7 +28,7 @@ def test_upsert_replaces_and_encodes_only_what_changed(writable, nodes, model, m
     monkeypatch.setattr(
         type(model),
         "encode_documents",
-        lambda self, docs: encoded.extend(d.id for d in docs) or encode(self, docs),
+        lambda self, docs, *more: encoded.extend(d.id for d in docs) or encode(self, docs, *more),
     )
     changed = nodes[0].model_copy(update={"text": "a zebra on the moon"})
     changes = writable.upsert([changed, nodes[1], TextNode(id_="new", text="a yak")])
@@ -199,9 +199,49 @@ def test_no_search_sees_a_document_half_replaced(splitting, monkeypatch):
 def test_an_unusable_document_changes_nothing(splitting):
     before = sorted(document.key for document in splitting.index.documents())
     splitting.transformations = []
-    with pytest.raises(InputError, match="empty"):
-        splitting.refresh_ref_docs([Document(id_="a", text="An owl."), Document(id_="b", text=" ")])
+    with pytest.raises(InputError, match="JSON"):
+        splitting.refresh_ref_docs(
+            [Document(id_="a", text="An owl."), Document(id_="b", text="A fox.", metadata={"x": {1}})]
+        )
     assert sorted(document.key for document in splitting.index.documents()) == before
+
+
+def test_blank_documents_are_left_out_with_one_warning(empty):
+    pages = [
+        Document(
+            id_=f"p{n}",
+            text=text,
+            metadata={"page_label": str(n)},
+            excluded_embed_metadata_keys=["page_label"],
+        )
+        for n, text in enumerate(("An owl.", "\n", "A fox.", ""))
+    ]
+    one, other = (rf"document {n} 'p{n}' of page_label '{n}'" for n in (1, 3))
+    for write in (empty.upsert, empty.add):
+        with pytest.warns(
+            UserWarning, match=rf"^2 of 4 documents are blank and were left out: {one}; {other}$"
+        ):
+            write(pages)
+        assert sorted(document.key for document in empty.index.documents()) == ["p0", "p2"]
+    with pytest.warns(UserWarning, match="2 of 2"):
+        assert empty.refresh_ref_docs(pages) == [False, True, False, True]
+
+
+def test_documents_and_their_metadata(writable, nodes):
+    told = writable.ref_doc_info["doc-owl"]
+    assert told.metadata == next(node.metadata for node in nodes if node.ref_doc_id == "doc-owl")
+
+
+def test_documents_and_their_nodes(splitting):
+    nodes = {document.key: document.metadata["ref_doc_id"] for document in splitting.index.documents()}
+    splitting.insert(Document(id_="c", text="A bat."))
+    told = splitting.ref_doc_info
+    assert list(told) == ["a", "b", "c"]
+    for name in "ab":
+        assert told[name].node_ids == [id for id, source in nodes.items() if source == name]
+    assert splitting.delete_ref_doc("c", delete_from_docstore=False) == told["c"].node_ids
+    assert splitting.delete_nodes(told["a"].node_ids, delete_from_docstore=True) == told["a"].node_ids
+    assert list(splitting.ref_doc_info) == ["b"]
 
 
 async def test_async_twins(empty):

@@ -65,13 +65,18 @@ def narrowed(index: Index, condition: Mapping[str, Any]) -> Index:
 
 
 def search(index: Index, queries: Sequence[str], k: int, **how: Any) -> list[list[tuple[str, float]]]:
-    return [[(hit.id, hit.score) for hit in hits] for hits in index.search(list(queries), k=k, **how)]
+    """Ids and scores; without words the method's own."""
+    alone = how.get("lexical") == 0
+    found = index.search(list(queries), k=k, sentences=not alone, **how)
+    return [[(h.id, h.evidence["own"] if alone else h.score) for h in hits] for hits in found]
 
 
 def parts(index: Index, query: str, **how: Any) -> list[tuple[str, float]]:
     """Parts of the explanation of the first hit, which adds up to its score."""
-    found: list[Hit] = index.search(query, k=1, **how)
-    return [(part.name, part.value) for hit in found for part in hit.explain().parts]
+    alone = how.get("lexical") == 0
+    found: list[Hit] = index.search(query, k=1, sentences=not alone, **how)
+    told = [hit.explain().method if alone else hit.explain() for hit in found]
+    return [(part.name, part.value) for one in told if one is not None for part in one.parts]
 
 
 def score(model: Model, query: str, some: Sequence[Document], **how: Any) -> list[float]:
@@ -89,7 +94,7 @@ def langchain(folder: Path, queries: Sequence[str]) -> list[list[tuple[str, floa
     """The tree's retriever for LangChain, over an index folder."""
     from langchain_palmette import TreeRetriever
 
-    retriever = TreeRetriever(index_path=str(folder), k=5)
+    retriever = TreeRetriever(index_path=str(folder), k=5, score_key="score")
     return [[(str(d.id), d.metadata["score"]) for d in retriever.invoke(query)] for query in queries]
 
 

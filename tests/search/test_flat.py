@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
-from palmette.search import flat, get_threads, set_threads
+from palmette.search import flat, get_threads, kernels, set_threads
 from palmette.search.faiss_engine import engine_named
 from palmette.search.flat import Block, Engine, ExactEngine, Shortlist, exact_scores, fast_scores, top_k
 from palmette.search.plan import Candidates, Lists, Score, SearchPlan
@@ -265,3 +265,23 @@ def test_candidates_of_one_query_have_no_padding() -> None:
     found = Candidates(np.array([[3, 1], [2, -1]]), np.array([[2, 1], [5, -np.inf]], np.float32))
     assert found.one_query(1).keys.tolist() == [[2]]
     assert found.one_query(1).scores.tolist() == [[5]]
+
+
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_infinities_are_no_other_numbers_in_compiled_loops() -> None:
+    """Products of large numbers overflow; loops that assume finite ones made a 0 of them."""
+    draw, infinite = np.random.default_rng(0), np.float32(np.inf)
+    data = draw.normal(size=(40, 33)).astype(np.float32)
+    data[3], data[7, 0] = data[3] * np.float32(1e30), -infinite
+    query = draw.normal(size=(1, 33)).astype(np.float32) * np.float32(1e20)
+    scores, which = np.empty(40, np.float32), np.empty(40, np.int64)
+    rows, of = np.arange(40), np.zeros(40, np.int64)
+    scales, weights = np.ones((40, 0), np.float32), np.ones(1, np.float32)
+    kernels.best_parts(data[:, None], scales, rows, of, query, weights, scores, which)
+    np.testing.assert_allclose(scores, data @ query[0], rtol=1e-3)
+    table = np.array([[-infinite, 1, infinite, 2] * 9] * 3, np.float32)
+    limits = np.array([-infinite, 1, infinite], np.float32)
+    for found, expected in zip(
+        kernels.at_least(table, limits), np.nonzero(table >= limits[:, None]), strict=True
+    ):
+        assert found.tolist() == expected.tolist()

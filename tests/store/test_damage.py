@@ -89,7 +89,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         lambda f: segment_file(f, "sentences.starts.npy").unlink(),
         ["sentences.starts.npy", "no file"],
     ),
-    "flipped bit in words": (lambda f: flip(segment_file(f, "words-rows.npy"), -1), ["words-rows"]),
+    "flipped bit in words": (lambda f: flip(segment_file(f, "words-once_hits.npy"), -1), ["words-once_hits"]),
     "no array": (lambda f: segment_file(f, "tokens.npy").unlink(), ["tokens.npy", "no file"]),
     "no segment": (lambda f: shutil.rmtree(segment_file(f).parent), ["keys.npy", "no file"]),
     "no database": (lambda f: (f / "index.sqlite3").unlink(), ["index.sqlite3", "no file"]),

@@ -22,6 +22,7 @@ from palmette.errors import (
     NotFoundError,
     StoreError,
 )
+from palmette.lexical.postings import TYPES
 from palmette.search.plan import ArraySpec
 from palmette.store import segments
 from palmette.store.backend import Backend
@@ -291,7 +292,7 @@ def test_reopening(tmp_path: Path) -> None:
     assert manifest["arrays"][1] == {"name": "tokens", "shape": [2, 3], "dtype": "float16", "ragged": False}
     assert manifest["arrays"][2] == {"name": "sentences", "shape": [3], "dtype": "int8", "ragged": True}
     [segment] = (folder / "segments").iterdir()
-    words = [f"words-{name}.npy" for name in ("counts", "lengths", "rows", "starts", "terms")]
+    words = sorted(f"words-{name}.npy" for name in TYPES)
     files = ["keys.npy", "leaves.npy", "sentences.npy", "sentences.starts.npy", "tokens.npy", *words]
     assert sorted(path.name for path in segment.iterdir()) == files
     assert np.load(segment / "keys.npy", allow_pickle=False).tolist() == [1, 2]

@@ -1,16 +1,22 @@
 """Words in a local index: the same answers however the documents came to lie in segments."""
 
+import json
+import sqlite3
+from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from palmette.lexical.analyser import analyser_of
+from palmette.lexical.postings import PostingsBuilder
 from palmette.store.local import LocalBackend
 from palmette.types import Document
 from support.stores import SPECS, delete, doc, put, state_of
 
-QUERIES = ["owl", "red owl by night", "fox fox", "nothing of this", "a"]
+QUERIES = ["owl", "red owl by night", "fox fox", "nothing of this", "a", 'a "red owl"']
 
 
 def some(count: int, start: int = 0) -> list[Document]:
@@ -47,7 +53,7 @@ def test_scores_do_not_depend_on_filters_and_parts_add_up() -> None:
             scores = dict(zip(every.keys.tolist(), every.scores.tolist(), strict=True))
             assert len(narrow.keys) == 7
             assert narrow.scores.tolist() == [scores[key] for key in narrow.keys.tolist()]
-            assert narrow.words == ["red", "owl"]
+            assert narrow.words == ["red", "owl", "red owl"]
             assert few.words("red owl", 0, only=narrow.keys).parts.tolist() == narrow.parts.tolist()
 
 
@@ -64,8 +70,8 @@ def test_the_best_are_those_of_all_documents(filter: Any) -> None:
                 scores = view.words(query, 0, only=keys).scores
                 ranked = np.lexsort((keys, -scores))
                 ranked = ranked[scores[ranked] > 0]
-                for k, floor in ((1, 0.0), (7, 0.0), (1000, 0.0), (1000, 0.4), (3, 0.4), (5, 1.5)):
-                    found, expected = view.words(query, k, floor), ranked[scores[ranked] >= floor][:k]
+                for k in (1, 7, 1000):
+                    found, expected = view.words(query, k), ranked[:k]
                     assert found.keys.tolist() == keys[expected].tolist()
                     assert found.scores.tolist() == scores[expected].tolist()
 
@@ -100,3 +106,77 @@ def test_an_index_keeps_its_language(tmp_path: Path) -> None:
     with LocalBackend.open(tmp_path / "i") as backend, backend.read() as view:
         assert backend.language == "german"
         assert view.words("Häuser", 1).keys.tolist() == [1]
+
+
+def make_former(folder: Path) -> None:
+    """Rewrite an index's words as they were stored before pairs."""
+    with LocalBackend.open(folder) as backend:
+        texts = [document.all_text for document in backend.scan()]
+    builder = PostingsBuilder(analyser_of("english", 1))
+    builder.add(texts)
+    postings, terms = builder.collected(), dict[int, Any]()
+    for term in (*postings.terms.numbers().tolist(), *postings.once.numbers().tolist()):
+        terms[term << 24 | 7] = postings.find(term)  # of 64 bits
+    found = [(hits >> 6, hits & 63) for hits in (terms[term] for term in sorted(terms))]
+    former = {
+        "terms": np.array(sorted(terms), np.uint64),
+        "starts": np.append(0, np.cumsum([len(rows) for rows, _ in found])),
+        "rows": np.concatenate([rows for rows, _ in found]).astype(np.int32),
+        "counts": np.concatenate([counts for _, counts in found]).astype(np.uint8),
+        "lengths": postings.lengths,
+    }
+    (segment,) = (folder / "segments").iterdir()
+    for path in segment.glob("words-*.npy"):
+        path.unlink()
+    for name, array in former.items():
+        np.save(segment / f"words-{name}.npy", array)
+    files = {
+        path.name: {"size": path.stat().st_size, "sha256": sha256(path.read_bytes()).hexdigest()}
+        for path in segment.iterdir()
+    }
+    with closing(sqlite3.connect(folder / "index.sqlite3")) as database, database:
+        database.execute("UPDATE segments SET files = ?", [json.dumps(files)])
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["words"]
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "format": 2}))
+
+
+def test_an_index_without_pairs_is_searched_by_single_words(tmp_path: Path) -> None:
+    with LocalBackend.create(tmp_path / "i", SPECS, fingerprint="m") as backend:
+        put(backend, doc("rna", "The mRNA vaccine"), doc("owl", "a red owl"), doc("fox", "owl and red fox"))
+    make_former(tmp_path / "i")
+
+    def found(query: str) -> dict[str, float]:
+        with backend.read() as view:
+            matches = view.words(query, 9)
+            assert not any(" " in word for word in matches.words)
+            return dict(zip(view.ids(matches.keys.tolist()), matches.scores.tolist(), strict=True))
+
+    with LocalBackend.open(tmp_path / "i") as backend:
+        assert list(found("red owl")) == ["owl", "fox"]
+        assert list(found("m")) == ["rna"]
+        assert set(found('"owl red"')) == {"owl", "fox"}, "phrases are looked for word by word"
+        put(backend, doc("more", "the owl of the mRNA"))
+        before = found("the red owl")
+        assert set(before) == {"rna", "owl", "fox", "more"}
+        backend.compact()
+        assert found("the red owl") == before
+        assert backend.stats().segments == 1
+        delete(backend, "owl")
+        assert set(found("mRNA")) == {"rna", "more"}
+
+
+def test_phrases_are_found_under_filters() -> None:
+    with LocalBackend.in_memory(SPECS) as backend:
+        put(backend, *(doc(f"d{n}", ("a red owl", "an owl in red", "red")[n % 3], n=n) for n in range(12)))
+        put(backend, doc("last", "Red Owls", n=12))
+        delete(backend, "d0")
+        for filter, expected in ((None, ["d3", "d6", "d9", "last"]), ({"n": {"$gt": 8}}, ["d9", "last"])):
+            with backend.read(filter) as view:
+                found = view.words('owls "red owl"', 99)
+                assert found.phrases
+                assert view.ids(found.keys.tolist()) == expected
+                scores = view.words('owls "red owl"', 0, only=view.keys()).scores
+                assert set(view.keys()[scores > 0].tolist()) == set(found.keys.tolist())
+                assert not view.words('where is a "red owl"?', 99).phrases, "a name in a sentence"
+                assert view.words('"nothing of this"', 9).keys.tolist() == []

@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from palmette import Document, FieldsModel, Index, RetrievalData, load_data
+from palmette import Document, FieldsModel, RetrievalData, load_data
+from support.alone import Index
 from support.tiny import learner
 
 BRANDS = ("red", "blue", "golden")

@@ -21,6 +21,7 @@ COMMANDS = {
     "answer": "answer a question from what an index finds, with no language model",
     "evaluate": "measure a model on judged queries, beside baselines",
     "inspect": "look into a checkpoint or an index",
+    "cache": "show or clear the encodings kept on this machine",
     "pull": "fetch a checkpoint from the Hugging Face Hub",
     "push": "publish a checkpoint on the Hugging Face Hub",
     "demo": "train, index and ask: this Python's own documentation",
@@ -70,7 +71,9 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
         )
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         if name == chosen:
-            module = import_module(f"palmette.cli.{name if name in ('train', 'demo') else 'commands'}")
+            module = import_module(
+                f"palmette.cli.{name if name in ('train', 'cache', 'demo') else 'commands'}"
+            )
             command.set_defaults(command=name, given=given, handler=getattr(module, f"run_{name}"))
             getattr(module, f"_add_{name}")(command)
     return parser

@@ -181,7 +181,7 @@ def _langchain(index: Index, reader: Reader, questions: Sequence[str], k: int) -
 
     from langchain_palmette import PalmetteReader, TreeRetriever
 
-    retriever = TreeRetriever.from_index(index, k=k, explain=True)
+    retriever = TreeRetriever.from_index(index, k=k, explain=True, score_key="score")
     chain = {"question": RunnablePassthrough(), "documents": retriever} | PalmetteReader(reader=reader)
     print("\nLangChain: TreeRetriever | PalmetteReader")
     for question in questions:

@@ -14,7 +14,7 @@ from typing import Any
 
 from palmette.config import check_path
 from palmette.data import files
-from palmette.data.documents import Corpus, iter_documents, to_document, to_documents
+from palmette.data.documents import Corpus, drop_blanks, iter_documents, to_document, to_documents
 from palmette.data.files import located
 from palmette.data.retrieval import Qrels, RetrievalData, Split
 from palmette.data.synthetic import DEFAULT_KINDS, KINDS, make_queries
@@ -28,6 +28,7 @@ __all__ = [
     "Qrels",
     "RetrievalData",
     "Split",
+    "drop_blanks",
     "iter_documents",
     "load_data",
     "to_document",

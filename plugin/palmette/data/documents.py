@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from palmette.config import check_path
 from palmette.data import files
@@ -14,7 +15,13 @@ from palmette.data.files import TEXT_SUFFIXES, located
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 from palmette.types import Document, written
 
+T = TypeVar("T")
+
 TEXT_KEYS = ("text", "title")
+SOURCE_KEYS = ("source", "file_path", "page", "page_label")
+"""Metadata that name where a document comes from, in messages."""
+NAMED = 3
+"""Blank documents that a warning names."""
 WORDS = 180
 """Words of a passage at most: the 256 tokens that small encoders read."""
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
@@ -49,11 +56,9 @@ def to_document(value: Any) -> Document:
     if isinstance(value, Mapping):
         return _from_record(value)
     if hasattr(value, "page_content"):
-        text, identity = value.page_content, getattr(value, "id", None)
-        return _document(identity or None, text, getattr(value, "metadata", {}))
+        return _document(_id(value), value.page_content, getattr(value, "metadata", {}))
     if hasattr(value, "get_content"):
-        identity, text = getattr(value, "node_id", None), value.get_content()
-        return _document(identity or None, text, getattr(value, "metadata", {}))
+        return _document(_id(value), value.get_content(), getattr(value, "metadata", {}))
     raise InputError(
         f"cannot make a document of {type(value).__name__} {shown(value)}; "
         "give a Document, a str, a dict with 'text', a LangChain document or a LlamaIndex node"
@@ -63,6 +68,24 @@ def to_document(value: Any) -> Document:
 def to_documents(values: Iterable[Any]) -> Iterator[Document]:
     """Documents from values of any kind that :func:`to_document` knows; errors name the position."""
     return _located(((f"document {position}", value) for position, value in enumerate(values)), to_document)
+
+
+def drop_blanks(values: Iterable[T], text: Callable[[T], str]) -> list[T]:
+    """Values whose text is not blank; one warning counts the others and names the first by position, id and source."""
+    given = list(values)
+    kept = [value for value in given if text(value).strip()]
+    if len(kept) == len(given):
+        return given
+    blank = [
+        f"document {position}{_origin(_id(value), getattr(value, 'metadata', {}))}"
+        for position, value in enumerate(given)
+        if not text(value).strip()
+    ]
+    listed = "; ".join(blank[:NAMED]) + ("; …" if len(blank) > NAMED else "")
+    warnings.warn(
+        f"{len(blank)} of {len(given)} documents are blank and were left out: {listed}", stacklevel=4
+    )
+    return kept
 
 
 def _located(values: Iterable[tuple[str, Any]], convert: Callable[[Any], Document]) -> Iterator[Document]:
@@ -113,11 +136,20 @@ def _document(
 ) -> Document:
     metadata, fields = dict(metadata or {}), dict(fields or {})
     if isinstance(text, str) and not text.strip() and not fields:
-        origin = [f"{key} {metadata[key]!r}" for key in ("source", "file_path", "page") if key in metadata]
-        name = f" {shown(identity)}" if identity else ""
-        name += f" of {', '.join(origin)}" if origin else ""
-        raise InputError(f"document{name} is empty: give it a text (or fields), or leave it out")
+        origin = _origin(identity, metadata)
+        raise InputError(f"document{origin} is empty: give it a text (or fields), or leave it out")
     return Document(identity, text, metadata, fields)
+
+
+def _id(value: Any) -> str | None:
+    """Id of a framework's document."""
+    return getattr(value, "node_id", None) or getattr(value, "id", None) or None
+
+
+def _origin(identity: str | None, metadata: Mapping[str, Any]) -> str:
+    """Id, source and page of a document, for messages."""
+    origin = [f"{key} {metadata[key]!r}" for key in SOURCE_KEYS if key in metadata]
+    return (f" {shown(identity)}" if identity else "") + (f" of {', '.join(origin)}" if origin else "")
 
 
 def _from_record(record: Mapping[str, Any], titles: bool = True) -> Document:

@@ -1,4 +1,4 @@
-"""Texts to states: one frozen encoder gives pooled, token and layer states from one forward pass.
+"""Texts to states: one frozen encoder gives pooled, sentence, token and layer states from one forward pass.
 
 torch is loaded with the first name that is used.
 """
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from palmette.encoder.fake import FakeEncoder
     from palmette.encoder.load import load_encoder
     from palmette.encoder.sentence import SentenceEncoder
+    from palmette.encoder.sentences import Sentences, split_sentences
 
 __all__ = [
     "Backbone",
@@ -25,8 +26,10 @@ __all__ = [
     "Kind",
     "Output",
     "SentenceEncoder",
+    "Sentences",
     "States",
     "load_encoder",
+    "split_sentences",
 ]
 
 _HOMES = {
@@ -35,7 +38,9 @@ _HOMES = {
     "EncodingCache": "cache",
     "FakeEncoder": "fake",
     "SentenceEncoder": "sentence",
+    "Sentences": "sentences",
     "load_encoder": "load",
+    "split_sentences": "sentences",
 }
 
 

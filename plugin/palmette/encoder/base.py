@@ -175,10 +175,9 @@ class Encoder(ABC):
         """Yield batches of similar length, longest first: the texts' positions, and their states.
 
         Longest first shows at once whether the memory suffices. ``positions`` number the texts in messages, where
-        that is not their order. A bar shows on terminals only, unless ``progress`` is False.
-
-        One pass reads ``max_length`` tokens. Only the pooled vectors of documents, where nothing else is requested,
-        are of whole texts: the mean over windows of whole sentences, by their numbers of tokens.
+        that is not their order. A bar shows on terminals only, unless ``progress`` is False. States are of the first
+        ``max_length`` tokens, but where pooled vectors of documents alone are requested, these are of whole texts:
+        means over windows of whole sentences, by their numbers of tokens.
         """
         wanted, size = self._outputs(outputs, depth), self._size(batch_size)
         names = range(len(texts)) if positions is None else positions
@@ -235,7 +234,7 @@ class Encoder(ABC):
         progress: bool | None = False,
         positions: Sequence[int] | None = None,
     ) -> tuple[Floats, Sentences]:
-        """Return the pooled vectors of documents [N, d], as :meth:`encode` does, and vectors of their sentences.
+        """Return the pooled vectors of documents [N, d], as :meth:`encode` does, and their sentences.
 
         A sentence's vector is the mean of its tokens' last hidden states in the pass over the whole text (also
         where the encoder pools by its first token), through what follows the pooling. An encoder without offsets
@@ -290,10 +289,9 @@ class Encoder(ABC):
             f"{type(self).__name__}({self.name!r}, dimension={self.dimension}, device={str(self.device)!r})"
         )
 
-    def _size(self, batch_size: int | None) -> int:
-        size = self.batch_size if batch_size is None else batch_size
-        check_range("encode", "batch_size", size, 1)
-        return size
+    def _size(self, given: int | None) -> int:
+        check_range("encode", "batch_size", self.batch_size if given is None else given, 1)
+        return given or self.batch_size
 
     def _bar(self, total: int, progress: bool | None) -> tqdm[Any]:
         hidden = True if progress is False else None  # None: hidden unless stderr is a terminal
@@ -322,7 +320,7 @@ class Encoder(ABC):
         if not texts:
             wide, high = self.hidden_size, (self.num_layers if depth is None else depth) + 1
             shapes = {"pooled": (0, self.dimension), "tokens": (0, 0, wide), "layers": (0, high, 0, wide)}
-            empty = {name: torch.zeros(shapes[name], device=self.device) for name in wanted}
+            empty: dict[str, Any] = {name: torch.zeros(shapes[name], device=self.device) for name in wanted}
             return States(**empty, mask=torch.zeros((0, 0), dtype=torch.bool, device=self.device))
         with self._lock:
             states = self.forward(texts, kind, wanted, *([] if depth is None else [depth]))

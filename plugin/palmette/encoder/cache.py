@@ -1,17 +1,7 @@
-"""Encodings kept on disk, so that a text is encoded once: one SQLite file per encoder and output.
-
-    ROOT/encodings/HASH.sqlite   about (encoder, facts), texts (key, crc, data, sentences, batch),
-                                 batches (id, used, bytes)
-
-A key is the first 16 bytes of a text's SHA-256; the CRC-32 is that of key and data. Data are the pooled vector
-(float32), or the states of the text's tokens one after the other (float16). Sentences, where they are known, are
-the CRC-32 of key and rest, the spans (int32) and the vectors (int8). Texts are written in batches, and the batches
-that were used least recently are deleted when the folder exceeds its limit.
-"""
+"""Encodings kept on disk, so that a text is encoded once."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
@@ -20,29 +10,25 @@ import os
 import sqlite3
 import sys
 import tempfile
-import time
 import warnings
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from palmette.encoder import cache_files
 from palmette.encoder.base import Copies, Encoder, Floats, Kind, Output, States
+from palmette.encoder.cache_files import CacheEntry, EncodingFile
 from palmette.encoder.sentences import Sentences, whole_texts
 from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError
 
 Halves = NDArray[np.float16]
 _KEPT = 2_048  # texts encoded between two writes, which is the most that a killed run loses
-_KEYS = 5_000  # of one query
-_PATIENCE = 60.0  # seconds to wait for another writer
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)  # the last: no such table
 
 
 class EncodingCache:
@@ -137,7 +123,8 @@ class EncodingCache:
         with tqdm(total=len(rows), desc="encoding", unit="text", delay=1, disable=hidden) as bar:
             for start in range(0, len(rows), _KEPT):
                 some = rows[start : start + _KEPT]
-                new, options = [checked[row] for row in some], {"batch_size": batch_size, "positions": some}
+                new = [checked[row] for row in some]
+                options: dict[str, Any] = {"batch_size": batch_size, "positions": some}
                 parts: list[bytes] | None = None
                 if kind == "document" and encoder.has_offsets:
                     out[some], found = encoder.encode_sentences(new, **options)
@@ -189,7 +176,7 @@ class EncodingCache:
                     new = {key: start + i for i, key in enumerate(part) if key not in states}
                     made = _token_states(encoder, checked, new, kind, outputs)
                     file.put(made)
-                    self._trim()
+                    cache_files.trim(self._folder, self.max_bytes)
                     states |= made
                     for key in part:
                         flat.write(states[key])
@@ -208,7 +195,7 @@ class EncodingCache:
 
     def _open(
         self, encoder: Encoder, texts: Sequence[str], kind: Kind, output: str
-    ) -> tuple[list[str], list[bytes], _File]:
+    ) -> tuple[list[str], list[bytes], EncodingFile]:
         """Return checked texts, their keys, and the file of these encodings."""
         if not encoder.frozen:
             raise ConfigError(
@@ -227,12 +214,14 @@ class EncodingCache:
         }
         text = json.dumps(facts, sort_keys=True)
         name = f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.sqlite"
-        return checked, _keys(checked), _File(self.root / "encodings" / name, encoder.name, text)
+        return checked, _keys(checked), EncodingFile(self._folder / name, encoder.name, text)
 
-    def _keep(self, file: _File, data: Mapping[bytes, bytes], sentences: Mapping[bytes, bytes]) -> None:
+    def _keep(
+        self, file: EncodingFile, data: Mapping[bytes, bytes], sentences: Mapping[bytes, bytes]
+    ) -> None:
         try:
             file.put(data, sentences)
-            self._trim()
+            cache_files.trim(self._folder, self.max_bytes)
         except (OSError, sqlite3.Error) as error:
             warnings.warn(f"encodings are not kept: {self._unwritable(error)}", stacklevel=4)
 
@@ -240,62 +229,15 @@ class EncodingCache:
 
     def entries(self) -> list[CacheEntry]:
         """List the files of encodings, most recently used first."""
-        found = []
-        for path in self._files():
-            with contextlib.suppress(sqlite3.Error), contextlib.closing(_connect(path)) as connection:
-                encoder, facts = connection.execute("SELECT encoder, facts FROM about").fetchone()
-                texts, sentences = connection.execute(
-                    "SELECT COUNT(*), COUNT(sentences) FROM texts"
-                ).fetchone()
-                used = connection.execute("SELECT MAX(used) FROM batches").fetchone()[0] or 0
-                output = "sentences" if sentences else json.loads(facts)["output"]
-                found.append(CacheEntry(encoder, output, texts, path.stat().st_size, used))
-        return sorted(found, key=lambda entry: -entry.used)
+        return sorted(cache_files.entries(self._folder), key=lambda entry: -entry.used)
 
     def clear(self, encoder: str | None = None) -> int:
         """Delete all encodings, or those of the encoder of this name; returns the bytes freed."""
-        freed = 0
-        for path in self._files():
-            name = None
-            with contextlib.suppress(sqlite3.Error), contextlib.closing(_connect(path)) as connection:
-                name = connection.execute("SELECT encoder FROM about").fetchone()[0]
-            if encoder in (None, name):
-                freed += _remove(path)
-        return freed
+        return cache_files.clear(self._folder, encoder)
 
-    def _files(self) -> list[Path]:
-        found = (self.root / "encodings").glob("*")
-        return sorted(path for path in found if path.suffix in (".sqlite", ".damaged"))
-
-    def _trim(self) -> None:
-        """Delete the batches used least recently, until a tenth of the limit is free."""
-        excess = sum(path.stat().st_size for path in self._files()) - self.max_bytes
-        if excess <= 0:
-            return
-        batches: list[tuple[int, int, int, Path]] = []  # used, bytes, id
-        with FileLock(self.root / "encodings" / ".lock", timeout=_PATIENCE):
-            for path in self._files():
-                try:
-                    with contextlib.closing(_connect(path)) as connection:
-                        rows = connection.execute("SELECT used, bytes, id FROM batches").fetchall()
-                except sqlite3.Error:  # damaged, or written by another version
-                    rows = [(0, path.stat().st_size, -1)]
-                batches += [(*row, path) for row in rows]
-            excess += self.max_bytes // 10
-            old: dict[Path, list[tuple[int]]] = {}
-            for _, size, number, path in sorted(batches):
-                if excess > 0:
-                    old.setdefault(path, []).append((number,))
-                    excess -= size
-            for path, numbers in old.items():
-                if (-1,) in numbers:
-                    _remove(path)
-                    continue
-                with contextlib.closing(_connect(path)) as connection:
-                    with connection:
-                        connection.executemany("DELETE FROM texts WHERE batch = ?", numbers)
-                        connection.executemany("DELETE FROM batches WHERE id = ?", numbers)
-                    connection.execute("PRAGMA incremental_vacuum").fetchall()
+    @property
+    def _folder(self) -> Path:
+        return self.root / "encodings"
 
     def _unwritable(self, error: Exception) -> StorageFullError | ReadOnlyError:
         fix = "set PALMETTE_CACHE to a folder with room that you may write"
@@ -303,148 +245,6 @@ class EncodingCache:
         if full or getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
             return StorageFullError(f"no room left for encodings in {self.root}; {fix}")
         return ReadOnlyError(f"encodings cannot be written to {self.root} ({error}); {fix}")
-
-
-class _File:
-    """Encodings of one encoder and output."""
-
-    def __init__(self, path: Path, encoder: str, facts: str) -> None:
-        self.path, self.encoder, self.facts, self.lock = path, encoder, facts, path.parent / ".lock"
-
-    def get(
-        self, keys: Iterable[bytes], size: int, width: int | None = None
-    ) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Yield known keys, their data, a multiple of ``size`` bytes, and their sentences, with ``width`` bytes each.
-
-        Without ``width`` sentences are not read. Damaged data are skipped, with a warning.
-        """
-        wanted, damaged, batches = list(keys), 0, set[int]()
-        left = set(wanted)
-        if not self.path.exists():
-            return
-        try:
-            with contextlib.closing(self._open()) as connection:
-                step = min(_KEYS, connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER))
-                columns, rest = ("sentences", " AND sentences NOT NULL") if width else ("NULL", "")
-                for start in range(0, len(wanted), step):
-                    some = wanted[start : start + step]
-                    query = (
-                        f"SELECT key, crc, data, batch, {columns} FROM texts "
-                        f"WHERE key IN ({','.join('?' * len(some))}){rest}"
-                    )
-                    for key, crc, data, batch, more in connection.execute(query, some):
-                        if (
-                            key in left
-                            and isinstance(data, bytes)
-                            and not len(data) % size
-                            and zlib.crc32(data, zlib.crc32(key)) == crc
-                            and (width is None or _is_whole(key, more, width))
-                        ):
-                            left.remove(key)
-                            batches.add(batch)
-                            yield key, data, more[4:] if width else b""
-                        else:
-                            damaged += 1
-                self._mark(connection, batches)
-        except sqlite3.Error as error:
-            self._set_aside(error)
-        if damaged:
-            self._warn(f"{damaged} texts have been altered")
-
-    def put(self, rows: Mapping[bytes, bytes], sentences: Mapping[bytes, bytes] | None = None) -> None:
-        """Write data by key, as one batch, and sentences where they are known."""
-        if not rows:
-            return
-        more = {key: _crc(key, blob) + blob for key, blob in (sentences or {}).items()}
-        size = sum(map(len, rows.values())) + sum(map(len, more.values()))
-        for last in (False, True):
-            if not self.path.exists():
-                self._create()
-            try:
-                with contextlib.closing(self._open()) as connection, connection:
-                    added = "INSERT INTO batches (used, bytes) VALUES (?, ?)"
-                    batch = connection.execute(added, (int(time.time()), size)).lastrowid
-                    values = (
-                        (key, zlib.crc32(rows[key], zlib.crc32(key)), rows[key], more.get(key), batch)
-                        for key in sorted(rows)
-                    )
-                    connection.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, ?, ?)", values)
-                return
-            except sqlite3.Error as error:
-                if last or not self._set_aside(error):
-                    raise
-
-    def _mark(self, connection: sqlite3.Connection, batches: set[int]) -> None:
-        """Note that batches are in use, once an hour; another writer, or a folder that is only read, may prevent it."""
-        now = int(time.time())
-        with contextlib.suppress(sqlite3.OperationalError):
-            connection.execute("PRAGMA busy_timeout = 1000")
-            with connection:
-                rows = [(now, batch, now - 3600) for batch in batches]
-                connection.executemany("UPDATE batches SET used = ? WHERE id = ? AND used < ?", rows)
-
-    def _open(self) -> sqlite3.Connection:
-        """Open a file that exists; in a folder that cannot be written, without SQLite's files beside it."""
-        how = "mode=rw" if os.access(self.path.parent, os.W_OK) else "immutable=1"
-        connection = _connect(self.path, how)
-        try:
-            connection.execute("PRAGMA synchronous=NORMAL")
-            facts = connection.execute("SELECT facts FROM about").fetchone()
-            if facts != (self.facts,):
-                error = sqlite3.DatabaseError("it belongs to another encoder")
-                error.sqlite_errorcode = sqlite3.SQLITE_NOTADB
-                raise error
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _create(self) -> None:
-        """Make an empty file, unless there is one: beside its place, so that a kill leaves none that is half made."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.lock, timeout=_PATIENCE):
-            if self.path.exists():
-                return
-            new = self.path.with_suffix(".new")
-            new.unlink(missing_ok=True)
-            with contextlib.closing(sqlite3.connect(new)) as connection, connection:
-                connection.execute("PRAGMA page_size=16384")  # read almost twice as fast as with 4096
-                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("CREATE TABLE about (encoder TEXT, facts TEXT)")
-                connection.execute(
-                    "CREATE TABLE batches (id INTEGER PRIMARY KEY, used INTEGER, bytes INTEGER)"
-                )
-                connection.execute(
-                    "CREATE TABLE texts "
-                    "(key BLOB PRIMARY KEY, crc INTEGER, data BLOB, sentences BLOB, batch INTEGER)"
-                )
-                connection.execute("CREATE INDEX texts_of_batches ON texts (batch)")
-                connection.execute("INSERT INTO about VALUES (?, ?)", (self.encoder, self.facts))
-            new.replace(self.path)
-
-    def _set_aside(self, error: sqlite3.Error) -> bool:
-        """Rename a damaged or foreign file, with a warning; return False for any other error."""
-        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _DAMAGED:
-            return False
-        with contextlib.suppress(OSError), FileLock(self.lock, timeout=_PATIENCE):
-            self.path.replace(self.path.with_suffix(".damaged"))
-            _remove(self.path)
-        self._warn(str(error))
-        return True
-
-    def _warn(self, why: str) -> None:
-        warnings.warn(f"cached encodings {self.path} are damaged ({why}); they are made again", stacklevel=4)
-
-
-class CacheEntry(NamedTuple):
-    """What one file keeps: texts of an encoder, for an output, in bytes; and when it was used, in seconds."""
-
-    encoder: str
-    output: str
-    texts: int
-    bytes: int
-    used: int
 
 
 class CachedEncoder(Encoder):
@@ -534,27 +334,6 @@ class CachedEncoder(Encoder):
 
 def _keys(texts: Sequence[str]) -> list[bytes]:
     return [hashlib.sha256(text.encode()).digest()[:16] for text in texts]
-
-
-def _crc(key: bytes, blob: bytes) -> bytes:
-    return zlib.crc32(blob, zlib.crc32(key)).to_bytes(4, "little")
-
-
-def _is_whole(key: bytes, blob: object, width: int) -> bool:
-    """Tell whether sentences are as they were written."""
-    return isinstance(blob, bytes) and len(blob) % width == 4 and _crc(key, blob[4:]) == blob[:4]
-
-
-def _connect(path: Path, how: str = "mode=rw") -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{how}", _PATIENCE, uri=True)
-
-
-def _remove(path: Path) -> int:
-    """Delete a file of encodings and SQLite's files beside it; returns its bytes."""
-    size = path.stat().st_size if path.exists() else 0
-    for end in ("", "-wal", "-shm"):
-        path.with_name(path.name + end).unlink(missing_ok=True)
-    return size
 
 
 def default_cache_dir() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ SHORTEST = 12
 LONGEST = 60
 """Words of the parts into which much longer sentences are cut."""
 _CODE_SHORTEST = 30  # words of a run of code before a blank line may end it
+_WRAPPED = 120  # characters of the longest line of a wrapped paragraph
 
 # Runs of lines: a fenced block of code, or what stands between blank lines, fences and headings.
 _BLOCK = re.compile(
@@ -34,7 +35,7 @@ _CODE_LINE = re.compile(
 _DEFINITION = re.compile(
     r"^[^\S\n]*(?:@\w|(?:(?:async|export|default|pub|public|private|protected|static|final|abstract|inline)\s+)*"
     r"(?:def|class|fn|func|function|interface|struct|enum|trait|impl|namespace)\s|"
-    r"(?<![^\n])[A-Za-z_][\w *<>&:~]*\([^;\n]*\)[^;\n]*\{$)",
+    r"(?<![^\n])[A-Za-z_][\w *<>&:~]{0,99}\([^;\n]{0,200}\)[^;\n]{0,50}\{$)",
     re.MULTILINE,
 )
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -42,6 +43,7 @@ _CLAUSE = re.compile(r"[,;:،、，；：]\s*|\s[-–—]\s")
 _LINE, _GAP = re.compile(r"\n"), re.compile(r"\s+")
 
 _ALWAYS = "。！？｡।॥۔؟։።፧။។"
+_FINAL = ".!?…\"'”’»)" + _ALWAYS
 _ABBREVIATIONS = frozenset(
     "mr mrs ms dr prof st mt vs cf ca al approx dept gen col sgt capt lt hon gov sen rep rev jr sr messrs mme mlle "
     "jan feb mar apr jun jul aug sep sept oct nov dec resp incl excl esp ie eg viz bzw vgl ggf evtl sog bspw "
@@ -75,11 +77,9 @@ class Sentences:
         return self.vectors * self.scales[:, None]
 
     @classmethod
-    def of(
-        cls, rows: NDArray[np.floating | np.int8], spans: NDArray[np.int32], starts: NDArray[np.int64]
-    ) -> Self:
+    def of(cls, rows: NDArray[Any], spans: NDArray[np.int32], starts: NDArray[np.int64]) -> Self:
         """Round vectors of any length to int8, unless they are, and scale them to unit length."""
-        vectors = rows if rows.dtype == np.int8 else quantise(rows)
+        vectors: NDArray[np.int8] = rows if rows.dtype == np.int8 else quantise(rows)
         squares = np.einsum("sd,sd->s", vectors, vectors, dtype=np.int32)
         return cls(vectors, (1 / np.sqrt(np.maximum(squares, 1))).astype(np.float32), spans, starts)
 
@@ -106,66 +106,84 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
     """Split a text into sentences: spans in order, which cover all characters but blanks.
 
     Prose ends at sentence marks of any script, at items of lists and at rows of tables; code at definitions and blank
-    lines. Headings go with what follows. Sentences of less than a dozen words join a neighbour, and much longer ones
-    than sixty are cut at commas, lines or words.
+    lines. Headings go with what follows. Sentences of less than a dozen words join a neighbour; those much longer
+    than sixty are cut at commas, at lines of code, or between words.
     """
-    wide, lower = not text.isascii() and _WIDE.search(text) is not None, text.islower()
-    found: list[tuple[int, int, bool]] = []
-    begin, end, words, mine, was_code = (
-        -1,
-        0,
-        0,
-        0,
-        False,
-    )  # a sentence not yet complete, pieces before its block
-
-    def close(least: int) -> int:
-        """End the sentence at the end of a block, where it is long enough; returns the next one's begin, or -1."""
-        ends = text[end - 1] in ".!?…\"'”’»)" or text[end - 1] in _ALWAYS
-        if words >= least:
-            found.append((begin, end, was_code))
-        elif found and (len(found) > mine or (ends and not was_code and least)):
-            found[-1] = (found[-1][0], end, found[-1][2])
-        else:
-            return begin
-        return -1
-
+    splitter, lower = _Splitter(text), text.islower()
     for block in _BLOCK.finditer(text):
-        first, last = block.span()
+        first, last = block.start(), _end_of(text, block.end())
         lines = block[0].split("\n")
-        code = block[0].startswith(("```", "~~~")) or (
-            len(lines) > 1
-            and 2 * sum(len(line) < 200 and _CODE_LINE.match(line) is not None for line in lines) > len(lines)
-        )
-        if begin >= 0:
-            inside = was_code and code and not _DEFINITION.match(text, first)
-            begin = close(_CODE_SHORTEST if inside else SHORTEST)
-        if begin < 0:
-            begin, words = first, 0
-        mine, was_code, at = len(found), code, first
-        end = _end_of(text, last)
-        longest = max(map(len, lines))
-        breaks = _definitions(text, first, end) if code else _ends(text, first, end, lower, longest > 120)
-        for stop, after in breaks:
-            words += _count(text[at:stop], wide)
-            at = after
-            if words >= SHORTEST:
-                found.append((begin, stop, code))
-                begin, words = after, 0
-        words += _count(text[at:end], wide)
-    if begin >= 0 and close(SHORTEST) >= 0:
-        if found:
-            found[-1] = (found[-1][0], end, found[-1][2])
+        code = _is_code(lines)
+        splitter.start_block(first, code)
+        unwrapped = max(map(len, lines)) > _WRAPPED
+        for stop, after in (
+            _definitions(text, first, last) if code else _ends(text, first, last, lower, unwrapped)
+        ):
+            splitter.add(stop, after)
+        splitter.end_block(last)
+    return splitter.spans()
+
+
+class _Splitter:
+    """Sentences found so far, and one that may still be too short."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.wide = text, not text.isascii() and _WIDE.search(text) is not None
+        self.found: list[tuple[int, int, bool]] = []  # spans, and whether they are code
+        self.begin: int | None = None
+        self.end = self.at = self.words = self.before = 0
+        self.code = False
+
+    def start_block(self, first: int, code: bool) -> None:
+        """Begin a block of prose or code; the sentence before it ends, where it is long enough."""
+        inside = self.code and code and not _DEFINITION.match(self.text, first)
+        self._close(_CODE_SHORTEST if inside else SHORTEST)
+        if self.begin is None:
+            self.begin, self.words = first, 0
+        self.before, self.code, self.at = len(self.found), code, first
+
+    def add(self, stop: int, after: int) -> None:
+        """End a part of the block at ``stop``; the next one begins at ``after``."""
+        self.end_block(stop)
+        self.at = after
+        if self.words >= SHORTEST and self.begin is not None:
+            self.found.append((self.begin, stop, self.code))
+            self.begin, self.words = after, 0
+
+    def end_block(self, stop: int) -> None:
+        """End the block's last part."""
+        self.words += _count(self.text[self.at : stop], self.wide)
+        self.end = stop
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Return all sentences, long ones cut."""
+        self._close(SHORTEST)
+        if self.begin is not None and self.found:
+            self._join()
+        elif self.begin is not None:
+            self.found.append((self.begin, self.end, self.code))
+        spans: list[tuple[int, int]] = []
+        for first, last, code in self.found:
+            spans += _cut(self.text, first, last, code, self.wide)
+        return spans
+
+    def _close(self, least: int) -> None:
+        """End the sentence, or join it to the one before; a short block without a full stop goes with what follows."""
+        if self.begin is None:
+            return
+        if self.words >= least:
+            self.found.append((self.begin, self.end, self.code))
+        elif len(self.found) > self.before or (
+            self.found and not self.code and self.text[self.end - 1] in _FINAL
+        ):
+            self._join()
         else:
-            found.append((begin, end, was_code))
-    room = LONGEST if wide else 3 * LONGEST  # characters of what is certainly short enough
-    spans: list[tuple[int, int]] = []
-    for first, last, code in found:
-        if last - first > room and _count(text[first:last], wide) > 1.5 * LONGEST:
-            spans += _cut(text, first, last, code, wide)
-        else:
-            spans.append((first, last))
-    return spans
+            return
+        self.begin = None
+
+    def _join(self) -> None:
+        first, _, code = self.found[-1]
+        self.found[-1] = (first, self.end, code)
 
 
 def _count(piece: str, wide: bool) -> int:
@@ -174,32 +192,46 @@ def _count(piece: str, wide: bool) -> int:
     return words + len(_WIDE.findall(piece)) // 2 if wide else words
 
 
+def _is_code(lines: Sequence[str]) -> bool:
+    """Tell whether a block is fenced, or most of its lines look like code."""
+    if lines[0].startswith(("```", "~~~")):
+        return True
+    looks = sum(len(line) < 200 and _CODE_LINE.match(line) is not None for line in lines)
+    return len(lines) > 1 and 2 * looks > len(lines)
+
+
 def _ends(text: str, first: int, last: int, lower: bool, unwrapped: bool) -> Iterator[tuple[int, int]]:
     """Yield where sentences of prose end, and where the next begin."""
     for match in _END.finditer(text, first, last):
         at, after = match.span()
         if after == last:
             return
-        mark, following = text[at], text[after]
-        if mark == "\n":
-            line = text.rfind("\n", first, at) + 1 or first
-            short = at - line < 40 and not following.islower() and text[at - 1] != ","
-            if (short or unwrapped or _MARKED.match(text, after)) and text[line] != "#":
-                yield _end_of(text, at), after
-            continue
+        mark = text[at]
         if mark in _ALWAYS:
-            yield at + len(match[0].rstrip()), after
-            continue
-        if not text[after - 1].isspace():  # a decimal, a domain, a file
-            continue
-        if not ("\n" in match[0] and _MARKED.match(text, after)):
-            if (following.islower() and not lower) or following in ",;:)":
-                continue
-            if mark == "…" or text.startswith("..", at):
-                continue
-            if mark == "." and text[at + 1].isspace() and _is_abbreviated(text, first, at, following):
-                continue
-        yield at + len(match[0].rstrip()), after
+            ended = True
+        elif mark == "\n":
+            ended = _ends_line(text, first, at, after, unwrapped)
+        elif not text[after - 1].isspace():  # a decimal, a domain, a file
+            ended = False
+        elif "\n" in match[0] and _MARKED.match(text, after):
+            ended = True
+        else:
+            following = text[after]
+            inside = (following.islower() and not lower) or following in ",;:)"
+            inside = inside or mark == "…" or text.startswith("..", at)
+            single = mark == "." and text[at + 1].isspace()
+            ended = not inside and not (single and _is_abbreviated(text, first, at, following))
+        if ended:
+            yield _end_of(text, after), after
+
+
+def _ends_line(text: str, first: int, at: int, after: int, unwrapped: bool) -> bool:
+    """Tell whether a line break within a block ends a sentence: before an item or row, or after a short line."""
+    line = text.rfind("\n", first, at) + 1 or first
+    if text[line] == "#":  # a heading
+        return False
+    short = at - line < _WRAPPED // 3 and not text[after].islower() and text[at - 1] != ","
+    return short or unwrapped or _MARKED.match(text, after) is not None
 
 
 def _is_abbreviated(text: str, first: int, dot: int, following: str) -> bool:
@@ -234,7 +266,8 @@ def _end_of(text: str, at: int) -> int:
 
 def _cut(text: str, first: int, last: int, code: bool, wide: bool) -> Iterator[tuple[int, int]]:
     """Cut a long sentence into near equal parts: at lines of code, at commas, else between words, else anywhere."""
-    parts = -(-_count(text[first:last], wide) // LONGEST)
+    words = _count(text[first:last], wide) if last - first > 3 * LONGEST or wide else 0
+    parts = -(-words // LONGEST) if words > 1.5 * LONGEST else 1
     while parts > 1:
         step = (last - first) // parts
         ideal, low, high = first + step, first + step // 2, min(last - 1, first + 3 * step // 2)

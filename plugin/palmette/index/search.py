@@ -31,7 +31,7 @@ from palmette.model import Model, Queries
 from palmette.search.plan import Candidates, View, read_array
 from palmette.store.backend import Backend
 from palmette.store.filters import Filter
-from palmette.types import Document, Explanation, Hit
+from palmette.types import Document, Explanation, Highlights, Hit
 
 FilterLike = Mapping[str, Any] | Filter | None
 Embeddings = NDArray[np.floating[Any]]
@@ -71,7 +71,7 @@ class QueryBatch:
     calibration: Calibration | None
     """Coefficients of evidence; ``None`` where these options do not rank by score alone."""
     texts: Sequence[str] = ()
-    """One per query, where words count."""
+    """One per query, where each has one."""
     vectors: Floats | None = None
     """[Q, d] what sentences are compared with, where they count."""
 
@@ -80,7 +80,7 @@ class QueryBatch:
         model, k = self.model, min(k, max(1, len(view)))
         plan = model.plan(self.arrays, k, self.options, view)
         evidence = self.evidence(measure, view)
-        if self.calibration is None or (self.vectors is None and not self.texts):  # the method alone
+        if self.calibration is None or (self.vectors is None and not evidence.texts):  # the method alone
             return SearchResult(self, evidence, model.execute(view, plan, k, self.options))
         execute = partial(model.execute, view, options=self.options)
         return SearchResult(self, evidence, evidence.rank(execute, view, plan, k))
@@ -91,7 +91,7 @@ class QueryBatch:
         units = measure(mix, self.options, view)
         if self.vectors is None:
             units = units.replace(sentence=None)
-        return Evidence(mix, units, self.texts, self.vectors)
+        return Evidence(mix, units, self.texts if mix.words else (), self.vectors)
 
 
 def read_queries(
@@ -120,7 +120,7 @@ def read_queries(
     arrays = model.encode_queries(read, chosen)
     vectors = model.sentence_queries(arrays, read) if sentences and mix is not None else None
     if single:
-        return QueryBatch(model, arrays, chosen, mix, texts if mix is not None and mix.words else (), vectors)
+        return QueryBatch(model, arrays, chosen, mix, texts, vectors)
     if bounds is not None:
         arrays = {name: _means(array, bounds) for name, array in arrays.items()}
         vectors = None if vectors is None else unit_rows(_means(vectors, bounds))
@@ -220,7 +220,7 @@ class SearchResult:
 
     def word_spans(self, backend: Backend, row: int, document: Document) -> list[tuple[int, int]]:
         """Places of the query's words in a document's content."""
-        if not self.batch.texts:
+        if not self.evidence.texts:
             return []
         return analyser_of(backend.language).matches(self.batch.texts[row], document.content)
 
@@ -246,10 +246,13 @@ class SearchResult:
             shared = view.words(batch.texts[row], 0, only=np.array([key]))
             words = dict(zip(shared.words, shared.parts[0].tolist(), strict=True))
             facts["words"] = {word: share > 0 for word, share in words.items()}
+            words = words if self.evidence.texts else {}
         own = batch.model.explain(query, arrays, batch.options, facts)
         facts = {OWN: self.found.scores[row, column], BEST: np.nan} | facts
         facts[SPAN] = self.spans(view, row, np.array([column]))[0]
-        return self.evidence.explain(own, facts["document"], facts, words)
+        told = self.evidence.explain(own, facts["document"], facts, words)
+        places = Highlights(facts[SPAN], self.word_spans(backend, row, facts["document"]))
+        return replace(told, detail={**told.detail, "highlights": places.to_dict()})
 
     def explain_later(self, backend: Backend, row: int, column: int, id: str) -> Explanation:
         """Explain a hit of an earlier search, if its document is still the one that was found."""
@@ -272,8 +275,7 @@ def explain(batch: QueryBatch, backend: Backend, id: str, measure: Measure) -> E
         found = model.execute(view, plan, 1, batch.options).one_query(0)
         evidence = batch.evidence(measure, view)
         if batch.calibration is not None and found.keys.size:
-            scored = evidence.score(view, 0, found.keys[0], found.scores[0])
-            found = replace(scored, evidence={**found.evidence, **scored.evidence})
+            found = evidence.score(view, 0, found.keys[0], found.scores[0])
         if not found.keys.size:
             found = Candidates(keys[None], np.zeros((1, 1), np.float32))
         return SearchResult(batch, evidence, found).explain(view, backend, 0, 0)

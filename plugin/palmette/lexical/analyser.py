@@ -5,14 +5,22 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
+from enum import IntEnum
 from functools import cache
 from hashlib import blake2b
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from palmette.errors import ConfigError, shown
 
 LANGUAGE = "english"
 """Language of the default stemmer."""
+SCHEME = 2
+"""How texts become words; an index keeps the scheme that it was created with."""
+TERM_BITS = 40
+"""Of a word's number: among 10⁸ words and pairs, one unknown word in 10,000 is taken for another."""
 
 _CHUNK = re.compile(r"\w+(?:(?:[.\-'’/:@]|(?<=\d),(?=\d))\w+)*(?:\+\+|#)?")
 """A chunk: a word, ``os.path.join``, ``state-of-the-art``, ``1,000``, ``C++``."""
@@ -25,22 +33,66 @@ _UNSPACED = re.compile(
 _CACHED = 1 << 20  # chunks whose words are remembered
 
 
+FUNCTION_WORDS = {
+    language: frozenset(words.split())
+    for language, words in {
+        "english": "a an and are as at be been but by can could did do does for from had has have he her "
+        "him his how i if in into is it its may me might my no not of on or our she should so "
+        "such than that the their them then there these they this those to was we were what "
+        "when where which who whom whose why will with would you your",
+        "french": "au aux avec à c ce ces d dans de des du elle elles en est et été il ils j l la le "
+        "les leur lui m mais n ne ou où par pas pour qu que qui s sa se ses son sont sur t un "
+        "une",
+        "german": "als am an auch auf aus bei bis das dass dem den der des die durch ein eine einem "
+        "einen einer es für hat im in ist mit nach nicht oder sein sich sie sind um und über "
+        "von vor war was wer wie wird wo zu zum zur",
+        "italian": "a al alla che chi ci con da dal dalla dei del della di e è gli ha i il in l la le lo "
+        "nel nella non o per più si sono su un una",
+        "portuguese": "a ao as à com como da das de do dos e em é foi mais na não no nos o os ou para pela "
+        "pelo por que são se sua um uma",
+        "spanish": "a al como con cómo cuál de del e el en es fue la las lo los más no o para pero por "
+        "que qué quién se son su sus un una y",
+    }.items()
+}
+"""Words that say little: neighbours pair across them, and only a question of nothing else is searched by them."""
+
+
+class Kind(IntEnum):
+    """What a word is."""
+
+    WORD = 0
+    """Pairs with its neighbours of this kind."""
+    FUNCTION = 1
+    """One of :data:`FUNCTION_WORDS`."""
+    PIECE = 2
+    """A part that does not pair: one or two characters of a script without spaces."""
+    WHOLE = 3
+    """A compound, beside its parts."""
+
+
 class Word(NamedTuple):
-    """A normalised word and its 64-bit number in the postings."""
+    """A normalised word and its 40-bit number in the postings."""
 
     text: str
     term: int
+    kind: Kind
 
 
 class Analyser:
     """Splits documents and queries into words, stemmed in a language of :func:`languages` (``None``: not at all).
 
     A compound gives its parts and the whole: ``os.path.join`` is found by ``join`` and, better, by itself; so are
-    ``snake_case``, ``CamelCase``, ``e-mail``, ``3.11``, ``C++``.
+    ``snake_case``, ``CamelCase``, ``e-mail``, ``3.11``, ``C++``. What holds a digit is not stemmed. Words in capitals
+    (``WHO``, ``IT``) are no function words.
+
+    ``scheme`` 1 is that of indexes without pairs: no word pairs or is a function word, and parts of one letter in
+    camelCase are words (``p`` and ``h`` of ``pH``).
     """
 
-    def __init__(self, language: str | None = LANGUAGE) -> None:
-        self.language = language
+    def __init__(self, language: str | None = LANGUAGE, scheme: int = SCHEME) -> None:
+        self.language, self.scheme = language, scheme
+        self._function = FUNCTION_WORDS.get(language or "", frozenset()) if scheme > 1 else frozenset()
+        self._plain = Kind.WORD if scheme > 1 else Kind.PIECE
         self._stem: Callable[[str], str] = str
         if language is not None:
             import Stemmer
@@ -50,55 +102,85 @@ class Analyser:
 
     def words(self, text: str) -> list[Word]:
         """List the words of a text in order, repetitions included."""
-        cache = self._cache
-        found: list[Word] = []
-        for chunk in _CHUNK.findall(text if text.isascii() else unicodedata.normalize("NFKC", text)):
-            words = cache.get(chunk)
-            if words is None:
-                if len(cache) >= _CACHED:
-                    cache.clear()
-                words = cache[chunk] = tuple(map(_numbered, self._spell(chunk)))
-            found += words
-        return found
+        return [word for chunk in self.chunks(text) for word in self.words_of_chunk(chunk)]
+
+    def chunks(self, text: str) -> list[str]:
+        """Split a text into runs of characters that are analysed by themselves."""
+        return _CHUNK.findall(text if text.isascii() else unicodedata.normalize("NFKC", text))
+
+    def words_of_chunk(self, chunk: str) -> tuple[Word, ...]:
+        """List the words of one chunk."""
+        words = self._cache.get(chunk)
+        if words is None:
+            if len(self._cache) >= _CACHED:
+                self._cache.clear()
+            words = self._cache[chunk] = tuple(self._spell(chunk))
+        return words
 
     def matches(self, query: str, text: str) -> list[tuple[int, int]]:
-        """Places in a text of words that a query has too."""
-        wanted = {word.term for word in self.words(query)}
-        found = []
-        for chunk in _CHUNK.finditer(text):
-            if any(word.term in wanted for word in self.words(chunk[0])):
-                found.append(chunk.span())
-        return found
+        """Find the places in a text of words that a query has too."""
+        words = self.words(query)
+        wanted = {word.term for word in words if word.kind != Kind.FUNCTION} or {word.term for word in words}
+        return [
+            chunk.span()
+            for chunk in _CHUNK.finditer(text)
+            if any(word.term in wanted for word in self.words_of_chunk(chunk[0]))
+        ]
 
-    def _spell(self, chunk: str) -> Iterator[str]:
+    def _spell(self, chunk: str) -> Iterator[Word]:
         stem = chunk.rstrip("+#")
-        if stem != chunk:
-            yield _fold(chunk)
+        named = stem != chunk  # C++, C#
+        if named:
+            yield _word(_fold(chunk), self._plain)
         if stem[-2:] in ("'s", "’s"):
             stem = stem[:-2]
         if stem.replace(",", "").isdecimal():
-            yield stem.replace(",", "")
+            yield _word(stem.replace(",", ""), self._plain)
             return
-        parts = [part for piece in _BREAK.split(stem) for part in _CAMEL.split(piece) if part]
+        parts = self._split(stem)
         for part in parts:
             if part.isascii():
-                yield self._stem(part.lower())
+                yield self._stemmed(part, part.lower(), paired=not named)
                 continue
             for place, run in enumerate(_UNSPACED.split(part)):
                 if place % 2:
-                    yield from run
-                    yield from (run[at : at + 2] for at in range(len(run) - 1))
+                    yield from (_word(character, Kind.PIECE) for character in run)
+                    yield from (_word(run[at : at + 2], Kind.PIECE) for at in range(len(run) - 1))
                 elif run:
                     loaned = self.language in (None, LANGUAGE)  # words of other languages lose their accents
-                    yield _fold(self._stem(_fold(run) if loaned else run.casefold()))
+                    yield self._stemmed(run, _fold(run) if loaned else run.casefold())
         if len(parts) > 1 and "'" not in stem and "’" not in stem:
-            yield _fold(stem.replace("-", ""))
+            yield _word(_fold(stem.replace("-", "")), Kind.WHOLE)
+
+    def _split(self, compound: str) -> list[str]:
+        """Split at punctuation and inside camelCase, there without parts of one letter: ``mRNA`` is one word."""
+        parts: list[str] = []
+        for piece in filter(None, _BREAK.split(compound)):
+            found = [part for part in _CAMEL.split(piece) if part]
+            long = [part for part in found if len(part) > 1]
+            parts += found if self.scheme == 1 else long if len(long) > 1 else [piece]
+        return parts
+
+    def _stemmed(self, part: str, word: str, *, paired: bool = True) -> Word:
+        """Make a word of a part in lower case."""
+        kind = self._plain if paired else Kind.PIECE
+        if word in self._function and (len(part) == 1 or not part.isupper()):
+            kind = Kind.FUNCTION
+        code = self.scheme > 1 and any(map(str.isdigit, word))
+        return _word(_fold(word if code else self._stem(word)), kind)
 
 
 @cache
-def analyser_of(language: str | None) -> Analyser:
+def analyser_of(language: str | None, scheme: int = SCHEME) -> Analyser:
     """Return the shared analyser of a language; it caches the chunks it has seen."""
-    return Analyser(language)
+    return Analyser(language, scheme)
+
+
+def pair_terms(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """[n] numbers of the pairs of these words, in their order."""
+    mixed = first * np.uint64(0x9E3779B97F4A7C15) + second
+    mixed ^= mixed >> np.uint64(32)
+    return (mixed * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(64 - TERM_BITS)
 
 
 def _fold(text: str) -> str:
@@ -109,9 +191,9 @@ def _fold(text: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
 
 
-def _numbered(word: str) -> Word:
-    digest = blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()  # no two words collide
-    return Word(word, int.from_bytes(digest, "little"))
+def _word(text: str, kind: Kind) -> Word:
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return Word(text, int.from_bytes(digest, "little") >> (64 - TERM_BITS), kind)
 
 
 def languages() -> list[str]:

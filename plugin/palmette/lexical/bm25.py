@@ -1,7 +1,9 @@
-"""BM25 as a share: how much of a query's weight in words a document answers, 0 … 1.
+"""BM25 as a share: how much of what a query can reach a document answers, 0 … 1.
 
-A word weighs ``times · idf``; a document that contains it answers ``count / (count + norm)`` of that, where ``norm``
-grows with its length. Divided by the weight of all words, known or not, scores of different queries can be compared.
+A word, or a pair of neighbouring words, weighs its IDF, a pair ``PAIR`` times that; a document that contains it
+``count`` times answers ``count / (count + norm)`` of the weight, where ``norm`` grows with its length. A query can
+reach ``REACH`` of the weight of its words, known or not; where the best document answers more than that, its sum takes
+the place of the reach. Divided by it, scores of different queries can be compared.
 
 MaxScore finds the best documents, word by word in the order of the most that a word can add. While a document with none
 of the words so far could still be among the best, the next word's documents become candidates; then the remaining words
@@ -10,51 +12,91 @@ are looked up for the candidates only, and those that can no longer reach the be
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property, wraps
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Mask, Rows, best
-from palmette.lexical.analyser import Analyser
-from palmette.lexical.postings import Postings, PostingsBuilder
+from palmette.lexical.analyser import Analyser, Kind, Word, pair_terms
+from palmette.lexical.postings import COUNT_BITS, MAX_COUNT, FormerPostings, Hits, Postings, PostingsBuilder
 from palmette.search.plan import WordMatches
 
 Documents = NDArray[np.int32]
 Counts = NDArray[np.uint8]
 _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
-K1, B = 1.2, 0.75  # Lucene's: how soon repetition stops counting, how much length matters
+K1, B = 1.2, 0.6  # how soon repetition stops counting, how much length matters
+PAIR = 0.4  # weight of a pair's IDF beside a word's
+REACH = 1.6 / (K1 + 1)  # part of its words' weight, function words included, that a query can reach
 SLACK = 1e-5  # more than float32 sums of shares can differ by in another order of addition
 _BINS = 4096
+_LAST = 2**31 - 1  # after all documents
 _QUERIES = 1024  # queries whose postings are remembered: one query asks several times
 _WORDS = 1 << 16  # words whose statistics are remembered
 _FEW = 16  # a filter that leaves one document in so many is searched document by document
 
 
+_PHRASE = re.compile(r"""(?<!\S)["“„«]([^"“”„«»\n]+)["“”»](?!\w)""")
+
+
 class QueryTerms(NamedTuple):
-    """The distinct words of a query in order, and how often each occurs there."""
+    """The distinct words of a query in order, then its pairs of neighbouring words."""
 
     words: list[str]
     terms: list[int]
-    times: list[int]
+    singles: int
+    """How many of them are words."""
+    skipped: list[int]
+    """Terms of function words, which are not searched but count in what the query can reach."""
+    required: frozenset[int]
+    """Terms of the phrases in quotes: a document without one of them does not match."""
 
 
 def query_terms(analyser: Analyser, text: str) -> QueryTerms:
-    """Split a query into words."""
-    counted = Counter(analyser.words(text))
-    return QueryTerms([w.text for w in counted], [w.term for w in counted], list(counted.values()))
+    """Split a query into words and pairs; function words count only where it has no others.
+
+    A phrase in double quotes must match: the document contains each of its words, and each pair of its neighbours as
+    neighbours, in this order. Function words may stand between them or lack; a phrase of nothing else needs each of
+    them anywhere. (Indexes of scheme 1 know no neighbours.) A sentence that quotes something, with a question mark or
+    function words outside the quotes, requires nothing: such phrases are names more often than conditions.
+    """
+    words = analyser.words(text)
+    chosen = [word for word in words if word.kind != Kind.FUNCTION] or words
+    singles = {word.text: word.term for word in chosen}
+    skipped = {word.term for word in words} - {word.term for word in chosen}
+    required: set[int] = set()
+    outside = _PHRASE.sub(" ", text)
+    sentence = "?" in outside or any(word.kind == Kind.FUNCTION for word in analyser.words(outside))
+    for phrase in () if sentence else _PHRASE.findall(text):
+        found = analyser.words(phrase)
+        needed = [word for word in found if word.kind in (Kind.WORD, Kind.PIECE)] or found
+        required.update([word.term for word in needed], _pairs(found).values())
+    known = singles | _pairs(words)
+    return QueryTerms(list(known), list(known.values()), len(singles), sorted(skipped), frozenset(required))
 
 
-def weights(times: Sequence[int], holding: Sequence[int], documents: int) -> Floats:
-    """[T] each word's share of the query's weight, when ``holding`` of ``documents`` contain it."""
-    held = np.asarray(holding, np.float64)
+def _pairs(words: Sequence[Word]) -> dict[str, int]:
+    linked = [word for word in words if word.kind == Kind.WORD]
+    terms = np.array([word.term for word in linked], np.uint64)
+    named = (f"{first.text} {second.text}" for first, second in pairwise(linked))
+    return dict(zip(named, pair_terms(terms[:-1], terms[1:]).tolist(), strict=True))
+
+
+def weights(query: QueryTerms, holding: Sequence[int], documents: int) -> tuple[NDArray[np.float64], float]:
+    """[T] weight of each term, and what the query can reach.
+
+    ``holding`` of ``documents`` contain each term, then each skipped one.
+    """
+    held, pairs = np.asarray(holding, np.float64), slice(query.singles, len(query.terms))
     idf = np.log1p((documents - held + 0.5) / (held + 0.5))
-    weight = np.asarray(times, np.float64) * idf
-    return np.asarray(weight / max(float(weight.sum()), 1e-12), np.float32)
+    reach = REACH * float(idf.sum() - idf[pairs].sum())
+    idf[pairs] *= PAIR
+    return idf[: len(query.terms)], reach
 
 
 def norms(lengths: NDArray[Any], mean: float) -> Floats:
@@ -70,12 +112,20 @@ def shares(counts: Counts, norms: Floats, weight: np.float32) -> Floats:
 
 
 class PostingList(NamedTuple):
-    """The postings of a query's word in one segment, its weight, and the most it adds to a document."""
+    """The postings of a query's term in one segment, its weight, and the most it adds to a document."""
 
-    rows: Documents
-    counts: Counts
+    hits: Hits
     weight: np.float32
     most: float
+
+    def scaled(self, factor: float) -> PostingList:
+        """Multiply the weight."""
+        weight = np.float32(float(self.weight) * factor)
+        return self._replace(weight=weight, most=self.most * factor)
+
+
+Lists = list[list[PostingList]]
+"""Postings of a query's terms, per source."""
 
 
 def candidates(
@@ -86,7 +136,7 @@ def candidates(
     They lie in the ``mask`` (an empty one hides none), and in ``among`` where that is given. The order of addition
     differs from the score's definition: scores are for the caller to add.
     """
-    waiting = sorted((one for one in lists if len(one.rows)), key=lambda one: -one.most)
+    waiting = sorted((one for one in lists if len(one.hits)), key=lambda one: -one.most)
     rest = sum(one.most for one in waiting)
     held = np.empty(0, np.int32) if among is None else among
     sums = np.zeros(len(held), np.float32)
@@ -95,11 +145,11 @@ def candidates(
         rest -= one.most
         least = np.float32(floor - rest - SLACK)
         if unseen:
-            held, sums = merge_postings(held, sums, one.rows, one.counts, norms, mask, one.weight, least)
+            held, sums = merge_postings(held, sums, one.hits, norms, mask, one.weight, least)
         else:
             able = sums + one.most >= least
             held, sums = (held, sums) if able.all() else (held[able], sums[able])
-            sums = sums + shares(counts_in(held, one.rows, one.counts), norms[held], one.weight)
+            sums = sums + shares(counts_in(held, one.hits), norms[held], one.weight)
             able = sums >= least
             held, sums = held[able], sums[able]
         if len(held) >= k:
@@ -111,7 +161,7 @@ class WordSource(NamedTuple):
     """A set of documents with rising keys and their postings; ``alive`` lists the rows that count, if not all."""
 
     keys: Keys
-    postings: Postings
+    postings: Postings | FormerPostings
     alive: Rows | None = None
 
 
@@ -120,7 +170,7 @@ class WordSearcher:
 
     def __init__(self, sources: Sequence[WordSource]) -> None:
         self.sources = sources
-        self._queries: dict[tuple[int, ...], list[list[PostingList]]] = {}
+        self._queries: dict[tuple[int, ...], Lists] = {}
         self._words: dict[tuple[int, int], tuple[int, float]] = {}
         self._alive = [np.empty(0, bool) if s.alive is None else _mask(s, s.alive) for s in sources]
         living = [s.postings.lengths if s.alive is None else s.postings.lengths[s.alive] for s in sources]
@@ -134,49 +184,68 @@ class WordSearcher:
         return [norms(source.postings.lengths, self.mean) for source in self.sources]
 
     def _statistics(self, place: int, term: int) -> tuple[int, float]:
-        """Count the living documents of a word in a source, and the most it makes of its weight in any."""
+        """Count the living documents of a term in a source, and the most it makes of its weight in any."""
         known = self._words.get((place, term))
         if known is None:
-            (rows, counts), alive = self.sources[place].postings.find(term), self._alive[place]
-            holding = int(alive[rows].sum()) if len(alive) else len(rows)
+            hits, alive = self.sources[place].postings.find(term), self._alive[place]
+            holding = int(alive[hits >> COUNT_BITS].sum()) if len(alive) else len(hits)
             if len(self._words) >= _WORDS:
                 self._words.clear()
-            known = holding, float(max_impact(rows, counts, self._norms[place]))
+            known = holding, float(max_impact(hits, self._norms[place]))
             self._words[place, term] = known
         return known
 
-    def _lists(self, query: QueryTerms) -> list[list[PostingList]]:
-        """Return the postings of a query's words, per source."""
-        key = (*query.terms, *query.times)
+    def _lists(self, query: QueryTerms) -> Lists:
+        """Return the postings of a query's terms, per source, with weights that make the best document's share 1."""
+        terms = (*query.terms, *query.skipped)
+        key = (query.singles, len(query.terms), *terms)
         known = self._queries.get(key)
         if known is None:
-            found = [[self._statistics(at, term) for term in query.terms] for at in range(len(self.sources))]
-            holding = [sum(one[at][0] for one in found) for at in range(len(query.terms))]
-            weight = weights(query.times, holding, self.documents)
+            found = [[self._statistics(at, term) for term in terms] for at in range(len(self.sources))]
+            holding = [sum(one[at][0] for one in found) for at in range(len(terms))]
+            weight, reach = weights(query, holding, self.documents)
+            total = max(float(weight.sum()), 1e-12)
+            scaled = np.asarray(weight / total, np.float32)
             known = [
                 [
-                    PostingList(*source.postings.find(term), share, float(share) * impact)
-                    for term, share, (_, impact) in zip(query.terms, weight, statistics, strict=True)
+                    PostingList(source.postings.find(term), share, float(share) * impact)
+                    for term, share, (_, impact) in zip(query.terms, scaled, statistics, strict=False)
                 ]
                 for source, statistics in zip(self.sources, found, strict=True)
             ]
+            _, parts = self._best(known, [source.alive for source in self.sources], 1, reach / total)
+            factor = 1 / max(reach / total, *add_words(parts).tolist(), 1e-12)
+            known = [[one.scaled(factor) for one in lists] for lists in known]
             if len(self._queries) >= _QUERIES:
                 self._queries.clear()
             self._queries[key] = known
         return known
 
-    def best(
-        self, query: QueryTerms, within: Sequence[Rows | None], k: int, floor: float = 0.0
-    ) -> tuple[Keys, Floats]:
-        """Find the ``k`` best documents that share a word, with what each word adds to their scores [n, T].
+    def best(self, query: QueryTerms, within: Sequence[Rows | None], k: int) -> tuple[Keys, Floats]:
+        """Find the ``k`` best documents that share a word, with what each term adds to their scores [n, T].
 
-        ``within`` lists the rows of each source that count (``None`` for all). Documents that score less than
-        ``floor`` may be left out. Equal scores are ordered by key.
+        ``within`` lists the rows of each source that count (``None`` for all). Equal scores are ordered by key.
         """
+        if query.required:
+            within = self.matching(query, within)
+        return self._best(self._lists(query), within, k, 0.0)
+
+    def matching(self, query: QueryTerms, within: Sequence[Rows | None]) -> list[Rows]:
+        """List the rows of each source, of those ``within``, that contain the phrases of a query."""
+        found = []
+        for source, rows in zip(self.sources, within, strict=True):
+            first, *others = sorted((source.postings.find(term) for term in query.required), key=len)
+            held = (first >> COUNT_BITS).astype(np.int32)
+            for hits in others:
+                held = held[counts_in(held, hits) > 0]
+            found.append(held.astype(np.int64) if rows is None else np.intersect1d(held, rows, True))
+        return found
+
+    def _best(self, every: Lists, within: Sequence[Rows | None], k: int, floor: float) -> tuple[Keys, Floats]:
+        """Find the ``k`` best documents of those that score ``floor`` or more."""
         keys, scores = np.empty(0, np.int64), np.empty(0, np.float32)
-        parts = np.empty((0, len(query.terms)), np.float32)
-        each = zip(self.sources, self._lists(query), within, strict=True)
-        for place, (source, lists, rows) in enumerate(each):
+        parts = np.empty((0, len(every[0]) if every else 0), np.float32)
+        for place, (source, lists, rows) in enumerate(zip(self.sources, every, within, strict=True)):
             among, mask = None, np.empty(0, bool)
             if rows is not None:
                 if rows is source.alive:
@@ -191,9 +260,7 @@ class WordSearcher:
             matched = np.flatnonzero((sums >= floor) & (sums > 0))
             keys = np.concatenate([keys, source.keys[found[matched]]])
             scores, parts = np.concatenate([scores, sums[matched]]), np.concatenate([parts, added[matched]])
-            order = best(
-                scores, k
-            )  # equal scores stay in the order of keys, which rise from source to source
+            order = best(scores, k)  # equal scores stay in the order of keys, which rise over all sources
             keys, scores, parts = keys[order], scores[order], parts[order]
             if len(keys) == k:
                 floor = max(floor, float(scores[-1]))
@@ -203,12 +270,12 @@ class WordSearcher:
         held, norm = rows.astype(np.int32, copy=False), self._norms[place][rows]
         parts = np.zeros((len(held), len(lists)), np.float32)
         for column, one in enumerate(lists):
-            if len(one.rows):
-                parts[:, column] = shares(counts_in(held, one.rows, one.counts), norm, one.weight)
+            if len(one.hits):
+                parts[:, column] = shares(counts_in(held, one.hits), norm, one.weight)
         return parts
 
     def parts(self, query: QueryTerms, keys: Keys) -> Floats:
-        """[n, T] what each word adds to these documents (any order, all alive)."""
+        """[n, T] what each term adds to these documents (any order, all alive); 0 to those without its phrases."""
         order = np.argsort(keys, kind="stable")
         parts = np.zeros((len(keys), len(query.terms)), np.float32)
         start, rising = 0, keys[order]
@@ -216,7 +283,10 @@ class WordSearcher:
             stop = int(np.searchsorted(rising, source.keys[-1], side="right"))
             if stop > start:
                 rows = np.searchsorted(source.keys, rising[start:stop])
-                parts[order[start:stop]] = self._parts(place, lists, rows)
+                added = self._parts(place, lists, rows)
+                for term in query.required:
+                    added[counts_in(rows.astype(np.int32), source.postings.find(term)) == 0] = 0
+                parts[order[start:stop]] = added
             start = stop
         return parts
 
@@ -251,10 +321,11 @@ class WordCollection:
     def matches(self, query: str) -> WordMatches:
         """What each word of a query adds to each document."""
         terms = query_terms(self.analyser, query)
-        return WordMatches(terms.words, self._searcher.parts(terms, self.keys), self.keys)
+        parts = self._searcher.parts(terms, self.keys)
+        return WordMatches(terms.words, parts, self.keys, bool(terms.required))
 
     def shares(self, query: str) -> Floats:
-        """[n] the share of a query's weight in words that each document answers."""
+        """[n] share of what a query can reach in words; 0 where a phrase in quotes lacks."""
         return add_words(self._searcher.parts(query_terms(self.analyser, query), self.keys))
 
 
@@ -276,73 +347,73 @@ def _compiled(signature: str) -> Callable[[_Loop], _Loop]:
     return decorate
 
 
-_KINDS = ("int32", "uint8", "float32", "boolean")
-_ROWS, _COUNTS, _FLOATS, _MASK = (f"Array({kind}, 1, 'C', True)" for kind in _KINDS)
+_KINDS = ("int32", "uint32", "float32", "boolean")
+_ROWS, _HITS, _FLOATS, _MASK = (f"Array({kind}, 1, 'C', True)" for kind in _KINDS)
 
 
-@_compiled(f"uint8[::1]({_ROWS}, {_ROWS}, {_COUNTS})")
-def counts_in(held: Documents, rows: Documents, counts: Counts) -> Counts:
-    """[n] how often a word with these postings occurs in the documents ``held`` (rising, as all documents here)."""
+@_compiled(f"uint8[::1]({_ROWS}, {_HITS})")
+def counts_in(held: Documents, hits: Hits) -> Counts:
+    """[n] how often a term with these hits occurs in the documents ``held`` (rising, as all documents here)."""
     found = np.zeros(len(held), np.uint8)
     at = 0
     for place in range(len(held)):
-        document = held[place]
+        least = np.uint32(held[place]) << np.uint32(COUNT_BITS)
         step = 1  # double the step while behind, then halve it
-        while at + step < len(rows) and rows[at + step] < document:
+        while at + step < len(hits) and hits[at + step] < least:
             at += step
             step *= 2
-        low, high = at, min(at + step, len(rows))
+        low, high = at, min(at + step, len(hits))
         while low < high:
             middle = (low + high) // 2
-            if rows[middle] < document:
+            if hits[middle] < least:
                 low = middle + 1
             else:
                 high = middle
         at = low
-        if at == len(rows):
+        if at == len(hits):
             break
-        if rows[at] == document:
-            found[place] = counts[at]
+        if hits[at] - least <= MAX_COUNT:
+            found[place] = hits[at] - least
     return found
 
 
-@_compiled(f"float32({_ROWS}, {_COUNTS}, {_FLOATS})")
-def max_impact(rows: Documents, counts: Counts, norms: Floats) -> np.float32:
-    """Return the highest ``count / (count + norm)`` of a word's postings; 0 where it has none."""
+@_compiled(f"float32({_HITS}, {_FLOATS})")
+def max_impact(hits: Hits, norms: Floats) -> np.float32:
+    """Return the highest ``count / (count + norm)`` of a term's hits; 0 where it has none."""
     best = np.float32(0)
-    for at in range(len(rows)):
-        count = np.float32(counts[at])
-        best = max(best, count / (count + norms[rows[at]]))
+    for hit in hits:
+        count = np.float32(hit & MAX_COUNT)
+        best = max(best, count / (count + norms[hit >> COUNT_BITS]))
     return best
 
 
 @_compiled(
-    f"Tuple((int32[::1], float32[::1]))({_ROWS}, {_FLOATS}, {_ROWS}, {_COUNTS}, {_FLOATS}, {_MASK}, float32, float32)"
+    f"Tuple((int32[::1], float32[::1]))({_ROWS}, {_FLOATS}, {_HITS}, {_FLOATS}, {_MASK}, float32, float32)"
 )
 def merge_postings(
     held: Documents,
     sums: Floats,
-    rows: Documents,
-    counts: Counts,
+    hits: Hits,
     norms: Floats,
     mask: Mask,
     weight: np.float32,
     least: np.float32,
 ) -> tuple[Documents, Floats]:
-    """Merge a word's postings into candidates with their sums; keep those of ``least`` or more.
+    """Merge a term's hits into candidates with their sums; keep those of ``least`` or more.
 
     New ones must be in the ``mask`` (an empty one hides none).
     """
-    kept = np.empty(len(held) + len(rows), np.int32)
-    have = np.empty(len(held) + len(rows), np.float32)
+    kept = np.empty(len(held) + len(hits), np.int32)
+    have = np.empty(len(held) + len(hits), np.float32)
     size = place = at = 0
-    while place < len(held) or at < len(rows):
-        if at == len(rows) or (place < len(held) and held[place] < rows[at]):
+    while place < len(held) or at < len(hits):
+        document = np.int32(hits[at] >> np.uint32(COUNT_BITS)) if at < len(hits) else np.int32(_LAST)
+        if place < len(held) and held[place] < document:
             document, has = held[place], sums[place]
             place += 1
         else:
-            document, has = rows[at], np.float32(0)
-            count = np.float32(counts[at])
+            has = np.float32(0)
+            count = np.float32(hits[at] & np.uint32(MAX_COUNT))
             at += 1
             if place < len(held) and held[place] == document:
                 has = sums[place]

@@ -2,51 +2,174 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Rows
-from palmette.lexical.analyser import Analyser
+from palmette.errors import InputError
+from palmette.lexical.analyser import TERM_BITS, Analyser, Kind, pair_terms
 
-TYPES = {"terms": "u8", "starts": "i8", "rows": "i4", "counts": "u1", "lengths": "i4"}
+TYPES = {
+    "heads": "i8",
+    "tails": "u4",
+    "bases": "i8",
+    "starts": "u4",
+    "hits": "u4",
+    "once_heads": "i8",
+    "once_tails": "u4",
+    "once_hits": "u4",
+    "lengths": "i4",
+}
 """Arrays of :class:`Postings` with their types on disk."""
 
-Piece = tuple[NDArray[np.uint64], Rows, NDArray[np.int32], NDArray[np.uint8]]
-"""Some words of a merge with all their postings: [v] terms and sizes, [p] rows and counts."""
+Hits = NDArray[np.uint32]
+"""A document's row in the upper 26 bits, and how often a term occurs in it, 63 at most, in the lower ``COUNT_BITS``."""
+Piece = tuple[NDArray[np.uint64], Rows, Hits]
+"""Some rising terms with all their postings: [v] terms and sizes, [p] hits."""
 
-_MAX_COUNT = 255  # BM25 hardly changes beyond
-_RUN = 1 << 22  # postings collected in memory before they go to a file
+COUNT_BITS = 6
+MAX_COUNT = (1 << COUNT_BITS) - 1  # BM25 hardly changes beyond
+_MOST = 1 << (32 - COUNT_BITS)  # documents of a segment
+_RUN = 1 << 23  # occurrences collected in memory before they go to a file
 _PIECE = 1 << 22  # postings merged at once
+_TAIL = 32  # bits of a term's number after its head
+_ROW = 64 - TERM_BITS  # bits of a document's row beside a term
+
+
+class Terms(NamedTuple):
+    """Rising term numbers: the first 8 bits of each by ``heads``, the others in ``tails``."""
+
+    heads: Rows  # [257] terms that begin with byte ``h`` have the places ``heads[h] : heads[h + 1]``
+    tails: NDArray[np.uint32]  # [V]
+
+    def place(self, term: int) -> int | None:
+        """Find a term's place."""
+        head, tail = term >> _TAIL, np.uint32(term & ((1 << _TAIL) - 1))
+        low, high = int(self.heads[head]), int(self.heads[head + 1])
+        at = low + int(np.searchsorted(self.tails[low:high], tail))
+        return at if at < high and self.tails[at] == tail else None
+
+    def numbers(self) -> NDArray[np.uint64]:
+        """[V] whole numbers."""
+        heads = np.arange(256, dtype=np.uint64) << np.uint64(_TAIL)
+        return np.repeat(heads, np.diff(self.heads)) | self.tails
+
+
+class Run(NamedTuple):
+    """Rising terms and their postings: ``hits[starts[v] : starts[v + 1]]``."""
+
+    terms: NDArray[np.uint64]
+    starts: Rows
+    hits: Hits
 
 
 @dataclass(frozen=True)
 class Postings:
-    """For each word its documents, and how often it occurs in each."""
+    """For each term, a word or a pair of neighbours, its documents, and how often it occurs in each.
 
-    terms: NDArray[np.uint64]  # [V] words by number, rising
-    starts: Rows  # [V + 1] word ``v`` has the postings ``starts[v] : starts[v + 1]``
-    rows: NDArray[np.int32]  # [P] documents, rising within a word
-    counts: NDArray[np.uint8]  # [P] how often, 255 at most
-    lengths: NDArray[np.int32]  # [N] words per document
+    Most pairs occur in one document: their place is that of their only hit.
+    """
+
+    terms: Terms  # [V] of several documents
+    bases: Rows  # [257] where the hits of the terms of each head begin
+    starts: NDArray[np.uint32]  # [V] where a term's hits begin, after its head's base
+    hits: Hits  # [P] rising within a term
+    once: Terms  # [W] of one document
+    once_hits: Hits  # [W]
+    lengths: NDArray[np.int32]  # [N] words per document, function words not counted
 
     @classmethod
-    def read(cls, array: Callable[[str, np.dtype[Any]], NDArray[Any]]) -> Postings:
+    def read(cls, load: Callable[[str, np.dtype[Any]], NDArray[Any]]) -> Postings:
         """Assemble postings from arrays by name and type."""
-        return cls(**{name: array(name, np.dtype(kind)) for name, kind in TYPES.items()})
+        given = {name: load(name, np.dtype(kind)) for name, kind in TYPES.items()}
+        terms, once = (Terms(given.pop(f"{name}heads"), given.pop(f"{name}tails")) for name in ("", "once_"))
+        return cls(terms=terms, once=once, **given)
 
-    def find(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-        """Return a word's documents and counts, both empty where it is unknown."""
-        at = int(np.searchsorted(self.terms, np.uint64(term)))
-        if at == len(self.terms) or int(self.terms[at]) != term:
-            return self.rows[:0], self.counts[:0]
-        span = slice(int(self.starts[at]), int(self.starts[at + 1]))
-        return self.rows[span], self.counts[span]
+    def find(self, term: int) -> Hits:
+        """Return a term's hits, none where it is unknown."""
+        if (at := self.terms.place(term)) is not None:
+            head = term >> _TAIL
+            base, last = int(self.bases[head]), at + 1 == self.terms.heads[head + 1]
+            end = int(self.bases[head + 1]) if last else base + int(self.starts[at + 1])
+            return self.hits[base + int(self.starts[at]) : end]
+        at = self.once.place(term)
+        return self.once_hits[:0] if at is None else self.once_hits[at : at + 1]
+
+    def runs(self) -> list[Run]:
+        """List both kinds of terms."""
+        starts = np.repeat(self.bases[:-1], np.diff(self.terms.heads)) + self.starts
+        return [
+            Run(self.terms.numbers(), np.append(starts, len(self.hits)), self.hits),
+            Run(self.once.numbers(), np.arange(len(self.once_hits) + 1), self.once_hits),
+        ]
+
+
+@dataclass(frozen=True)
+class FormerPostings:
+    """Postings of a segment that was written before there were pairs; its terms have 64 bits."""
+
+    terms: NDArray[np.uint64]
+    starts: Rows
+    rows: NDArray[np.int32]
+    counts: NDArray[np.uint8]
+    lengths: NDArray[np.int32]
+
+    @classmethod
+    def read(cls, load: Callable[[str, np.dtype[Any]], NDArray[Any]]) -> FormerPostings:
+        """Assemble postings from arrays by name and type."""
+        kinds = {"terms": "u8", "starts": "i8", "rows": "i4", "counts": "u1", "lengths": "i4"}
+        return cls(**{name: load(name, np.dtype(kind)) for name, kind in kinds.items()})
+
+    def find(self, term: int) -> Hits:
+        """Return a term's hits, none where it is unknown."""
+        at = int(np.searchsorted(self.terms, np.uint64(term << _ROW)))
+        known = at < len(self.terms) and int(self.terms[at]) >> _ROW == term
+        span = slice(int(self.starts[at]), int(self.starts[at + 1])) if known else slice(0)
+        return hits_of(self.rows[span], self.counts[span])
+
+    def runs(self) -> list[Run]:
+        """List the terms."""
+        return [Run(self.terms >> np.uint64(_ROW), self.starts, hits_of(self.rows, self.counts))]
+
+
+def hits_of(rows: NDArray[np.integer], counts: NDArray[np.integer]) -> Hits:
+    """Pack rows and counts."""
+    few: Hits = np.minimum(counts, MAX_COUNT).astype(np.uint32)
+    return (rows.astype(np.uint32) << np.uint32(COUNT_BITS)) | few
+
+
+class _Chunks(dict[str, int]):
+    """Numbers of the chunks of texts, and the words of each."""
+
+    def __init__(self, analyser: Analyser) -> None:
+        super().__init__()
+        self.analyser = analyser
+        self.terms, self.kinds, self.ends = array("Q"), array("B"), array("q", [0])
+
+    def __missing__(self, chunk: str) -> int:
+        words = self.analyser.words_of_chunk(chunk)
+        self.terms.extend(word.term for word in words)
+        self.kinds.extend(word.kind for word in words)
+        self.ends.append(len(self.terms))
+        self[chunk] = len(self)
+        return len(self) - 1
+
+    def expand(self, numbers: Rows) -> tuple[NDArray[np.uint64], NDArray[np.uint8], Rows]:
+        """List the terms of chunks one after the other, their kinds, and how many terms each chunk has."""
+        ends = np.frombuffer(self.ends, np.int64)
+        first = ends[numbers]
+        sizes = ends[numbers + 1] - first
+        places = np.repeat(first - np.append(0, np.cumsum(sizes)[:-1]), sizes) + np.arange(int(sizes.sum()))
+        terms = np.frombuffer(self.terms, np.uint64) if self.terms else np.empty(0, np.uint64)
+        kinds = np.frombuffer(self.kinds, np.uint8) if self.kinds else np.empty(0, np.uint8)
+        return terms[places], kinds[places], sizes
 
 
 class PostingsBuilder:
@@ -54,58 +177,72 @@ class PostingsBuilder:
 
     def __init__(self, analyser: Analyser, folder: Path | None = None, *, run: int = _RUN) -> None:
         self.analyser, self.folder, self.run = analyser, folder, run
-        self._parts: list[tuple[Postings, Rows]] = []
+        self._parts: list[tuple[Postings | FormerPostings, Rows]] = []
         self._files: list[Path] = []
         self._count = 0
         self._clear()
 
     def _clear(self) -> None:
-        self._documents = self._size = 0  # documents and postings collected
-        self._numbers: dict[int, int] = {}  # word → its number here
-        self._collected: list[tuple[Rows, Rows]] = []  # (document << 32 | number, count)
+        self._documents = self._size = 0  # documents and occurrences collected
+        self._chunks = _Chunks(self.analyser)
+        self._collected: list[NDArray[np.uint64]] = []  # a term and a row for every occurrence
         self._lengths: list[NDArray[np.int32]] = []
 
     def add(self, texts: Sequence[str]) -> None:
         """Add documents."""
-        numbers, words = self._numbers, self.analyser.words
-        lists = [[numbers.setdefault(word.term, len(numbers)) for word in words(text)] for text in texts]
-        lengths = np.fromiter(map(len, lists), np.int32, len(lists))
-        flat = np.fromiter(chain.from_iterable(lists), np.int64, int(lengths.sum()))
-        rows = np.repeat(np.arange(self._documents, self._documents + len(lists)), lengths)
-        keys, counts = np.unique(rows << 32 | flat, return_counts=True)
-        self._collected.append((keys, counts))
-        self._lengths.append(lengths)
+        known, chunks = self._chunks, self.analyser.chunks
+        lists = [[known[chunk] for chunk in chunks(text)] for text in texts]
+        many = np.fromiter(map(len, lists), np.int64, len(lists))
+        flat = np.fromiter(chain.from_iterable(lists), np.int64, int(many.sum()))
+        terms, kinds, sizes = known.expand(flat)
+        row = np.repeat(np.repeat(np.arange(len(lists)), many), sizes)
+        lengths = np.bincount(row[kinds != Kind.FUNCTION], minlength=len(lists))
+        linked = np.flatnonzero(kinds == Kind.WORD)
+        near = row[linked[1:]] == row[linked[:-1]]  # neighbours of one document
+        left, right = linked[:-1][near], linked[1:][near]
+        for term, place in ((terms, row), (pair_terms(terms[left], terms[right]), row[right])):
+            self._collected.append(term << np.uint64(_ROW) | (place + self._documents).astype(np.uint64))
+            self._size += len(term)
+        self._lengths.append(lengths.astype(np.int32))
         self._documents += len(lists)
-        self._size += len(keys)
-        if self.folder is not None and self._size >= self.run:
+        if self.folder is not None and (self._size >= self.run or self._documents >> (_ROW - 1)):
             self._spill(self.folder)
 
     def collected(self) -> Postings:
         """Sort the texts added since the last file was written."""
-        keys, counts = (np.concatenate(column) for column in zip(*self._collected, strict=True))
-        terms = np.fromiter(self._numbers, np.uint64, len(self._numbers))
-        order = np.argsort(terms[keys & 0xFFFFFFFF], kind="stable")  # documents rise already
-        term, rows = terms[keys[order] & 0xFFFFFFFF], (keys[order] >> 32).astype(np.int32)
-        first = np.flatnonzero(np.diff(term, prepend=~term[:1]))
-        starts = np.append(first, len(term)).astype(np.int64)
-        few = np.minimum(counts[order], _MAX_COUNT).astype(np.uint8)
-        return Postings(term[first], starts, rows, few, np.concatenate(self._lengths))
+        arrays = self._sorted()
+        return Postings.read(lambda name, _: arrays[name])
+
+    def _sorted(self) -> dict[str, NDArray[Any]]:
+        keys = np.sort(np.concatenate([np.empty(0, np.uint64), *self._collected]))
+        first = _firsts(keys)
+        counts, keys = np.diff(first, append=len(keys)), keys[first]
+        terms, rows = keys >> np.uint64(_ROW), keys & np.uint64((1 << _ROW) - 1)
+        first = _firsts(terms)
+        pieces = [(terms[first], np.diff(first, append=len(terms)), hits_of(rows, counts))]
+        joined = {name: [np.empty(0, kind)] for name, kind in TYPES.items()}
+        joined["lengths"] += self._lengths
+        for name, values in _layout(pieces):
+            joined[name].append(values)
+        return {name: np.concatenate(values) for name, values in joined.items()}
 
     def _spill(self, folder: Path) -> None:
-        postings, number = self.collected(), len(self._files)
+        arrays, number = self._sorted(), len(self._files)
 
         def mapped(name: str, kind: np.dtype[Any]) -> NDArray[Any]:
             path = folder / f"run{number}-{name}.npy"
             self._files.append(path)
-            np.save(path, getattr(postings, name))
-            array: NDArray[Any] = np.load(path, mmap_mode="r")
-            return array
+            np.save(path, arrays[name])
+            saved: NDArray[Any] = np.load(path, mmap_mode="r")
+            return saved
 
-        self.add_postings(Postings.read(mapped), np.arange(len(postings.lengths)))
+        self.add_postings(Postings.read(mapped), np.arange(self._documents))
         self._clear()
 
-    def add_postings(self, postings: Postings, rows: Rows) -> None:
+    def add_postings(self, postings: Postings | FormerPostings, rows: Rows) -> None:
         """Add some documents (rising rows) of other postings."""
+        if self._count + len(rows) > _MOST:
+            raise InputError(f"an index holds at most {_MOST:,} documents; split it into several")
         new = np.full(len(postings.lengths), -1, np.int64)
         new[rows] = np.arange(self._count, self._count + len(rows))
         self._parts.append((postings, new))
@@ -113,56 +250,84 @@ class PostingsBuilder:
 
     def chunks(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yield the merged arrays by name, piece by piece, and remove the files."""
+        if not self._parts:
+            yield from self._sorted().items()
+            return
         if self._documents:
-            postings = self.collected()
-            self.add_postings(postings, np.arange(len(postings.lengths)))
+            self.add_postings(self.collected(), np.arange(self._documents))
         for postings, new in self._parts:
             yield "lengths", postings.lengths[new >= 0]
-        end = 0
-        yield "starts", np.zeros(1, np.int64)
-        for terms, sizes, rows, counts in merge_parts(self._parts):
-            ends = end + np.cumsum(sizes)
-            end = int(ends[-1])
-            yield from (("terms", terms), ("starts", ends), ("rows", rows), ("counts", counts))
+        yield from _layout(merge_parts(self._parts))
         self._parts.clear()
         for path in self._files:
             path.unlink()
 
 
-def merge_parts(parts: Sequence[tuple[Postings, Rows]], most: int = _PIECE) -> Iterator[Piece]:
-    """Merge postings in pieces of at most ``most`` postings (or one word).
+def _firsts(rising: NDArray[Any]) -> Rows:
+    """Places where a new value begins."""
+    return np.flatnonzero(np.append(True, rising[1:] != rising[:-1])[: len(rising)])
+
+
+def _layout(pieces: Iterable[Piece]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the arrays of postings by name, except lengths, from pieces with rising terms."""
+    many, once, filled = (np.zeros(256, np.int64) for _ in range(3))  # terms and hits of each head
+    end = 0
+    for terms, sizes, hits in pieces:
+        head, alone = (terms >> np.uint64(_TAIL)).astype(np.int64), sizes == 1
+        ends = np.cumsum(sizes)
+        yield "once_tails", terms[alone].astype(np.uint32)
+        yield "once_hits", hits[ends[alone] - 1]
+        once += np.bincount(head[alone], minlength=256)
+        yield "hits", hits[np.repeat(~alone, sizes)]
+        terms, sizes, head = terms[~alone], sizes[~alone], head[~alone]
+        many += np.bincount(head, minlength=256)
+        np.add.at(filled, head, sizes)
+        starts = end + np.cumsum(sizes) - sizes
+        end += int(sizes.sum())
+        yield "tails", terms.astype(np.uint32)
+        yield "starts", (starts - _sums(filled)[head]).astype(np.uint32)
+    yield from (("heads", _sums(many)), ("bases", _sums(filled)), ("once_heads", _sums(once)))
+
+
+def _sums(sizes: Rows) -> Rows:
+    return np.append(0, np.cumsum(sizes))
+
+
+def merge_parts(
+    parts: Sequence[tuple[Postings | FormerPostings, Rows]], most: int = _PIECE
+) -> Iterator[Piece]:
+    """Merge postings in pieces of at most ``most`` postings (or one term).
 
     Each part comes with the new row of each of its documents, −1 for those that go; they rise from part to part.
     """
-    terms = np.unique(np.concatenate([part.terms for part, _ in parts]))
+    runs = [(run, new) for part, new in parts for run in part.runs()]
+    terms = np.sort(np.concatenate([run.terms for run, _ in runs]))
+    terms = terms[_firsts(terms)]
     sizes = np.zeros(len(terms), np.int64)
-    for part, _ in parts:
-        sizes[np.searchsorted(terms, part.terms)] += np.diff(part.starts)
+    for run, _ in runs:
+        sizes[np.searchsorted(terms, run.terms)] += np.diff(run.starts)
     ends = np.cumsum(sizes)
     low = 0
     while low < len(terms):
         done = int(ends[low - 1]) if low else 0
         high = max(low + 1, int(np.searchsorted(ends, done + most, side="right")))
-        piece = _merge_terms(parts, terms[low:high])
+        piece = _merge_terms(runs, terms[low:high])
         if len(piece[0]):
             yield piece
         low = high
 
 
-def _merge_terms(parts: Sequence[tuple[Postings, Rows]], terms: NDArray[np.uint64]) -> Piece:
-    words, rows, counts = [], [], []
-    for part, new in parts:
-        first, last = np.searchsorted(part.terms, [terms[0], terms[-1]], side="left")
-        last += int(last < len(part.terms) and part.terms[last] == terms[-1])
-        span = slice(int(part.starts[first]), int(part.starts[last]))
-        row = new[part.rows[span]]
-        kept = row >= 0
-        sizes = np.diff(part.starts[first : last + 1])
-        words.append(np.repeat(np.searchsorted(terms, part.terms[first:last]), sizes)[kept])
-        rows.append(row[kept].astype(np.int32))
-        counts.append(part.counts[span][kept])
-    word = np.concatenate(words)
-    order = np.argsort(word, kind="stable")  # documents rise from part to part
-    sizes = np.bincount(word, minlength=len(terms))
+def _merge_terms(runs: Sequence[tuple[Run, Rows]], terms: NDArray[np.uint64]) -> Piece:
+    packed = []  # place of the term, then its hit
+    for run, new in runs:
+        first, last = np.searchsorted(run.terms, [terms[0], terms[-1]], side="left")
+        last += int(last < len(run.terms) and run.terms[last] == terms[-1])
+        hits = run.hits[int(run.starts[first]) : int(run.starts[last])]
+        row = new[hits >> COUNT_BITS]
+        sizes = np.diff(run.starts[first : last + 1])
+        place = np.repeat(np.searchsorted(terms, run.terms[first:last]), sizes)
+        packed.append((place << 32 | row << COUNT_BITS | (hits & MAX_COUNT))[row >= 0])
+    merged = np.sort(np.concatenate(packed))
+    sizes = np.bincount(merged >> 32, minlength=len(terms))
     held = sizes > 0
-    return terms[held], sizes[held], np.concatenate(rows)[order], np.concatenate(counts)[order]
+    return terms[held], sizes[held], merged.astype(np.uint32)

@@ -12,13 +12,15 @@ import numba as nb
 import numpy as np
 
 LOWEST = np.float32(-3e38)
-"""Initial score in a heap: infinities have no place in compiled loops."""
+"""Initial score in a heap."""
+FAST = {"reassoc", "nsz", "arcp", "contract", "afn"}
+"""Liberties of compiled loops: sums in any order, but infinities stay what they are (a score may overflow)."""
 _CHUNK = 32  # scores tested together, most of which hold none that counts
 
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a loop per combination of types, or read it from the cache; without bounds checks or the GIL."""
-    options: dict[str, Any] = {"nogil": True, "fastmath": True, "boundscheck": False, "error_model": "numpy"}
+    options: dict[str, Any] = {"nogil": True, "fastmath": FAST, "boundscheck": False, "error_model": "numpy"}
     made: Callable[..., Any]
     try:
         made = nb.njit(cache=True, **options)(loop)

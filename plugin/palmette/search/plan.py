@@ -170,13 +170,15 @@ def stack_rows(rows: Sequence[tuple[Keys, Floats, Evidence]], like: Candidates) 
 
 @dataclass(frozen=True)
 class WordMatches:
-    """Contribution of each word of a query to the scores of some documents."""
+    """What each word of a query, and each pair of neighbouring words (``"a b"``), adds to some documents' scores."""
 
     words: Sequence[str]
     parts: Floats
-    """[n, T]; a row's sum is the document's score."""
+    """[n, T]; a row's sum is the document's score, 0 … 1."""
     keys: Keys
     """[n] the documents."""
+    phrases: bool = False
+    """Whether documents must contain phrases of the query; the others score 0."""
 
     @property
     def scores(self) -> Floats:
@@ -196,11 +198,12 @@ class View(Protocol):
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of the plan (all of them when fewer exist)."""
 
-    def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
+    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order.
 
-        A score is the share of a text's weight in words that the document answers, 0 … 1; equal ones go by key.
-        Documents that score less than ``floor`` may be left out.
+        A score is a share, 0 … 1, of what the text can reach in words, or of what the best of all living documents
+        reaches if that is more: filters do not change it. Equal scores are ordered by key. Documents that lack a
+        phrase which the text has in double quotes are not found, and score 0 among ``only``.
         """
 
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:

@@ -113,7 +113,7 @@ class ArrayView:
         rows = None if len(keys) == len(self._all) else keys
         return execute(plan, k, [(segment, rows)], ExactEngine(), self)
 
-    def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
+    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Raise: arrays have no words."""
         raise InputError("arrays in memory have no words: build an index to search by words")
 

@@ -27,7 +27,7 @@ from palmette.errors import (
     NotFoundError,
     StoreError,
 )
-from palmette.lexical.analyser import LANGUAGE, check_language
+from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language
 from palmette.search.plan import ArraySpec
 from palmette.store.database import DATABASE, SCHEMA, no_fork, storage_errors, write_meta
 
@@ -44,6 +44,8 @@ class Manifest:
     arrays: tuple[ArraySpec, ...]
     language: str | None = LANGUAGE
     """Stemmer of the documents' words; see :class:`palmette.lexical.analyser.Analyser`."""
+    words: int = SCHEME
+    """How texts become words; 1 for an index that was created before there was a choice."""
 
     def __post_init__(self) -> None:
         check_language(self.language)
@@ -96,7 +98,7 @@ class Manifest:
             if found not in (2, FORMAT):
                 raise ValueError(f"format is {found!r}, expected {FORMAT}")
             arrays = tuple(ArraySpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in content["arrays"])
-            return cls(str(content["fingerprint"]), arrays, content["language"])
+            return cls(str(content["fingerprint"]), arrays, content["language"], content.get("words", 1))
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptIndexError(
                 f"{folder / MANIFEST} is damaged ({error}); restore it from a backup"

@@ -60,7 +60,7 @@ class LocalBackend:
         self.fingerprint, self.language = manifest.fingerprint, manifest.language
         self._lock_timeout, self._durable = lock_timeout, durable
         self.engine, self._engine = engine, engine_named(engine)
-        self._analyser = analyser_of(manifest.language)
+        self._analyser = analyser_of(manifest.language, manifest.words)
         self._pool = Pool(path, durable=durable, busy_timeout=max(lock_timeout, 1.0))
         self._snapshots = Snapshots(path, manifest.arrays)
         self._finish: weakref.finalize[..., LocalBackend] = weakref.finalize(self, self._pool.close)

@@ -285,18 +285,15 @@ class LocalView:
             sizes = add_sizes(sizes, segment.list_order(name).sizes(rows))
         return sizes
 
-    def words(self, text: str, k: int, floor: float = 0.0, only: Keys | None = None) -> WordMatches:
-        """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order.
-
-        A score is the share of a text's weight in words that the document answers, 0 … 1; equal ones go by key.
-        Documents that score less than ``floor`` may be left out.
-        """
+    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
+        """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order."""
         self._check_open()
         query, searcher = query_terms(self._analyser, text), self._snapshot.words
         if only is not None:
-            return WordMatches(query.words, searcher.parts(query, self._check_keys(only)), only)
-        keys, parts = searcher.best(query, self._snapshot.rows(self._keys), k, floor)
-        return WordMatches(query.words, parts, keys)
+            parts = searcher.parts(query, self._check_keys(only))
+            return WordMatches(query.words, parts, only, bool(query.required))
+        keys, parts = searcher.best(query, self._snapshot.rows(self._keys), k)
+        return WordMatches(query.words, parts, keys, bool(query.required))
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from palmette import Index
 from palmette.cli import main
+from support.alone import Index
 from support.shop import shop
 from support.tiny import learner
 

@@ -93,20 +93,23 @@ def encoded(module: FieldEncoder, places: list[Place]) -> tuple[Doubles, Doubles
     sees = np.array([[looks(one, other, attended) for other in places] for one in places])
     x = bert(body, [p[2] for p in places], [p[3] for p in places], sees)
     count = len(attended)
+    reads = (
+        np.eye(count) > 0 if attended.all() else attended
+    )  # with full attention the own words are averaged
     h, logits = np.zeros((count, x.shape[1])), np.full(count, -np.inf)
     for f in range(count):
         inside = [
             at for at, (kind, g, *_) in enumerate(places)
-            if kind == ASKED or (kind == WORD and attended[f, g]) or (kind in (TOKEN, SEP) and g == f)
+            if kind == ASKED or (kind == WORD and reads[f, g]) or (kind in (TOKEN, SEP) and g == f)
         ]  # fmt: skip
         state = x[1 + f] if module.config.pooling == "token" else x[inside].mean(0)
-        if any(places[at][0] in (WORD, ASKED) for at in inside):
+        if any(kind == ASKED or (kind == WORD and attended[f, g]) for kind, g, *_ in places):
             if "field_maps" in w:
                 state = state + state @ w["field_maps"][f]
             h[f] = unit(state)
             logits[f] = w["field_weights.weight"][f] @ x[0] + w["field_weights.bias"][f]
     weights = softmax(logits)
-    return h, weights, unit(weights @ h)
+    return h, weights, unit(weights @ h) if module.config.similarity == "cosine" else weights @ h
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +117,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_encoder(tmp_path_factory.mktemp("encoder") / "m")
 
 
-@pytest.mark.parametrize("pooling", ["mean", "token"])
-@pytest.mark.parametrize("attention", ["triangular", "diagonal"])
-@pytest.mark.parametrize("trained_layers", [None, 0])
-def test_vectors_are_what_the_equations_say(
-    folder: Path, attention: Any, pooling: Any, trained_layers: int | None
-) -> None:
-    config = FieldsConfig(fields=NAMES, attention=attention, pooling=pooling, trained_layers=trained_layers)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"attention": "triangular", "pooling": "mean"},
+        {"attention": "diagonal", "pooling": "token"},
+        {"attention": "full", "pooling": "mean"},
+        {"pooling": "auto", "similarity": "inner_product"},  # as this encoder pools: the mean
+        {"attention": "diagonal", "trained_layers": 0},
+        {"attention": "full", "pooling": "token", "trained_layers": 0},
+    ],
+    ids=str,
+)
+def test_vectors_are_what_the_equations_say(folder: Path, options: dict[str, Any]) -> None:
+    config = FieldsConfig(fields=NAMES, **options)
     backbone = Backbone.of(load_encoder(folder, device="cpu", dtype="float32"), new_tokens=3)
     module, draw = FieldEncoder(config, backbone).eval(), torch.Generator().manual_seed(3)
     with torch.no_grad():

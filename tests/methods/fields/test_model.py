@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palmette import Document, FieldsModel, Index, load_model
+from palmette import Document, FieldsModel, load_model
 from palmette.errors import ConfigError
 from palmette.methods.fields import FieldsConfig, FieldsSearch, FieldsWarning
 from palmette.methods.fields.explain import explain
 from palmette.methods.fields.search import AGGREGATE, SCALES, WEIGHTS
 from palmette.methods.fields.search import FIELDS as VECTORS
+from support.alone import Index
 from support.shop import FIELDS, index, model, questions, shop, train
 
 QUERY = "golden owl 22"

@@ -1,7 +1,6 @@
-"""Where tokens stand and who attends to whom; the encoder it begins as; later fields do not leak into earlier ones."""
+"""Later fields do not leak into earlier ones; the encoder it begins as; empty fields and batches."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,64 +11,10 @@ from palmette import load_encoder
 from palmette.encoder import Backbone
 from palmette.encoder.backbone import FAMILIES
 from palmette.methods.fields.config import FieldsConfig
-from palmette.methods.fields.module import FieldEncoder, Layout
+from palmette.methods.fields.module import FieldEncoder
 from support.tiny_encoder import save_tiny_encoder
 
 FIELDS = ("brand", "title", "text")
-ENDS: Any = SimpleNamespace(cls=2, sep=3, pad=0, vocabulary=100)
-
-
-def layout(attention: Any = "triangular") -> Layout:
-    return Layout(torch.from_numpy(FieldsConfig(fields=FIELDS, attention=attention).attended))
-
-
-def test_a_document_is_laid_out_field_by_field() -> None:
-    made = layout()
-    batch = made.documents([[[11], [12, 13], []], [[], [], [14]]], ENDS)
-    assert batch.ids.tolist() == [[2, 100, 101, 102, 11, 3, 12, 13, 3], [2, 100, 101, 102, 14, 3, 0, 0, 0]]
-    assert batch.codes.tolist() == [[9, 3, 4, 5, 0, 6, 1, 1, 7], [9, 3, 4, 5, 2, 8, 11, 11, 11]]
-    assert batch.positions.tolist()[0] == [0, 0, 0, 0, 1, 2, 2, 3, 4], "where the encoder expects words"
-
-
-def test_the_mask_is_a_table_over_what_tokens_are() -> None:
-    made = layout()
-    batch = made.documents([[[11], [12], [13]]], ENDS)
-    looks = made.mask(batch.codes)[0, 0].int().tolist()  # CLS f0 f1 f2 a SEP b SEP c SEP
-    assert looks[0] == [1, 0, 0, 0, 1, 0, 1, 0, 1, 0], "CLS sees all words"
-    assert not any(row[0] for row in looks[1:]), "no other token looks at CLS"
-    assert looks[2] == [0, 0, 1, 0, 1, 0, 1, 1, 0, 0], "the token of the second field"
-    assert looks[6] == [0, 0, 1, 0, 1, 0, 1, 1, 0, 0], "a word of it"
-    assert looks[4] == [0, 1, 0, 0, 1, 1, 0, 0, 0, 0], "a word of the first"
-
-
-def test_a_field_stands_after_what_it_sees() -> None:
-    after, alone = [1, 2, 2, 3, 4, 4, 5], [1, 2, 1, 2, 3, 1, 2]
-    for attention, expected in {"triangular": after, "full": after, "diagonal": alone}.items():
-        batch = layout(attention).documents([[[11], [12, 12], [13]]], ENDS)
-        assert batch.positions[0, 4:].tolist() == expected
-
-
-def test_what_a_field_averages() -> None:
-    first, own, both = (
-        [0, 1, 0, 0, 1, 1, 0, 0, 0, 0],
-        [0, 0, 1, 0, 0, 0, 1, 1, 0, 0],
-        [0, 0, 1, 0, 1, 0, 1, 1, 0, 0],
-    )
-    for attention, second in {"triangular": both, "diagonal": own, "full": own}.items():
-        made = layout(attention)
-        batch = made.documents([[[11], [12], [13]]], ENDS)
-        assert made.members(batch.codes)[0, :2].int().tolist() == [first, second]
-
-
-def test_a_query_has_the_same_tokens_and_hides_nothing() -> None:
-    made = layout()
-    batch = made.queries([[11, 12], [13]], ENDS)
-    assert batch.ids.tolist() == [[2, 100, 101, 102, 11, 12, 3], [2, 100, 101, 102, 13, 3, 0]]
-    mask = made.mask(batch.codes)[:, 0]
-    assert mask[0, 1:4, 4:].all()
-    assert mask[0, 4:, 4:].all()
-    assert not mask[1, :6, 6].any(), "nothing looks at what is not there"
-    assert mask.any(-1).all(), "and everything looks at something"
 
 
 @pytest.fixture(scope="module")
@@ -127,23 +72,6 @@ def test_both_ways_of_attention_hide_the_same(folder: Path, way: str) -> None:
     torch.testing.assert_close(found.fields[:, :2], changed.fields[:, :2], atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("options", "moved"),
-    [
-        ({}, [False, True, True]),
-        ({"attention": "diagonal"}, [False, True, False]),
-        ({"attention": "full"}, [True, True, True]),
-    ],
-    ids=str,
-)
-def test_a_changed_title_moves_what_sees_it(folder: Path, options: dict, moved: list[bool]) -> None:
-    made = module(folder, **options)
-    before, after = made("document", [DOCUMENT]), made("document", [[DOCUMENT[0], [25, 26], DOCUMENT[2]]])
-    distance = (before.fields - after.fields).abs().amax(-1)[0]
-    assert (distance > 1e-4).tolist() == moved
-    assert (distance[[not m for m in moved]] < 1e-6).all()
-
-
 def test_with_one_field_it_is_the_encoder(folder: Path) -> None:
     made, encoder = module(folder, ("text",)), load_encoder(folder, device="cpu", dtype="float32")
     texts = ["the cat sat on the mat", "a dog"]
@@ -183,21 +111,14 @@ def test_empty_fields(folder: Path) -> None:
     assert torch.isfinite(nothing.aggregate).all()
 
 
-def test_the_aggregate_is_the_weighted_sum(folder: Path) -> None:
-    made = module(folder, similarity="inner_product")
-    found = made("document", [DOCUMENT])
-    expected = sum(w * h for w, h in zip(found.weights[0], found.fields[0], strict=True))
-    torch.testing.assert_close(found.aggregate[0], expected)
-    assert found.weights[0].std() > 0.01
-    unit = module(folder)("document", [DOCUMENT]).aggregate
-    assert unit.norm() == pytest.approx(1, abs=1e-6)
-
-
-def test_a_token_can_be_a_fields_vector(folder: Path) -> None:
-    made = [module(folder, pooling=way) for way in ("mean", "token", "auto")]
-    mean, token, auto = (one("document", [DOCUMENT]).fields for one in made)
-    assert (mean - token).abs().max() > 1e-2
-    torch.testing.assert_close(auto, mean)  # as this encoder pools
+@pytest.mark.parametrize("attention", ["triangular", "full"])
+def test_untrained_weights_go_to_fields_that_have_words(folder: Path, attention: Any) -> None:
+    made = module(folder, attention=attention, labelled=False)
+    made.field_weights.weight.zero_()
+    found = made("document", [[[6, 7], [], [11, 12]], DOCUMENT, [[], [8], []]])
+    expected = torch.tensor([[1 / 2, 0, 1 / 2], [1 / 3] * 3, [0, 1, 0]])
+    torch.testing.assert_close(found.weights, expected)
+    assert (made("query", [[6, 7]]).weights == 1 / 3).all()
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import Index, load_data
+from palmette import load_data
 from palmette.encoder import Backbone
 from palmette.maths import info_nce
 from palmette.methods.fields import FieldsConfig, FieldsModel, FieldsWarning
 from palmette.methods.fields.module import gradient_cached
 from palmette.methods.fields.training import FieldsTask
 from palmette.training.loop import AdamW
+from support.alone import Index
 from support.shop import FIELDS, questions, shop, train
 from support.tiny import learner
 
@@ -179,11 +180,10 @@ def test_without_labels_the_encoder_s_own_vectors_are_kept(catalogue: list[Any])
     some = index.get([str(n) for n in range(9)])
     texts = [" ".join(filter(None, made.extractor.read(document)[:-1])) for document in some]
     own, asked = learner().encode(texts), learner().encode_queries(["red cat 7"])[0]
-    scores = made.score("red cat 7", some)
+    found = {hit.id: hit.score for hit in index.search("red cat 7", k=len(index), by="aggregate")}
+    scores = [found[document.id] for document in some]
     np.testing.assert_allclose(scores, own @ asked / np.linalg.norm(own, axis=1), atol=1e-5)
-    mixed = made.lexical_weight(made.search_options({}), "auto")
-    assert mixed is not None
-    assert mixed.weight == 0.5, "words count beside the encoder"
+    assert made.calibration(made.search_options({}), "auto").words == 0.5, "words count beside the encoder"
     hit = index.search("red cat 7", k=1)[0]
     assert sum(part.value for part in hit.explain().parts) == pytest.approx(hit.score, abs=1e-5)
     assert index.search("red cat 7", k=1, fields=["title"], lexical=0)[0].explain().detail["field"] == "title"

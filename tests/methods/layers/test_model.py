@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import Document, FakeEncoder, Index, LayersModel, load_model
+from palmette import Document, FakeEncoder, LayersModel, load_model
 from palmette.cli import main
 from palmette.encoder.base import Output
 from palmette.errors import ConfigError, InputError
+from support.alone import Index
 from support.tiny import documents, layers, train_layers
 
 QUESTION = "where does the red owl live?"
@@ -175,7 +176,7 @@ def test_the_command_line_takes_lists_of_layers(tmp_path: Path, capsys: pytest.C
     search = ["search", str(index), QUESTION, "-k", "4", "--order", "layer", "--lexical", "0"]
     assert main([*search, "--layers", "[1, 4]", "--explain", "--json"]) == 0
     hits = json.loads(capsys.readouterr().out)
-    assert [hit["explanation"]["detail"]["found_by"] for hit in hits] == [1, 1, 4, 4]
+    assert [hit["explanation"]["method"]["detail"]["found_by"] for hit in hits] == [1, 1, 4, 4]
     assert "red owl" in Index.open(index).search("the red owl", k=1)[0].document.text
     assert main(["inspect", str(model), "--json"]) == 0
     structure = json.loads(capsys.readouterr().out)["model"]["structure"]

@@ -17,7 +17,7 @@ from palmette.encoder import Encoder, EncodingCache, States
 from palmette.errors import ConfigError
 from palmette.methods.layers.config import LayersConfig, LayersSearch
 from palmette.methods.layers.losses import layers_loss
-from palmette.methods.layers.module import EPSILON, LayerNetworks, RNetLayer, summary
+from palmette.methods.layers.module import LayerNetworks, summary
 from support.tiny import pairs
 from support.tiny_encoder import save_tiny_encoder
 
@@ -32,25 +32,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
 
 def tiny(folder: Path, **options: Any) -> Encoder:
     return load_encoder(str(save_tiny_encoder(folder / "encoder", layers=4, **options)), dtype="float32")
-
-
-@pytest.mark.parametrize("skip", ["outside", "inside"])
-def test_a_layer_is_the_printed_equation(skip: str) -> None:
-    torch.manual_seed(0)
-    layer, x = RNetLayer(8, 2, 0.0, skip), torch.randn(2, 5, 8)
-    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
-    heads = []
-    for half in (slice(0, 4), slice(4, 8)):
-        q, k, v = layer.query(x)[..., half], layer.key(x)[..., half], layer.value(x)[..., half]
-        weights = (q @ k.transpose(1, 2) / 2).masked_fill(~mask[:, None], -torch.inf).softmax(2)
-        heads.append(weights @ v)
-    a = F.layer_norm(x + layer.attended(torch.cat(heads, 2)), (8,), eps=EPSILON)
-    inner = layer.inner(a)
-    y = layer.outer(0.5 * inner * (1 + torch.erf(inner / math.sqrt(2))))
-    expected = F.layer_norm(y, (8,), eps=EPSILON) + a
-    if skip == "inside":
-        expected = F.layer_norm(y + a, (8,), eps=EPSILON)
-    torch.testing.assert_close(layer(x, mask)[mask], expected[mask], atol=1e-5, rtol=1e-4)
 
 
 def test_the_loss_is_the_mean_of_the_layers_softmaxes() -> None:

@@ -53,8 +53,9 @@ def embedded(w: dict[str, Doubles], x: Doubles) -> Doubles:
 def path_embedding(w: dict[str, Doubles], x: Doubles) -> tuple[Doubles, list[int]]:
     """Equation 1 along the likeliest path of one text, p = softmax(Wᵀ F(k) + b) · p(parent), F(k) = k + ReLU(Uᵀk)."""
     parts, path, reached = [], list[int](), 1.0
-    for h in range(HEIGHT):
-        k = np.concatenate([*(np.eye(BRANCHES)[turn] for turn in reversed(path)), x])
+    branches = len(w["indexer.bias.0"])
+    for h in range(sum(name.startswith("indexer.bias") for name in w)):
+        k = np.concatenate([*(np.eye(branches)[turn] for turn in reversed(path)), x])
         f = k + relu(w[f"indexer.inner.{h}"].T @ k)
         p = softmax(w[f"indexer.outer.{h}"].T @ f + w[f"indexer.bias.{h}"]) * reached
         parts.append(p)
@@ -85,8 +86,9 @@ def loss_by_hand(task: PathsTask, rows: np.ndarray, documents: np.ndarray) -> tu
     return float(np.dot([config.semantic, config.indexing, config.intra_leaf], parts)), parts
 
 
-def test_path_embeddings_are_equation_1() -> None:
-    module = random_paths()
+@pytest.mark.parametrize(("branches", "height"), [(5, 1), (3, 2), (2, 3)])
+def test_path_embeddings_are_equation_1(branches: int, height: int) -> None:
+    module = random_paths(branches=branches, height=height)
     x = embedded(weights_of(module), np.random.default_rng(0).normal(size=(9, WIDTH)))
     found = module.indexer(torch.from_numpy(x))
     by_hand = [path_embedding(weights_of(module), one) for one in x]

@@ -57,21 +57,6 @@ def leaf_probabilities(made: Indexer, x: torch.Tensor) -> torch.Tensor:
 
 
 @SHAPES
-def test_a_path_embedding_follows_the_likeliest_child(branches: int, height: int) -> None:
-    made, x = indexer(branches, height), texts(5)
-    routed = made(x)
-    assert routed.embedding.shape == (5, branches * height)
-    for text, embedding, path in zip(x, routed.embedding, routed.path.tolist(), strict=True):
-        reached, parts, way = torch.tensor(1.0), [], ()
-        for _ in range(height):
-            p = children(made, text, way) * reached
-            parts.append(p)
-            way, reached = (*way, int(p.argmax())), p.max()
-        assert tuple(path) == way
-        torch.testing.assert_close(embedding, torch.cat(parts))
-
-
-@SHAPES
 def test_a_wide_beam_ranks_all_leaves(branches: int, height: int) -> None:
     made, x = indexer(branches, height), texts(5)
     beam = made.beam(x, branches**height)

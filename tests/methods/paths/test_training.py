@@ -7,7 +7,6 @@ import torch
 from palmette.data import load_data
 from palmette.methods.paths.config import SHARPNESS, PathsConfig
 from palmette.methods.paths.init import initialise, kmeans
-from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Indexer, Paths
 from palmette.methods.paths.training import PathsTask, limit_leaf_size, load_imbalance
 from palmette.training.pairs import TrainingPairs, Validation
@@ -15,26 +14,6 @@ from palmette.training.pairs import TrainingPairs, Validation
 
 def texts(n: int, width: int = 6) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.randn(n, width, generator=torch.Generator().manual_seed(1)))
-
-
-def test_a_triplet_counts_negatives_that_are_not_far_enough() -> None:
-    similarity = torch.tensor([[0.9, 0.7, 0.1], [0.2, 0.4, 0.5]])
-    negative = torch.tensor([[False, True, True], [False, False, True]])
-    expected = (0.7 - 0.9 + 0.3) + 0.0 + (0.5 - 0.4 + 0.3)
-    assert float(triplet(similarity, negative, 0.3)) == pytest.approx(expected / 3)
-    assert float(triplet(similarity, torch.zeros_like(negative), 0.3)) == 0
-
-
-def test_unlike_documents_are_kept_apart() -> None:
-    paths = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.1, 0.9]])
-    cosine = torch.tensor([[1.0, 0.95, 0.2], [0.95, 1.0, 0.3]])
-    negative = torch.tensor([[False, True, True], [True, False, True]])
-    # the first two documents are alike (0.95 ≥ τ) and may share a leaf
-    own = [0.8**2 + 0.2**2, 0.6**2 + 0.4**2]
-    together = [0.8 * 0.1 + 0.2 * 0.9, 0.6 * 0.1 + 0.4 * 0.9]
-    anchored = intra_leaf(paths, cosine, negative, similar=0.9, margin=0.3)
-    expected = sum(max(0, t - o + 0.3) for t, o in zip(together, own, strict=True)) / 2
-    assert float(anchored) == pytest.approx(expected)
 
 
 def test_kmeans_finds_clusters() -> None:

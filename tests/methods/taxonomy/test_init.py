@@ -1,11 +1,12 @@
 import pytest
 import torch
 
-from palmette import Index, TaxonomyModel
+from palmette import TaxonomyModel
 from palmette.errors import InputError
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.training import found_matches
+from support.alone import Index
 
 
 def tree(height: int, width: int) -> Hierarchy:

@@ -1,9 +1,6 @@
-import math
-
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
 from palmette.errors import InputError
 from palmette.methods.taxonomy.data import Sampler
@@ -22,21 +19,6 @@ def matches() -> Matches:
     )
 
 
-def test_without_correction_it_is_the_softmax_over_the_batch() -> None:
-    generator = torch.Generator().manual_seed(0)
-    drawn = np.array([3, 1, 3, 0, 3, 1])  # documents of six queries
-    q, d = torch.randn(6, 4, generator=generator), torch.randn(5, 4, generator=generator)
-    plain = q @ d[torch.from_numpy(drawn)].T  # [6, 6]
-    twin = torch.from_numpy(drawn[:, None] == drawn[None]) & ~torch.eye(6, dtype=torch.bool)
-    expected = F.cross_entropy(plain.masked_fill(twin, -torch.inf), torch.arange(6))
-    columns, target, counts = np.unique(drawn, return_inverse=True, return_counts=True)
-    weights = column_weights(torch.from_numpy(counts).float(), torch.full((3,), math.log(0.2)), 6, 0.0)
-    found = matches_softmax(
-        q, d[torch.from_numpy(columns)], weights, torch.arange(6), torch.from_numpy(target)
-    )
-    torch.testing.assert_close(found, expected)
-
-
 def test_corrected_sums_over_batches_are_the_sum_over_all_documents() -> None:
     draw, size = np.random.default_rng(0), 8
     p = np.array([0.5, 0.3, 0.15, 0.05])
@@ -48,18 +30,6 @@ def test_corrected_sums_over_batches_are_the_sum_over_all_documents() -> None:
         )
         sums[columns] += weights.exp().numpy()
     np.testing.assert_allclose(sums / 4000, 1.0, atol=0.08)
-
-
-def test_every_match_in_the_batch_is_a_target_and_none_a_negative() -> None:
-    logits = torch.tensor([[0.0, 50.0, -1.0], [2.0, 1.0, 0.5]])  # of queries e0, e1
-    documents, weights = logits.T.contiguous(), torch.tensor([0.0, 3.0, 0.7])
-    first = (math.log(1 + math.exp(-0.3)) + math.log(1 + math.exp(-50.3))) / 2
-    second = math.log(1 + math.exp(1.5) + math.exp(3.5))
-    rows, columns = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 2])
-    loss = matches_softmax(torch.eye(2), documents, weights, rows, columns)
-    torch.testing.assert_close(loss, torch.tensor((first + second) / 2))
-    one = matches_softmax(torch.eye(2)[:1], documents, torch.zeros(3), rows[:1], columns[:1])
-    assert one > 49, "here the other match is a negative"
 
 
 @pytest.mark.parametrize("hard", [0, 3])

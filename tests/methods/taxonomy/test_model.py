@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import (
-    Document,
-    FakeEncoder,
-    FusionModel,
-    Index,
-    TaxonomyModel,
-    TreeModel,
-    load_data,
-    load_model,
-)
+from palmette import Document, FakeEncoder, FusionModel, TaxonomyModel, TreeModel, load_data, load_model
 from palmette.cli import main
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError, NotFoundError
@@ -25,6 +16,7 @@ from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.hierarchy import Matches
 from palmette.methods.taxonomy.training import TaxonomyTask, found_matches, nearest_wrong, summary
+from support.alone import Index
 from support.taxonomies import KINDS, chain, zoo
 from support.tiny import documents, pairs
 
@@ -77,7 +69,7 @@ def test_the_cut_leaves_as_many_as_there_are(index: Index) -> None:
 
 def test_words_bring_the_exact_match_first_and_leave_the_ancestors() -> None:
     index, leaves = Index.build(zoo(), texts()), [d.id for d in zoo() if len(d.id.split()) == 2]
-    alone, found = (index.search(leaves, k=3, **options) for options in ({"lexical": 0}, {}))
+    alone, found = (index.search(leaves, k=3, **options) for options in ({"lexical": 0}, {"lexical": "auto"}))
     for hits in (alone, found):
         assert all(
             {hit.id for hit in some} == set(chain(node)) for node, some in zip(leaves, hits, strict=True)
@@ -86,7 +78,7 @@ def test_words_bring_the_exact_match_first_and_leave_the_ancestors() -> None:
         "ancestors score higher"
     )
     assert [hits[0].id for hits in found] == leaves
-    assert {hit.id for hit in index.search("cat", k=2)} == {"cat", "animal"}
+    assert {hit.id for hit in index.search("cat", k=2, lexical="auto")} == {"cat", "animal"}
 
 
 def test_scores_in_a_hierarchy_have_a_scale(index: Index) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palmette import Index, TreeModel
+from palmette import TreeModel
 from palmette.errors import CheckpointError
 from palmette.lexical.terms import terms_to_json
 from palmette.methods.tree.explain import node_masses, topics_of_texts
 from palmette.methods.tree.module import name_of
 from palmette.model import _LOADED
+from support.alone import Index
 from support.tiny import documents, train_tree, tree
 
 LEAVES = ["".join(turns) for turns in product("LR", repeat=3)]

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from palmette import Document, Index
+from palmette import Document
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.tree import TreeInspection
 from palmette.methods.tree.inspect import _congruence
+from support.alone import Index
 from support.chromium import BINARY, Page, browser
 from support.tiny import documents, train_tree, tree
 

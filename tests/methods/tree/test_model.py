@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import Document, FakeEncoder, Index, TreeModel, evaluate, load_data, load_model
+from palmette import Document, FakeEncoder, TreeModel, evaluate, load_data, load_model
 from palmette.arrays import as_floats
 from palmette.encoder import States
 from palmette.errors import CheckpointError, ConfigError, InputError, ModelMismatchError, TrainingError
@@ -16,6 +16,7 @@ from palmette.methods.tree import TreeConfig, TreeSearch
 from palmette.methods.tree import search as tree_search
 from palmette.methods.tree.training import TreeTask
 from regression import api
+from support.alone import Index
 from support.tiny import documents, pairs, train_tree, tree
 
 ASKED = ["where is the red owl?", "a golden hen"]
@@ -99,7 +100,7 @@ def test_embeddings_of_the_encoder_are_enough_unless_the_tree_reads_tokens(index
     for name, array in model.encode_documents(some).items():
         np.testing.assert_allclose(given[name].astype(float), array.astype(float), atol=1)
         np.testing.assert_allclose(as_floats(given[name]), as_floats(array), atol=1e-3)
-    vectors = model.encoder.encode_queries(ASKED)
+    vectors = model.encoder.plain.encode_queries(ASKED)
     assert index.search(vectors, k=3, lexical=0) == index.search(ASKED, k=3, lexical=0)
     reading = train_tree(steps=1, split="cross_attention", depth=2)
     assert not reading.accepts_embeddings
@@ -154,7 +155,7 @@ def test_a_gentle_trees_ranking_is_kept_in_an_index(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("space", ["adapted", "encoder"])
 def test_rerank_by_the_cosine_in_the_trees_space(space: str) -> None:
-    model = tree() if space == "adapted" else train_tree(steps=1, space="encoder")
+    model = train_tree(steps=1, space=space, learn_space=False)
     index, texts = Index.build(documents(), model), [document.text for document in documents()]
     read = (model.encoder.encode_queries(ASKED), model.encoder.encode(texts))
     q, d = (model.module.embed(torch.from_numpy(x)).numpy() for x in read)
@@ -276,26 +277,16 @@ def test_checkpoint_round_trip_gives_the_same_arrays(tmp_path: Path, options: di
     assert names - {"topics.json"} == {"config.json", "model.safetensors", "README.md", "manifest.json"}
 
 
-def test_the_weight_of_words_after_a_rerank_is_found_under_its_former_name(tmp_path: Path) -> None:
-    checkpoint = open_checkpoint(tree().save_pretrained(tmp_path / "ckpt"))
-    words = dict(checkpoint.config["words"])
-    words['{"rerank": "adapted"}'] = {**words.pop('{"rerank": true}'), "weight": 0.123}
-    save_checkpoint(tmp_path / "old", {**checkpoint.config, "words": words}, checkpoint.tensors(), "card")
-    weight = load_model(tmp_path / "old").lexical_weight(TreeSearch(rerank=True), "auto")
-    assert weight is not None
-    assert weight.weight == 0.123
-
-
 def test_an_index_of_an_earlier_version_lacks_the_rerank_until_it_is_copied(tmp_path: Path) -> None:
     with api.open_index("tree", tmp_path / "old") as old:
         old.add([Document(id="new", text="a new owl")], progress=False)
         hit = old.search("where does the red owl live?", k=1)[0]
-        assert hit.explain().detail["path"]
+        assert hit.explain().method.detail["path"]
         with pytest.raises(InputError, match=r"stores no array 'adapted' .*index\.copy_to"):
             old.search("owl", rerank=True)
         old.copy_to(tmp_path / "copy", progress=False).close()
     with Index.open(tmp_path / "copy") as copy:
-        assert copy.search("where does the red owl live?", k=1)[0] == hit
+        assert copy.search("where does the red owl live?", k=1)[0].document == hit.document
         assert copy.search("owl", k=3, rerank=True, lexical=0)[0].explain().parts[0].name.startswith("cosine")
 
 

@@ -1,10 +1,4 @@
-"""LlamaIndex retrievers over trained palmette models.
-
-    from llama_index.retrievers.palmette import PalmetteQuery, TreeRetriever
-
-    retriever = TreeRetriever.from_documents(documents, model="me/ckpt", similarity_top_k=5)
-    retriever.retrieve("a question")
-    retriever.retrieve(PalmetteQuery("a question", top_k=3, filters={"lang": "en"}, level=6))
+"""LlamaIndex retrievers and a vector store over trained palmette models.
 
 Names are loaded on first use: importing this package loads neither torch nor a search engine.
 """
@@ -33,6 +27,7 @@ if TYPE_CHECKING:
     from llama_index.retrievers.palmette.reader import PalmetteSynthesizer
     from llama_index.retrievers.palmette.rerank import PalmetteRerank
     from llama_index.retrievers.palmette.retriever import PalmetteRetriever
+    from llama_index.retrievers.palmette.vectorstore import PalmetteVectorStore
 
 __all__ = [
     "ExplainedNode",
@@ -43,6 +38,7 @@ __all__ = [
     "PalmetteRerank",
     "PalmetteRetriever",
     "PalmetteSynthesizer",
+    "PalmetteVectorStore",
     "PathRetriever",
     "PerLayerRetriever",
     "TaxonomyRetriever",
@@ -50,15 +46,7 @@ __all__ = [
     "palmette_filter",
 ]
 
-_HOME = {
-    "ExplainedNode": "nodes",
-    "PalmetteEmbedding": "embedding",
-    "PalmetteQuery": "query",
-    "PalmetteRerank": "rerank",
-    "PalmetteRetriever": "retriever",
-    "PalmetteSynthesizer": "reader",
-    "palmette_filter": "filters",
-}
+_HOME = {"ExplainedNode": "nodes", "PalmetteSynthesizer": "reader", "palmette_filter": "filters"}
 
 # This package is in the namespace llama_index itself; only llama_index.core tells that LlamaIndex is installed.
 if find_spec("llama_index.core") is None:
@@ -68,7 +56,8 @@ if find_spec("llama_index.core") is None:
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME.get(name, 'methods')}"), name)
+    module = name.removeprefix("Palmette").lower() if name.startswith("Palmette") else "methods"
+    return getattr(import_module(f"{__name__}.{_HOME.get(name, module)}"), name)
 
 
 def __dir__() -> list[str]:

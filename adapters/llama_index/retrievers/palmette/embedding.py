@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
-from llama_index.core.callbacks import CallbackManager
-from llama_index.core.constants import DEFAULT_EMBED_BATCH_SIZE
 
 from llama_index.retrievers.palmette.loading import OfCheckpoint, load_model
-from palmette.errors import ConfigError
+from palmette.config import check_keys, given
+from palmette.frameworks import Representation, check_representation, represent
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
     from palmette import Model
     from palmette.encoder import Kind
 
-Representation = Literal["encoder", "probabilities", "sqrt_probabilities"]
+OPTIONS = ("embed_batch_size", "callback_manager", "num_workers", "embeddings_cache", "rate_limiter")
+"""Fields of LlamaIndex's BaseEmbedding."""
 
 
 class PalmetteEmbedding(OfCheckpoint, BaseEmbedding):
@@ -26,17 +26,13 @@ class PalmetteEmbedding(OfCheckpoint, BaseEmbedding):
 
     Args:
         model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository.
-        representation: ``encoder`` for the encoder's vectors; ``probabilities`` p of a tree's nodes, whose
-            overlap Σ min(p, q) is the tree's score; ``sqrt_probabilities`` √p, of length one, whose inner
-            product bounds that score from above, for any vector store.
+        representation: ``encoder`` for the encoder's vectors; ``probabilities`` p of a tree's nodes;
+            ``sqrt_probabilities`` √p, whose inner product bounds the tree's score from above, for any vector store.
         level: Level of the tree; ``None`` for the leaves.
         revision: Branch, tag or commit of a repository.
         model_options: More of :func:`palmette.load_model`: ``token``, ``device``, ``dtype``, ….
-        embed_batch_size: Texts per call of LlamaIndex.
-        callback_manager: LlamaIndex's callbacks; not pickled.
-        num_workers: As in LlamaIndex's BaseEmbedding, like the next two.
-        embeddings_cache: A key-value store of vectors.
-        rate_limiter: Throttles calls.
+        options: Fields of LlamaIndex's BaseEmbedding: ``embed_batch_size``, ``callback_manager`` (not pickled),
+            ``num_workers``, ``embeddings_cache``, ``rate_limiter``.
     """
 
     representation: Representation = Field(default="encoder", description="Kind of vectors.")
@@ -51,35 +47,21 @@ class PalmetteEmbedding(OfCheckpoint, BaseEmbedding):
         level: int | None = None,
         revision: str | None = None,
         model_options: dict[str, Any] | None = None,
-        embed_batch_size: int = DEFAULT_EMBED_BATCH_SIZE,
-        callback_manager: CallbackManager | None = None,
-        num_workers: int | None = None,
-        embeddings_cache: Any | None = None,
-        rate_limiter: Any | None = None,
+        **options: Any,
     ) -> None:
-        if representation not in get_args(Representation):
-            raise ConfigError(
-                f"PalmetteEmbedding: representation must be one of {', '.join(get_args(Representation))}, "
-                f"got {representation!r}"
-            )
-        if representation == "encoder" and level is not None:
-            raise ConfigError(f"level={level} needs representation='probabilities' or 'sqrt_probabilities'")
+        check_keys("PalmetteEmbedding", options, OPTIONS)
+        check_representation(representation, level)
         loaded = load_model(model, revision=revision, **(model_options or {}))
         checkpoint = str(model) if isinstance(model, str | Path) else loaded.origin
-        options: dict[str, Any] = dict(
+        super().__init__(
             model_name=checkpoint or loaded.encoder.name,
             checkpoint=checkpoint,
             representation=representation,
             level=level,
             revision=loaded.revision,
             fingerprint=loaded.fingerprint,
-            embed_batch_size=embed_batch_size,
-            callback_manager=callback_manager or CallbackManager(),
-            num_workers=num_workers,
-            embeddings_cache=embeddings_cache,
-            rate_limiter=rate_limiter,
+            **given(options),
         )
-        super().__init__(**options)
         self._model = loaded
         self._embed([], "document")  # raises now if the model has no such vectors
 
@@ -89,14 +71,7 @@ class PalmetteEmbedding(OfCheckpoint, BaseEmbedding):
         return "PalmetteEmbedding"
 
     def _embed(self, texts: list[str], kind: Kind) -> list[list[float]]:
-        if self.representation == "encoder":
-            encoder = self._model.encoder.plain
-            vectors = encoder.encode_queries(texts) if kind == "query" else encoder.encode(texts)
-        else:
-            sqrt = self.representation == "sqrt_probabilities"
-            vectors = self._model.embed(texts, kind=kind, level=self.level, sqrt=sqrt)
-        rows: list[list[float]] = vectors.tolist()
-        return rows
+        return represent(self._model, texts, kind, self.representation, self.level)
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self._embed([query], "query")[0]

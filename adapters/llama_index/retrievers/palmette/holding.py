@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import threading
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 SETTINGS = "llama_index.json"
 """The retriever's settings, in the index folder."""
+SHARED = ("_index", "_opening", "callback_manager", "object_map", "transformations")
+"""Attributes that a deep copy shares."""
 
 
 class IndexHolder:
@@ -96,6 +99,18 @@ class IndexHolder:
         make: Any = cls
         retriever: Self = make(open_index(index, model, engine), **options)
         return retriever
+
+    def __copy__(self) -> Self:
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Copy the settings; copies share the index, and the objects that run."""
+        twin = copy.copy(self)
+        own = {name: value for name, value in self.__dict__.items() if name not in SHARED}
+        twin.__dict__.update(copy.deepcopy(own, memo), object_map=dict(self.__dict__["object_map"]))
+        return twin
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()

@@ -12,15 +12,18 @@ from palmette.errors import ConfigError
 
 if TYPE_CHECKING:
     from palmette import Index, Model
+    from palmette.index.folder import ModelLike
+else:
+    ModelLike = Any
 
 
-def load_model(model: Model | str | Path, **options: Any) -> Model:
-    """Load the model of a folder or repository; a loaded model stays itself."""
+def load_model(model: ModelLike, **options: Any) -> Model:
+    """Load the model of a folder or repository, or fuse several; a loaded model stays itself."""
+    import palmette
+
     if isinstance(model, str | Path):
-        import palmette
-
         return palmette.load_model(model, **options)
-    return model
+    return palmette.FusionModel.of(model) if isinstance(model, list | tuple) else model
 
 
 def open_index(index: Index | str | Path, model: Model | None = None, engine: str = "exact") -> Index:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,16 +9,16 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index_instrumentation import get_dispatcher
 
 from llama_index.retrievers.palmette.loading import OfCheckpoint, load_model
 from llama_index.retrievers.palmette.nodes import metadata_mode
 from palmette.errors import ConfigError, InputError
 from palmette.evidence import check_lexical
+from palmette.frameworks import rerank
 from palmette.lexical.analyser import check_language
 from palmette.threads import AsyncTwin
-from palmette.types import Document, json_value
 
 if TYPE_CHECKING:
     from palmette import Model
@@ -103,20 +102,14 @@ class PalmetteRerank(OfCheckpoint, BaseNodePostprocessor):
             EventPayload.TOP_K: self.top_n,
         }
         with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
-            scores = self._scores(query_bundle.query_str, [scored.node for scored in nodes])
-            lowest = min([0.0, *scores.values()])
-            best = sorted(range(len(nodes)), key=lambda row: -scores.get(row, -inf))[: self.top_n]
-            kept = [nodes[row].model_copy(update={"score": scores.get(row, lowest)}) for row in best]
+            mode = metadata_mode(self._model)
+            texts = [scored.node.get_content(mode) for scored in nodes]
+            metadata = [scored.node.metadata for scored in nodes]
+            how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
+            best = rerank(self._model, query_bundle.query_str, texts, metadata, self.top_n, **how)
+            kept = [nodes[row].model_copy(update={"score": score}) for row, score in best]
             event.on_end(payload={EventPayload.NODES: kept})
         dispatcher.event(ReRankEndEvent(nodes=kept))
         return kept
 
     _apostprocess_nodes = AsyncTwin(_postprocess_nodes).method
-
-    def _scores(self, query: str, nodes: list[BaseNode]) -> dict[int, float]:
-        """Scores by row, of nodes that are not blank."""
-        texts = [node.get_content(metadata_mode(self._model)) for node in nodes]
-        rows = [row for row, text in enumerate(texts) if text.strip()]
-        documents = [Document(str(row), texts[row], json_value(nodes[row].metadata)) for row in rows]
-        how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
-        return dict(zip(rows, map(float, self._model.score(query, documents, **how)), strict=True))

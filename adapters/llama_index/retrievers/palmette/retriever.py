@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
+from llama_index.core.chat_engine.types import BaseChatEngine, ChatMode
 from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
 from llama_index.core.schema import (
@@ -24,39 +25,28 @@ from llama_index_instrumentation import get_dispatcher
 from numpy.typing import NDArray
 
 from llama_index.retrievers.palmette.filters import Filters, palmette_filter
-from llama_index.retrievers.palmette.loading import load_model
+from llama_index.retrievers.palmette.loading import ModelLike, load_model
 from llama_index.retrievers.palmette.nodes import scored
 from llama_index.retrievers.palmette.query import PalmetteQuery
 from llama_index.retrievers.palmette.writes import NodeWrites, prepare
 from palmette.config import check_keys, given
-from palmette.errors import ConfigError, InputError
+from palmette.errors import ConfigError
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
-    from palmette import Explanation, Index, Model
+    from llama_index.core.llms import LLM
+    from llama_index.core.query_engine import RetrieverQueryEngine
+
+    from palmette import Explanation, Hit, Index, Model
 
 Vector = NDArray[np.floating[Any]]
 Query = str | tuple[str, ...] | Vector
+Call = tuple[Query, dict[str, Any]]
 
 CALL = ("k", "filter", "threshold", "explain")
 """Settings of a search, besides those that determine a score."""
 
 dispatcher = get_dispatcher(__name__)
-
-
-class Options(TypedDict, total=False):
-    """Keyword options of every retriever; see :class:`PalmetteRetriever`."""
-
-    similarity_top_k: int
-    filters: Filters
-    score_threshold: float | None
-    lexical: float | Literal["auto"] | None
-    explain: bool
-    transformations: Sequence[TransformComponent] | None
-    callback_manager: CallbackManager | None
-    object_map: dict[str, Any] | None
-    objects: list[IndexNode] | None
-    verbose: bool
 
 
 class PalmetteRetriever(NodeWrites, BaseRetriever):
@@ -123,7 +113,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
     def from_documents(
         cls,
         documents: Sequence[BaseNode],
-        model: Model | str | Path,
+        model: ModelLike,
         *,
         index_path: str | Path | None = None,
         engine: str = "exact",
@@ -133,72 +123,17 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         """Index documents or nodes.
 
         Args:
-            documents: Documents or nodes; split documents first, or give ``transformations``.
-            model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository.
+            documents: Documents or nodes, perhaps none; split documents first, or give ``transformations``.
+            model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository; or several, to fuse.
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` for memory.
             engine: ``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`.
             show_progress: Progress bar; ``None`` shows it on a terminal.
             options: Options of the class.
         """
-        if not documents:
-            raise InputError(
-                f"{cls.__name__}.from_documents got no documents: use from_pretrained to start empty"
-            )
-        return cls._build(documents, load_model(model), index_path, engine, show_progress, options)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        repo_or_dir: str | Path,
-        documents: Sequence[BaseNode] = (),
-        *,
-        revision: str | None = None,
-        token: str | bool | None = None,
-        cache_dir: str | Path | None = None,
-        local_files_only: bool = False,
-        model_options: Mapping[str, Any] | None = None,
-        index_path: str | Path | None = None,
-        engine: str = "exact",
-        show_progress: bool | None = None,
-        **options: Any,
-    ) -> Self:
-        """Load a checkpoint from a folder or the Hub, and index documents (or none yet).
-
-        Args:
-            repo_or_dir: A checkpoint folder or a Hub repository.
-            documents: As for :meth:`from_documents`; may be empty.
-            revision: Branch, tag or commit.
-            token: Hub token.
-            cache_dir: Hub cache.
-            local_files_only: Never go to the network.
-            model_options: More of :func:`palmette.load_model`, such as ``device``, ``dtype``, ``batch_size``.
-            index_path: As for :meth:`from_documents`, like the other two.
-            engine: Search engine.
-            show_progress: Progress bar.
-            options: Options of the class.
-        """
-        hub = {
-            "revision": revision,
-            "token": token,
-            "cache_dir": cache_dir,
-            "local_files_only": local_files_only,
-        }
-        model = load_model(repo_or_dir, **hub, **(model_options or {}))
-        return cls._build(documents, model, index_path, engine, show_progress, options)
-
-    @classmethod
-    def _build(
-        cls,
-        documents: Sequence[BaseNode],
-        model: Model,
-        index_path: str | Path | None,
-        engine: str,
-        show_progress: bool | None,
-        options: dict[str, Any],
-    ) -> Self:
         from palmette.index import Index
 
+        model = load_model(model)
         cls._check(model, options)
         transformations = options.get("transformations") or ()
         if transformations and index_path is not None and Path(index_path).expanduser().exists():
@@ -214,6 +149,34 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         return retriever
 
     @classmethod
+    def from_pretrained(
+        cls,
+        repo_or_dir: str | Path,
+        documents: Sequence[BaseNode] = (),
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        model_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Load a checkpoint from a folder or the Hub, and index documents (or none yet).
+
+        ``model_options`` are more of :func:`palmette.load_model`, such as ``device``, ``dtype``, ``batch_size``;
+        ``options`` those of :meth:`from_documents`.
+        """
+        hub = {
+            "revision": revision,
+            "token": token,
+            "cache_dir": cache_dir,
+            "local_files_only": local_files_only,
+        }
+        return cls.from_documents(
+            documents, load_model(repo_or_dir, **hub, **(model_options or {})), **options
+        )
+
+    @classmethod
     def _check(cls, model: Model, options: Mapping[str, Any]) -> None:
         """Raise for a model of another method, or an unknown option."""
         if cls.method not in (None, model.method):
@@ -221,7 +184,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
                 f"{cls.__name__} takes {cls.method!r} models, and this one is of method {model.method!r}: "
                 "use PalmetteRetriever"
             )
-        own = Options.__annotations__
+        own = PalmetteRetriever.__init__.__kwdefaults__
         check_keys(cls.__name__, options, [*own, *model.search_class.names()])
         model.search_options(given({name: options[name] for name in options if name not in own}))
 
@@ -260,25 +223,31 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         return self._filtered().explain(asked, node_id, **options)
 
     def _search(self, bundles: Sequence[QueryBundle]) -> list[list[NodeWithScore]]:
-        """Search for all bundles, those of equal settings in one pass."""
         calls = [self._call(bundle) for bundle in bundles]
+        return [
+            [scored(hit, explain=settings["explain"]) for hit in hits]
+            for (_, settings), hits in zip(calls, self._hits(calls), strict=True)
+        ]
+
+    def _hits(self, calls: Sequence[Call]) -> list[list[Hit]]:
+        """Search for all queries, those of equal settings in one pass."""
         groups: dict[str, list[int]] = {}
         for row, (query, settings) in enumerate(calls):
             groups.setdefault(repr((type(query), settings)), []).append(row)
         index = self._filtered()
-        results: list[list[NodeWithScore]] = [[]] * len(calls)
+        results: list[list[Hit]] = [[]] * len(calls)
         for rows in groups.values():
             queries, settings = [calls[row][0] for row in rows], calls[rows[0]][1]
             vectors = isinstance(queries[0], np.ndarray)
             batch: Any = np.stack(cast("list[Vector]", queries)) if vectors else queries
             for row, hits in zip(rows, index.search(batch, **settings), strict=True):
-                results[row] = [scored(hit, explain=settings["explain"]) for hit in hits]
+                results[row] = hits
         return results
 
     def _filtered(self) -> Index:
         return self.index.filtered(palmette_filter(self.filters))
 
-    def _call(self, bundle: QueryBundle) -> tuple[Query, dict[str, Any]]:
+    def _call(self, bundle: QueryBundle) -> Call:
         """Query and settings of one search."""
         own = bundle if isinstance(bundle, PalmetteQuery) else PalmetteQuery(bundle.query_str)
         query = self._query(bundle)
@@ -308,6 +277,35 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             mean: Vector = self.index.model.encoder.plain.encode_queries(texts).mean(axis=0)
             return mean
         return texts[0] if texts else bundle.query_str
+
+    # -- engines --------------------------------------------------------------------------------------------
+
+    def as_query_engine(self, llm: LLM | None = None, **options: Any) -> RetrieverQueryEngine:
+        """Query engine over this retriever; an LLM is looked for unless ``response_synthesizer`` is given."""
+        from llama_index.core.llms import MockLLM
+        from llama_index.core.query_engine import RetrieverQueryEngine
+
+        if llm is None and options.get("response_synthesizer") is not None:
+            llm = MockLLM()
+        return RetrieverQueryEngine.from_args(self, llm=llm, **options)
+
+    def as_chat_engine(
+        self, chat_mode: ChatMode = ChatMode.BEST, llm: LLM | None = None, **options: Any
+    ) -> BaseChatEngine:
+        """Chat engine over this retriever: ``condense_plus_context`` (the best), ``context``, ``condense_question``."""
+        from llama_index.core import chat_engine
+
+        match ChatMode(chat_mode):
+            case ChatMode.BEST | ChatMode.CONDENSE_PLUS_CONTEXT:
+                return chat_engine.CondensePlusContextChatEngine.from_defaults(self, llm=llm, **options)
+            case ChatMode.CONTEXT:
+                return chat_engine.ContextChatEngine.from_defaults(self, llm=llm, **options)
+            case ChatMode.CONDENSE_QUESTION:
+                engine = self.as_query_engine(llm)
+                return chat_engine.CondenseQuestionChatEngine.from_defaults(engine, llm=llm, **options)
+        raise ConfigError(
+            f"a retriever has no chat mode {str(chat_mode)!r}: use condense_plus_context, context or condense_question"
+        )
 
     def settings(self) -> dict[str, Any]:
         """Constructor options that :meth:`persist` keeps with the index."""

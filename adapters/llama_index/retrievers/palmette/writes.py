@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index.core.ingestion import run_transformations
 from llama_index.core.schema import BaseNode, TransformComponent
+from llama_index.core.storage.docstore.types import RefDocInfo
 
 from llama_index.retrievers.palmette.holding import IndexHolder
 from llama_index.retrievers.palmette.nodes import (
@@ -18,6 +19,7 @@ from llama_index.retrievers.palmette.nodes import (
     to_document,
     to_node,
 )
+from palmette.data import drop_blanks
 from palmette.threads import AsyncTwin
 from palmette.types import Document
 
@@ -32,13 +34,13 @@ def prepare(
     objects: MutableMapping[str, Any],
     model: Model,
 ) -> list[Document]:
-    """Transform nodes or LlamaIndex documents, and convert them."""
+    """Transform nodes or LlamaIndex documents, and convert those that are not blank."""
     hashes = {node.node_id: node.hash for node in nodes}  # a transformation may change its input
     made = run_transformations(list(nodes), transformations) if transformations else nodes
     mode = metadata_mode(model)
     return [
         to_document(detach(node, objects), source_hash=hashes.get(node.ref_doc_id or node.node_id), mode=mode)
-        for node in made
+        for node in drop_blanks(made, lambda node: node.get_content(mode))
     ]
 
 
@@ -72,17 +74,27 @@ class NodeWrites(IndexHolder):
         """Transform a document and add its nodes."""
         return self.index.upsert(prepare([document], self.transformations, self.object_map, self.index.model))
 
-    def delete_nodes(self, node_ids: Iterable[str]) -> list[str]:
-        """Delete nodes; unknown ids are skipped. Returns the ids deleted."""
+    def delete_nodes(self, node_ids: Iterable[str], delete_from_docstore: bool = True) -> list[str]:
+        """Delete nodes; unknown ids are skipped. Returns the ids deleted. Index and docstore are one."""
         return self.index.delete(node_ids)
 
-    def delete_ref_doc(self, ref_doc_id: str) -> list[str]:
-        """Delete all nodes of a document. Returns their ids."""
+    def delete_ref_doc(self, ref_doc_id: str, delete_from_docstore: bool = True) -> list[str]:
+        """Delete all nodes of a document. Returns their ids. Index and docstore are one."""
         return self.index.delete([held.key for held in self._stored([ref_doc_id])])
 
     def update_ref_doc(self, document: BaseNode) -> Changes:
         """Replace all nodes of a document in one write."""
         return self._replace([document])
+
+    @property
+    def ref_doc_info(self) -> dict[str, RefDocInfo]:
+        """Node ids of every document, with the metadata of its first node."""
+        found: dict[str, RefDocInfo] = {}
+        for held in self.index.documents():
+            own = {name: value for name, value in held.metadata.items() if name != REF_DOC_ID}
+            source = held.metadata.get(REF_DOC_ID, held.key)
+            found.setdefault(source, RefDocInfo(metadata=own)).node_ids.append(held.key)
+        return found
 
     def refresh_ref_docs(
         self, documents: Sequence[BaseNode], *, show_progress: bool | None = None

@@ -82,11 +82,14 @@ class Layout:
         """Tokens averaged into the vector of each field [B, F, T], of codes [B, T]."""
         return self.pooling_table.to(codes.device)[:, codes].transpose(0, 1)
 
-    def filled_fields(self, codes: Tensor) -> Tensor:
-        """Fields that attend to at least one word [B, F]; others, before the first filled one, get no vector."""
-        filled = torch.stack([(codes == field).any(1) for field in range(self.fields)], dim=1)  # [B, F]
-        seen = filled.float() @ self.attended.T.to(codes.device).float() > 0
-        return seen | (codes == 3 * self.fields + 1).any(1)[:, None]
+    def present_fields(self, codes: Tensor) -> Tensor:
+        """Fields that have words of their own [B, F]; all of them in a query."""
+        present = torch.stack([(codes == field).any(1) for field in range(self.fields)], dim=1)  # [B, F]
+        return present | (codes == 3 * self.fields + 1).any(1)[:, None]
+
+    def filled_fields(self, present: Tensor) -> Tensor:
+        """Fields that attend to at least one word [B, F]; others, before the first present one, get no vector."""
+        return present.float() @ self.attended.T.to(present.device).float() > 0
 
     def documents(self, documents: Sequence[Sequence[Sequence[int]]], backbone: Backbone) -> Batch:
         """Sequences of documents, given as token ids by field."""
@@ -125,11 +128,12 @@ class Layout:
 
 
 class Pooled(NamedTuple):
-    """States of texts: one per field [B, F, w], that of CLS [B, w], and which fields are filled [B, F]."""
+    """States of texts: one per field [B, F, w], that of CLS [B, w]; which fields are filled, and weighed [B, F]."""
 
     fields: Tensor
     first: Tensor
     filled: Tensor
+    weighed: Tensor
 
 
 class Encoded(NamedTuple):
@@ -194,7 +198,10 @@ class FieldEncoder(nn.Module):
         else:
             members = self.layout.members(codes).to(states.dtype)  # [B, F, T]
             fields = members @ states / members.sum(-1, keepdim=True)
-        return Pooled(fields, states[:, 0], self.layout.filled_fields(codes))
+        present = self.layout.present_fields(codes)
+        filled = self.layout.filled_fields(present)
+        # Untrained weights do not know that a field without words repeats those before it.
+        return Pooled(fields, states[:, 0], filled, filled if self.config.labelled else present)
 
     def _finish(self, pooled: Pooled) -> Encoded:
         """Vectors of states: each mapped by its field's map, and their weighted sum."""
@@ -205,7 +212,7 @@ class FieldEncoder(nn.Module):
             flat = self._scale(self.backbone.finish(states.flatten(0, 1)))  # [B·F, d]
             fields = flat.view(*filled.shape, flat.shape[-1]) * filled[..., None]
             lowest = torch.finfo(torch.float32).min
-            weights = self.field_weights(first).masked_fill(~filled, lowest).softmax(-1)  # softmax(K h_CLS)
+            weights = self.field_weights(first).masked_fill(~pooled.weighed, lowest).softmax(-1)  # K h_CLS
             return Encoded(fields, weights, self.aggregate(fields, weights))
 
     def _plain(self, queries: Sequence[Sequence[int]]) -> Encoded:
@@ -287,7 +294,7 @@ class FrozenStates:
         texts = [self.read(row) for row in missing.tolist()]
         with torch.no_grad(), self.module.autocast():
             for part in self.module.batches(texts):
-                fields, first, filled = self.module.pool(self.kind, [texts[at] for at in part])
+                fields, first, filled, _ = self.module.pool(self.kind, [texts[at] for at in part])
                 chosen = missing[part]
                 pooled = torch.cat([fields, first[:, None]], 1)  # [b, F + 1, w]
                 self.states[chosen] = pooled.half().cpu().numpy()
@@ -295,4 +302,5 @@ class FrozenStates:
                 self.known[chosen] = True
         device = self.module.backbone.device
         states = torch.from_numpy(self.states[rows]).to(device).float()
-        return Pooled(states[:, :-1], states[:, -1], torch.from_numpy(self.filled[rows]).to(device))
+        filled = torch.from_numpy(self.filled[rows]).to(device)
+        return Pooled(states[:, :-1], states[:, -1], filled, filled)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from palmette.arrays import Floats
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache, load_encoder
-from palmette.evidence import USUAL
+from palmette.evidence import USUAL, Units
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.methods.space.config import SpaceConfig, SpaceSearch
 from palmette.model import DEFAULT_ENCODER, Arrays, Model, Queries
@@ -70,7 +70,6 @@ class SpaceModel(Model):
     config_class = SpaceConfig
     search_class = SpaceSearch
     needs_queries = False
-    usual_units = USUAL
     config: SpaceConfig
 
     @classmethod
@@ -100,6 +99,11 @@ class SpaceModel(Model):
     def arrays(self) -> tuple[ArraySpec, ...]:
         """The document's vector."""
         return (ArraySpec(VECTOR, (self.encoder.dimension,), "float16"),)
+
+    @property
+    def usual_units(self) -> Units | None:
+        """Those of the encoder that the shipped coefficients were learned with."""
+        return USUAL if self.encoder.name.endswith("all-MiniLM-L6-v2") else None
 
     @property
     def accepts_embeddings(self) -> bool:
@@ -132,4 +136,4 @@ class SpaceModel(Model):
 
     def describe(self, view: View | None = None) -> dict[str, Any]:
         """Width of the vectors, and how the space was learned."""
-        return {} if view is not None else {"dimension": self.encoder.dimension}
+        return {} if view is not None else {"dimension": self.encoder.dimension, "space": self.record.space}

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from palmette.arrays import evenly_spaced
 from palmette.config import check_range
 from palmette.errors import ConfigError, InputError, NotFoundError
-from palmette.methods.tree.explain import evenly_spaced, node_masses, topics_of_texts
+from palmette.methods.tree.explain import node_masses, topics_of_texts
 from palmette.methods.tree.module import name_of
 from palmette.methods.tree.search import ADAPTED, LEAVES, greedy_leaf
 from palmette.search.plan import View

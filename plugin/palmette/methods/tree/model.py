@@ -104,11 +104,7 @@ class TreeModel(Model):
         return {TOPICS: terms_to_json(self.topics)} if self.topics else {}
 
     def load_extras(self, files: Mapping[str, bytes]) -> None:
-        """Read topics back, and the word weight of a rerank under the names it had."""
-        for former in ('{"rerank": "adapted"}', '{"rerank": "encoder"}'):
-            if former in self.calibrations:
-                now = options_key(TreeSearch(rerank=True))
-                self.calibrations.setdefault(now, self.calibrations[former])
+        """Read topics back."""
         if TOPICS in files:
             self.topics = terms_from_json(
                 files[TOPICS], TOPICS, lambda name: not set(name) - set("LR"), "node such as 'LRL'"

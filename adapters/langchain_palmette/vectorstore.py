@@ -1,0 +1,163 @@
+"""PalmetteVectorStore: LangChain's VectorStore over an index of any method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.vectorstores import VectorStore
+
+from langchain_palmette.documents import from_hit
+from langchain_palmette.embeddings import PalmetteEmbeddings
+from langchain_palmette.retriever import PalmetteRetriever
+from palmette.errors import ConfigError, InputError
+from palmette.frameworks import diversify, relevance
+from palmette.threads import AsyncTwin
+
+if TYPE_CHECKING:
+    from palmette import Index, Model
+    from palmette.index.search import QueryList
+
+
+class PalmetteVectorStore(VectorStore):
+    """Vector store over an index; the index's model encodes texts and queries, whatever its method.
+
+    .. code-block:: python
+
+        store = PalmetteVectorStore.from_documents(documents, "me/ckpt", index_path="my-index")
+        store = PalmetteVectorStore.from_index("my-index")  # later, elsewhere
+        store = PalmetteVectorStore(TreeRetriever(index_path="my-index", level=6))  # with options of the method
+        store.add_texts(["Apples are picked in September."], [{"month": 9}], ids=["apples"])
+        store.similarity_search_with_score("when is the harvest?", k=3, filter={"month": {"$gte": 9}})
+        store.as_retriever(search_type="mmr", search_kwargs={"k": 5})
+        store.delete(["apples"])
+
+    Searches take the options of :meth:`PalmetteRetriever.invoke`: ``filter``, ``score_threshold``, ``lexical``,
+    ``explain`` and those of the method. Higher scores are better.
+    """
+
+    def __init__(self, retriever: PalmetteRetriever) -> None:
+        self.retriever = retriever
+
+    @classmethod
+    def from_index(cls, index: str | Path | Index, **fields: Any) -> Self:
+        """Vector store over a folder or an open index; ``fields`` are those of :class:`PalmetteRetriever`."""
+        return cls(PalmetteRetriever.from_index(index, **fields))
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings | Model | str | Path,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Index texts.
+
+        ``embedding`` is a checkpoint, by folder or Hub repository, a loaded model, or :class:`PalmetteEmbeddings` of
+        either; ``options`` are those of :meth:`PalmetteRetriever.from_documents`, such as ``index_path``.
+        """
+        model = embedding.model if isinstance(embedding, PalmetteEmbeddings) else embedding
+        if model is None or isinstance(model, Embeddings):
+            raise ConfigError(
+                f"a palmette index needs a palmette model, got {embedding!r:.80}: give a checkpoint, a loaded model "
+                "or PalmetteEmbeddings(model=…)"
+            )
+        store = cls(PalmetteRetriever.from_documents([], model, **options))
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
+
+    @property
+    def embeddings(self) -> PalmetteEmbeddings | None:
+        """Vectors that :meth:`similarity_search_by_vector` takes; ``None`` for models that read more of a text."""
+        model = self.retriever.index.model
+        return PalmetteEmbeddings(model=model) if model.accepts_embeddings else None
+
+    # -- writing --------------------------------------------------------------------------------------------
+
+    def add_documents(
+        self, documents: Sequence[Document], *, ids: Sequence[str | None] | None = None, **options: Any
+    ) -> list[str]:
+        """Add documents, replacing those whose id exists; blank ones are left out. Returns the ids of the others."""
+        if ids is not None:
+            if len(ids) != len(documents):
+                raise InputError(
+                    f"ids must be one per document, got {len(ids)} for {len(documents)} documents"
+                )
+            documents = [
+                document.model_copy(update={"id": id or document.id})
+                for document, id in zip(documents, ids, strict=True)
+            ]
+        return self.retriever.upsert(documents, **options)["succeeded"]
+
+    def delete(self, ids: list[str] | None = None, **options: Any) -> bool:
+        """Delete by ids, or by ``filter=``; unknown ids are skipped."""
+        self.retriever.delete(ids, **options)
+        return True
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """Documents by id; unknown ids are skipped."""
+        return self.retriever.get(ids)
+
+    # -- searching ------------------------------------------------------------------------------------------
+
+    def similarity_search(self, query: str, k: int = 4, **call: Any) -> list[Document]:
+        """Best documents, as they were given."""
+        return [document for document, _ in self.similarity_search_with_score(query, k, **call)]
+
+    def similarity_search_with_score(
+        self, query: str, k: int = 4, **call: Any
+    ) -> list[tuple[Document, float]]:
+        """Best documents, each with its score."""
+        return self.retriever.similarity_search_with_score(query, k, **call)
+
+    def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **call: Any) -> list[Document]:
+        """Best documents for a query vector of :attr:`embeddings`, without words."""
+        return self._search(np.array([embedding]), k, **{"lexical": 0, **call})
+
+    def max_marginal_relevance_search(
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **call: Any
+    ) -> list[Document]:
+        """Documents that are relevant and differ from each other; see :func:`palmette.frameworks.diversify`."""
+        return self._search([query], k, fetch_k, lambda_mult, **call)
+
+    def max_marginal_relevance_search_by_vector(
+        self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **call: Any
+    ) -> list[Document]:
+        """:meth:`max_marginal_relevance_search` for a query vector of :attr:`embeddings`, without words."""
+        return self._search(np.array([embedding]), k, fetch_k, lambda_mult, **{"lexical": 0, **call})
+
+    def _search(
+        self,
+        queries: QueryList,
+        k: int,
+        fetch_k: int = 0,
+        lambda_mult: float | None = None,
+        *,
+        explain: bool = False,
+        **call: Any,
+    ) -> list[Document]:
+        """Results of one query; diverse ones where ``lambda_mult`` is given."""
+        [hits] = self.retriever._search(queries, k=max(k, fetch_k), explain=explain, **call)
+        if lambda_mult is not None:
+            hits = diversify(self.retriever.index.model, hits, k, lambda_mult)
+        return [from_hit(hit, None, explain) for hit in hits]
+
+    def _select_relevance_score_fn(self) -> Callable[[float], float]:
+        return relevance
+
+    # palmette's threads instead of asyncio's few: queries that arrive together share one pass of the encoder
+    aadd_documents = AsyncTwin(add_documents).method
+    adelete = AsyncTwin(delete).method
+    aget_by_ids = AsyncTwin(get_by_ids).method
+    asimilarity_search = AsyncTwin(similarity_search).method
+    asimilarity_search_with_score = AsyncTwin(similarity_search_with_score).method
+    asimilarity_search_by_vector = AsyncTwin(similarity_search_by_vector).method
+    amax_marginal_relevance_search = AsyncTwin(max_marginal_relevance_search).method
+    amax_marginal_relevance_search_by_vector = AsyncTwin(max_marginal_relevance_search_by_vector).method

@@ -1,0 +1,92 @@
+"""What the adapters of both frameworks share: vectors, reranking, relevance and diversity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from palmette.config import check_range
+from palmette.errors import ConfigError
+from palmette.types import Document, Hit, json_value
+
+if TYPE_CHECKING:
+    from palmette.encoder import Encoder, Kind
+    from palmette.model import Model
+
+Representation = Literal["encoder", "probabilities", "sqrt_probabilities"]
+"""``encoder`` for the encoder's vectors; ``probabilities`` p of a tree's nodes, whose overlap Σ min(p, q) is the tree's
+score; ``sqrt_probabilities`` √p, of length one, whose inner product bounds that score from above, for any vector store.
+"""
+
+
+def check_representation(representation: Representation, level: int | None) -> None:
+    """Raise for an unknown representation, or a level of a tree that is not used."""
+    if representation not in get_args(Representation):
+        known = ", ".join(get_args(Representation))
+        raise ConfigError(f"representation must be one of {known}, got {representation!r}")
+    if representation == "encoder" and level is not None:
+        raise ConfigError(f"level={level} needs representation='probabilities' or 'sqrt_probabilities'")
+
+
+def represent(
+    source: Model | Encoder,
+    texts: Sequence[str],
+    kind: Kind,
+    representation: Representation,
+    level: int | None,
+) -> list[list[float]]:
+    """Vectors of texts by an encoder, or by a model: its encoder's, or those of a level of its tree."""
+    encoder: Any = getattr(source, "encoder", source).plain
+    if representation == "encoder":
+        vectors = encoder.encode_queries(texts) if kind == "query" else encoder.encode(texts)
+    else:
+        model: Any = source
+        vectors = model.embed(texts, kind=kind, level=level, sqrt=representation == "sqrt_probabilities")
+    rows: list[list[float]] = vectors.tolist()
+    return rows
+
+
+def rerank(
+    model: Model,
+    query: str,
+    texts: Sequence[str],
+    metadata: Sequence[Mapping[str, Any]],
+    top_n: int | None,
+    **how: Any,
+) -> list[tuple[int, float]]:
+    """Rows and scores of the best texts, best first; ties keep their order, blank texts come last."""
+    rows = [row for row, text in enumerate(texts) if text.strip()]
+    documents = [Document(str(row), texts[row], json_value(metadata[row])) for row in rows]
+    scores = dict(zip(rows, map(float, model.score(query, documents, **how)), strict=True))
+    lowest = min([0.0, *scores.values()])
+    best = sorted(range(len(texts)), key=lambda row: -scores.get(row, -inf))[:top_n]
+    return [(row, scores.get(row, lowest)) for row in best]
+
+
+def relevance(score: float) -> float:
+    """Relevance of a score, 0 … 1."""
+    return min(1.0, max(0.0, float(score)))
+
+
+def diversify(model: Model, hits: Sequence[Hit], k: int, weight: float) -> list[Hit]:
+    """Choose ``k`` hits one by one, each for ``weight`` · relevance − (1 − ``weight``) · similarity.
+
+    Similarity is the largest cosine with a hit chosen before, of the encoder's vectors; the texts are encoded again.
+    See Carbonell and Goldstein (1998), "The use of MMR".
+    """
+    check_range("maximal marginal relevance", "weight", weight, 0, 1)
+    if not hits:
+        return []
+    vectors = model.encoder.plain.encode([hit.document.content for hit in hits])
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)  # [n, d]
+    relevant = weight * np.array([relevance(hit.score) for hit in hits])
+    similar, chosen = np.full(len(hits), -1.0), list[int]()
+    for _ in range(min(k, len(hits))):
+        gain = relevant - (1 - weight) * similar
+        gain[chosen] = -np.inf
+        chosen.append(int(gain.argmax()))
+        similar = np.maximum(similar, vectors @ vectors[chosen[-1]])
+    return [hits[row] for row in chosen]

@@ -1,0 +1,89 @@
+"""What both adapters share, over vectors that one can reason about."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from palmette import Document, FakeEncoder, Hit
+from palmette.data import drop_blanks
+from palmette.errors import ConfigError
+from palmette.frameworks import check_representation, diversify, relevance, represent, rerank
+from support import tiny
+
+VECTORS = {"a": [1.0, 0.0], "copy": [1.0, 0.0], "near": [0.8, 0.6], "far": [0.0, 1.0]}
+SCORES = {"a": 0.9, "copy": 0.8, "near": 0.7, "far": 0.5}
+
+
+def model_of(vectors: dict[str, list[float]]) -> Any:
+    encoder = SimpleNamespace(encode=lambda texts: 3 * np.array([vectors[text] for text in texts]))
+    return SimpleNamespace(encoder=encoder)
+
+
+@pytest.mark.parametrize(
+    ("weight", "k", "expected"),
+    [
+        (1.0, 4, "a copy near far"),
+        # after a: copy .4 − .5, near .35 − .4, far .25 − 0; after far: near .35 − .4, copy .4 − .5
+        (0.5, 4, "a far near copy"),
+        (0.5, 2, "a far"),
+        (0.0, 3, "a far near"),
+        (0.5, 9, "a far near copy"),
+    ],
+)
+def test_maximal_marginal_relevance_by_hand(weight: float, k: int, expected: str) -> None:
+    hits = [Hit(Document(text, text), score) for text, score in SCORES.items()]
+    chosen = diversify(model_of(VECTORS), hits, k, weight)
+    assert [hit.id for hit in chosen] == expected.split()
+    assert all(hit in hits for hit in chosen)
+
+
+def test_nothing_is_diverse() -> None:
+    assert diversify(model_of({}), [], 3, 0.5) == []
+    with pytest.raises(ConfigError, match="weight"):
+        diversify(model_of({}), [], 3, -1)
+
+
+def test_relevance_is_between_zero_and_one() -> None:
+    assert [relevance(score) for score in (-2.0, 0.25, np.float32(7))] == [0, 0.25, 1]
+    assert type(relevance(np.float32(7))) is float
+
+
+def test_reranking_keeps_rows_and_puts_blanks_last() -> None:
+    texts = ["", "The red cat sings.", " ", "The green owl sings."]
+    best = rerank(tiny.tree(), "green owl", texts, [{}] * 4, None, lexical=1)
+    assert [row for row, _ in best] == [3, 1, 0, 2]
+    assert best[2][1] == best[3][1] <= best[1][1]
+    assert rerank(tiny.tree(), "green owl", texts, [{}] * 4, 1, lexical=1) == best[:1]
+
+
+def test_representations() -> None:
+    encoder = FakeEncoder(8)
+    assert represent(encoder, ["a"], "query", "encoder", None) == encoder.encode_queries(["a"]).tolist()
+    tree = tiny.tree()
+    assert represent(tree, ["a"], "document", "encoder", None) == tree.encoder.encode(["a"]).tolist()
+    [row] = represent(tree, ["a"], "document", "sqrt_probabilities", 3)
+    assert len(row) == 8
+    assert np.square(row).sum() == pytest.approx(1, abs=1e-5)
+    wrong: Any = "leaves"
+    with pytest.raises(ConfigError, match="one of encoder, probabilities, sqrt_probabilities, got 'leaves'"):
+        check_representation(wrong, None)
+    with pytest.raises(ConfigError, match="level=2 needs"):
+        check_representation("encoder", 2)
+
+
+def test_blanks_are_counted_and_the_first_are_named() -> None:
+    pages = [
+        SimpleNamespace(id=None, page_content=text, metadata={"source": "a.pdf", "page": page})
+        for page, text in enumerate(("", "x", " ", "\t", "\n"))
+    ]
+    told = (
+        r"^4 of 5 documents are blank and were left out: document 0 of source 'a\.pdf', page 0; "
+        r"document 2 of source 'a\.pdf', page 2; document 3 of source 'a\.pdf', page 3; …$"
+    )
+    with pytest.warns(UserWarning, match=told):
+        assert drop_blanks(pages, lambda page: page.page_content) == [pages[1]]
+    assert drop_blanks(iter(pages[1:2]), lambda page: page.page_content) == [pages[1]]
