@@ -153,7 +153,7 @@ def probability(logit: NDArray[Any]) -> NDArray[np.float32]:
 
 def check_lexical(value: object) -> Lexical:
     """Check a number between 0 and 1, or ``"auto"``."""
-    if value == "auto":
+    if isinstance(value, str) and value == "auto":
         return "auto"
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if number and 0 <= value <= 1:  # type: ignore[operator]

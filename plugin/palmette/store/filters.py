@@ -251,7 +251,7 @@ def _logic(name: str, value: object, depth: int) -> Filter:
     if not isinstance(value, list | tuple) or not value:
         raise FilterError(f"{name} takes a non-empty list of filters, got {shown(value, 200)}")
     for part in value:
-        if not part or not isinstance(part, Filter | Mapping):
+        if not isinstance(part, Filter | Mapping) or not part:
             raise FilterError(f"{name} takes filters such as {{'lang': 'en'}}, but one is {shown(part, 200)}")
     parts = tuple(part if isinstance(part, Filter) else _parse(part, depth + 1) for part in value)
     return And(parts) if name == "$and" else Or(parts)
