@@ -57,9 +57,10 @@ def check_path(value: object) -> Path:
         )
     try:
         path = Path(value).expanduser()
-        os.fsencode(path)
+        if b"\0" in os.fsencode(path):
+            raise ValueError("it holds a null character")
         path.exists()
-    except (OSError, RuntimeError, TypeError, ValueError) as error:  # too long, "~nobody", bytes, a zero
+    except (OSError, RuntimeError, TypeError, ValueError) as error:  # too long, "~nobody", bytes
         raise InputError(
             f"{str(value)!r:.80} cannot be a path ({error!s:.80}); name a file or folder, or put texts in a list"
         ) from error

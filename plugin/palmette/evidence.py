@@ -26,7 +26,7 @@ from pydantic import Field
 from palmette.arrays import Floats, Keys, Ragged
 from palmette.config import Config
 from palmette.encoder.sentences import Sentences, split_sentences
-from palmette.errors import ConfigError
+from palmette.errors import ConfigError, shown
 from palmette.search.plan import ArraySpec, Candidates, View, stack_rows
 from palmette.types import Document, Explanation, Part
 
@@ -153,13 +153,13 @@ def probability(logit: NDArray[Any]) -> NDArray[np.float32]:
 
 def check_lexical(value: object) -> Lexical:
     """Check a number between 0 and 1, or ``"auto"``."""
-    if value == "auto":
+    if isinstance(value, str) and value == "auto":
         return "auto"
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if number and 0 <= (weight := float(value)) <= 1:  # type: ignore[arg-type]
-        return weight
+    if number and 0 <= value <= 1:  # type: ignore[operator]
+        return float(value)  # type: ignore[arg-type]
     raise ConfigError(
-        f"lexical must be a number from 0 (no words) to 1 (words alone), or 'auto'; got {value!r}"
+        f"lexical must be a number from 0 (no words) to 1 (words alone), or 'auto'; got {shown(value)}"
     )
 
 

@@ -25,7 +25,7 @@ from palmette.devices import main_process_first
 from palmette.encoder import Encoder, Kind, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
-from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.errors import CheckpointError, ConfigError, InputError, shown
 from palmette.evidence import (
     USUAL,
     Calibration,
@@ -435,6 +435,9 @@ class Model(Checkpointed):
         """
         chosen = self.search_options(options)
         calibration, analyser = self.calibration(chosen, lexical), analyser_of(check_language(language))
+        every: Any = documents
+        if not isinstance(every, Sequence) or not all(isinstance(one, Document) for one in every):
+            raise InputError(f"score takes a list of Documents, got {shown(every)}")
         if not documents:
             return []
         # documents of equal content are encoded once: in two places of a batch their last bits could differ

@@ -144,7 +144,9 @@ def test_documents_of_one_content_score_the_same(model: Model, monkeypatch: pyte
     """Bit for bit: they are encoded once, not in several places of a batch."""
     encoded, encode = [], type(model).encode_documents
     monkeypatch.setattr(
-        type(model), "encode_documents", lambda self, some, *more: encoded.extend(some) or encode(self, some, *more)
+        type(model),
+        "encode_documents",
+        lambda self, some, *more: encoded.extend(some) or encode(self, some, *more),
     )
     alike = [Document(id=str(i), text="an owl", metadata={"page": i}) for i in range(6)]
     first, *same, last = model.score("white owl", [documents()[0], *alike, documents()[0]])

@@ -129,7 +129,6 @@ def test_a_plain_view_gives_the_same_hits(model: Model, lexical: float) -> None:
         assert sum(part.value for part in explained.parts) == pytest.approx(score, abs=1e-5)
 
 
-
 def test_given_documents_are_scored_as_in_a_search_of_all(model: Model) -> None:
     """Plans with ``only``, over arrays in memory and over the plain view."""
     given, options = documents(), model.search_options({})

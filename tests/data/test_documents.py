@@ -116,6 +116,9 @@ def test_places_without_documents(tmp_path):
     for read in (load_data, lambda path: list(iter_documents(path))):
         with pytest.raises(InputError, match="empty"):
             read("")
+        for text in ("a long text " * 500, "a\0b", "~nobody-of-that-name/x"):
+            with pytest.raises(InputError, match="cannot be a path.*put texts in a list"):
+                read(text)
         with pytest.raises(InputError, match="an index or a checkpoint"):
             read(tmp_path / "ckpt")
 

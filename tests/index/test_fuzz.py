@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from palmette import Document, FakeEncoder, Index, SpaceModel, load_data
+from palmette import Document, FakeEncoder, Index, SpaceModel, load_data, load_model
 from palmette.data import iter_documents
 from palmette.errors import PalmetteError
 from palmette.store.filters import And, Condition, Ids, Not, Or, matches, parse_filter
@@ -105,6 +105,8 @@ OPTIONS = {
     "filter": FILTERS,
     "threshold": st.sampled_from([0, 0.5]) | VALUES,
     "explain": st.booleans() | VALUES,
+    "lexical": st.sampled_from([0, 0.4, 1, "auto"]) | VALUES,
+    "sentences": st.booleans() | VALUES,
     "level": VALUES,
 }
 WRITE = {"batch_size": st.sampled_from([1, 2, 300]) | VALUES, "embeddings": VALUES}
@@ -154,7 +156,10 @@ USES: list[tuple[Any, ...]] = [
     (lambda index, ids: index.delete(ids), GIVEN_IDS),
     (lambda index, filter: index.delete(filter=filter), FILTERS),
     (lambda index, filter: list(index.documents(filter)), FILTERS),
+    (lambda index, *given: Index.build(given[0], index.model, language=given[1]), DOCUMENTS, VALUES),
+    (lambda index, query, documents: index.model.score(query, documents), QUERIES, DOCUMENTS),
     (lambda index, path: Index.open(path), VALUES),
+    (lambda index, path: load_model(path, local_files_only=True), VALUES),
     (lambda index: (index.compact(), index.stats()),),
     (node, NODES, st.tuples(VALUES)),
     (node, st.just(Condition), st.tuples(VALUES, st.sampled_from(["in", "gt", "exists"]) | VALUES, VALUES)),

@@ -174,6 +174,17 @@ def test_a_document_that_is_not_what_was_written_is_found_by_verify(
         backend.verify()
 
 
+def test_a_damaged_document_is_named_where_it_is_read(folder: Path) -> None:
+    sql(folder, "UPDATE documents SET metadata = 'no JSON' WHERE id = 'd7'")
+    sql(folder, "DELETE FROM documents WHERE id = 'd9'")
+    with LocalBackend.open(folder, verify=False) as backend, backend.read() as view:
+        with pytest.raises(CorruptIndexError, match="document 'd7' is damaged"):
+            backend.get(["d7"])
+        with pytest.raises(CorruptIndexError, match="expected a row for document 10, found none"):
+            view.documents([9, 10])
+        assert backend.get(["d8"]) == [doc("d8", lang="en")]
+
+
 LITTLE_ROOM = """
 import resource, shutil, sys
 from support.stores import delete, doc, put, state_of

@@ -346,7 +346,10 @@ class Index:
         single = isinstance(query, str)
         given: Any = threshold
         if given is not None and (
-            isinstance(given, bool) or not isinstance(given, int | float | np.number) or given != given
+            isinstance(given, bool)
+            or not isinstance(given, int | float | np.number)
+            or given != given
+            or (isinstance(given, int) and abs(given) > 10**300)  # no float
         ):
             raise InputError(f"threshold must be a number or None, got {shown(threshold)}")
         queries = [query] if isinstance(query, str) else query

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.errors import ConfigError
+from palmette.errors import ConfigError, shown
 
 LANGUAGE = "english"
 """Language of the default stemmer."""
@@ -205,8 +205,9 @@ def languages() -> list[str]:
 
 def check_language(language: str | None) -> str | None:
     """Raise ConfigError for a language without a stemmer."""
-    if language is not None and language not in languages():
+    given: object = language
+    if given is not None and not (isinstance(given, str) and given in languages()):
         raise ConfigError(
-            f"there is no stemmer for language={language!r}; languages: {', '.join(languages())}, or None"
+            f"there is no stemmer for language={shown(given)}; languages: {', '.join(languages())}, or None"
         )
     return language

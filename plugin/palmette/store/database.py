@@ -169,7 +169,12 @@ def keys_of(rows: Iterable[tuple[int]]) -> Keys:
 
 def document_of(id: str, text: str, *parts: str) -> Document:
     """Convert a row of ``COLUMNS`` into a document."""
-    return Document(id, text, *map(json.loads, parts))
+    try:
+        return Document(id, text, *map(json.loads, parts))
+    except (TypeError, ValueError) as error:
+        raise CorruptIndexError(
+            f"document {id!r} is damaged in {DATABASE} ({error}); restore the index from a backup"
+        ) from error
 
 
 class Pool:

@@ -20,7 +20,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 from palmette.errors import FilterError, InputError, shown
 from palmette.types import Metadata
@@ -47,15 +47,15 @@ class Condition:
     values: tuple[Scalar, ...] = ()
 
     def __post_init__(self) -> None:
-        given: Any = (self.values, self.op)
-        fits = isinstance(given[0], tuple) and isinstance(given[1], str) and self.op in _COUNTS
-        if not fits or not _COUNTS[self.op](len(self.values)) or not isinstance(self.name, str):
+        name, op, values = given = cast("tuple[Any, Any, Any]", (self.name, self.op, self.values))
+        takes = _COUNTS.get(op) if isinstance(op, str) and isinstance(name, str) else None
+        if takes is None or not isinstance(values, tuple) or not takes(len(values)):
             raise FilterError(
-                f"no such condition: {shown(self.name)} {shown(self.op)} {shown(self.values, 200)}; write filters "
+                f"no such condition: {' '.join(map(shown, given))}; write filters "
                 "such as {'year': {'$gte': 2020}}, which parse_filter reads"
             )
-        for value in (self.name, *self.values):
-            _scalar(self.name, self.op, value)
+        for value in (name, *values):
+            _scalar(name, op, value)
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Ids:
     ids: frozenset[str]
 
     def __post_init__(self) -> None:
-        given: Any = self.ids
-        if not isinstance(given, frozenset) or not all(isinstance(id, str) for id in given):
-            raise FilterError(f"Ids takes a frozenset of str, got {shown(self.ids, 200)}")
+        ids: Any = self.ids
+        if not isinstance(ids, frozenset) or not all(isinstance(id, str) for id in ids):
+            raise FilterError(f"Ids takes a frozenset of str, got {shown(ids, 200)}")
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def _logic(name: str, value: object, depth: int) -> Filter:
     if not isinstance(value, list | tuple) or not value:
         raise FilterError(f"{name} takes a non-empty list of filters, got {shown(value, 200)}")
     for part in value:
-        if not part or not isinstance(part, Filter | Mapping):
+        if not isinstance(part, Filter | Mapping) or not part:
             raise FilterError(f"{name} takes filters such as {{'lang': 'en'}}, but one is {shown(part, 200)}")
     parts = tuple(part if isinstance(part, Filter) else _parse(part, depth + 1) for part in value)
     return And(parts) if name == "$and" else Or(parts)

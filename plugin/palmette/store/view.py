@@ -23,7 +23,15 @@ from palmette.search.flat import Engine
 from palmette.search.lists import add_sizes
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, WordMatches
 from palmette.search.view import execute
-from palmette.store.database import COLUMNS, document_of, keys_of, read_meta, rows_among, storage_errors
+from palmette.store.database import (
+    COLUMNS,
+    DATABASE,
+    document_of,
+    keys_of,
+    read_meta,
+    rows_among,
+    storage_errors,
+)
 from palmette.store.filters import Filter, Within
 from palmette.store.filters_sql import check_names, select_keys
 from palmette.store.segments import Segment, damaged
@@ -226,6 +234,8 @@ class LocalView:
         wanted = self._check_keys(keys).tolist()
         rows = self._query(f"SELECT key, {columns} FROM documents WHERE key IN ({{}})", wanted)
         found = {key: row for key, *row in rows}
+        if lost := [key for key in wanted if key not in found]:
+            raise damaged(self._folder / DATABASE, f"a row for document {lost[0]}", "none")
         return [found[key] for key in wanted]
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
