@@ -34,14 +34,6 @@ paths_speed.py --documents 100000 --lists 400 --folder WORK/paths_speed --out PA
 paths_speed.py --documents 1000000 --probes 2 8 40 200 --folder WORK/paths_speed --out PAGE
 concurrency.py --out PAGE
 adapter_overhead.py --out PAGE => adapter_overhead
-# hybrid
-hybrid.py quality DATA/squad DATA/scifact DATA/medquad DATA/chorus_icecat python --steps 300 --seeds 0 1 2 KEPT
-hybrid.py quality DATA/scifact:without DATA/scifact:decoys DATA/squad:without DATA/squad:decoys --steps 300 KEPT
-hybrid.py quality DATA/scifact DATA/squad DATA/medquad DATA/chorus_icecat --methods paths layers taxonomy KEPT
-hybrid.py quality DATA/scifact --methods fields KEPT
-hybrid.py fusion DATA/scifact --methods tree taxonomy --seeds 1 --steps 300 KEPT
-hybrid.py rerank DATA/scifact --seeds 1 --steps 300 KEPT
-hybrid.py latency --documents 100000 1000000 KEPT
 # fields
 fields.py DATA/medquad FROZEN --corpus 5000 --batch 128 --steps 150 --queries 500 --seeds 0 1 2 --out PAGE
 fields.py DATA/chorus_icecat FROZEN --folds 5 --corpus 4500 --steps 150 --queries 500 --out PAGE
@@ -87,9 +79,6 @@ speed.py DATA/squad WORK/tree --sizes 10000 --out PAGE
 paths_speed.py --documents 10000 --folder WORK/paths_speed --out PAGE
 concurrency.py --out PAGE
 adapter_overhead.py --out PAGE => adapter_overhead
-# hybrid
-hybrid.py quality DATA/scifact --steps 100 KEPT
-hybrid.py latency --documents 10000 KEPT
 # fields
 fields.py DATA/medquad FROZEN --corpus 1000 --batch 64 --steps 50 --queries 100 LEARNS
 # paths

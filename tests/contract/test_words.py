@@ -57,7 +57,9 @@ def test_neighbours_and_phrases_count(index: Index) -> None:
         assert phrase[1] == 0
         assert view.words('"zebra owl"', 9).keys.tolist() == found.keys[:1].tolist()
     assert [hit.id for hit in index.search('"zebra owl"', k=48)] == ["near"]
-    assert len(index.search('who calls it a "zebra owl"?', k=48)) == 48, "a name in a sentence is no condition"
+    assert len(index.search('who calls it a "zebra owl"?', k=48)) == 48, (
+        "a name in a sentence is no condition"
+    )
 
 
 def test_the_parts_of_a_hybrid_explanation_add_up_and_name_the_words(index: Index) -> None:

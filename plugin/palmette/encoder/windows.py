@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from palmette.encoder.sentences import Sentences, quantise, split_sentences
 
-if TYPE_CHECKING:
-    from palmette.encoder.base import Encoder, Floats, Output, States
+Floats = NDArray[np.float32]
 
 
 class _Window(NamedTuple):
@@ -27,7 +26,7 @@ class _Window(NamedTuple):
 
 
 def encode_sentences(
-    encoder: Encoder, texts: Sequence[str], names: Sequence[int], size: int, done: Callable[[int], object]
+    encoder: Any, texts: Sequence[str], names: Sequence[int], size: int, done: Callable[[int], object]
 ) -> tuple[Floats, Sentences]:
     """Return pooled vectors of checked texts [N, d], and their sentences."""
     reading = _Reading(encoder, texts)
@@ -41,7 +40,7 @@ def encode_sentences(
 class _Reading:
     """Texts on the way through the encoder."""
 
-    def __init__(self, encoder: Encoder, texts: Sequence[str]) -> None:
+    def __init__(self, encoder: Any, texts: Sequence[str]) -> None:
         self.encoder, self.texts = encoder, texts
         split = [split_sentences(text) for text in texts]
         self.spans = np.array([span for each in split for span in each], np.int32).reshape(-1, 2)
@@ -54,8 +53,8 @@ class _Reading:
             self.windows.append(_Window(row, first, last, begin, len(text)))
 
     def passes(
-        self, outputs: frozenset[Output], names: Sequence[int], size: int, done: Callable[[int], object]
-    ) -> Iterator[tuple[list[_Window], States]]:
+        self, outputs: frozenset[Any], names: Sequence[int], size: int, done: Callable[[int], object]
+    ) -> Iterator[tuple[list[_Window], Any]]:
         """Run all passes: each text's beginning, then windows of what they left; yield what each has read."""
         windows, first = self.windows, True
         while windows:
@@ -107,7 +106,7 @@ def _rest(window: _Window, spans: NDArray[np.int32], reach: int) -> Iterator[_Wi
 
 
 def _means(
-    encoder: Encoder, windows: Sequence[_Window], states: States, spans: NDArray[np.int32]
+    encoder: Any, windows: Sequence[_Window], states: Any, spans: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], Floats]:
     """Return the numbers of a batch's sentences [S], and the mean states of their tokens, finished: [S, d].
 

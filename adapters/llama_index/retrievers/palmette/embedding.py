@@ -53,7 +53,8 @@ class PalmetteEmbedding(OfCheckpoint, BaseEmbedding):
         check_representation(representation, level)
         loaded = load_model(model, revision=revision, **(model_options or {}))
         checkpoint = str(model) if isinstance(model, str | Path) else loaded.origin
-        super().__init__(
+        init: Any = super().__init__  # of two pydantic models
+        init(
             model_name=checkpoint or loaded.encoder.name,
             checkpoint=checkpoint,
             representation=representation,

@@ -12,7 +12,7 @@ from palmette.errors import ConfigError
 
 if TYPE_CHECKING:
     from palmette import Index, Model
-    from palmette.index.folder import ModelLike
+    from palmette.index.folder import ModelLike as ModelLike
 else:
     ModelLike = Any
 
@@ -25,7 +25,9 @@ def load_model(model: ModelLike | None, **options: Any) -> Model:
         return palmette.SpaceModel.untrained()
     if isinstance(model, str | Path):
         return palmette.load_model(model, **options)
-    return palmette.FusionModel.of(model) if isinstance(model, list | tuple) else model
+    if isinstance(model, palmette.Model):
+        return model
+    return palmette.FusionModel.of(model)
 
 
 def open_index(index: Index | str | Path, model: Model | None = None, engine: str = "exact") -> Index:

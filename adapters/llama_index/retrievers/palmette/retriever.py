@@ -185,7 +185,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
                 f"{cls.__name__} takes {cls.method!r} models, and this one is of method {model.method!r}: "
                 "use PalmetteRetriever"
             )
-        own = PalmetteRetriever.__init__.__kwdefaults__
+        own = PalmetteRetriever.__init__.__kwdefaults__ or {}
         check_keys(cls.__name__, options, [*own, *model.search_class.names()])
         model.search_options(given({name: options[name] for name in options if name not in own}))
 

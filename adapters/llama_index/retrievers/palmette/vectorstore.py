@@ -56,7 +56,7 @@ class PalmetteVectorStore(BasePydanticVectorStore):
     _retriever: PalmetteRetriever = PrivateAttr()
 
     def __init__(self, retriever: PalmetteRetriever) -> None:
-        super().__init__()
+        super().__init__(stores_text=True)
         self._retriever = retriever
 
     @classmethod
@@ -92,7 +92,7 @@ class PalmetteVectorStore(BasePydanticVectorStore):
     ) -> None:
         """Delete nodes by id, by filter, or those that meet both; unknown ids are skipped."""
         found = None if node_ids is None and filters is None else self._documents(node_ids, filters)
-        self.client.delete(found and [document.key for document in found])
+        self.client.delete(None if found is None else [document.key for document in found])
 
     def clear(self) -> None:
         """Delete all nodes."""
