@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from palmette.arrays import Floats, best_of_each, concatenate
+from palmette.arrays import Floats, Keys, best_of_each, concatenate
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder
 from palmette.encoder.cache import CachedEncoder, EncodingCache
-from palmette.errors import InputError
+from palmette.errors import InputError, shown
 from palmette.evidence import (
     PRIOR,
     SCALES,
@@ -22,13 +23,16 @@ from palmette.evidence import (
     SLOPE,
     Calibration,
     Evidence,
+    Lexical,
     Scale,
     Units,
     best_sentences,
+    probability,
 )
-from palmette.lexical.analyser import LANGUAGE, analyser_of
+from palmette.lexical.analyser import LANGUAGE, Analyser, analyser_of, check_language
 from palmette.lexical.bm25 import WordCollection
 from palmette.metrics import Judgements, query_scores
+from palmette.search.plan import WordMatches
 from palmette.search.view import ArrayView
 from palmette.training.pairs import Validation
 from palmette.types import Document
@@ -86,7 +90,7 @@ def calibrate(
     shares = np.stack([collection.shares(query) for query in queries])
     learned = {}
     with _encoded(model, documents, frozen, cache, progress) as view:
-        texts: Any = model.encoder.encode_queries(queries) if model.accepts_embeddings else queries
+        texts = model.query_input(queries)
         best = np.full(shares.shape, np.nan, np.float32)
         if model.sentences:
             vectors = model.sentence_queries(model.encode_queries(texts, model.search_options({})), texts)
@@ -227,3 +231,53 @@ def scores(model: Any, view: ArrayView, queries: Sequence[str] | Floats, options
     table = np.repeat(lowest[:, None], len(view), axis=1)
     table[np.nonzero(held)[0], found.keys[held]] = found.scores[held]
     return table
+
+
+class DocumentsView(ArrayView):
+    """Arrays and words of documents in memory."""
+
+    def __init__(self, arrays: Mapping[str, Any], documents: Sequence[Document], analyser: Analyser) -> None:
+        super().__init__(arrays, documents)
+        self._collection = WordCollection(analyser, [document.all_text for document in documents])
+
+    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
+        """Shares of all documents, or of some."""
+        found = self._collection.matches(text)
+        return found if only is None else replace(found, parts=found.parts[only], keys=only)
+
+
+def score_documents(
+    model: Any,
+    query: str,
+    documents: Sequence[Document],
+    chosen: Any,
+    *,
+    lexical: Lexical,
+    language: str | None,
+) -> list[float]:
+    """Score documents without an index, with validated search options; see :meth:`palmette.model.Model.score`."""
+    calibration, analyser = model.calibration(chosen, lexical), analyser_of(check_language(language))
+    every: Any = documents
+    if not isinstance(every, Sequence) or not all(isinstance(one, Document) for one in every):
+        raise InputError(f"score takes a list of Documents, got {shown(every)}")
+    if not documents:
+        return []
+    # documents of equal content are encoded once: in two places of a batch their last bits could differ
+    contents = [model.content_read(document) for document in documents]
+    distinct = dict(zip(contents, documents, strict=True))
+    some = list(distinct.values())
+    view = DocumentsView(model.index_arrays(some, model.sentences), some, analyser)
+    given = model.query_input([query])
+    arrays = model.encode_queries(given, chosen)
+    found = model.search(view, arrays, len(some), chosen)
+    own = np.full(len(some), np.nan, np.float32)
+    own[found.keys[0]] = found.scores[0]
+    own[np.isnan(own)] = found.scores[0].min(initial=0.0)
+    mix = calibration or Calibration(words=0.0)
+    vectors = model.sentence_queries(arrays, given) if model.sentences else None
+    evidence = Evidence(
+        mix, model.units(mix, view, model.sentences, chosen), [query] if mix.words else (), vectors
+    )
+    logits = evidence.score(view, 0, view.keys(), own).scores[0]
+    by_content = dict(zip(distinct, probability(logits).tolist(), strict=True))
+    return [by_content[content] for content in contents]

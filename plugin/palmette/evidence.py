@@ -353,3 +353,8 @@ def measure_units(model: Any, view: View, sentences: bool, options: Any, seed: i
     best[:, held] = np.maximum.reduceat(cosines, some.starts[held], axis=0).T
     best[np.arange(len(asked)), asked] = np.nan
     return units.replace(sentence=Scale.of(best, STAND_IN * SPREADS))
+
+
+def read_calibrations(facts: Mapping[str, Any]) -> dict[str, Calibration]:
+    """Calibrations of a checkpoint; former ones have none, and are measured on the documents."""
+    return {name: Calibration.from_dict(value) for name, value in facts.get("evidence", {}).items()}

@@ -19,10 +19,10 @@ from palmette.data import load_data
 from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import CheckpointError, ConfigError
-from palmette.evidence import SHORTLIST, score_others
+from palmette.evidence import SHORTLIST, read_calibrations, score_others
 from palmette.hub import Checkpoint
 from palmette.methods import load_model, model_class
-from palmette.model import Arrays, Model, Queries, read_calibrations
+from palmette.model import Arrays, Model, Queries
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, stack_rows
 from palmette.types import Document, Explanation, Part
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -17,35 +16,32 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.arrays import Keys, Ragged, unit_rows
-from palmette.calibration import calibrate
+from palmette.arrays import Ragged, unit_rows
+from palmette.calibration import calibrate, score_documents
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
 from palmette.devices import main_process_first
 from palmette.encoder import Encoder, Kind, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
-from palmette.errors import CheckpointError, ConfigError, InputError, shown
+from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.evidence import (
     USUAL,
     Calibration,
-    Evidence,
     Lexical,
     Units,
     check_lexical,
     measure_units,
-    probability,
+    read_calibrations,
     sentence_arrays,
     sentence_rows,
 )
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
-from palmette.lexical.analyser import LANGUAGE, Analyser, analyser_of, check_language
-from palmette.lexical.bm25 import WordCollection
-from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View, WordMatches
-from palmette.search.view import ArrayView
+from palmette.lexical.analyser import LANGUAGE
+from palmette.search.plan import ArraySpec, Candidates, Floats, SearchPlan, View
 from palmette.space import Space, SpaceEncoder, fit_space
-from palmette.training.config import TrainingConfig
+from palmette.training.config import TrainingConfig, fit_configs
 from palmette.training.loop import Task, train
 from palmette.training.pairs import TrainingPairs
 from palmette.types import Document, Explanation
@@ -178,6 +174,10 @@ class Model(Checkpointed):
         """Units that are known without documents; ``None`` measures them on those of the index."""
         return None
 
+    def query_input(self, texts: Sequence[str]) -> Any:
+        """What :meth:`encode_queries` gets for texts: the encoder's vectors where they are enough."""
+        return self.encoder.encode_queries(texts) if self.accepts_embeddings else texts
+
     def sentence_queries(self, queries: Queries, given: Sequence[str] | Floats) -> Floats:
         """Unit vectors [Q, d] that sentences are compared with, from the query arrays and what they were made of."""
         vectors = given if isinstance(given, np.ndarray) else self.encoder.encode_queries(given)
@@ -249,7 +249,8 @@ class Model(Checkpointed):
                 nothing but the encoder's vectors are then trained; ``None`` does so unless there is a ``preset``.
             options: Single options of the config or of the loop; they override the others.
         """
-        settings, loop = cls._configs(config, preset, training, options)
+        defaults = cls.training_defaults
+        settings, loop = fit_configs(cls.config_class, defaults, config, preset, training, options)
         kinds: dict[str, Any] = {} if cls.needs_queries else {"kinds": ()}
         loaded = load_data(data, seed=loop.seed, **kinds)
         if not loaded.trainable and (cls.needs_queries or loaded.labelled):
@@ -273,27 +274,6 @@ class Model(Checkpointed):
         if task.size():  # else nothing was trained
             model.calibrations = calibrate(model, loaded, coder, store, seed=loop.seed, progress=progress)
         return model
-
-    @classmethod
-    def _configs(
-        cls,
-        config: Config | Mapping[str, Any] | None,
-        preset: str | None,
-        training: TrainingConfig | Mapping[str, Any] | None,
-        options: Mapping[str, Any],
-    ) -> tuple[Config, TrainingConfig]:
-        """Configs of method and loop: defaults, then the preset, then given configs, then single options."""
-        own, loop = cls.config_class.choices(), TrainingConfig.choices()
-        check_keys(f"{cls.__name__}.fit", options, [*own, *loop])
-        chosen = cls.config_class.preset(preset)
-        if config is not None:
-            chosen |= _set_options(config, cls.config_class)
-        paced = {**cls.training_defaults, **{name: chosen.pop(name) for name in loop if name in chosen}}
-        if training is not None:
-            paced |= _set_options(training, TrainingConfig)
-        chosen |= {name: value for name, value in options.items() if name in own}
-        paced |= {name: value for name, value in options.items() if name in loop}
-        return cls.config_class(**chosen), TrainingConfig(**paced)
 
     # -- checkpoints ----------------------------------------------------------------------------------------
 
@@ -434,31 +414,7 @@ class Model(Checkpointed):
         calls must not be compared. ``language`` selects the stemmer.
         """
         chosen = self.search_options(options)
-        calibration, analyser = self.calibration(chosen, lexical), analyser_of(check_language(language))
-        every: Any = documents
-        if not isinstance(every, Sequence) or not all(isinstance(one, Document) for one in every):
-            raise InputError(f"score takes a list of Documents, got {shown(every)}")
-        if not documents:
-            return []
-        # documents of equal content are encoded once: in two places of a batch their last bits could differ
-        contents = [self.content_read(document) for document in documents]
-        distinct = dict(zip(contents, documents, strict=True))
-        some = list(distinct.values())
-        view = DocumentsView(self.index_arrays(some, self.sentences), some, analyser)
-        given: Any = self.encoder.encode_queries([query]) if self.accepts_embeddings else [query]
-        arrays = self.encode_queries(given, chosen)
-        found = self.search(view, arrays, len(some), chosen)
-        own = np.full(len(some), np.nan, np.float32)
-        own[found.keys[0]] = found.scores[0]
-        own[np.isnan(own)] = found.scores[0].min(initial=0.0)
-        mix = calibration or Calibration(words=0.0)
-        vectors = self.sentence_queries(arrays, given) if self.sentences else None
-        evidence = Evidence(
-            mix, self.units(mix, view, self.sentences, chosen), [query] if mix.words else (), vectors
-        )
-        logits = evidence.score(view, 0, view.keys(), own).scores[0]
-        by_content = dict(zip(distinct, probability(logits).tolist(), strict=True))
-        return [by_content[content] for content in contents]
+        return score_documents(self, query, documents, chosen, lexical=lexical, language=language)
 
     def units(self, calibration: Calibration, view: View, sentences: bool, options: Any) -> Units:
         """Units of meaning: learned in training, else measured on the documents, else the usual ones of cosines."""
@@ -474,31 +430,3 @@ class Model(Checkpointed):
     def __repr__(self) -> str:
         where = f" from {self.origin}" if self.origin else ""
         return f"<{type(self).__name__} {self.fingerprint[:12]}{where}, encoder {self.encoder.name}>"
-
-
-class DocumentsView(ArrayView):
-    """Arrays and words of documents in memory."""
-
-    def __init__(self, arrays: Mapping[str, Any], documents: Sequence[Document], analyser: Analyser) -> None:
-        super().__init__(arrays, documents)
-        self._collection = WordCollection(analyser, [document.all_text for document in documents])
-
-    def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
-        """Shares of all documents, or of some."""
-        found = self._collection.matches(text)
-        return found if only is None else replace(found, parts=found.parts[only], keys=only)
-
-
-def read_calibrations(facts: Mapping[str, Any]) -> dict[str, Calibration]:
-    """Calibrations of a checkpoint; former ones have none, and are measured on the documents."""
-    return {name: Calibration.from_dict(value) for name, value in facts.get("evidence", {}).items()}
-
-
-def _set_options(config: Config | Mapping[str, Any], kind: type[Config]) -> dict[str, Any]:
-    """Options set in a config or a mapping; defaults of a config that were not touched do not count."""
-    if isinstance(config, kind):
-        return {name: getattr(config, name) for name in config.model_fields_set}
-    if isinstance(config, Mapping):
-        check_keys(kind.__name__, config, kind.choices())
-        return dict(config)
-    raise ConfigError(f"give a {kind.__name__} or a mapping of its options, got {type(config).__name__}")

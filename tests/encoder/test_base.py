@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from palmette.encoder import FakeEncoder, Kind, Output, States, load_encoder
-from palmette.encoder.base import Coalescer, FairLock
+from palmette.encoder.coalesce import Coalescer, FairLock
 from palmette.errors import ConfigError, EncodingError, InputError
 
 TEXTS = ["a cat sat on the mat", "dogs", "", "one two three four five six seven eight", "naïve café"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -17,9 +15,9 @@ from tqdm import tqdm
 
 from palmette.config import check_range
 from palmette.encoder import windows
+from palmette.encoder.coalesce import Coalescer, FairLock
 from palmette.encoder.sentences import Sentences, whole_texts
 from palmette.errors import ConfigError, EncodingError, InputError
-from palmette.threads import Renewed
 
 Kind = Literal["query", "document"]
 Output = Literal["pooled", "tokens", "layers"]
@@ -337,81 +335,3 @@ class Encoder(ABC):
 def readable(text: str) -> str:
     """Replace lone surrogates, which tokenizers refuse, by "?"; every character keeps its place."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-class FairLock(Renewed):
-    """A lock that a busy loop cannot keep: a waiting thread gets it before the loop takes it again.
-
-    A query must get in between two batches of a long encoding, which a plain lock does not promise.
-    """
-
-    def renew(self) -> None:  # noqa: D102
-        self._door = threading.Lock()  # held by the thread that is next
-        self._turn = threading.Lock()
-
-    def __enter__(self) -> None:
-        with self._door:
-            self._turn.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._turn.release()
-
-
-@dataclass(eq=False)
-class _Call:
-    """Texts of one caller; after a failed shared pass it runs ``alone``, and meets its own error."""
-
-    texts: Sequence[str]
-    rows: Floats | None = None
-    alone: bool = False
-
-
-class Coalescer(Renewed):
-    """Leader and followers around one function, without a thread of its own and without waiting for company.
-
-    A caller that finds the function idle runs everything queued, its own texts among them. Callers that arrive
-    meanwhile queue up, and one of them leads the next pass. So a single caller never waits, and under load a
-    pass serves up to ``max_texts`` texts.
-    """
-
-    def __init__(self, max_texts: int = 64) -> None:
-        self._max_texts = max_texts
-        super().__init__()
-
-    def renew(self) -> None:  # noqa: D102
-        self._queue: deque[_Call] = deque()
-        self._changed = threading.Condition()
-        self._busy = False
-
-    def __call__(self, texts: Sequence[str], run: Callable[[list[str]], Floats]) -> Floats:
-        """Return the rows of ``run(texts)``; one caller's ``run`` serves others too."""
-        call = _Call(texts)
-        with self._changed:
-            self._queue.append(call)
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._busy or call.alone or call.rows is not None)
-                if call.rows is not None:
-                    return call.rows
-                if call.alone:
-                    break
-                self._busy = True
-                batch = [self._queue.popleft()]  # the oldest, and as many more as fit
-                room = self._max_texts - len(batch[0].texts)
-                while self._queue and len(self._queue[0].texts) <= room:
-                    batch.append(self._queue.popleft())
-                    room -= len(batch[-1].texts)
-            try:
-                rows = run([text for each in batch for text in each.texts])
-                for each in batch:
-                    each.rows, rows = rows[: len(each.texts)], rows[len(each.texts) :]
-            except Exception:  # it belongs to one of the callers, and must not reach the others
-                if batch == [call]:
-                    raise
-            finally:
-                with self._changed:
-                    for each in batch:
-                        each.alone = each.rows is None
-                    self._busy = False
-                    self._changed.notify_all()
-        return run(list(call.texts))

@@ -116,7 +116,7 @@ def read_queries(
         bounds, texts = None, list[str]()
     else:
         texts, bounds = _check_texts(given)
-        read = model.encoder.encode_queries(texts) if model.accepts_embeddings else texts
+        read = model.query_input(texts)
     arrays = model.encode_queries(read, chosen)
     vectors = model.sentence_queries(arrays, read) if sentences and mix is not None else None
     if single:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from palmette.config import Config
+from palmette.config import Config, check_keys
+from palmette.errors import ConfigError
 
 
 class TrainingConfig(Config):
@@ -53,3 +55,35 @@ class TrainingConfig(Config):
         done = (step - rise) / max(1, self.steps - rise)
         factor = {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "constant": 1.0}
         return self.learning_rate * factor[self.decay]
+
+
+def fit_configs(
+    kind: type[Config],
+    defaults: Mapping[str, Any],
+    config: Config | Mapping[str, Any] | None,
+    preset: str | None,
+    training: TrainingConfig | Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+) -> tuple[Any, TrainingConfig]:
+    """Configs of method and loop: defaults, then the preset, then given configs, then single options."""
+    own, loop = kind.choices(), TrainingConfig.choices()
+    check_keys(f"{kind.__name__.removesuffix('Config')}Model.fit", options, [*own, *loop])
+    chosen = kind.preset(preset)
+    if config is not None:
+        chosen |= _set_options(config, kind)
+    paced = {**defaults, **{name: chosen.pop(name) for name in loop if name in chosen}}
+    if training is not None:
+        paced |= _set_options(training, TrainingConfig)
+    chosen |= {name: value for name, value in options.items() if name in own}
+    paced |= {name: value for name, value in options.items() if name in loop}
+    return kind(**chosen), TrainingConfig(**paced)
+
+
+def _set_options(config: Config | Mapping[str, Any], kind: type[Config]) -> dict[str, Any]:
+    """Options set in a config or a mapping; defaults of a config that were not touched do not count."""
+    if isinstance(config, kind):
+        return {name: getattr(config, name) for name in config.model_fields_set}
+    if isinstance(config, Mapping):
+        check_keys(kind.__name__, config, kind.choices())
+        return dict(config)
+    raise ConfigError(f"give a {kind.__name__} or a mapping of its options, got {type(config).__name__}")

@@ -13,8 +13,8 @@ from palmette.arrays import Floats, quantise
 from palmette.config import check_keys
 from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, Kind
-from palmette.encoder.base import Coalescer
 from palmette.encoder.cache import EncodingCache
+from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError, EncodingError
 from palmette.evidence import options_key
 from palmette.methods.fields.config import TRAINING, FieldsConfig, FieldsSearch

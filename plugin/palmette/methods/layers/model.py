@@ -13,7 +13,8 @@ from palmette.arrays import Floats, unit_rows
 from palmette.config import check_keys
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache, Kind
-from palmette.encoder.base import Coalescer, Output
+from palmette.encoder.base import Output
+from palmette.encoder.coalesce import Coalescer
 from palmette.errors import ConfigError
 from palmette.methods.layers.config import TRAINING, LayersConfig, LayersSearch
 from palmette.methods.layers.explain import explain_layers
