@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from palmette.arrays import Floats, Keys, best_of_each, concatenate
+from palmette.arrays import Floats, Keys, Ragged, best_of_each, concatenate
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder
 from palmette.encoder.cache import CachedEncoder, EncodingCache
@@ -28,6 +28,8 @@ from palmette.evidence import (
     Units,
     best_sentences,
     probability,
+    sentence_arrays,
+    sentence_rows,
 )
 from palmette.lexical.analyser import LANGUAGE, Analyser, analyser_of, check_language
 from palmette.lexical.bm25 import WordCollection
@@ -215,7 +217,7 @@ def _encoded(
     try:
         starts = range(0, len(documents), BATCH)
         bar = tqdm(starts, desc="Calibrating", unit="batch", delay=2, disable=hidden, leave=False)
-        parts = [model.index_arrays(documents[start : start + BATCH], model.sentences) for start in bar]
+        parts = [stored_arrays(model, documents[start : start + BATCH], model.sentences) for start in bar]
         arrays = {name: concatenate([part[name] for part in parts]) for name in parts[0]}
         yield ArrayView(arrays, documents)
     finally:
@@ -266,7 +268,7 @@ def score_documents(
     contents = [model.content_read(document) for document in documents]
     distinct = dict(zip(contents, documents, strict=True))
     some = list(distinct.values())
-    view = DocumentsView(model.index_arrays(some, model.sentences), some, analyser)
+    view = DocumentsView(stored_arrays(model, some, model.sentences), some, analyser)
     given = model.query_input([query])
     arrays = model.encode_queries(given, chosen)
     found = model.search(view, arrays, len(some), chosen)
@@ -281,3 +283,23 @@ def score_documents(
     logits = evidence.score(view, 0, view.keys(), own).scores[0]
     by_content = dict(zip(distinct, probability(logits).tolist(), strict=True))
     return [by_content[content] for content in contents]
+
+
+def stored_arrays(
+    model: Any, documents: Sequence[Document], sentences: bool, vectors: Floats | None = None
+) -> dict[str, Any]:
+    """Arrays that an index stores, with those of sentences if wished; one pass where vectors are enough.
+
+    Documents whose vectors are given have no sentences: these need the encoder's pass.
+    """
+    if not sentences:
+        given = () if vectors is None else (vectors,)
+        return dict(model.encode_documents(documents, *given))
+    if vectors is None:
+        own, found = model.encoder.encode_sentences([document.content for document in documents])
+        given = (own,) if model.indexes_embeddings else ()
+        return {**model.encode_documents(documents, *given), **sentence_rows(found)}
+    arrays: dict[str, Any] = dict(model.encode_documents(documents, vectors))
+    for spec in sentence_arrays(model.encoder.dimension):
+        arrays[spec.name] = Ragged.empty(len(documents), spec.shape, spec.dtype)
+    return arrays

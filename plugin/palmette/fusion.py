@@ -19,7 +19,7 @@ from palmette.data import load_data
 from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import CheckpointError, ConfigError
-from palmette.evidence import SHORTLIST, read_calibrations, score_others
+from palmette.evidence import SHORTLIST, Calibration, Scale, Units, read_calibrations, score_others
 from palmette.hub import Checkpoint
 from palmette.methods import load_model, model_class
 from palmette.model import Arrays, Model, Queries
@@ -166,6 +166,13 @@ class FusionModel(Model):
             scales=tuple(one.units.own.unit if one and one.units else 1.0 for one in learned),
         )
         made = cls(config, members)
+        units = [one.units for one in learned if one and one.units]
+        if len(units) == len(members):  # a sum of scores in units of meaning is in such units
+            zero = sum(
+                w * unit.own.zero / unit.own.unit for w, unit in zip(config.weights, units, strict=True)
+            )
+            sentence = next((unit.sentence for unit in units if unit.sentence), None)
+            made.calibrations = {"": Calibration(units=Units(own=Scale(zero=zero), sentence=sentence))}
         if data is None:
             return made
         loaded = load_data(data)

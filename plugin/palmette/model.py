@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.arrays import Ragged, unit_rows
+from palmette.arrays import unit_rows
 from palmette.calibration import calibrate, score_documents
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
@@ -33,8 +33,6 @@ from palmette.evidence import (
     check_lexical,
     measure_units,
     read_calibrations,
-    sentence_arrays,
-    sentence_rows,
 )
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
@@ -53,8 +51,6 @@ Queries = dict[str, NDArray[Any]]
 
 Arrays = Mapping[str, NDArray[np.generic]]
 """Stored arrays by name, one row per document."""
-
-_M = TypeVar("_M", bound="Model")
 
 _LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
 """Models in use, so that many retrievers of one checkpoint share one (a live model keeps its encoder's id)."""
@@ -89,12 +85,9 @@ class Model(Checkpointed):
         origin: str | None = None,
         revision: str | None = None,
     ) -> None:
-        self.config = config
-        self.encoder = encoder
+        self.config, self.encoder, self.origin, self.revision = config, encoder, origin, revision
         self.module = module.to(encoder.device).eval().requires_grad_(False)
         self.record = record or TrainingRecord()
-        self.origin = origin
-        self.revision = revision
         # config of a checkpoint of an earlier version: a copy keeps it, and so its fingerprint
         self._loaded_config: Mapping[str, Any] | None = None
         self.calibrations: dict[str, Calibration] = {}  # by `lexical_key`
@@ -235,7 +228,7 @@ class Model(Checkpointed):
         """Train a model.
 
         Args:
-            data: Anything :func:`palmette.load_data` reads: a BEIR folder, pairs, or documents without labels.
+            data: Anything :func:`palmette.load_data` reads.
             config: The method's options, as its config class or as a mapping.
             preset: A named set of options; ``"paper"`` for the paper's own recipe.
             training: Options of the loop, as a :class:`palmette.TrainingConfig` or as a mapping.
@@ -245,8 +238,7 @@ class Model(Checkpointed):
             resume: Continue the run in ``output_dir``.
             progress: Progress bars; ``None`` shows them on a terminal.
             cache: Where encodings are kept; ``None`` for the user's cache folder.
-            learn_space: Let labelled pairs teach a space first (:mod:`palmette.space`), in which methods that read
-                nothing but the encoder's vectors are then trained; ``None`` does so unless there is a ``preset``.
+            learn_space: Let labelled pairs teach a space first (:mod:`palmette.space`); ``None``: without a ``preset``.
             options: Single options of the config or of the loop; they override the others.
         """
         defaults = cls.training_defaults
@@ -340,9 +332,7 @@ class Model(Checkpointed):
     def require_embeddings(self) -> None:
         """Raise ConfigError unless the encoder's own vectors are enough for this model."""
         if not self.accepts_embeddings:
-            raise ConfigError(
-                f"a {self.method} model reads more of a text than its embedding: give the text itself"
-            )
+            raise ConfigError(f"a {self.method} model reads more than an embedding: give the text itself")
 
     def search_options(self, given: Mapping[str, Any]) -> Any:
         """Validated search options; unknown ones raise and name the known ones."""
@@ -380,25 +370,6 @@ class Model(Checkpointed):
         words = self.default_words(options) if lexical == "auto" else lexical
         return found if words is None else found.replace(words=words)
 
-    def index_arrays(
-        self, documents: Sequence[Document], sentences: bool, vectors: Floats | None = None
-    ) -> dict[str, Any]:
-        """Arrays that an index stores, with those of sentences if wished; one pass where vectors are enough.
-
-        Documents whose vectors are given have no sentences: these need the encoder's pass.
-        """
-        if not sentences:
-            given = () if vectors is None else (vectors,)
-            return dict(self.encode_documents(documents, *given))
-        if vectors is None:
-            own, found = self.encoder.encode_sentences([document.content for document in documents])
-            given = (own,) if self.indexes_embeddings else ()
-            return {**self.encode_documents(documents, *given), **sentence_rows(found)}
-        arrays: dict[str, Any] = dict(self.encode_documents(documents, vectors))
-        for spec in sentence_arrays(self.encoder.dimension):
-            arrays[spec.name] = Ragged.empty(len(documents), spec.shape, spec.dtype)
-        return arrays
-
     def score(
         self,
         query: str,
@@ -410,22 +381,20 @@ class Model(Checkpointed):
     ) -> list[float]:
         """Probability that each document is relevant to a query, in the order given: reranking without an index.
 
-        ``lexical`` adds words as in a search, with IDF computed on these documents only, so that scores of different
-        calls must not be compared. ``language`` selects the stemmer.
+        ``lexical`` adds words as in a search, with IDF of these documents only: scores of different calls must not be
+        compared. ``language`` selects the stemmer.
         """
         chosen = self.search_options(options)
         return score_documents(self, query, documents, chosen, lexical=lexical, language=language)
 
     def units(self, calibration: Calibration, view: View, sentences: bool, options: Any) -> Units:
         """Units of meaning: learned in training, else measured on the documents, else the usual ones of cosines."""
-        learned = calibration.units
+        learned, usual = calibration.units, self.usual_units
         if learned is not None and (learned.sentence is not None or not sentences):
             return learned
-        usual = self.usual_units
         if usual is None and len(view) >= 2 and self.lexical_variants():
             usual = measure_units(self, view, sentences, options)
-        measured = usual or USUAL
-        return measured if learned is None else measured.replace(own=learned.own)
+        return usual or USUAL if learned is None else (usual or USUAL).replace(own=learned.own)
 
     def __repr__(self) -> str:
         where = f" from {self.origin}" if self.origin else ""

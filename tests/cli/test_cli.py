@@ -3,6 +3,7 @@
 import argparse
 import io
 import json
+import math
 import re
 import shlex
 import subprocess
@@ -224,10 +225,11 @@ def test_search_json_filter_level_and_explanation(place: Path, capsys: pytest.Ca
     hits = json.loads(capsys.readouterr().out)
     assert len(hits) == 3
     assert {hit["metadata"]["colour"] for hit in hits} == {"red"}
-    assert all(len(hit["explanation"]["detail"]["path"]) == 3 for hit in hits)
-    assert sum(part["value"] for part in hits[0]["explanation"]["parts"]) == pytest.approx(
-        hits[0]["score"], abs=1e-5
-    )
+    assert all(len(hit["explanation"]["method"]["detail"]["path"]) == 3 for hit in hits)
+    logit = sum(part["value"] for part in hits[0]["explanation"]["parts"])
+    assert 1 / (1 + math.exp(-logit)) == pytest.approx(hits[0]["score"], abs=1e-5)
+    start, end = hits[0]["highlights"]["sentence"]
+    assert hits[0]["text"][start:end]
     assert main([*words, "--lexical", "0.5"]) == 0
     hits = json.loads(capsys.readouterr().out)
     assert hits[0]["id"] == "red-owl"
@@ -245,7 +247,8 @@ def test_search_for_people(place: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["search", str(place / "index"), "the red owl", "-k", "2", "--explain"]) == 0
     shown = capsys.readouterr().out
     assert " 1. 0." in shown
-    assert shown.count("why: overlap") == 2
+    assert shown.count("why: Nearest sentence: “") == 2
+    assert shown.count("words in common: ") == 2
 
 
 def test_the_cache_is_shown_and_cleared(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from palmette import Document, Index, Model
 from palmette.arrays import Ragged, as_floats
+from palmette.calibration import stored_arrays
 from palmette.evidence import probability
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
@@ -107,7 +108,7 @@ SEARCHES: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("lexical", [0, 0.4])
 def test_a_plain_view_gives_the_same_hits(model: Model, lexical: float) -> None:
     given = documents()
-    plain: View = PlainView(given, model.index_arrays(given, model.sentences))
+    plain: View = PlainView(given, stored_arrays(model, given, model.sentences))
     index = Index.build(given, model)
     for how in SEARCHES.get(model.method, [{}]):
         options = model.search_options(how)

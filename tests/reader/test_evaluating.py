@@ -44,7 +44,7 @@ def test_every_figure_is_what_searching_and_reading_give(
     row = evaluate(model, asked, reader=reader, passages=3, progress=False).rows[0]
     index = Index.build(load_reading(asked).passages, model)
     questions = [record["question"] for record in asked]
-    found = index.search(questions, 10, lexical=0)
+    found = index.search(questions, 10, lexical=0, sentences=False)
     answers = [
         reader.answer(question, hits[:3]).text for question, hits in zip(questions, found, strict=True)
     ]

@@ -226,7 +226,8 @@ def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequen
     print("\nTaxonomy: what answers as far as that is likely, and all that is known to lie above it")
     for question in questions:
         found = taxonomy.search(question, k=5, cut=0.5, order="specific", closed=True)
-        chain = [step["id"] for step in found[0].explain().detail["chain"]] if found else []
+        own = found[0].explain().method if found else None
+        chain = [step["id"] for step in own.detail["chain"]] if own else []
         print(f"\n  ? {question}\n  > {' ▸ '.join(chain) or 'nothing here'}")
         if also := [str(hit.id) for hit in found if hit.id not in chain]:
             print(f"    also {', '.join(also)}")
@@ -242,6 +243,4 @@ def _print_answer(question: str, answer: dict[str, Any]) -> None:
 
 
 def _print_source(name: str, score: float, why: dict[str, Any]) -> None:
-    best = max(why["parts"], key=lambda part: part["value"])
-    path = why["detail"]["path"]
-    print(f"    {score:.3f}  {name:<40} path {path}  (most from {best['name']}: {best['value']:.3f})")
+    print(f"    {score:.3f}  {name}\n           {shortened(why['text'], 200)}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from palmette.calibration import stored_arrays
 from palmette.config import check_path
 from palmette.data import iter_documents, to_document
 from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError, shown
@@ -115,7 +116,7 @@ def copy_folder(
                 batch = keys[start : start + batch_size]
                 documents = view.documents(batch)
                 kept = {} if encode else {spec.name: read_array(view, spec, batch) for spec in arrays}
-                writer.put(documents, model.index_arrays(documents, sentences) if encode else kept)
+                writer.put(documents, stored_arrays(model, documents, sentences) if encode else kept)
                 bar.update(len(batch))
             if not encode and (noted := view.note(UNITS)) is not None:
                 writer.note(UNITS, noted)

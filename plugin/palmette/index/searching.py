@@ -11,6 +11,7 @@ import numpy as np
 
 from palmette.errors import InputError, shown
 from palmette.evidence import DEFAULT, UNITS, Calibration, Lexical, Units, stores_sentences
+from palmette.index.folder import check_ids
 from palmette.index.search import (
     FilterLike,
     Query,

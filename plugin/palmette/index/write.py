@@ -12,6 +12,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from palmette.arrays import Floats, Stored, concatenate, take_documents
+from palmette.calibration import stored_arrays
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError, shown
 from palmette.evidence import UNITS, stores_sentences
@@ -59,13 +60,13 @@ def apply_changes(
         if not model.indexes_embeddings:
             model.require_embeddings()
         ready = {document.key: row for row, document in enumerate(given)}
-        arrays = model.index_arrays(given, stores_sentences(backend), vectors) if given else {}
+        arrays = stored_arrays(model, given, stores_sentences(backend), vectors) if given else {}
     else:
         ready, arrays = _encode_ahead(model, backend, latest, replace, batch_size, progress)
 
     def encode(batch: Sequence[Document]) -> Mapping[str, Stored]:
         if any(document.key not in ready for document in batch):
-            encoded = model.index_arrays(batch, stores_sentences(backend))
+            encoded = stored_arrays(model, batch, stores_sentences(backend))
         else:
             rows = np.array([ready[document.key] for document in batch])
             encoded = {name: take_documents(array, rows) for name, array in arrays.items()}
@@ -127,7 +128,7 @@ def _encode_ahead(
     if not replace:
         _refuse([document.key for document in fresh if stored[document.key] is not None], len(latest))
     sentences = stores_sentences(backend)
-    parts = [model.index_arrays(batch, sentences) for batch in _batches(fresh, size, progress)]
+    parts = [stored_arrays(model, batch, sentences) for batch in _batches(fresh, size, progress)]
     arrays = {name: concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
     return {document.key: row for row, document in enumerate(fresh)}, arrays
 

@@ -4,8 +4,8 @@ import torch
 
 from palmette.errors import InputError
 from palmette.methods.taxonomy.data import Sampler
-from palmette.methods.taxonomy.hierarchy import Matches
 from palmette.methods.taxonomy.losses import column_weights, matches_softmax
+from palmette.methods.taxonomy.matches import Matches
 
 
 def matches() -> Matches:

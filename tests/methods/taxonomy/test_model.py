@@ -14,7 +14,7 @@ from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.taxonomy import Hierarchy
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
-from palmette.methods.taxonomy.hierarchy import Matches
+from palmette.methods.taxonomy.matches import Matches
 from palmette.methods.taxonomy.training import TaxonomyTask, found_matches, nearest_wrong, summary
 from support.alone import Index
 from support.taxonomies import KINDS, chain, zoo

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from palmette.arrays import Rows
 from palmette.data import RetrievalData, from_documents, iter_documents, load_data
 from palmette.errors import InputError
-from palmette.methods.taxonomy.hierarchy import Hierarchy, Matches, name_of
+from palmette.methods.taxonomy.hierarchy import Hierarchy, name_of
+from palmette.methods.taxonomy.matches import Matches
 from palmette.types import Document
 
 DEV = 500

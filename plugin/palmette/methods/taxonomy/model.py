@@ -240,6 +240,10 @@ class TaxonomyModel(Model):
         """None for lookup tables, which cannot read the texts that coefficients are learned from."""
         return super().lexical_variants() if self.accepts_embeddings else {}
 
+    def query_input(self, texts: Sequence[str]) -> Any:
+        """Texts in a hierarchy, where a bare code is read as its node's name."""
+        return super().query_input(texts) if self.nodes.hierarchy is None else texts
+
     def default_words(self, options: TaxonomySearch) -> float | None:
         """Weight of words in a hierarchy: so little that an exact match comes first and ancestors stay."""
         return None if self.nodes.hierarchy is None else WORDS

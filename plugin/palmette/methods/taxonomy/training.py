@@ -15,8 +15,9 @@ from palmette.encoder import Encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.methods.taxonomy.config import TaxonomyConfig
 from palmette.methods.taxonomy.data import DEV, Sampler, TaxonomyData, TrainingQueries, training_queries
-from palmette.methods.taxonomy.hierarchy import Matches, Nodes
+from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.methods.taxonomy.losses import column_weights, matches_softmax
+from palmette.methods.taxonomy.matches import Matches
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import AT_ONCE, MAX_GAP, fit_cut, score_gaps
 from palmette.training.config import TrainingConfig
