@@ -59,8 +59,7 @@ _LOADED: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
 class Model(Checkpointed):
     """A trained retriever of one method: encodes texts, plans searches, explains hits.
 
-    Made by ``fit``, ``from_pretrained`` or :func:`palmette.load_model`; safe to share between threads, indexes
-    and retrievers.
+    Made by ``fit``, ``from_pretrained`` or :func:`palmette.load_model`; threads, indexes and retrievers may share it.
     """
 
     retriever: ClassVar[str]
