@@ -296,7 +296,10 @@ def stored_arrays(
         given = () if vectors is None else (vectors,)
         return dict(model.encode_documents(documents, *given))
     if vectors is None:
-        own, found = model.encoder.encode_sentences([document.content for document in documents])
+        encoder, cache = model.encoder, model.cache
+        if cache is not None and not isinstance(encoder, CachedEncoder):  # what training has read
+            encoder = CachedEncoder(encoder, cache)
+        own, found = encoder.encode_sentences([document.content for document in documents])
         given = (own,) if model.indexes_embeddings else ()
         return {**model.encode_documents(documents, *given), **sentence_rows(found)}
     arrays: dict[str, Any] = dict(model.encode_documents(documents, vectors))

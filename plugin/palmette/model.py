@@ -90,6 +90,7 @@ class Model(Checkpointed):
         # config of a checkpoint of an earlier version: a copy keeps it, and so its fingerprint
         self._loaded_config: Mapping[str, Any] | None = None
         self.calibrations: dict[str, Calibration] = {}  # by `lexical_key`
+        self.cache: EncodingCache | None = None  # of this process's training
         self._search_options: dict[tuple[object, ...], Any] = {}  # validated before
 
     # -- hooks ----------------------------------------------------------------------------------------------
@@ -262,6 +263,7 @@ class Model(Checkpointed):
         record = TrainingRecord.after(loaded, loop, task, trained).replace(space=facts)
         model = cls(settings, coder, task.module, record=record)
         model.after_fit(task)
+        model.cache = store
         if task.size():  # else nothing was trained
             model.calibrations = calibrate(model, loaded, coder, store, seed=loop.seed, progress=progress)
         return model
@@ -317,8 +319,6 @@ class Model(Checkpointed):
         model.fingerprint, model._loaded_config = checkpoint.fingerprint, facts["config"]
         _LOADED[key] = model
         return model
-
-    # -- searching ------------------------------------------------------------------------------------------
 
     def search(self, view: View, queries: Queries, k: int, options: Any) -> Candidates:
         """The ``k`` best documents of a view for every query."""
