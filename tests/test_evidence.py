@@ -75,7 +75,7 @@ def formula(index: Index, query: str, ids: list[str], lexical: float, sentences:
         meaning = (meaning + (np.array(best) - units.sentence.zero) / units.sentence.unit) / 2
     mix = batch.calibration
     total = (1 - lexical) * meaning + lexical * share
-    return dict(zip(ids, expit(mix.slope * total + mix.prior).tolist(), strict=True))
+    return dict(zip(ids, expit(mix.slope * total + mix.prior_among(units.documents)).tolist(), strict=True))
 
 
 @pytest.mark.parametrize("lexical", [0.0, 0.3, 1.0])
@@ -193,7 +193,7 @@ def test_an_untrained_model_measures_its_units_on_the_documents(index: Index) ->
     assert 0 < units.own.unit < 10
     assert units.sentence is not None
     one = Index.build(list(index.documents())[:1], index.model)
-    assert measured(one) == USUAL, "too few to measure"
+    assert measured(one) == USUAL.replace(documents=1), "too few to measure"
 
 
 def test_a_trained_model_has_its_own_coefficients() -> None:
@@ -203,7 +203,7 @@ def test_a_trained_model_has_its_own_coefficients() -> None:
     assert mix.units.sentence is not None
     made = Index.build(documents(), model)
     with made.backend.read() as view:
-        assert made._units(mix, model.search_options({}), view) == mix.units
+        assert made._units(mix, model.search_options({}), view) == mix.units.replace(documents=48)
     assert model.calibration(model.search_options({}), 0.3) == mix.replace(words=0.3)
     with pytest.raises(ConfigError, match="lexical must be a number from 0"):
         model.calibration(model.search_options({}), 1.5)

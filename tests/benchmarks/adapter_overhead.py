@@ -138,7 +138,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     queries = [f"where does the {text} live?" for text in texts(args.queries)]
     store = args.out.with_suffix(".jsonl")
     found = {
-        "Index.search": medians(measure(lambda query: index.search(query, k=5, lexical=0), queries, clock))
+        "Index.search": medians(
+            measure(lambda query: index.search(query, k=5, lexical=0, sentences=False), queries, clock)
+        )
     }
     for name, (ask, aask) in retrievers(index).items():
         measure(ask, queries[:20], clock)

@@ -199,7 +199,7 @@ def _systems(built: Built, probe: int) -> dict[str, dict[str, float]]:
             return model.search(view, {"vector": queries[rows]}, K, options).keys
 
         def whole(rows: slice) -> Any:
-            return index.rank(queries[rows], k=K, beam=probe, lexical=0)
+            return index.rank(queries[rows], k=K, beam=probe, lexical=0, sentences=False)
 
         def theirs(rows: slice) -> Any:
             return rival.search(queries[rows], K)[1]

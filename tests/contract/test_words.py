@@ -26,7 +26,9 @@ def test_a_score_is_the_sum_of_its_evidence(shared: Index, model: Model) -> None
             if "best" in hit.evidence:
                 meaning = (meaning + units.sentence.units(hit.evidence["best"])) / 2
             total = (1 - lexical) * meaning + lexical * hit.evidence.get("share", 0.0)
-            assert hit.score == pytest.approx(expit(mix.slope * total + mix.prior), abs=1e-5)
+            assert hit.score == pytest.approx(
+                expit(mix.slope * total + mix.prior_among(units.documents)), abs=1e-5
+            )
 
 
 def test_without_words_a_search_is_the_pure_method(shared: Index, model: Model) -> None:

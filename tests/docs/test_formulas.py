@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from palmette.encoder import Backbone, States, load_encoder
+from palmette.evidence import Calibration, Evidence, Scale, Units, probability
 from palmette.maths import info_nce, ntvd, symmetric_info_nce
 from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.losses import charm_loss
@@ -37,7 +38,7 @@ from support.reference import Doubles, sigmoid, softmax, unit
 from support.taxonomies import zoo, zoo_model
 
 FOLDER = ROOT / "docs" / "how"
-ELSEWHERE = {"words"}
+ELSEWHERE = set[str]()
 """Pages whose formulas are tested with what they are about."""
 Check = Callable[[], None]
 CHECKS: dict[tuple[str, str], Check] = {}
@@ -410,6 +411,21 @@ def _scale() -> None:
 
 
 # -- reader -------------------------------------------------------------------------------------------------------
+
+
+@on(
+    "ranking",
+    r"m = \tfrac12\,\frac{s - z_s}{u_s} + \tfrac12\,\frac{c - z_c}{u_c} \qquad x = (1 - \lambda)\, m + \lambda\, w "
+    r"\qquad P = \frac{1}{1 + e^{-(a x + b)}}",
+)
+def _evidence() -> None:
+    s, c, w = DRAW.normal(size=(3, 7))
+    (z, u), (zc, uc), lam, a, b = (0.3, 0.7), (0.2, 0.4), 0.35, 5.0, -3.0
+    units = Units(own=Scale(zero=z, unit=u), sentence=Scale(zero=zc, unit=uc))
+    mix = Calibration(words=lam, slope=a, prior=b, source="held-out questions")
+    evidence = Evidence(mix, units, ("a question",))
+    m = (s - z) / u / 2 + (c - zc) / uc / 2
+    same(probability(evidence.logit(evidence.total(s, c, w))), sigmoid(a * ((1 - lam) * m + lam * w) + b))
 
 
 @on("reader", r"P(a, p) = \frac{e^{s(a, p)}}{1 + \sum_{p'} \sum_{a'} e^{s(a', p')}}")

@@ -64,11 +64,11 @@ def test_an_index_of_the_first_format_opens(name: str, block: str, tmp_path: Pat
 @pytest.mark.parametrize("name", [name for name in RECORDS if record.has_index(name)])
 def test_an_index_of_the_first_format_is_changed_and_searched(name: str, tmp_path: Path) -> None:
     with api.open_index(name, tmp_path / "index") as index:
-        before, again = record.searches(name, index), api.documents(name)[9]
+        before, again = record.searches(name, index, lexical=0), api.documents(name)[9]
         index.add([again], progress=False)
         assert again.key in [id for id, _ in api.search(index, [again.content], 1000)[0]]
         index.delete([again.key])
-        assert_same(record.searches(name, index), before, name)
+        assert_same(record.searches(name, index, lexical=0), before, name)
 
 
 def test_readers_and_retrievers(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def model_rows(
     place = {document.key: row for row, document in enumerate(documents)}
     found, rows = {}, {}
     for mode in modes:
-        ids = index.rank(texts, k=max(KS), **{"lexical": 0, **MODES[mode]}).ids
+        ids = index.rank(texts, k=max(KS), **{"lexical": 0, "sentences": False, **MODES[mode]}).ids
         ranks = np.full((len(texts), max(KS)), -1, np.int64)
         for row, ranked in enumerate(ids):
             ranks[row, : len(ranked)] = [place[id] for id in ranked]

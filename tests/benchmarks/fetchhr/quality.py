@@ -147,7 +147,7 @@ def rivals(bench: Bench, seeds: Sequence[int], out: Path) -> None:
         if (seed, "tree") not in rows.done:
             tree = bench.model(TreeModel, seed, **TREE)
             with Index.build(bench.data.corpus, tree) as index:
-                write(seed, "tree", index.rank(questions.texts, most, lexical=0).ids)
+                write(seed, "tree", index.rank(questions.texts, most, lexical=0, sentences=False).ids)
 
 
 def rows_of(bench: Bench, ids: Sequence[Sequence[str]], width: int) -> np.ndarray:

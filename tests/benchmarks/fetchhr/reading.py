@@ -132,7 +132,7 @@ def rivals_of(bench: Bench, questions: Questions, seed: int, budgets: Sequence[i
     most = max(budgets)
     found = {"BM25": BM25(corpus).search(questions.texts, most).ids}
     for system, one, options in (
-        ("tree", tree, {"lexical": 0}),
+        ("tree", tree, {"lexical": 0, "sentences": False}),
         ("tree, and words", tree, {}),
         ("all layers, fused, and words", model, {}),
     ):

@@ -86,7 +86,10 @@ def questions(index: Index, rival: Any, engine: str) -> None:
     for k in BUDGETS:
         ways = [
             lambda k=k: rival.search(encoder.encode_queries([QUESTION]), k),
-            *(partial(index.rank, [QUESTION], k, lexical=0, order=order) for order in ("layer", "fused")),
+            *(
+                partial(index.rank, [QUESTION], k, lexical=0, sentences=False, order=order)
+                for order in ("layer", "fused")
+            ),
         ]
         one, layer, fused = (fastest(way, 30, 1.0) for way in ways)
         print(

@@ -140,8 +140,8 @@ def _check(index: Index, level: int, bench: Bench, queries: Floats, documents: F
     """The index must rank as plain arithmetic does: the same scores place by place, whatever the order of ties."""
     size = 2**level
     scores = overlaps(fold(queries, size), fold(documents, size))
-    ranked = index.rank(bench.texts("test")[:CHECKED], 10, lexical=0, level=level)
-    for expected, ids, given in zip(scores, ranked.ids, ranked.scores, strict=True):
-        rows = [bench.data.rows[id] for id in ids]
+    found = index.search(bench.texts("test")[:CHECKED], 10, lexical=0, sentences=False, level=level)
+    for expected, hits in zip(scores, found, strict=True):
+        rows, given = [bench.data.rows[hit.id] for hit in hits], [hit.evidence["own"] for hit in hits]
         np.testing.assert_allclose(given, expected[rows], atol=CLOSE)
         np.testing.assert_allclose(given, np.sort(expected)[::-1][: len(rows)], atol=CLOSE)

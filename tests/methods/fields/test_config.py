@@ -8,6 +8,7 @@ from palmette import FieldsModel
 from palmette.errors import ConfigError
 from palmette.methods.fields import FieldsConfig, FieldsSearch
 from palmette.methods.fields.config import parse_mapping
+from palmette.training.config import fit_configs
 
 
 def test_mappings_lists_and_text_say_the_same() -> None:
@@ -75,7 +76,8 @@ def test_options_of_earlier_versions() -> None:
 
 
 def test_the_paper_s_recipe() -> None:
-    config, loop = FieldsModel._configs(None, "paper", None, {"steps": 7})
+    defaults = FieldsModel.training_defaults
+    config, loop = fit_configs(FieldsModel.config_class, defaults, None, "paper", None, {"steps": 7})
     assert (config.whole, config.pooling, config.similarity) == (False, "token", "inner_product")
     assert config.temperature == 0.1
     assert (loop.batch_size, loop.learning_rate, loop.steps, loop.decay) == (1024, 5e-6, 7, "linear")

@@ -96,7 +96,7 @@ def test_a_code_finds_its_node_and_all_above_it() -> None:
     index = Index.build(nodes, TaxonomyModel.fit(nodes, encoder=FakeEncoder(48), progress=False, **options))
     asked = [f" {code.lower()}. " for code, _ in codes]
     for search in ({"order": "specific"}, {"order": "specific", "cut": 0.5}, {}):
-        found = index.search(asked, k=3, **search)
+        found = index.search(asked, k=3, lexical="auto", **search)
         right = sum(hits[0].id == node for hits, (_, node) in zip(found, codes, strict=True))
         assert right >= (38 if search else 20), "words put it first where the text has it"
         assert all("part" in {hit.id for hit in hits} for hits in found)
