@@ -244,11 +244,17 @@ class Evidence:
         return Candidates(keys[None], logit[None].astype(np.float32), evidence=evidence)
 
     def explain(
-        self, own: Explanation, document: Document, facts: Mapping[str, Any], words: Mapping[str, float]
+        self,
+        own: Explanation,
+        document: Document,
+        facts: Mapping[str, Any],
+        words: Mapping[str, float],
+        spelled: Mapping[str, str],
     ) -> Explanation:
         """Explain a score: parts add up to its log-odds, and the text says it in a sentence.
 
-        ``own`` explains the method's score, ``facts`` are the hit's evidence and ``words`` shares by word.
+        ``own`` explains the method's score, ``facts`` are the hit's evidence, ``words`` shares by word, and ``spelled``
+        says how the question writes each.
         """
         weight = self.calibration.slope * (1 - self.words)
         counted = self.units.sentence is not None and not np.isnan(facts[BEST])
@@ -268,7 +274,8 @@ class Evidence:
         parts += [Part(f"word {word!r}", value, {"word": word}) for word, value in added.items()]
         if added:
             best = sorted(added, key=lambda word: -added[word])
-            listed = ", ".join(best[:WORDS_SHOWN]) + (", \u2026" if len(best) > WORDS_SHOWN else "")
+            shown = (" ".join(spelled.get(part, part) for part in word.split()) for word in best)
+            listed = ", ".join(list(shown)[:WORDS_SHOWN]) + (", \u2026" if len(best) > WORDS_SHOWN else "")
             said += [f"words in common: {listed}"]
         elif self.texts:
             said += ["no words in common"]

@@ -250,7 +250,12 @@ class SearchResult:
         own = batch.model.explain(query, arrays, batch.options, facts)
         facts = {OWN: self.found.scores[row, column], BEST: np.nan} | facts
         facts[SPAN] = self.spans(view, row, np.array([column]))[0]
-        told = self.evidence.explain(own, facts["document"], facts, words)
+        spelled = {}
+        if words:
+            analyser = analyser_of(backend.language)
+            chunks = [(chunk, analyser.words_of_chunk(chunk)) for chunk in analyser.chunks(batch.texts[row])]
+            spelled = {found[0].text: chunk.lower() for chunk, found in chunks if len(found) == 1}
+        told = self.evidence.explain(own, facts["document"], facts, words, spelled)
         places = Highlights(facts[SPAN], self.word_spans(backend, row, facts["document"]))
         return replace(told, detail={**told.detail, "highlights": places.to_dict()})
 
