@@ -78,7 +78,13 @@ def test_the_demo_answers_in_both_frameworks_and_runs_again(
     assert main(words) == 0
     first = capsys.readouterr().out
     stages = ("Training a tree", "Training a reader", "LangChain:", "LlamaIndex:", "Training a taxonomy")
-    for expected in (*stages, "? copy a folder tree", "? parse a date", "Nearest sentence: ", "Taxonomy: what answers"):
+    for expected in (
+        *stages,
+        "? copy a folder tree",
+        "? parse a date",
+        "Nearest sentence: ",
+        "Taxonomy: what answers",
+    ):
         assert expected in first
     assert main(words) == 0
     second = capsys.readouterr().out
