@@ -134,8 +134,9 @@ def test_an_encoder_that_returns_nan_loses_nothing(model: Model) -> None:
 
         def forward(self, texts, kind, outputs) -> States:
             states = super().forward(texts, kind, outputs)
-            if self.broken and any("poison" in text for text in texts):
-                states.pooled[0] = float("nan")
+            for row, text in enumerate(texts):
+                if self.broken and "poison" in text:
+                    states.pooled[row] = float("nan")
             return states
 
     encoder = Broken(48)
