@@ -178,7 +178,7 @@ def options_key(options: Config) -> str:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What counts in a search of some queries, and how much."""
+    """Weighs the evidence of a search of some queries."""
 
     calibration: Calibration
     units: Units

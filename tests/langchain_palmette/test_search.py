@@ -108,6 +108,8 @@ def test_level(retriever: TreeRetriever) -> None:
     retriever = TreeRetriever.from_index(retriever.index, **how)
     leaves, root = retriever.invoke("owl", k=1)[0], retriever.invoke("owl", k=1, level=1)[0]
     assert root.metadata["score"] != leaves.metadata["score"]
+    found = [retriever.index.search("owl", 1, lexical=0, level=level)[0].evidence["own"] for level in (1, 5)]
+    assert found[0] > found[1]
     coarse = TreeRetriever.from_index(retriever.index, level=1, **how)
     assert coarse.invoke("owl", k=1) == [root]
     assert coarse.invoke("owl", k=1, level=None) == [leaves]

@@ -192,7 +192,7 @@ def test_no_search_sees_a_document_half_replaced(splitting, monkeypatch):
 
     monkeypatch.setattr(LocalWriter, "commit", look)
     changes = splitting.update_ref_doc(Document(id_="a", text="An owl."))
-    assert {*map(tuple, seen)} == {("An owl.",)}
+    assert seen in ([["An owl."]], [["An owl."]] * 2), "the second commit notes the units"
     assert (len(changes.added), len(changes.deleted) > 1) == (1, True)
 
 

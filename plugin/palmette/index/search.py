@@ -247,6 +247,10 @@ class SearchResult:
             words = dict(zip(shared.words, shared.parts[0].tolist(), strict=True))
             facts["words"] = {word: share > 0 for word, share in words.items()}
             words = words if self.evidence.texts else {}
+            # rarity may have changed since the search: parts add up to the share that was found
+            found = float(facts.get(SHARE, sum(words.values())))
+            factor = found / max(sum(words.values()), 1e-12)
+            words = {word: share * factor for word, share in words.items()}
         own = batch.model.explain(query, arrays, batch.options, facts)
         facts = {OWN: self.found.scores[row, column], BEST: np.nan} | facts
         facts[SPAN] = self.spans(view, row, np.array([column]))[0]

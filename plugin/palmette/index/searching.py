@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, overload
 
 import numpy as np
@@ -28,6 +28,12 @@ from palmette.store.backend import Backend
 from palmette.store.filters import parse_filter
 from palmette.threads import run_in_thread
 from palmette.types import Explanation, Hit
+
+
+@lru_cache(64)
+def _noted_units(text: str) -> Units:
+    """Read the units that an index notes with its documents."""
+    return Units.from_dict(json.loads(text))
 
 
 class Searching:
@@ -136,7 +142,7 @@ class Searching:
     def _units(self, calibration: Calibration, options: Any, view: View) -> Units:
         """Units of meaning: of the training, or as they were noted with the documents, or measured now."""
         key, noted = self.model.lexical_key(options) or "", view.note(UNITS)
-        whole = None if noted is None else Units.from_dict(json.loads(noted))
+        whole = None if noted is None else _noted_units(noted)
         if whole is not None and not key:
             return whole
         if key not in self._measured:

@@ -102,7 +102,7 @@ class SpaceModel(Model):
 
     @property
     def usual_units(self) -> Units | None:
-        """Those of the encoder that the shipped coefficients were learned with."""
+        """Units of the encoder that the shipped coefficients were learned with."""
         return USUAL if self.encoder.name.endswith("all-MiniLM-L6-v2") else None
 
     @property
