@@ -216,7 +216,9 @@ class Evidence:
         for row in range(len(found.keys)):
             listed = found.one_query(row)
             if self.texts and listed.keys.shape[1] < len(view):
-                matched = view.words(self.texts[row], depth).keys
+                matched = view.words(self.texts[row], depth if plan.only is None else len(view)).keys
+                if plan.only is not None:  # a subtree, outside of which nothing is to be found
+                    matched = np.intersect1d(matched, plan.only)
                 listed = score_others(search, plan.one_query(row), listed, matched)
             scored = self.score(view, row, listed.keys[0], listed.scores[0])
             order = np.lexsort((scored.keys[0], -listed.scores[0], -scored.scores[0]))

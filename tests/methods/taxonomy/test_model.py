@@ -154,6 +154,8 @@ def test_within_a_subtree(index: Index) -> None:
     below = {"cat", *(f"cat {i}" for i in range(10))}
     everything = [hit.id for hit in index.search("owl 3", k=45)]
     inside = index.search("owl 3", k=45, within="cat")
+    worded = index.search("owl 3", k=45, within="cat", lexical=0.5)
+    assert {hit.id for hit in worded} == below, "words look within it too"
     assert [hit.id for hit in inside] == [id for id in everything if id in below]
     assert [hit.id for hit in index.search("owl 3", k=2, within="cat")] == [hit.id for hit in inside][:2]
     assert {h.id for h in index.search("owl 3", k=9, within="cat", filter={"number": {"$lt": 2}})} == {
