@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from langchain_core.documents import Document
@@ -16,6 +16,7 @@ from langchain_palmette.embeddings import PalmetteEmbeddings
 from langchain_palmette.retriever import PalmetteRetriever
 from palmette.errors import ConfigError, InputError
 from palmette.frameworks import diversify
+from palmette.methods.space import SpaceModel
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class PalmetteVectorStore(VectorStore):
 
     .. code-block:: python
 
-        store = PalmetteVectorStore.from_documents(documents, "me/ckpt", index_path="my-index")
+        store = PalmetteVectorStore.from_documents(documents, index_path="my-index")  # or with a trained "me/ckpt"
         store = PalmetteVectorStore.from_index("my-index")  # later, elsewhere
         store = PalmetteVectorStore(TreeRetriever(index_path="my-index", level=6))  # with options of the method
         store.add_texts(["Apples are picked in September."], [{"month": 9}], ids=["apples"])
@@ -52,7 +53,7 @@ class PalmetteVectorStore(VectorStore):
     def from_texts(
         cls,
         texts: list[str],
-        embedding: Embeddings | Model | str | Path,
+        embedding: Embeddings | Model | str | Path | None = None,
         metadatas: list[dict[str, Any]] | None = None,
         *,
         ids: list[str] | None = None,
@@ -61,17 +62,30 @@ class PalmetteVectorStore(VectorStore):
         """Index texts.
 
         ``embedding`` is a checkpoint, by folder or Hub repository, a loaded model, or :class:`PalmetteEmbeddings` of
-        either; ``options`` are those of :meth:`PalmetteRetriever.from_documents`, such as ``index_path``.
+        either or of an encoder; ``None`` for the default encoder, with nothing to train. ``options`` are those of
+        :meth:`PalmetteRetriever.from_documents`, such as ``index_path``.
         """
-        model = embedding.model if isinstance(embedding, PalmetteEmbeddings) else embedding
-        if model is None or isinstance(model, Embeddings):
+        model = embedding
+        if isinstance(model, PalmetteEmbeddings):
+            model = model.model or SpaceModel.untrained(model._load("encoder"))
+        if isinstance(model, Embeddings):
             raise ConfigError(
-                f"a palmette index needs a palmette model, got {embedding!r:.80}: give a checkpoint, a loaded model "
-                "or PalmetteEmbeddings(model=…)"
+                f"a palmette index encodes by a palmette model, got {embedding!r:.80}: leave it out for the default "
+                "encoder, or give a checkpoint, a loaded model or PalmetteEmbeddings(model=…)"
             )
         store = cls(PalmetteRetriever.from_documents([], model, **options))
         store.add_texts(texts, metadatas, ids=ids)
         return store
+
+    @classmethod
+    def from_documents(
+        cls,
+        documents: list[Document],
+        embedding: Embeddings | Model | str | Path | None = None,
+        **options: Any,
+    ) -> Self:
+        """Index documents; arguments as in :meth:`from_texts`."""
+        return super().from_documents(documents, cast("Embeddings", embedding), **options)
 
     @property
     def embeddings(self) -> PalmetteEmbeddings | None:

@@ -67,11 +67,12 @@ def test_from_texts_in_a_folder(model: TreeModel, tmp_path: Path) -> None:
         assert [d.id for d in one.similarity_search("red cat", filter={"n": 1})] == ["owl"]
 
 
-def test_other_embeddings_are_refused(model: TreeModel) -> None:
-    for wrong in (DeterministicFakeEmbedding(size=3), PalmetteEmbeddings(encoder="fake:16"), None):
-        given: Any = wrong
-        with pytest.raises(ConfigError, match="needs a palmette model"):
-            PalmetteVectorStore.from_texts(["a"], given)
+def test_an_encoder_will_do_and_other_embeddings_are_refused() -> None:
+    store = PalmetteVectorStore.from_texts(["a red cat", "an owl"], PalmetteEmbeddings(encoder="fake:16"))
+    assert store.retriever.index.model.encoder.dimension == 16
+    assert store.similarity_search("red cat", k=1)[0].page_content == "a red cat"
+    with pytest.raises(ConfigError, match="encodes by a palmette model"):
+        PalmetteVectorStore.from_texts(["a"], DeterministicFakeEmbedding(size=3))
 
 
 def test_scores_are_beside_documents(filled: PalmetteVectorStore, documents: list[Document]) -> None:
