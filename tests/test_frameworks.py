@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from palmette import Document, FakeEncoder, Hit
+from palmette import Document, FakeEncoder, Hit, Index
 from palmette.data import drop_blanks
 from palmette.errors import ConfigError
 from palmette.frameworks import check_representation, diversify, represent, rerank
@@ -17,12 +17,6 @@ from support import tiny
 
 VECTORS = {"a": [1.0, 0.0], "copy": [1.0, 0.0], "near": [0.8, 0.6], "far": [0.0, 1.0]}
 SCORES = {"a": 0.9, "copy": 0.8, "near": 0.7, "far": 0.5}
-
-
-def model_of(vectors: dict[str, list[float]]) -> Any:
-    encoder = SimpleNamespace(encode=lambda texts: 3 * np.array([vectors[text] for text in texts]))
-    encoder.plain = encoder
-    return SimpleNamespace(encoder=encoder)
 
 
 @pytest.mark.parametrize(
@@ -38,15 +32,25 @@ def model_of(vectors: dict[str, list[float]]) -> Any:
 )
 def test_maximal_marginal_relevance_by_hand(weight: float, k: int, expected: str) -> None:
     hits = [Hit(Document(text, text), score) for text, score in SCORES.items()]
-    chosen = diversify(model_of(VECTORS), hits, k, weight)
+    chosen = diversify(hits, np.array([*VECTORS.values()], np.float32), k, weight)
     assert [hit.id for hit in chosen] == expected.split()
     assert all(hit in hits for hit in chosen)
 
 
 def test_nothing_is_diverse() -> None:
-    assert diversify(model_of({}), [], 3, 0.5) == []
+    assert diversify([], np.zeros((0, 2), np.float32), 3, 0.5) == []
     with pytest.raises(ConfigError, match="weight"):
-        diversify(model_of({}), [], 3, -1)
+        diversify([], np.zeros((0, 2), np.float32), 3, -1)
+
+
+@pytest.mark.parametrize("method", tiny.METHODS)
+def test_vectors_of_documents(method: str) -> None:
+    documents = tiny.with_fields() if method == "fields" else tiny.documents()
+    index = Index.build(documents, tiny.METHODS[method]())
+    first, none, again = index.vectors(["red-cat", "nobody", "red-cat"])
+    assert np.linalg.norm(first) == pytest.approx(1, abs=1e-6)
+    assert (first == again).all()
+    assert not none.any()
 
 
 def test_reranking_keeps_rows_and_puts_blanks_last() -> None:

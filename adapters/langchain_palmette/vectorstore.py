@@ -160,7 +160,8 @@ class PalmetteVectorStore(VectorStore):
         """Results of one query; diverse ones where ``lambda_mult`` is given."""
         [hits] = self.retriever._search(queries, k=max(k, fetch_k), explain=explain, **call)
         if lambda_mult is not None:
-            hits = diversify(self.retriever.index.model, hits, k, lambda_mult)
+            vectors = self.retriever.index.vectors([hit.id for hit in hits])
+            hits = diversify(hits, vectors, k, lambda_mult)
         return [from_hit(hit, None, explain) for hit in hits]
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from palmette.arrays import Floats
 from palmette.config import check_range
 from palmette.errors import ConfigError
 from palmette.types import Document, Hit, json_value
@@ -67,17 +68,13 @@ def rerank(
     return [(row, scores.get(row, lowest)) for row in best]
 
 
-def diversify(model: Model, hits: Sequence[Hit], k: int, weight: float) -> list[Hit]:
+def diversify(hits: Sequence[Hit], vectors: Floats, k: int, weight: float) -> list[Hit]:
     """Choose ``k`` hits one by one, each for ``weight`` · relevance − (1 − ``weight``) · similarity.
 
-    Similarity is the largest cosine with a hit chosen before, of the encoder's vectors; the texts are encoded again.
-    See Carbonell and Goldstein (1998), "The use of MMR".
+    Similarity is the largest cosine of ``vectors`` [n, d], of length 1, with a hit chosen before. See Carbonell and
+    Goldstein (1998), "The use of MMR".
     """
     check_range("maximal marginal relevance", "weight", weight, 0, 1)
-    if not hits:
-        return []
-    vectors = model.encoder.plain.encode([hit.document.content for hit in hits])
-    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)  # [n, d]
     relevant = weight * np.array([hit.score for hit in hits])
     similar, chosen = np.full(len(hits), -1.0), list[int]()
     for _ in range(min(k, len(hits))):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
+from palmette.arrays import Floats, unit_rows
 from palmette.errors import InputError, StoreError
 from palmette.evidence import Units
 from palmette.index.folder import (
@@ -22,9 +25,7 @@ from palmette.index.folder import (
     open_folder,
     unique,
 )
-from palmette.index.search import (
-    FilterLike,
-)
+from palmette.index.search import FilterLike
 from palmette.index.searching import Searching
 from palmette.index.write import Changes, apply_changes
 from palmette.lexical.analyser import LANGUAGE
@@ -38,6 +39,8 @@ from palmette.types import Document
 
 Documents = Iterable[Any] | str | Path
 """Documents of any kind :func:`palmette.data.to_document` knows, or a path."""
+VECTORS = ("float32", "float16", "int8")
+"""Dtypes of stored vectors; leaf probabilities and numbers of leaves have others."""
 
 
 class Index(Searching):
@@ -255,6 +258,16 @@ class Index(Searching):
     def get(self, ids: Iterable[str]) -> list[Document | None]:
         """Return documents by id, ``None`` where there is none."""
         return self.backend.get(check_ids(ids))
+
+    def vectors(self, ids: Sequence[str]) -> Floats:
+        """Return stored vectors of documents, of length 1: [n, d]; zeros for an id that is not there."""
+        spec = next(spec for spec in self.model.arrays() if len(spec.shape) == 1 and spec.dtype in VECTORS)
+        found = np.zeros((len(ids), *spec.shape), np.float32)
+        with self.backend.read() as view:
+            keys = [view.key_of(id) for id in check_ids(ids)]
+            there = [row for row, key in enumerate(keys) if key is not None]
+            found[there] = view.rows(spec.name, [key for key in keys if key is not None])
+        return unit_rows(found)
 
     def copy_to(
         self,

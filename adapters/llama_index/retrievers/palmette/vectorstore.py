@@ -132,9 +132,8 @@ class PalmetteVectorStore(BasePydanticVectorStore):
         )
         [hits] = retriever._hits([call])
         if diverse:
-            hits = diversify(
-                self.client.model, hits, query.similarity_top_k, 0.5 if weight is None else weight
-            )
+            vectors = self.client.vectors([hit.id for hit in hits])
+            hits = diversify(hits, vectors, query.similarity_top_k, 0.5 if weight is None else weight)
         results = [scored(hit, explain=False) for hit in hits]
         return VectorStoreQueryResult(
             nodes=[result.node for result in results],
