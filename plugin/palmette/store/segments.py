@@ -30,6 +30,7 @@ from palmette.lexical.postings import TYPES, FormerPostings, Postings, PostingsB
 from palmette.search.flat import Block, as_block
 from palmette.search.lists import ListOrder
 from palmette.search.plan import ArraySpec
+from palmette.store.database import REPAIR
 from palmette.store.folder import SEGMENTS, fsync_folder
 from palmette.types import Document
 
@@ -261,10 +262,7 @@ def progress(total: int, doing: str, **options: Any) -> tqdm[Any]:
 
 def damaged(path: Path, expected: str, found: str) -> CorruptIndexError:
     """Make the error for a file that is not as it was written."""
-    return CorruptIndexError(
-        f"{path} is damaged: expected {expected}, found {found}; "
-        "restore it from a backup, or build the index again"
-    )
+    return CorruptIndexError(f"{path} is damaged: expected {expected}, found {found}; {REPAIR}")
 
 
 def remove_orphans(folder: Path, named: set[str] | None) -> None:
