@@ -141,9 +141,9 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
         sentences = found.manifest is None or stores_sentences(found.manifest)
         arrays = index_arrays(made, sentences)
         language = found.manifest.language if found.manifest else LANGUAGE
-        if found.manifest:
-            if found.manifest.fingerprint != made.fingerprint or found.manifest.arrays != arrays:
-                found.segments.clear()  # made by another model or an earlier version
+        known = found.manifest and (found.manifest.fingerprint, found.manifest.arrays)
+        if known != (made.fingerprint, arrays):
+            found.segments.clear()  # made by another model or an earlier version
         backend = LocalBackend.create(draft, arrays, fingerprint=made.fingerprint, language=language)
         hidden = None if progress is None else not progress
         bar = tqdm(total=len(found.rows), desc="Repairing", unit="doc", delay=2, disable=hidden)

@@ -106,7 +106,7 @@ class Index(Searching):
             path: The folder.
             model: The very model it was made with, when it is loaded already; ``None`` loads the copy inside.
             verify: ``fast`` reads every file once and compares it with its checksums; ``full`` also compares every
-                document with its digest and the columns that filters read; ``False`` looks at sizes and the last commit.
+                document with its digest and the columns that filters read; ``False`` compares sizes and commits.
             engine: ``exact``, ``faiss``; or approximate: ``ivf``, ``hnsw`` (:data:`palmette.index.Engine`).
             lock_timeout: Seconds a write waits for another writer.
             model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.

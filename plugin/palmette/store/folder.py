@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -237,11 +237,13 @@ def write_lock(folder: Path, timeout: float) -> Iterator[None]:
     try:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         note = {"pid": pid, "host": socket.gethostname(), "since": since}
-        (folder / OWNER).write_text(json.dumps(note))
+        with suppress(OSError):  # a courtesy
+            (folder / OWNER).write_text(json.dumps(note))
         yield
     finally:
         if os.getpid() == pid:  # a forked child shares the lock, and must not give it up
-            (folder / OWNER).unlink(missing_ok=True)
+            with suppress(OSError):
+                (folder / OWNER).unlink()
             lock.release()
 
 

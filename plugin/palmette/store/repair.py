@@ -60,15 +60,11 @@ class Salvage:
             keys = np.fromiter(group, np.int64)
             for start in range(0, len(keys), _BATCH):
                 some = keys[start : start + _BATCH]
-                documents = [self.rows[key] for key in some.tolist()]
-                yield (
-                    documents,
-                    segment
-                    and {
-                        spec.name: take_documents(segment.stored(spec.name), segment.rows(some))
-                        for spec in arrays
-                    },
-                )
+                kept: dict[str, Stored] = {}
+                if segment is not None:
+                    rows = segment.rows(some)
+                    kept = {spec.name: take_documents(segment.stored(spec.name), rows) for spec in arrays}
+                yield [self.rows[key] for key in some.tolist()], kept or None
 
 
 @contextmanager

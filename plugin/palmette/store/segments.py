@@ -183,7 +183,9 @@ class Segment:
             raise damaged(path, f"{expected} bytes", f"{size} bytes")
         try:
             mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
+        except OSError:
+            raise
+        except Exception as error:  # NumPy parses the header as Python: anything may come of a flipped bit
             raise damaged(path, "a .npy header", str(error)) from error
         if mapped.dtype != np.dtype(dtype):
             raise damaged(path, f"numbers of {np.dtype(dtype)}", f"{mapped.dtype}")
