@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "plugin")]
 
-from palmette import Index, PalmetteError, load_model
+from palmette import FakeEncoder, Index, PalmetteError, TreeModel, load_model
 from palmette.store.local import LocalBackend
 from support import tiny
 from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state_of
@@ -84,7 +84,7 @@ def check_store(folder: Path, possible: Iterable[object]) -> str:
                 return f"neither before nor after: {sorted(state)}"
             put(backend, doc("next"))
             backend.verify()
-            if set(state_of(backend)) != {*state, "next"}:
+            if {document.key for document in backend.scan()} != {*state, "next"}:
                 return "the next write went wrong"
             if len(list((folder / "segments").iterdir())) != backend.stats().segments:
                 return "orphans were left"
@@ -146,8 +146,10 @@ def check_upgrade(folder: Path, done: int) -> str:
 
 
 def train(folder: Path, done: Callable[[], None]) -> None:
-    how = {"output_dir": folder / "run", "resume": True, "cache": folder / "cache", "checkpoint_every": 5}
-    model = tiny.train_tree(**how)
+    how = {"output_dir": folder / "run", "resume": True, "cache": folder / "cache", "save_every": 2}
+    with tiny.short_start(4):
+        options = tiny.settings(depth=3, steps=6, learn_space=False, **how)
+        model = TreeModel.fit(tiny.pairs(), encoder=FakeEncoder(48), **options)
     done()
     if not (folder / "checkpoint").exists():
         model.save_pretrained(folder / "checkpoint")
@@ -436,7 +438,7 @@ def damages(count: int, seed: int, only: int | None = None) -> tuple[Counter[str
                 "database" if path in heavy else "checkpoint" if "model" in path.parts[-2] else "arrays, JSON"
             )
             results[f"{group}: {told.split(':')[0]}"] += 1
-            if not told.startswith(("harmless", "noticed")):
+            if not told.startswith(("harmless", "noticed")) or "not named" in told:
                 faults.append(f"{number} {how}: {told}")
             shutil.rmtree(work)
     finally:

@@ -16,6 +16,7 @@ import signal
 import socket
 import struct
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,6 +60,8 @@ def watch(
             ours.close(), theirs.close()
             work()
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     theirs.close()
