@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import shutil
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -24,6 +23,8 @@ from palmette.errors import (
     StorageFullError,
     StoreError,
 )
+from palmette.store.database import connect
+from palmette.store.folder import _digest
 from palmette.store.local import LocalBackend
 from support.stores import SPECS, delete, doc, put, run_python, state_of
 
@@ -65,12 +66,16 @@ def flip(path: Path, place: int = -3) -> None:
 
 
 def edit_manifest(folder: Path, **changes: object) -> None:
+    """Write a manifest that is not damaged, but says something else."""
     path = folder / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    content = {**json.loads(path.read_text()), **changes}
+    content["digest"] = _digest({name: value for name, value in content.items() if name != "digest"})
+    path.write_text(json.dumps(content))
 
 
 def sql(folder: Path, statement: str, *values: object) -> None:
-    with closing(sqlite3.connect(folder / "index.sqlite3")) as connection, connection:
+    """Change rows, with valid checksums."""
+    with closing(connect(folder / "index.sqlite3", "mode=rw")) as connection:
         connection.execute(statement, values)
 
 
@@ -107,7 +112,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], type[PalmetteError], list[st
     "newer format": (
         lambda f: edit_manifest(f, format=99),
         FormatError,
-        ["99", "3", "pip install --upgrade"],
+        ["99", "4", "pip install --upgrade"],
     ),
     "older format": (lambda f: edit_manifest(f, format=1), FormatError, ["kept no words"]),
     "foreign manifest": (lambda f: edit_manifest(f, kind="npm"), NotFoundError, ["not a palmette index"]),
@@ -168,10 +173,15 @@ def test_damage_under_an_open_index_is_found_by_verify(folder: Path) -> None:
 def test_a_document_that_is_not_what_was_written_is_found_by_verify(
     folder: Path, column: str, value: str
 ) -> None:
+    """Or at once where it is read."""
     sql(folder, f"UPDATE documents SET {column} = ? WHERE id = 'd7'", value)
-    told = pytest.raises(CorruptIndexError, match="document 'd7' with digest")
-    with LocalBackend.open(folder) as backend, told:
-        backend.verify()
+    told = r"document 'd7' is damaged in index\.sqlite3 .*palmette repair"
+    with LocalBackend.open(folder) as backend:
+        for use in (backend.verify, lambda: backend.get(["d7"])):
+            with pytest.raises(CorruptIndexError, match=told):
+                use()
+    with pytest.raises(CorruptIndexError, match=told):
+        LocalBackend.open(folder, verify="full")
 
 
 def test_a_damaged_document_is_named_where_it_is_read(folder: Path) -> None:

@@ -280,7 +280,7 @@ def test_reopening(tmp_path: Path) -> None:
         put(backend, doc("a"), doc("b"))
         before = state_of(backend)
     files = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
-    assert files == ["index.sqlite3", "manifest.json", "segments"]
+    assert files == ["commit.json", "index.sqlite3", "manifest.json", "segments"]
     for options in ({}, {"fingerprint": "model"}, {"verify": False}, {"engine": "exact"}):
         with LocalBackend.open(folder, **options) as backend:
             assert state_of(backend) == before

@@ -54,11 +54,11 @@ def pairs() -> list[tuple[str, str]]:
 
 
 @contextmanager
-def short_start() -> Iterator[None]:
+def short_start(steps: int = 30) -> Iterator[None]:
     """Few steps of what a tree learns ahead: some dozens of texts need no more."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("ADAPTER", "COARSE"):
-            patch.setattr(init, name, getattr(init, name).replace(steps=30, evaluate_every=15))
+            patch.setattr(init, name, getattr(init, name).replace(steps=steps, evaluate_every=steps // 2))
         yield
 
 

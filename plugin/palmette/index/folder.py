@@ -12,9 +12,17 @@ from tqdm.auto import tqdm
 from palmette.calibration import stored_arrays
 from palmette.config import check_path
 from palmette.data import iter_documents, to_document
-from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError, shown
+from palmette.errors import (
+    ConfigError,
+    DuplicateIdError,
+    InputError,
+    ModelMismatchError,
+    NotFoundError,
+    shown,
+)
 from palmette.evidence import UNITS, sentence_arrays, stores_sentences
 from palmette.index.search import check_count
+from palmette.lexical.analyser import LANGUAGE
 from palmette.methods import load_model
 from palmette.methods.space import SpaceModel
 from palmette.model import Model
@@ -22,6 +30,7 @@ from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
 from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend
+from palmette.store.repair import Repair, salvage
 from palmette.types import Document
 
 MODEL = "model"
@@ -121,6 +130,30 @@ def copy_folder(
             if not encode and (noted := view.note(UNITS)) is not None:
                 writer.note(UNITS, noted)
         model.save_pretrained(draft / MODEL)
+
+
+def repair_folder(source: Path, path: Path, model: Model | None, progress: bool | None) -> Repair:
+    """Write what is whole of a damaged index to a new folder; documents without whole arrays are encoded."""
+    if not source.is_dir():
+        raise NotFoundError(f"there is no index at {source}: no such folder")
+    made, encoded = model or load_model(source / MODEL), 0
+    with atomic_folder(path) as draft, salvage(source, path) as found:
+        sentences = found.manifest is None or stores_sentences(found.manifest)
+        arrays = index_arrays(made, sentences)
+        language = found.manifest.language if found.manifest else LANGUAGE
+        known = found.manifest and (found.manifest.fingerprint, found.manifest.arrays)
+        if known != (made.fingerprint, arrays):
+            found.segments.clear()  # made by another model or an earlier version
+        backend = LocalBackend.create(draft, arrays, fingerprint=made.fingerprint, language=language)
+        hidden = None if progress is None else not progress
+        bar = tqdm(total=len(found.rows), desc="Repairing", unit="doc", delay=2, disable=hidden)
+        with backend, bar, backend.write() as writer:
+            for documents, kept in found.batches(arrays):
+                writer.put(documents, kept or stored_arrays(made, documents, sentences))
+                encoded += 0 if kept else len(documents)
+                bar.update(len(documents))
+        made.save_pretrained(draft / MODEL)
+    return Repair(len(found.rows), encoded, found.lost, found.damaged)
 
 
 # -- what users hand in -------------------------------------------------------------------------------------

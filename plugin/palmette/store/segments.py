@@ -30,6 +30,7 @@ from palmette.lexical.postings import TYPES, FormerPostings, Postings, PostingsB
 from palmette.search.flat import Block, as_block
 from palmette.search.lists import ListOrder
 from palmette.search.plan import ArraySpec
+from palmette.store.database import REPAIR
 from palmette.store.folder import SEGMENTS, fsync_folder
 from palmette.types import Document
 
@@ -182,7 +183,9 @@ class Segment:
             raise damaged(path, f"{expected} bytes", f"{size} bytes")
         try:
             mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
+        except OSError:
+            raise
+        except Exception as error:  # NumPy parses the header as Python: anything may come of a flipped bit
             raise damaged(path, "a .npy header", str(error)) from error
         if mapped.dtype != np.dtype(dtype):
             raise damaged(path, f"numbers of {np.dtype(dtype)}", f"{mapped.dtype}")
@@ -261,10 +264,7 @@ def progress(total: int, doing: str, **options: Any) -> tqdm[Any]:
 
 def damaged(path: Path, expected: str, found: str) -> CorruptIndexError:
     """Make the error for a file that is not as it was written."""
-    return CorruptIndexError(
-        f"{path} is damaged: expected {expected}, found {found}; "
-        "restore it from a backup, or build the index again"
-    )
+    return CorruptIndexError(f"{path} is damaged: expected {expected}, found {found}; {REPAIR}")
 
 
 def remove_orphans(folder: Path, named: set[str] | None) -> None:
