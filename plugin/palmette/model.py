@@ -355,8 +355,7 @@ class Model(Checkpointed):
 
     def calibration(self, options: Any, lexical: Lexical) -> Calibration | None:
         """Coefficients of a search with these options; ``None`` where it does not rank by score alone."""
-        if lexical != "auto":
-            lexical = check_lexical(lexical)
+        lexical = check_lexical(lexical)
         key = self.lexical_key(options)
         if key is None and lexical not in ("auto", 0):
             raise ConfigError(

@@ -155,7 +155,7 @@ def _pair_parts(value: Any) -> tuple[Any, list[Any], list[Any]]:
         parts = (*value, None)[:3]
     else:
         raise InputError(
-            f"expected a Pair, (query, positive), (query, positive, negatives) or a dict, got {value!r:.80}"
+            f"expected a Pair, (query, positive), (query, positive, negatives) or a dict, got {shown(value)}"
         )
     positives, negatives = (list(t) if isinstance(t, list | tuple) else [t] for t in parts[1:])
     return parts[0], positives, [text for text in negatives if text is not None]
@@ -168,9 +168,9 @@ def _from_pairs(pairs: Iterable[tuple[str, Any]], name: str) -> RetrievalData:
         with located(place):
             query, positives, negatives = _pair_parts(value)
             if not isinstance(query, str) or not query.strip():
-                raise InputError(f"the query must be a str that is not empty, got {query!r:.80}")
+                raise InputError(f"the query must be a str that is not empty, got {shown(query)}")
             if not positives:
-                raise InputError(f"query {query!r:.80} has no positive")
+                raise InputError(f"query {shown(query)} has no positive")
             key = hashlib.sha256(query.strip().encode("utf-8", "surrogatepass")).hexdigest()[:32]
             queries.setdefault(key, query.strip())
             judged = train.setdefault(key, {})

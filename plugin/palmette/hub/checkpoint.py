@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from palmette.config import check_path
+from palmette.config import check_kind, check_path
 from palmette.errors import CheckpointError, NotFoundError
 
 if TYPE_CHECKING:
@@ -327,13 +327,17 @@ def save_checkpoint(
     The folder is new, empty, or an earlier checkpoint's, which is replaced; any other one is refused. Equal tensors
     give equal files on every machine.
     """
+    check_kind("files", files or {}, Mapping, "contents by name")
+    for name, data in (files or {}).items():
+        check_kind("the name of a file", name, str, "a str")
+        check_kind(f"file {name!r}", data, bytes, "bytes")
     if taken := sorted(set(files or ()) & {LAYOUT.config, LAYOUT.weights}):
         raise CheckpointError(f"files={taken[0]!r} is written by palmette itself; choose another name")
     try:
-        text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{LAYOUT.config} must hold JSON values only: {error}") from error
-    content = {LAYOUT.config: text.encode() + b"\n", LAYOUT.weights: dump_tensors(tensors), **(files or {})}
+    content = {LAYOUT.config: text + b"\n", LAYOUT.weights: dump_tensors(tensors), **(files or {})}
     folder = check_path(path)
     return read_checkpoint(folder, write_folder(folder, content, card))
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from palmette.config import Config, check_keys
+from palmette.config import Config, check_keys, check_kind
 from palmette.hub.card import render_card
 from palmette.hub.checkpoint import LAYOUT, Checkpoint, Entry, dump_tensors, fingerprint_of, save_checkpoint
 from palmette.hub.remote import open_checkpoint, push_checkpoint
-from palmette.metrics import SHOWN
+from palmette.metrics import SHOWN, Report
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -95,7 +95,14 @@ class Checkpointed(ABC):
         ``license``, ``dataset`` (the training data on the Hub), ``language`` and ``limits`` go into it too.
         """
         check_keys(f"{type(self).__name__} card", more, ("dataset", "language", "license", "limits"))
+        for name, value in more.items():
+            if name in ("language", "limits") and isinstance(value, str):
+                more[name] = [value]
+            listed = name in ("language", "limits") and isinstance(value, list | tuple)
+            for one in value if listed else [value]:
+                check_kind(f"{name} of a card", one, str if listed else (str, type(None)), "text")
         if report is not None:
+            check_kind("report", report, Report, "what palmette.evaluate returns")
             rows = {row.name: {name: row.metrics[name] for name in SHOWN} for row in report.rows}
             more |= {"results": rows, "evaluated_on": f"{report.data}, {report.split}"}
         return render_card(

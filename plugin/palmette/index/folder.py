@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm.auto import tqdm
 
 from palmette.calibration import stored_arrays
-from palmette.config import check_path
+from palmette.config import check_path, check_range
 from palmette.data import iter_documents, to_document
 from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError, shown
 from palmette.evidence import UNITS, sentence_arrays, stores_sentences
@@ -18,6 +19,7 @@ from palmette.index.search import check_count
 from palmette.methods import load_model
 from palmette.methods.space import SpaceModel
 from palmette.model import Model
+from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
 from palmette.store.folder import atomic_folder
@@ -62,10 +64,20 @@ def as_model(model: ModelLike | None) -> Model:
     raise InputError(f"a model must be a Model, or where its checkpoint lies, got {type(model).__name__}")
 
 
+MOST_SECONDS = 1e6
+"""Longest wait for another writer."""
+
+
 def index_arrays(model: Model, sentences: bool) -> tuple[ArraySpec, ...]:
     """Arrays that an index stores for a model."""
     found = sentence_arrays(model.encoder.dimension) if sentences and model.sentences else ()
     return (*model.arrays(), *found)
+
+
+def check_opening(engine: Any, lock_timeout: Any) -> None:
+    """Raise for an unknown engine or an impossible time before there is a folder."""
+    engine_named(engine)
+    check_range("Index", "lock_timeout", np.nan if lock_timeout is None else lock_timeout, 0, MOST_SECONDS)
 
 
 def open_folder(

@@ -40,6 +40,14 @@ class ExplainedNode(NodeWithScore):
         return "PalmetteExplainedNode"
 
 
+def hash_of(node: BaseNode) -> str:
+    """Return LlamaIndex's hash of a node's content."""
+    try:
+        return node.hash
+    except (RecursionError, RuntimeError, ValueError) as error:  # half a surrogate pair, too long an integer
+        raise InputError(f"node {node.node_id!r} cannot be written as text ({error}): clean it") from error
+
+
 def to_document(
     node: BaseNode, *, source_hash: str | None = None, mode: MetadataMode = MetadataMode.EMBED
 ) -> Document:
@@ -47,7 +55,7 @@ def to_document(
 
     Dates, UUIDs, paths and NumPy's numbers in metadata become JSON, in the node too.
     """
-    source, node_hash = node.source_node, node.hash
+    source, node_hash = node.source_node, hash_of(node)
     node = node.model_copy(update={"metadata": json_value(node.metadata)})
     origin = node.ref_doc_id or node.node_id
     if node.metadata.get(REF_DOC_ID, origin) != origin:
