@@ -119,7 +119,7 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
     def _value(self, input: Inputs, key: str) -> Any:
         try:
             return input[key]
-        except (KeyError, TypeError) as error:
+        except (IndexError, KeyError, TypeError) as error:
             raise InputError(
                 f"PalmetteReader reads {self.question_key!r} and {self.documents_key!r}, got {shown(input, 120)}: "
                 "give a dict with both, or set question_key and documents_key"

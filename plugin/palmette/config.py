@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -53,6 +54,14 @@ def check_kind(what: str, value: object, kinds: type | tuple[type, ...], wanted:
     """Raise InputError unless a value is of these types."""
     if not isinstance(value, kinds):
         raise InputError(f"{what} must be {wanted}, got {type(value).__name__} {shown(value)}")
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """Parse JSON; what is nested too deeply for Python raises ValueError, as what is malformed does."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def check_path(value: object) -> Path:

@@ -118,7 +118,7 @@ SINGLE_USES: list[tuple[Any, ...]] = [
     (lambda path: Reader.from_pretrained(path, local_files_only=True), VALUES),
     (lambda path: open_checkpoint(path, local_files_only=True), VALUES),
     (lambda name, path: pull(name, path, local_files_only=True), VALUES, VALUES),
-    (lambda name, config, files: save_checkpoint(name, config, {}, "card", files=files), VALUES, VALUES, VALUES),
+    (lambda name, config: save_checkpoint(name, config, {}, "card"), VALUES, VALUES),
     (lambda path, more: tiny.space().save_pretrained(path, **more), VALUES, options({"license": VALUES, "limits": VALUES, "language": VALUES, "dataset": VALUES, "report": VALUES})),
     (lambda filter, metadata: matches(filter, metadata), FILTERS, VALUES),
     (lambda filter: parse_filter(filter), FILTERS),

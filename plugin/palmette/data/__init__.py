@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from palmette.config import check_path
+from palmette.config import check_kind, check_path
 from palmette.data import files
 from palmette.data.documents import Corpus, drop_blanks, iter_documents, to_document, to_documents
 from palmette.data.files import located
@@ -74,6 +74,7 @@ def load_data(
         InputError: The data is empty, malformed (file and line are named) or inconsistent.
         DuplicateIdError: Two different contents under one id.
     """
+    check_kind("seed", seed, int, "a whole number")
     synthetic: dict[str, Any] = {"seed": seed, "kinds": tuple(kinds), "cut": cut}
     loaded = data if isinstance(data, RetrievalData) else _read(data, titles, synthetic)
     return loaded.with_dev(dev_fraction, seed)

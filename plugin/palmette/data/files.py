@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import IO, Any
 
 from tqdm import tqdm
 
+from palmette.config import parse_json
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 
 TEXT_SUFFIXES = (".md", ".markdown", ".txt")
@@ -81,7 +81,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     for place, line in read_lines(path):
         try:
-            value = json.loads(line, parse_constant=refuse)
+            value = parse_json(line, parse_constant=refuse)
         except ValueError as error:
             raise InputError(f"{place}: not JSON ({error}): {line:.80}") from error
         if not isinstance(value, dict):
@@ -148,9 +148,12 @@ def read_text(path: Path) -> str:
 
 def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
     """Markdown and text files below ``folder`` by relative path, without hidden ones."""
+    root = folder.resolve()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.suffix.lower() in TEXT_SUFFIXES and path.is_file() and not f"/{name}".count("/."):
+            if not path.resolve().is_relative_to(root):
+                raise InputError(f"{path} is a link out of {folder}: replace it by the file, or take it away")
             yield name, read_text(path)
 
 

@@ -13,7 +13,14 @@ from tqdm.auto import tqdm
 from palmette.calibration import stored_arrays
 from palmette.config import check_path, check_range
 from palmette.data import iter_documents, to_document
-from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError, shown
+from palmette.errors import (
+    ConfigError,
+    CorruptIndexError,
+    DuplicateIdError,
+    InputError,
+    ModelMismatchError,
+    shown,
+)
 from palmette.evidence import UNITS, sentence_arrays, stores_sentences
 from palmette.index.search import check_count
 from palmette.methods import load_model
@@ -92,6 +99,17 @@ def open_folder(
         raise InputError(
             f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`"
         )
+    for entry in (
+        path,
+        *path.glob("*"),
+        *path.glob("segments/*"),
+        *path.glob("segments/*/*"),
+        *path.glob("model/*"),
+    ):
+        if entry.is_symlink() and entry != path:  # writing through it would change what lies elsewhere
+            raise CorruptIndexError(
+                f"{entry} is a symbolic link: an index folder has none; copy the files themselves"
+            )
     backend = LocalBackend.open(path, fingerprint=None if model is None else model.fingerprint, **options)
     try:
         opened = model or load_model(path / MODEL, **model_options)

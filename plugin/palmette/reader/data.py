@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from palmette.config import check_path
+from palmette.config import check_path, parse_json
 from palmette.data import RetrievalData, load_data
 from palmette.data.documents import Corpus, to_document
 from palmette.data.files import existing, is_jsonl, located, read_jsonl
@@ -246,7 +245,7 @@ def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Records of a file in SQuAD's form."""
     try:
         raw = path.read_bytes()
-        content = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        content = parse_json(gzip.decompress(raw) if path.suffix == ".gz" else raw)
         for number, article in enumerate(content["data"]):
             for paragraph in article["paragraphs"]:
                 for asked in paragraph["qas"]:

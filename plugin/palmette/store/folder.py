@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import os
 import shutil
 import socket
@@ -19,6 +20,7 @@ from uuid import uuid4
 import numpy as np
 from filelock import FileLock, Timeout
 
+from palmette.config import parse_json
 from palmette.errors import (
     CorruptIndexError,
     FormatError,
@@ -32,6 +34,8 @@ from palmette.search.plan import ArraySpec
 from palmette.store.database import DATABASE, SCHEMA, no_fork, storage_errors, write_meta
 
 FORMAT = 3  # 2 had no ragged arrays
+MOST_NUMBERS = 2**22
+"""Largest array of a document."""
 MANIFEST, SEGMENTS, LOCK, OWNER = "manifest.json", "segments", ".lock", ".owner.json"
 _KIND = "palmette index"
 
@@ -57,6 +61,7 @@ class Manifest:
             given = f"got {spec.dtype} {spec.shape}"
             try:
                 fits = np.dtype(spec.dtype).kind in "fiub" and all(size >= 1 for size in spec.shape)
+                fits = fits and math.prod(spec.shape) <= MOST_NUMBERS
             except TypeError as error:
                 raise InputError(f"array {spec.name!r} must have a dtype of NumPy, {given}") from error
             if not fits:
@@ -118,7 +123,7 @@ def _read_content(folder: Path) -> dict[str, Any]:
             f"{folder} is not a palmette index: it has no {MANIFEST}; give the folder an index was created in"
         )
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         if ours:
             raise CorruptIndexError(f"{path} is damaged ({error}); restore it from a backup") from error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from llama_index.core.callbacks import CallbackManager
 
 from llama_index.retrievers.palmette.loading import open_index
-from palmette.config import check_path
+from palmette.config import check_path, parse_json
 from palmette.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class IndexHolder:
         """Open a folder of :meth:`persist`; options given here replace stored ones."""
         index = open_index(path, model, engine)
         kept = check_path(path) / SETTINGS
-        stored = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+        stored = parse_json(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
         return cls.from_index(index, **{**stored, **options})
 
     @classmethod

@@ -272,7 +272,9 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         """
         if bundle.embedding is not None:
             return as_vector(bundle.embedding)
+        check_kind("query_str", bundle.query_str, str, "a str")
         texts = bundle.embedding_strs
+        check_kind("custom_embedding_strs", texts, list, "a list of str")
         if len(texts) > 1 and not self.index.model.accepts_embeddings:
             return tuple(texts)
         if len(texts) > 1:

@@ -145,6 +145,8 @@ class PalmetteVectorStore(BasePydanticVectorStore):
 
     def _narrow(self, query: VectorStoreQuery) -> dict[str, Any] | None:
         """Filter of a query: its filters, its nodes and its documents."""
+        for name in ("node_ids", "doc_ids"):
+            check_kind(name, getattr(query, name), (list, type(None)), "a list of str")
         parts = [palmette_filter(query.filters)]
         if query.node_ids:
             parts.append({"$id": query.node_ids})

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Rows
+from palmette.config import parse_json
 from palmette.data.retrieval import RowLists
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 from palmette.methods.taxonomy.matches import Matches
@@ -310,8 +311,15 @@ class Nodes:
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Nodes from the output of :meth:`to_json`."""
-        facts, hierarchy = json.loads(data), None
+        facts, hierarchy = parse_json(data), None
         ids, names = facts["ids"], facts["names"]
+        for listed in (ids, names, facts["digests"]):
+            if len(listed) != len(ids) or not all(isinstance(text, str) for text in listed):
+                raise ValueError("ids, names and digests must be as many texts")
+        if len(facts.get("counts", ids)) != len(ids) or sum(facts.get("counts", ())) != len(
+            facts.get("parents", ())
+        ):
+            raise ValueError("counts of parents must be one per id and add up to their number")
         if "parents" in facts:
             children = np.repeat(np.arange(len(ids)), facts["counts"])
             hierarchy = Hierarchy.of(ids, children, np.array(facts["parents"], np.int64), names)
