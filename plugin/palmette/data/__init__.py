@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from palmette.config import check_path
+from palmette.config import check_kind, check_path
 from palmette.data import files
 from palmette.data.documents import Corpus, drop_blanks, iter_documents, to_document, to_documents
 from palmette.data.files import located
@@ -74,6 +74,7 @@ def load_data(
         InputError: The data is empty, malformed (file and line are named) or inconsistent.
         DuplicateIdError: Two different contents under one id.
     """
+    check_kind("seed", seed, int, "a whole number")
     synthetic: dict[str, Any] = {"seed": seed, "kinds": tuple(kinds), "cut": cut}
     loaded = data if isinstance(data, RetrievalData) else _read(data, titles, synthetic)
     return loaded.with_dev(dev_fraction, seed)
@@ -155,7 +156,7 @@ def _pair_parts(value: Any) -> tuple[Any, list[Any], list[Any]]:
         parts = (*value, None)[:3]
     else:
         raise InputError(
-            f"expected a Pair, (query, positive), (query, positive, negatives) or a dict, got {value!r:.80}"
+            f"expected a Pair, (query, positive), (query, positive, negatives) or a dict, got {shown(value)}"
         )
     positives, negatives = (list(t) if isinstance(t, list | tuple) else [t] for t in parts[1:])
     return parts[0], positives, [text for text in negatives if text is not None]
@@ -168,9 +169,9 @@ def _from_pairs(pairs: Iterable[tuple[str, Any]], name: str) -> RetrievalData:
         with located(place):
             query, positives, negatives = _pair_parts(value)
             if not isinstance(query, str) or not query.strip():
-                raise InputError(f"the query must be a str that is not empty, got {query!r:.80}")
+                raise InputError(f"the query must be a str that is not empty, got {shown(query)}")
             if not positives:
-                raise InputError(f"query {query!r:.80} has no positive")
+                raise InputError(f"query {shown(query)} has no positive")
             key = hashlib.sha256(query.strip().encode("utf-8", "surrogatepass")).hexdigest()[:32]
             queries.setdefault(key, query.strip())
             judged = train.setdefault(key, {})

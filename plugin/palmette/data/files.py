@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from typing import IO, Any
 
 from tqdm import tqdm
 
-from palmette.errors import DuplicateIdError, InputError, NotFoundError
+from palmette.config import parse_json
+from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 
 TEXT_SUFFIXES = (".md", ".markdown", ".txt")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -81,7 +81,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     for place, line in read_lines(path):
         try:
-            value = json.loads(line, parse_constant=refuse)
+            value = parse_json(line, parse_constant=refuse)
         except ValueError as error:
             raise InputError(f"{place}: not JSON ({error}): {line:.80}") from error
         if not isinstance(value, dict):
@@ -121,7 +121,7 @@ def _heading(path: Path, names: list[str]) -> list[str]:
     names = [low if low in known else name for name, low in zip(names, lower, strict=True)]
     if len(names) == 1 and (found := re.search(r"[,;\t|]", names[0])):
         raise InputError(
-            f"{path}: the heading {names[0]!r:.80} is one column: cells seem to be parted by {found[0]!r}; a .csv is "
+            f"{path}: the heading {shown(names[0])} is one column: cells seem to be parted by {found[0]!r}; a .csv is "
             "parted by ',', a .tsv by tabs"
         )
     for at, name in enumerate(names):
@@ -148,9 +148,12 @@ def read_text(path: Path) -> str:
 
 def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
     """Markdown and text files below ``folder`` by relative path, without hidden ones."""
+    root = folder.resolve()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.suffix.lower() in TEXT_SUFFIXES and path.is_file() and not f"/{name}".count("/."):
+            if not path.resolve().is_relative_to(root):
+                raise InputError(f"{path} is a link out of {folder}: replace it by the file, or take it away")
             yield name, read_text(path)
 
 
@@ -179,11 +182,11 @@ def read_queries(folder: Path) -> dict[str, str]:
         key, text = record.get("_id", record.get("id")), record.get("text")
         if key is None or not isinstance(text, str) or not text.strip():
             raise InputError(
-                f"{place}: a query needs '_id' and a 'text' that is not empty, got {record!r:.120}"
+                f"{place}: a query needs '_id' and a 'text' that is not empty, got {shown(record, 120)}"
             )
         if (before := queries.setdefault(str(key), text)) != text:
             raise DuplicateIdError(
-                f"{place}: query id {str(key)!r} has two texts: {before!r:.60} and {text!r:.60}"
+                f"{place}: query id {str(key)!r} has two texts: {shown(before, 60)} and {shown(text, 60)}"
             )
     return queries
 
@@ -195,7 +198,7 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) != 3 or not cells[0] or not cells[1]:
             raise InputError(
-                f"{place}: expected query id, document id and grade between tabs, got {line!r:.80}"
+                f"{place}: expected query id, document id and grade between tabs, got {shown(line)}"
             )
         try:
             query, document, grade = cells[0], cells[1], int(cells[2])

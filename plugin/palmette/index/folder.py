@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm.auto import tqdm
 
 from palmette.calibration import stored_arrays
-from palmette.config import check_path
+from palmette.config import check_path, check_range
 from palmette.data import iter_documents, to_document
 from palmette.errors import (
     ConfigError,
+    CorruptIndexError,
     DuplicateIdError,
     InputError,
     ModelMismatchError,
@@ -26,6 +28,7 @@ from palmette.lexical.analyser import LANGUAGE
 from palmette.methods import load_model
 from palmette.methods.space import SpaceModel
 from palmette.model import Model
+from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
 from palmette.store.folder import atomic_folder
@@ -71,10 +74,20 @@ def as_model(model: ModelLike | None) -> Model:
     raise InputError(f"a model must be a Model, or where its checkpoint lies, got {type(model).__name__}")
 
 
+MOST_SECONDS = 1e6
+"""Longest wait for another writer."""
+
+
 def index_arrays(model: Model, sentences: bool) -> tuple[ArraySpec, ...]:
     """Arrays that an index stores for a model."""
     found = sentence_arrays(model.encoder.dimension) if sentences and model.sentences else ()
     return (*model.arrays(), *found)
+
+
+def check_opening(engine: Any, lock_timeout: Any) -> None:
+    """Raise for an unknown engine or an impossible time before there is a folder."""
+    engine_named(engine)
+    check_range("Index", "lock_timeout", np.nan if lock_timeout is None else lock_timeout, 0, MOST_SECONDS)
 
 
 def open_folder(
@@ -89,6 +102,17 @@ def open_folder(
         raise InputError(
             f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`"
         )
+    for entry in (
+        path,
+        *path.glob("*"),
+        *path.glob("segments/*"),
+        *path.glob("segments/*/*"),
+        *path.glob("model/*"),
+    ):
+        if entry.is_symlink() and entry != path:  # writing through it would change what lies elsewhere
+            raise CorruptIndexError(
+                f"{entry} is a symbolic link: an index folder has none; copy the files themselves"
+            )
     backend = LocalBackend.open(path, fingerprint=None if model is None else model.fingerprint, **options)
     try:
         opened = model or load_model(path / MODEL, **model_options)

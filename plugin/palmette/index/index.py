@@ -20,6 +20,7 @@ from palmette.index.folder import (
     as_model,
     check_documents,
     check_ids,
+    check_opening,
     copy_folder,
     index_arrays,
     open_folder,
@@ -31,7 +32,7 @@ from palmette.index.searching import Searching
 from palmette.index.write import Changes, apply_changes, note_units
 from palmette.lexical.analyser import LANGUAGE
 from palmette.model import Model
-from palmette.search.faiss_engine import engine_named, is_engine
+from palmette.search.faiss_engine import is_engine
 from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.folder import atomic_folder, is_occupied
@@ -85,7 +86,7 @@ class Index(Searching):
             lock_timeout: Seconds a write waits for another writer.
         """
         path, model = absolute(path), as_model(model)
-        engine_named(engine)  # a wrong one leaves no folder behind
+        check_opening(engine, lock_timeout)  # a wrong one leaves no folder behind
         with atomic_folder(path) as draft:
             how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language}
             LocalBackend.create(draft, index_arrays(model, sentences), **how).close()
@@ -115,6 +116,7 @@ class Index(Searching):
             model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.
         """
         path = absolute(path)
+        check_opening(engine, lock_timeout)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
         return cls(*open_folder(path, model, model_options, **how), path)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import shutil
 import socket
@@ -20,6 +21,7 @@ import apsw
 import numpy as np
 from filelock import FileLock, Timeout
 
+from palmette.config import parse_json
 from palmette.errors import (
     CorruptIndexError,
     FormatError,
@@ -33,6 +35,8 @@ from palmette.search.plan import ArraySpec
 from palmette.store.database import DATABASE, REPAIR, create_database, no_fork, read_meta, storage_errors
 
 FORMAT = 4  # 3 had no checksums of pages and no note of the last commit, 2 no ragged arrays
+MOST_NUMBERS = 2**22
+"""Largest array of a document."""
 MANIFEST, SEGMENTS, LOCK, OWNER = "manifest.json", "segments", ".lock", ".owner.json"
 COMMIT = "commit.json"
 _KIND = "palmette index"
@@ -60,6 +64,7 @@ class Manifest:
             given = f"got {spec.dtype} {spec.shape}"
             try:
                 fits = np.dtype(spec.dtype).kind in "fiub" and all(size >= 1 for size in spec.shape)
+                fits = fits and math.prod(spec.shape) <= MOST_NUMBERS
             except TypeError as error:
                 raise InputError(f"array {spec.name!r} must have a dtype of NumPy, {given}") from error
             if not fits:
@@ -186,7 +191,7 @@ def _read_content(folder: Path) -> dict[str, Any]:
             f"{folder} is not a palmette index: it has no {MANIFEST}; give the folder an index was created in"
         )
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         if ours:
             raise CorruptIndexError(f"{path} is damaged ({error}); {REPAIR}") from error

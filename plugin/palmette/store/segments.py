@@ -37,6 +37,7 @@ from palmette.types import Document
 KEYS = "keys"
 _TEMPORARY = ".tmp"
 _CHUNK = 1 << 24  # bytes copied at a time
+_NAME = re.compile(rf"[0-9a-f]{{16}}({re.escape(_TEMPORARY)})?")
 _HEADER = 256  # bytes reserved at the beginning of a .npy file
 
 Files = dict[str, dict[str, Any]]
@@ -160,6 +161,8 @@ class Segment:
         self, folder: Path, name: str, count: int, files: Files, arrays: Iterable[ArraySpec]
     ) -> None:
         self.name, self.count, self.files = name, count, files
+        if not _NAME.fullmatch(name) or any(Path(file).name != file for file in files):
+            raise damaged(folder / SEGMENTS, "names of its own files", f"{name!r}")
         self.path = folder / SEGMENTS / name
         self._blocks: dict[tuple[str, int], Block] = {}
         self._list_orders: dict[str, ListOrder] = {}
@@ -182,7 +185,7 @@ class Segment:
         if size != expected:
             raise damaged(path, f"{expected} bytes", f"{size} bytes")
         try:
-            mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+            mapped: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
         except OSError:
             raise
         except Exception as error:  # NumPy parses the header as Python: anything may come of a flipped bit
@@ -274,7 +277,7 @@ def remove_orphans(folder: Path, named: set[str] | None) -> None:
     still turn out to have happened.
     """
     for entry in (folder / SEGMENTS).iterdir():
-        ours = re.fullmatch(rf"[0-9a-f]{{16}}({re.escape(_TEMPORARY)})?", entry.name)
+        ours = _NAME.fullmatch(entry.name)
         unwanted = entry.name.endswith(_TEMPORARY) or (named is not None and entry.name not in named)
         if ours and unwanted:
             shutil.rmtree(entry, ignore_errors=True)
