@@ -17,8 +17,9 @@ from palmette.types import Explanation, Part
 
 Ints = NDArray[np.int64]
 Arrays = Mapping[str, NDArray[Any]]
-BOTH, TERMS = 0.5, 3
-"""Least probability of a node that both texts are under, and terms of it that a sentence names."""
+BOTH, NEAR, TERMS = 0.5, 2, 3
+"""Least probability of a node that both texts are under, levels above the leaves where a node is still one topic, and
+terms of it that a sentence names."""
 SAMPLE = 50_000
 """Documents of a training that topics are read from."""
 
@@ -72,7 +73,7 @@ def explain(query: Arrays, arrays: Arrays, level: int | None, depth: int, topics
     rows = np.concatenate([nodes, nodes.min(0, keepdims=True)])  # query, document, overlap
     in_query, in_document, shared = node_masses(rows).tolist()
     parts, steps, node, topic = [], [], 0, None
-    for _ in range(level or depth):
+    for down in range(1, (level or depth) + 1):
         turn, other = (2, 1) if shared[2 * node + 2] > shared[2 * node + 1] else (1, 2)
         off, node = 2 * node + other, 2 * node + turn
         name = name_of(node)
@@ -80,7 +81,8 @@ def explain(query: Arrays, arrays: Arrays, level: int | None, depth: int, topics
         step = {"node": name, "query": in_query[node], "document": in_document[node]}
         step["topic"] = [term for term, _ in topics.get(name, ())]
         steps.append(step)
-        topic = step if step["topic"] and min(in_query[node], in_document[node]) >= BOTH else topic
+        if step["topic"] and down >= depth - NEAR and min(in_query[node], in_document[node]) >= BOTH:
+            topic = step
     kind, path = "leaf" if len(nodes[0]) == leaves.shape[1] else "node", name_of(node)
     parts.append(Part(f"{kind} {path}", shared[node], {"node": path}))
     brief = f"both about: {', '.join(topic['topic'][:TERMS])}" if topic else ""
@@ -88,6 +90,6 @@ def explain(query: Arrays, arrays: Arrays, level: int | None, depth: int, topics
     if level is None:
         vectors = (x[ADAPTED].reshape(1, -1).astype(np.float64) for x in (query, arrays))
         score = float(np.einsum("nd,nd->n", *vectors).astype(np.float32)[0])
-        parts, text = [Part("cosine", score)], f"cosine {score:.3f}"
+        parts, text = [Part("cosine in the tree's space", score)], f"cosine {score:.3f}"
     text = f"{text}; {brief}" if brief else text
     return Explanation(score, parts, text, {"path": path, "nodes": steps, "topic": topic}, brief=brief)
