@@ -191,6 +191,8 @@ class Explanation:
     text: str
     detail: Metadata = field(default_factory=dict)
     method: Explanation | None = None
+    brief: str = ""
+    """What a hit's explanation quotes of a method's."""
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as JSON values."""

@@ -147,9 +147,8 @@ def check_upgrade(folder: Path, done: int) -> str:
 
 def train(folder: Path, done: Callable[[], None]) -> None:
     how = {"output_dir": folder / "run", "resume": True, "cache": folder / "cache", "save_every": 2}
-    with tiny.short_start(4):
-        options = tiny.settings(depth=3, steps=6, learn_space=False, **how)
-        model = TreeModel.fit(tiny.pairs(), encoder=FakeEncoder(48), **options)
+    options = tiny.settings(depth=3, start="random", steps=6, learn_space=False, **how)
+    model = TreeModel.fit(tiny.pairs(), encoder=FakeEncoder(48), **options)
     done()
     if not (folder / "checkpoint").exists():
         model.save_pretrained(folder / "checkpoint")

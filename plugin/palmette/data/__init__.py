@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ __all__ = [
     "load_data",
     "to_document",
     "to_documents",
-    "with_synthetic_queries",
 ]
 
 QUERY_KEYS = ("query", "question", "anchor")
@@ -127,20 +125,6 @@ def from_documents(documents: Iterable[Any], *, name: str = "documents", **synth
         if rest is not None:
             remainders[key] = rest
     return RetrievalData(name, corpus, queries, {"train": train}, labelled=False, remainders=remainders)
-
-
-def with_synthetic_queries(data: RetrievalData, seed: int) -> RetrievalData:
-    """Data with synthetic training queries in place of its own; documents and held-out queries stay."""
-    alone = from_documents(data.corpus, name=data.name, seed=seed, kinds=DEFAULT_KINDS, cut=0.0)
-    named = {query: data.unused(query) for query in alone.queries}
-    train = {named[query]: judged for query, judged in alone.qrels["train"].items()}
-    return replace(
-        data,
-        queries=data.queries | {named[query]: text for query, text in alone.queries.items()},
-        qrels={**data.qrels, "train": train},
-        labelled=False,
-        remainders={},
-    )
 
 
 def _pair_parts(value: Any) -> tuple[Any, list[Any], list[Any]]:

@@ -235,12 +235,6 @@ class RetrievalData:
         kept = {query: text for query, text in self.remainders.items() if query not in dev}
         return replace(self, qrels={**self.qrels, "train": rest, "dev": dev}, remainders=kept)
 
-    def unused(self, query: str) -> str:
-        """``query``, or an id like it that no query has."""
-        while query in self.queries:
-            query += "+"
-        return query
-
 
 def _groups(texts: Iterable[str]) -> Rows:
     """[N] a number per text, equal for texts that differ only in case or in blanks at the ends."""
