@@ -74,6 +74,7 @@ METHODS: dict[str, Method] = {
     ),
     "CHARM": Method({}),
     "CHARM, the paper's pooling": Method({"pooling": "token"}),
+    "equation 3 as printed": Method({"attention": "printed"}),
     "no L_agg": Method({"aggregate_weight": 0.0}),
     "no L_fields": Method({"fields_weight": 0.0}),
     "no L_max": Method({"best_weight": 0.0}),

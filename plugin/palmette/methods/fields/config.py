@@ -53,8 +53,9 @@ class FieldsConfig(Config):
     fields: Items = ()
     """Fields in their order, short to long: ``name`` or ``name=source``, or a mapping of them. A source is a key of
     the document's fields or metadata (``metadata.brand``, ``specs.size``) or ``text``. Empty to detect them."""
-    attention: Literal["triangular", "diagonal", "full"] = "triangular"
-    """Fields that a field attends to besides itself: all earlier ones, none, or all."""
+    attention: Literal["triangular", "printed", "diagonal", "full"] = "triangular"
+    """Fields that a field attends to besides itself: the words of all earlier ones (``triangular``), these and their
+    special tokens (``printed``, equation 3 to the letter), none, or all."""
     whole: bool = True
     """Add a field ``all``: all fields concatenated, attending only to itself, which is the encoder's own vector of the
     document. Without it a model starts far below its encoder; with it a document costs twice the tokens."""
@@ -102,7 +103,7 @@ class FieldsConfig(Config):
     }  # fmt: skip
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {  # section 4.1 and table 6 (US); its 200 epochs are 200 · pairs / 1,024 steps
-            "whole": False, "pooling": "token", "similarity": "inner_product", "document_tokens": 400,
+            "attention": "printed", "whole": False, "pooling": "token", "similarity": "inner_product", "document_tokens": 400,
             "query_tokens": 64, "temperature": 0.1, "stored": "float32", "learning_rate": 5e-6, "batch_size": 1024,
             "warmup": 0.1, "decay": "linear", "clip": 1.0,
         }
@@ -133,7 +134,8 @@ class FieldsConfig(Config):
     def attended(self) -> NDArray[np.bool_]:
         """[F, F] fields (columns) that each field (row) attends to, itself included."""
         full = np.ones((len(self.fields), len(self.fields)), bool)
-        table = {"triangular": np.tril(full), "diagonal": np.eye(len(full)) > 0, "full": full}[self.attention]
+        tables = {"diagonal": np.eye(len(full)) > 0, "full": full}
+        table = tables.get(self.attention, np.tril(full))
         if self.reads_whole:
             table[-1, :-1] = table[:-1, -1] = False
         return table
