@@ -64,9 +64,7 @@ class Method(NamedTuple):
 ONE = ("aggregate", "aggregate and words")
 
 METHODS: dict[str, Method] = {
-    "untuned encoder, title": Method({"steps": 0}, ONE, "title"),
     "untuned encoder, all fields joined": Method({"steps": 0}, ONE, "joined"),
-    "CHARM, untrained": Method({"steps": 0}),
     "title only": Method({}, ONE, "title"),
     "all fields joined": Method({}, ONE, "joined"),
     "MVR": Method(
@@ -83,7 +81,6 @@ METHODS: dict[str, Method] = {
     "diagonal attention": Method({"attention": "diagonal"}),
     "plain queries": Method({"queries": "plain"}),
     "fields from long to short": Method({}, fields="reversed"),
-    "from long to short, no whole document": Method({"whole": False}, fields="reversed"),
 }
 
 

@@ -127,8 +127,6 @@ def test_the_structure_says_what_training_has_shown() -> None:
     assert described["leaves"] == 8
     measured = described["recall by share of documents visited"]["1"]
     assert set(measured) == {"visited", "recall@10", "recall@100", "ndcg@10"}
-    steps = [row["step"] for row in described["documents per leaf in training"]]
-    assert (steps[0], steps[-1]) == (0, 20)
 
 
 def test_checkpoint_round_trip(index: Index, tmp_path) -> None:
@@ -140,7 +138,12 @@ def test_checkpoint_round_trip(index: Index, tmp_path) -> None:
     again = Index.build(documents(), loaded)
     for options in ({}, {"visit": 0.3}, {"visit": 9}, {"beam": 2}):
         assert again.search(QUERY, k=5, **options) == index.search(QUERY, k=5, **options)
-    for spoilt in (b"[]", b'{"curve": {}}', b"nothing", b'{"curve":{"x":{}},"load":{},"loads":[]}'):
+    for spoilt in (
+        b"[]",
+        b'{"curve": {}}',
+        b"nothing",
+        b'{"curve":{"x":{}},"load":{},"documents":{},"queries":{}}',
+    ):
         with pytest.raises(CheckpointError, match=r"leaves\.json"):
             IndexReport.from_json(spoilt)
     assert IndexReport.from_json(IndexReport().to_json()) == IndexReport()
@@ -211,7 +214,9 @@ def test_training_learns_and_needs_no_labels() -> None:
     assert len(index.search("red owl", k=3, beam=1)) == 3
     held = index.model.encode_documents(documents())
     centres = model.module.centres.numpy()
-    assert (held["leaves"][:, 0] == np.square(held["vector"][:, None] - centres).sum(2).argmin(1)).mean() > 0.9
+    assert (
+        held["leaves"][:, 0] == np.square(held["vector"][:, None] - centres).sum(2).argmin(1)
+    ).mean() > 0.9
 
 
 @pytest.mark.parametrize(

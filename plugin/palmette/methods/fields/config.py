@@ -15,8 +15,8 @@ from palmette.errors import ConfigError
 WHOLE = "all"
 """Name of the field that joins all others."""
 
-BLEND = 0.5
-"""Default share of the aggregate's similarity in a two-stage score."""
+BLEND, BLENDS = 0.5, (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Share of the aggregate's similarity in a two-stage score, unless held-out queries choose another of these."""
 
 TRAINING = {"steps": 400, "batch_size": 64, "learning_rate": 5e-5, "warmup": 0.1, "decay": "linear"}
 """Defaults of the training loop: the whole encoder learns, so in few and small steps."""
@@ -96,6 +96,9 @@ class FieldsConfig(Config):
     labelled: Annotated[bool, FILLED_IN] = True
     """Whether labelled pairs trained the model. Without them it keeps the encoder's own vectors."""
 
+    blend: Annotated[float | None, FILLED_IN] = None
+    """Share of the aggregate in a two-stage score that held-out queries chose; ``None`` for half."""
+
     retired: ClassVar[Mapping[str, object]] = {
         "sees": (), "query_words": "auto", "word_steps": 2000, "diversity_weight": 0.0, "negatives": "given",
         "mining_rounds": 3, "mining_depth": 30, "pretrain_steps": 0, "pretrain_rate": 1e-4, "targets": "auto",
@@ -150,8 +153,8 @@ class FieldsSearch(Config):
     shortlist: Annotated[int, Field(ge=1)] = 100
     """Candidates of the second stage; never fewer than ``k``."""
     blend: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Share of the aggregate's similarity in a two-stage score, 0 … 1, beside the best field's. By default half
-    (the paper: 0); 0 where ``fields`` are chosen; 1 for a model that had no labelled pairs."""
+    """Share of the aggregate's similarity in a two-stage score, 0 … 1, beside the best field's (the paper: 0). By
+    default what held-out queries chose, else half; 0 where ``fields`` are chosen; 1 without labelled pairs."""
     fields: Items = ()
     """Only these fields count; words (``lexical="auto"``), which match any field, do not. Empty for all."""
     weights: Items = ()

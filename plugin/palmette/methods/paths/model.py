@@ -179,7 +179,6 @@ class PathsModel(Model):
         return {
             **{name: getattr(config, name) for name in ("leaves", "branches", "height")},
             "documents per leaf": report.load,
-            "documents per leaf in training": list(report.loads),
             "recall by share of documents visited": curve,
             "keywords": terms,
             "keywords of queries": asked,

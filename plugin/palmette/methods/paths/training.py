@@ -23,8 +23,6 @@ from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import TrainingPairs, Validation
 
-LOADED = "documents per leaf, "
-"""Prefix of the validation metrics of :func:`leaf_load`."""
 JUDGED_AT = (0.1, 0.2, 0.4, 1.0)
 """Shares of the documents over whose recall the best weights are chosen."""
 NEAREST = 20
@@ -170,27 +168,21 @@ class PathsTask(Task):
         """Recall at several shares of documents visited, on held-out queries, and how full the leaves are."""
         if self.held_out is None:
             return {}
-        curve, load = self._measure(self.held_out, JUDGED_AT)
+        curve = self._measure(self.held_out, JUDGED_AT)
         recalls = [row[name] for row in curve.values() for name in ("recall@10", "recall@100")]
         return {
             self.metric: float(np.mean(recalls)),
             **{name: curve[1.0][name] for name in ("ndcg@10", "recall@10", "recall@100")},
             **{f"recall@100 at {share:.0%} visited": row["recall@100"] for share, row in curve.items()},
-            **{LOADED + name: value for name, value in load.items()},
         }
 
-    def _measure(self, dev: Validation, shares: Sequence[float]) -> tuple[dict[float, Numbers], Numbers]:
-        """Recall curve of the held-out queries, and load of the documents that they rank."""
+    def _measure(self, dev: Validation, shares: Sequence[float]) -> dict[float, Numbers]:
+        """Recall curve of the held-out queries."""
         config, module = self.module.config, self.module
         queries, documents = self._embed("query", dev.queries), self._embed("document", dev.documents)
         order = module.leaves_in_order(queries, config.leaves).leaves
         leaves = self.module.leaves_of(documents, config.per_document)
-        curve = recall_curve(queries, documents, order, leaves, dev.judgements, shares)
-        return curve, self._load(leaves)
-
-    def _load(self, leaves: Tensor) -> Numbers:
-        counts = torch.bincount(leaves.flatten(), minlength=self.module.config.leaves)
-        return leaf_load(counts.cpu().numpy())
+        return recall_curve(queries, documents, order, leaves, dev.judgements, shares)
 
     @torch.no_grad()
     def finish(self, result: TrainingResult) -> TrainingResult:
@@ -204,14 +196,8 @@ class PathsTask(Task):
         asked, data = np.unique(self.pairs.query_rows), self.pairs.data
         to = self.module.leaves_of(self._embed("query", asked), 1)[:, 0] if len(asked) else None
         self.report = IndexReport(
-            curve={} if self.held_out is None else self._measure(self.held_out, SHARES)[0],
-            load=self._load(leaves),
-            loads=tuple(
-                {"step": entry["step"], "epoch": round(entry["step"] / self.steps_per_epoch, 2)}
-                | {n.removeprefix(LOADED): v for n, v in entry["metrics"].items() if n.startswith(LOADED)}
-                for entry in result.history
-                if entry.get("metrics")
-            ),
+            curve={} if self.held_out is None else self._measure(self.held_out, SHARES),
+            load=leaf_load(leaves.flatten().bincount(minlength=config.leaves).cpu().numpy()),
             documents=leaf_terms(lambda row: data.corpus[row].content, leaves[:, 0], module),
             queries={} if to is None else leaf_terms(lambda at: data.query_texts[asked[at]], to, module),
         )
