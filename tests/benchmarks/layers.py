@@ -96,7 +96,7 @@ def scored(
 def rows_of(
     vectors: dict[str, tuple[Floats, Floats]], documents: Floats, lists: int, truth: Judgements
 ) -> Iterator[tuple[str, str, int, float, float, float]]:
-    """Index, system, effort, documents visited, accuracy, recall: of query vectors [Q, L, d] and ranking ones [Q, d]."""
+    """Index, system, effort, documents visited, accuracy, recall of query vectors [Q, L, d]; [Q, d] rank."""
     for kind, index in (("lists", lists_of(documents, lists)), ("graph", graph_of(documents))):
         for name, (asked, ranking) in vectors.items():
             for effort in EFFORTS[kind]:

@@ -73,7 +73,7 @@ def sequence(fields: list[list[int]], attended: NDArray[np.bool_], words: int) -
 
 
 def looks(one: Place, other: Place, attended: NDArray[np.bool_], printed: bool) -> bool:
-    """Equation 3, sees(i, j) = [f(j) ≤ f(i)]: as printed, or of words, with tokens and ends for their own field alone."""
+    """Equation 3, sees(i, j) = [f(j) ≤ f(i)], as printed or of words, with tokens and ends of the own field alone."""
     (kind, f, *_), (what, g, *_) = one, other
     if what == ASKED:
         return kind in (CLS, TOKEN, ASKED)

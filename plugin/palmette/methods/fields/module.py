@@ -47,8 +47,9 @@ class Layout:
     * ``3F + 2``     padding
 
     ``attended`` [F, F] says which fields (columns) a field (row) attends to, ``attention_table`` [C, C] the same of
-    codes (``printed``: of special tokens too, else those of the own field alone), ``pooling_table`` [F, C] which tokens are averaged into the vector of a field, ``before`` [F, F] the fields
-    whose words are counted before those of a field, for its positions.
+    codes, ``pooling_table`` [F, C] which tokens are averaged into the vector of a field, ``before`` [F, F] the fields
+    whose words are counted before those of a field, for its positions. ``printed``, as in equation 3, a field attends
+    to the special tokens of these fields too, else to its own alone.
     """
 
     def __init__(self, attended: Tensor, *, printed: bool = False) -> None:
