@@ -82,13 +82,18 @@ def _pairs(words: Sequence[Word]) -> dict[str, int]:
     return dict(zip(named, pair_terms(terms[:-1], terms[1:]).tolist(), strict=True))
 
 
+def inverse_frequency(holding: NDArray[Any], documents: int) -> NDArray[np.float64]:
+    """[T] IDF of terms that so many of the documents contain."""
+    held = holding.astype(np.float64)
+    return np.asarray(np.log1p((documents - held + 0.5) / (held + 0.5)))
+
+
 def weights(query: QueryTerms, holding: Sequence[int], documents: int) -> tuple[NDArray[np.float64], float]:
     """[T] weight of each term, and what the query can reach.
 
     ``holding`` of ``documents`` contain each term, then each skipped one.
     """
-    held, pairs = np.asarray(holding, np.float64), slice(query.singles, len(query.terms))
-    idf = np.log1p((documents - held + 0.5) / (held + 0.5))
+    idf, pairs = inverse_frequency(np.asarray(holding), documents), slice(query.singles, len(query.terms))
     reach = REACH * float(idf.sum() - idf[pairs].sum())
     idf[pairs] *= PAIR
     return idf[: len(query.terms)], reach
@@ -285,6 +290,15 @@ class WordSearcher:
             start = stop
         return parts
 
+    def matches(self, query: QueryTerms, keys: Keys, parts: Floats) -> WordMatches:
+        """Wrap what each term adds to documents, with how rare the terms are."""
+        counts = [[self._statistics(at, term)[0] for term in query.terms] for at in range(len(self.sources))]
+        holding = np.array(counts, np.int64).reshape(len(counts), len(query.terms)).sum(axis=0)
+        idf = inverse_frequency(np.append(holding[: query.singles], 0), self.documents)
+        rarity = float(idf[:-1].sum() / idf[-1])
+        required = bool(query.required)
+        return WordMatches(query.words, parts, keys, required, holding.tolist(), self.documents, rarity)
+
 
 def _mask(source: WordSource, rows: Rows) -> Mask:
     mask = np.zeros(len(source.keys), bool)
@@ -316,8 +330,7 @@ class WordCollection:
     def matches(self, query: str) -> WordMatches:
         """What each word of a query adds to each document."""
         terms = query_terms(self.analyser, query)
-        parts = self._searcher.parts(terms, self.keys)
-        return WordMatches(terms.words, parts, self.keys, bool(terms.required))
+        return self._searcher.matches(terms, self.keys, self._searcher.parts(terms, self.keys))
 
     def shares(self, query: str) -> Floats:
         """[n] share of what a query can reach in words; 0 where a phrase in quotes lacks."""

@@ -93,6 +93,7 @@ def explain(query: Arrays, arrays: Arrays, level: int, topics: Terms, *, rerank:
         f"{one['document']:.1%} of the document; an even spread would give {one['even']:.1%})"
         for one in places
     )
+    brief = f"both are about {', '.join(places[0]['topic'][:TERMS])}" if places else ""
     about = f"; both speak more than most of {common}" if common else ""
     text = (
         f"overlap {score:.3f}{about}; the larger share of it leads to {end['node']}, which holds {end['query']:.1%} of "
@@ -103,7 +104,7 @@ def explain(query: Arrays, arrays: Arrays, level: int, topics: Terms, *, rerank:
         score = float(np.einsum("nd,nd->n", *vectors).astype(np.float32)[0])
         parts = [Part("cosine in the tree's space", score)]
         text = f"cosine {score:.3f}; in the tree: {text}"
-    return Explanation(score, parts, text, {"path": path, "nodes": steps, "places": places})
+    return Explanation(score, parts, text, {"path": path, "nodes": steps, "places": places}, brief=brief)
 
 
 def _common_nodes(query: Sequence[float], document: Sequence[float], topics: Terms) -> list[dict[str, Any]]:
