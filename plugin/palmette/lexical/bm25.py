@@ -82,18 +82,13 @@ def _pairs(words: Sequence[Word]) -> dict[str, int]:
     return dict(zip(named, pair_terms(terms[:-1], terms[1:]).tolist(), strict=True))
 
 
-def inverse_frequency(holding: NDArray[Any], documents: int) -> NDArray[np.float64]:
-    """[T] IDF of terms that so many of the documents contain."""
-    held = holding.astype(np.float64)
-    return np.asarray(np.log1p((documents - held + 0.5) / (held + 0.5)))
-
-
 def weights(query: QueryTerms, holding: Sequence[int], documents: int) -> tuple[NDArray[np.float64], float]:
     """[T] weight of each term, and what the query can reach.
 
     ``holding`` of ``documents`` contain each term, then each skipped one.
     """
-    idf, pairs = inverse_frequency(np.asarray(holding), documents), slice(query.singles, len(query.terms))
+    held, pairs = np.asarray(holding, np.float64), slice(query.singles, len(query.terms))
+    idf = np.log1p((documents - held + 0.5) / (held + 0.5))
     reach = REACH * float(idf.sum() - idf[pairs].sum())
     idf[pairs] *= PAIR
     return idf[: len(query.terms)], reach
@@ -292,12 +287,12 @@ class WordSearcher:
 
     def matches(self, query: QueryTerms, keys: Keys, parts: Floats) -> WordMatches:
         """Wrap what each term adds to documents, with how rare the terms are."""
-        counts = [[self._statistics(at, term)[0] for term in query.terms] for at in range(len(self.sources))]
-        holding = np.array(counts, np.int64).reshape(len(counts), len(query.terms)).sum(axis=0)
-        idf = inverse_frequency(np.append(holding[: query.singles], 0), self.documents)
-        rarity = float(idf[:-1].sum() / idf[-1])
-        required = bool(query.required)
-        return WordMatches(query.words, parts, keys, required, holding.tolist(), self.documents, rarity)
+        terms, places = (*query.terms, *query.skipped), range(len(self.sources))
+        holding = [sum(self._statistics(at, term)[0] for at in places) for term in terms]
+        _, reach = weights(query, holding, self.documents)
+        rarity = reach / (REACH * float(np.log1p((self.documents + 0.5) / 0.5)))
+        held = holding[: len(query.terms)]
+        return WordMatches(query.words, parts, keys, bool(query.required), held, self.documents, rarity)
 
 
 def _mask(source: WordSource, rows: Rows) -> Mask:
