@@ -1,4 +1,4 @@
-"""Writes docs/explain.md, what hits say of themselves in three collections: `python docs/explanations.py`."""
+"""Writes the examples of docs/explain.md, first hits in three collections: `python docs/explanations.py`."""
 
 from __future__ import annotations
 
@@ -12,28 +12,7 @@ DOCS = Path(__file__).parent
 PAGE = DOCS / "explain.md"
 PIECE = 900
 """Characters from which on a topic's paragraphs begin another document."""
-HEAD = """# What hits say
-
-`hit.explain()` says why a document was found: how close it is in meaning and which of its sentences is closest; which words it shares with the question,
-in how many documents each stands, the rarest first; and what the method adds, such as a topic that both fall into, the field that matches, or the way up
-a hierarchy. `hit.highlights` has the characters of that sentence and of these words.
-
-```python
-from palmette import Index
-
-index = Index.build("docs.jsonl")
-hit = index.search("quince jelly", k=1)[0]
-print(f"{hit.score:.0%}", hit.explain())
-places = hit.highlights
-print([hit.document.text[start:end] for start, end in places.words], places.sentence)
-```
-
-`explain().parts` are log-odds that add up to those of the score: the *prior* of any document, the *document* and its *best sentence* by meaning, each
-*word*, and *common words*, what questions of few or frequent words match by chance. `explain().method` has the method's own numbers.
-
-Below are the first hits of ten questions in three collections, as `python docs/explanations.py` finds them with all-MiniLM-L6-v2 and nothing trained.
-Wrong ones are among them: their reasons, and their probability, should tell.
-"""
+BEGIN = "<!-- written by docs/explanations.py -->\n"
 MANUAL = """How do I make a class iterable?
 What happens when an exception is not caught?
 Can a function have default values for its arguments?
@@ -92,7 +71,8 @@ def main() -> None:
     parts = [told("The standard library", library.corpus, asked)]
     parts.append(told("Python's language reference", manual(), MANUAL.splitlines()))
     parts.append(told("This documentation", pages, OURS.splitlines()))
-    PAGE.write_text(HEAD + "".join(parts), encoding="utf-8")
+    head = PAGE.read_text("utf-8").partition(BEGIN)[0]
+    PAGE.write_text(head + BEGIN + "".join(parts), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@
 ``choose`` fits the shipped numbers, leaving one collection out, from vectors and words alone; ``index`` measures an
 index as it is, over the same vectors; ``cost`` what sentences and words cost. Collections are the BEIR folders of
 PALMETTE_DATA, and those that ``relevant/collected.py`` makes of the machine's own texts. CACHE keeps vectors and
-candidates; vectors may also lie in FOLDER, as ``encodings/NAME.npz``. Nothing is trained on labels; test questions (600 at most) are measured.
+candidates; vectors may also lie in FOLDER, as ``encodings/NAME.npz``. Nothing is trained on labels; test questions (600
+at most) are measured.
 """
 
 from __future__ import annotations

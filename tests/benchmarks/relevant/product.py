@@ -16,7 +16,7 @@ from palmette import Document, FakeEncoder, Index, SpaceModel, load_data
 from palmette.encoder.sentences import Sentences
 
 MANY, SOME, RUNS = 100_000, 300, 3
-"""Documents of the large index; documents encoded and questions asked for times; repetitions, the best of which counts."""
+"""Documents of the large index; documents and questions that are timed; repetitions, of which the best counts."""
 
 
 class Known(FakeEncoder):
