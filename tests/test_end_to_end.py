@@ -82,7 +82,7 @@ def test_the_demo_answers_in_both_frameworks_and_runs_again(
         *stages,
         "? copy a folder tree",
         "? parse a date",
-        "Nearest sentence: ",
+        " in meaning: “",
         "Taxonomy: what answers",
     ):
         assert expected in first

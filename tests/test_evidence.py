@@ -12,6 +12,7 @@ from palmette.arrays import Ragged
 from palmette.errors import ConfigError
 from palmette.evidence import (
     BEST,
+    CHANCE,
     OWN,
     SHARE,
     SHORTLIST,
@@ -66,7 +67,10 @@ def formula(index: Index, query: str, ids: list[str], lexical: float, sentences:
         units = index._units(batch.calibration, batch.options, view)
         keys = [view.key_of(id) for id in ids]
         own = view.rows("vector", keys).astype(np.float64) @ batch.arrays["vector"][0]
-        share = view.words(query, 0, only=np.array(keys)).scores
+        words = view.words(query, 0, only=np.array(keys))
+        share, held = words.scores, np.array(words.holding[: words.words.index(" ".join(words.words[:2]))])
+        rare = np.log1p((words.documents - held + 0.5) / (held + 0.5)).sum()
+        share = share - 0.8 * np.exp(-1.5 * rare / np.log1p((words.documents + 0.5) / 0.5))
         held, scales = view.ragged("sentences", keys), view.ragged("sentence_scales", keys)
     meaning = (own - units.own.zero) / units.own.unit
     if sentences:
@@ -101,7 +105,7 @@ def test_the_score_is_the_formula(index: Index, lexical: float, sentences: bool,
 
 def test_hits_show_their_evidence_and_places(index: Index) -> None:
     hit = index.search(QUERIES[0], 1)[0]
-    assert set(hit.evidence) == {OWN, BEST, SHARE}
+    assert set(hit.evidence) == {OWN, BEST, SHARE, CHANCE}
     assert hit.evidence[SHARE] > 0
     start, end = hit.highlights.sentence or (0, 0)
     assert hit.document.text[start:end] in hit.document.text
@@ -138,7 +142,7 @@ def test_an_index_without_sentences_scores_documents_alone(index: Index) -> None
     given = list(index.documents())
     plain = Index.build(given, index.model, sentences=False)
     hits = plain.search(QUERIES[0], 5)
-    assert set(hits[0].evidence) == {OWN, SHARE}
+    assert set(hits[0].evidence) == {OWN, SHARE, CHANCE}
     assert plain.stats().bytes < index.stats().bytes
     with_some = Index.build(given[:60], index.model)
     vectors = index.model.encoder.encode([d.content for d in given[60:80]])

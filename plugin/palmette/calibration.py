@@ -27,6 +27,7 @@ from palmette.evidence import (
     Scale,
     Units,
     best_sentences,
+    chance,
     probability,
     sentence_arrays,
     sentence_rows,
@@ -89,7 +90,9 @@ def calibrate(
         return {}
     queries, documents, judgements = sample
     collection = WordCollection(analyser_of(LANGUAGE), [document.all_text for document in documents])
-    shares = np.stack([collection.shares(query) for query in queries])
+    matched = [collection.matches(query) for query in queries]
+    shares = np.stack([found.scores for found in matched])
+    accident = chance(np.array([found.rarity for found in matched]))[:, None]
     learned = {}
     with _encoded(model, documents, frozen, cache, progress) as view:
         texts = model.query_input(queries)
@@ -100,7 +103,7 @@ def calibrate(
         for key, options in variants.items():
             own = scores(model, view, texts, options)
             units = Units(own=Scale.of(own), sentence=Scale.of(best) if model.sentences else None)
-            learned[key] = learn(own, best, shares, units, judgements)
+            learned[key] = learn(own, best, shares - accident, units, judgements)
     return learned
 
 
@@ -111,7 +114,7 @@ def _best(view: ArrayView, query: Floats) -> Floats:
 def learn(
     own: Floats, best: Floats, shares: Floats, units: Units, judgements: Judgements | None
 ) -> Calibration:
-    """Learn from the method's scores, best sentences and shares of words: [Q, N] each.
+    """Learn from the method's scores, best sentences and shares of words (less those by chance): [Q, N] each.
 
     With judgements the weight of words is the best by nDCG@10, less a penalty on weights far from the shipped one,
     worth one query (five when there are only ten); slope and prior fit the first hits.

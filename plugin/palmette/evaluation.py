@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from palmette.errors import ConfigError, InputError, MissingExtraError, shown
 from palmette.evidence import Lexical
 from palmette.index import Index
 from palmette.index.search import check_count
+from palmette.methods.space import SpaceModel
 from palmette.metrics import Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
 from palmette.model import Model
 from palmette.reader import Asked, Reader, load_reading
@@ -202,7 +203,8 @@ def evaluate(
         split: Whose judgements.
         lexical: Weight of words beside meaning; by default the method is measured alone.
         sentences: Whether best sentences count beside the method's score.
-        baselines: Put the untrained encoder (exact search) and BM25 beside it.
+        baselines: Put beside it the default search (words, sentences) before training and with the model, the untrained
+            encoder (exact search), and BM25.
         reader: Answers every question from what each system finds: ``data`` is then anything that
             :func:`palmette.reader.load_reading` reads, and rows have ``accuracy@n`` (an accepted answer is in the first
             n documents), ``em`` and ``f1`` of the reader's answers, and the share for which it keeps ``silent``. To a
@@ -221,19 +223,23 @@ def evaluate(
     else:
         loaded, judged, reading = _reading(reader, data, split, check_count("passages", passages))
 
-    def indexed() -> Search:
-        index = Index.in_memory(model, sentences=sentences)
+    @cache
+    def indexed(searched: Model) -> Index:
+        index = Index.in_memory(searched, sentences=sentences or baselines)
         index.add(loaded.corpus, progress=progress)
-        return _index_search(index, {"lexical": lexical, "sentences": sentences, **options})
+        return index
 
-    def beside(baseline: _Baseline) -> Search:
-        return lambda texts, k: (baseline.search(texts, k).ids, 1.0)
+    def search(searched: Model, **how: Any) -> Callable[[], Search]:
+        return lambda: _index_search(indexed(searched), how)
 
-    systems: dict[str, Callable[[], Search]] = {_label(model, lexical, sentences, options): indexed}
+    alone = {"lexical": lexical, "sentences": sentences, **options}
+    systems = {_label(model, lexical, sentences, options): search(model, **alone)}
     if baselines:
-        encoded = partial(EncoderBaseline, model.encoder.plain, loaded.corpus, progress=progress)
-        systems[f"encoder {model.encoder.name}"] = lambda: beside(encoded())
-        systems["BM25"] = lambda: beside(BM25(loaded.corpus))
+        untrained, whole = SpaceModel.untrained(model.encoder.plain), {"lexical": "auto", "sentences": True}
+        systems[_label(model, "auto", True, options)] = search(model, **whole, **options)
+        systems["untrained (lexical=auto, sentences=True)"] = search(untrained, **whole)
+        systems[f"encoder {model.encoder.name}"] = search(untrained, lexical=0, sentences=False)
+        systems["BM25"] = partial(_bm25, loaded.corpus)
     hidden = None if progress is None else not progress
     bar = tqdm(systems.items(), desc="Evaluating", unit="system", disable=hidden)
     rows = [_measure(name, prepare, judged, reading) for name, prepare in bar]
@@ -288,6 +294,11 @@ def _label(model: Model, lexical: Lexical, sentences: bool, options: Mapping[str
     named |= {"sentences": True} if sentences else {}
     chosen = ", ".join(f"{name}={value}" for name, value in named.items())
     return f"{model.method} ({chosen})" if chosen else model.method
+
+
+def _bm25(documents: Sequence[Document]) -> Search:
+    baseline = BM25(documents)
+    return lambda texts, k: (baseline.search(texts, k).ids, 1.0)
 
 
 def _index_search(index: Index, options: Mapping[str, Any]) -> Search:

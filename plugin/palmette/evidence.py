@@ -3,13 +3,14 @@
 A document's evidence is
 
     meaning  m = ½ (s − z_s) / u_s + ½ (c − z_c) / u_c
-    words    w = share of the question's weight in words that the document answers, 0 … 1
-    sum      x = (1 − λ) m + λ w
+    words    w = share of the query's weight in words that the document answers, 0 … 1
+    sum      x = (1 − λ) m + λ (w − h)
     score    P(relevant) = 1 / (1 + exp(−(slope · x + prior)))
 
 with the method's score s, the cosine c of the document's best sentence, and for each a zero z and a unit u: six times
-its usual spread over the documents. Candidates are the best documents by the method's score and the best by words;
-each is scored on everything.
+its usual spread over the documents. h = .8 exp(−1.5 r) is the share that a document may have by chance; r counts how
+many words in no document would weigh as much as the query's. Candidates are the best documents by the method's score
+and the best by words; each is scored on everything.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from palmette.config import Config
 from palmette.encoder.sentences import Sentences, split_sentences
 from palmette.errors import ConfigError, shown
 from palmette.search.plan import ArraySpec, Candidates, View, stack_rows
-from palmette.types import Document, Explanation, Part
 
 Lexical = float | Literal["auto"]
 """Weight λ of words in a search, 0 … 1, or ``"auto"`` for the model's own."""
@@ -41,6 +41,8 @@ SHORTLIST = 100
 WORDS, SLOPE, PRIOR = 0.5, 5.5, -3.9
 CROWD, USUAL_SIZE = 0.2, 2000
 """Shipped coefficients (tests/benchmarks/results/relevance.md says how they were chosen)."""
+COMMON, RARER = 0.8, 1.5
+"""Share that common words have by chance, and how soon it falls as they are rarer."""
 SPREADS, STAND_IN = 6.0, 0.9
 """Usual spreads that make a unit of meaning, and how much less where sentences stand in for questions."""
 USUAL_MEANING = 0.27
@@ -50,12 +52,11 @@ SAMPLE, ASKED = 1000, 64
 
 SENTENCES, SCALES, SPANS = "sentences", "sentence_scales", "sentence_spans"
 """Stored arrays: int8 vectors of a document's sentences, their scales, and where they stand in its content."""
-OWN, BEST, BEST_AT, SHARE, SPAN = "own", "best", "best_at", "share", "span"
-"""Evidence of a hit: method's score, cosine and number of the best sentence, share of words, the sentence's place."""
+OWN, BEST, BEST_AT, SHARE, CHANCE, SPAN = "own", "best", "best_at", "share", "chance", "span"
+"""Evidence of a hit: method's score, cosine and number of the best sentence, share of words, the share that is chance,
+the sentence's place."""
 UNITS = "units"
 """Note of an index: its units of meaning, with the number of its documents."""
-WORDS_SHOWN, SHOWN = 5, 160
-"""Words, and characters of a sentence, in an explanation's text."""
 
 Numbers = NDArray[np.float64]
 Search = Callable[[Any, int], Candidates]
@@ -151,6 +152,11 @@ def probability(logit: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(expit(np.asarray(logit, np.float64)), np.float32)
 
 
+def chance(rarity: float | NDArray[Any]) -> Floats:
+    """Share of words that a document may have by chance, from how rare the query's words are together."""
+    return np.asarray(COMMON * np.exp(-RARER * np.asarray(rarity)), np.float32)
+
+
 def check_lexical(value: object) -> Lexical:
     """Check a number between 0 and 1, or ``"auto"``."""
     if isinstance(value, str) and value == "auto":
@@ -161,12 +167,6 @@ def check_lexical(value: object) -> Lexical:
     raise ConfigError(
         f"lexical must be a number from 0 (no words) to 1 (words alone), or 'auto'; got {shown(value)}"
     )
-
-
-def shortened(text: str) -> str:
-    """One line of at most SHOWN characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN else f"{line[: SHOWN - 2].rsplit(' ', 1)[0]} \u2026"
 
 
 def options_key(options: Config) -> str:
@@ -235,57 +235,16 @@ class Evidence:
         if self.vectors is not None and len(keys):
             scales = view.ragged(SCALES, keys.tolist())
             best, at = best_sentences(view.ragged(SENTENCES, keys.tolist()), scales, self.vectors[row])
-        share, matched = np.zeros(len(keys), np.float32), None
+        share, lucky, matched = np.zeros(len(keys), np.float32), np.zeros((), np.float32), None
         if self.texts and len(keys):
             matched = view.words(self.texts[row], 0, only=keys)
-            share = matched.scores
-        logit = self.logit(self.total(own, best, share))
+            share, lucky = matched.scores, chance(matched.rarity)
+        logit = self.logit(self.total(own, best, share - lucky))
         if matched is not None and matched.phrases:
             logit = np.where(share > 0, logit, -np.inf)
         evidence = {OWN: own[None], BEST: best[None], BEST_AT: at[None], SHARE: share[None]}
+        evidence[CHANCE] = np.full((1, len(keys)), lucky, np.float32)
         return Candidates(keys[None], logit[None].astype(np.float32), evidence=evidence)
-
-    def explain(
-        self,
-        own: Explanation,
-        document: Document,
-        facts: Mapping[str, Any],
-        words: Mapping[str, float],
-        spelled: Mapping[str, str],
-    ) -> Explanation:
-        """Explain a score: parts add up to its log-odds, and the text says it in a sentence.
-
-        ``own`` explains the method's score, ``facts`` are the hit's evidence, ``words`` shares by word, and ``spelled``
-        says how the question writes each.
-        """
-        weight = self.calibration.slope * (1 - self.words)
-        counted = self.units.sentence is not None and not np.isnan(facts[BEST])
-        weight = weight / 2 if counted else weight
-        parts = [Part("prior", self.prior)]
-        value = weight * float(self.units.own.units(facts[OWN]))
-        parts += [Part("document", value, {"score": float(facts[OWN])})]
-        said = []
-        if counted:
-            start, end = facts[SPAN]
-            sentence = document.content[start:end]
-            value = weight * float(self.units.sentence.units(facts[BEST]))  # type: ignore[union-attr]
-            detail = {"start": start, "end": end, "cosine": float(facts[BEST])}
-            parts += [Part("best sentence", value, {"text": sentence, **detail})]
-            said += [f"nearest sentence: \u201c{shortened(sentence)}\u201d"]
-        added = {w: self.calibration.slope * self.words * share for w, share in words.items() if share > 0}
-        parts += [Part(f"word {word!r}", value, {"word": word}) for word, value in added.items()]
-        if added:
-            best = sorted(added, key=lambda word: -added[word])
-            shown = (" ".join(spelled.get(part, part) for part in word.split()) for word in best)
-            listed = ", ".join(list(shown)[:WORDS_SHOWN]) + (", \u2026" if len(best) > WORDS_SHOWN else "")
-            said += [f"words in common: {listed}"]
-        elif self.texts:
-            said += ["no words in common"]
-        logit = sum(part.value for part in parts)
-        score = float(probability(np.asarray(logit)))
-        text = "; ".join([*said, own.text])
-        detail = {"logit": logit, "calibration": self.calibration.source}
-        return Explanation(score, parts, text[:1].upper() + text[1:], detail, own)
 
 
 def score_others(search: Search, plan: Any, found: Candidates, keys: Keys) -> Candidates:

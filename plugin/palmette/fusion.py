@@ -268,16 +268,18 @@ class FusionModel(Model):
         self, query: Queries, arrays: Arrays, options: FusionSearch, evidence: Mapping[str, Any]
     ) -> Explanation:
         """Every member's parts, weighted."""
-        parts, texts, details, score = [], [], {}, 0.0
+        parts, texts, briefs, details, score = [], [], [], {}, 0.0
         for place, (member, factor) in enumerate(zip(self.members, self._factors, strict=True)):
             facts = {**_split(evidence, place), "document": evidence.get("document")}
             own = member.explain(_split(query, place), _split(arrays, place), self._options[place], facts)
             name = f"{place}:{member.method}"
             parts += [Part(f"{name} {part.name}", factor * part.value, part.detail) for part in own.parts]
+            briefs.append(own.brief)
             texts.append(f"{factor * own.score:.3f} by {member.method} ({own.text})")
             details[name] = dict(own.detail)
             score += factor * own.score
-        return Explanation(score, parts, f"score {score:.3f}: " + "; ".join(texts), {"members": details})
+        brief, text = "; ".join(filter(None, briefs)), f"score {score:.3f}: {'; '.join(texts)}"
+        return Explanation(score, parts, text, {"members": details}, brief=brief)
 
     def describe(self, view: View | None = None) -> dict[str, Any]:
         """Weights and the members' own facts."""

@@ -236,7 +236,7 @@ class Hit:
     explainer: Callable[[], Explanation] | None = field(default=None, repr=False, compare=False)
     evidence: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
     """What the score is made of: ``own`` (the method's score), ``best`` (cosine of the best sentence), ``share`` (of
-    the query's weight in words)."""
+    the query's weight in words), and the ``chance`` that this share has with any document."""
     sentence: tuple[int, int] | None = field(default=None, repr=False, compare=False)
     """Characters of the document's content that are its best sentence."""
     finder: Callable[[], Sequence[tuple[int, int]]] | None = field(default=None, repr=False, compare=False)

@@ -1,21 +1,21 @@
 """How much do words count, what is a unit of meaning, and when is a hit relevant? Chosen over many collections.
 
     PALMETTE_DATA=FOLDER python tests/benchmarks/relevance.py choose --cache CACHE --out PAGE
-    PALMETTE_DATA=FOLDER python tests/benchmarks/relevance.py index [COLLECTION …] --out PAGE
+    PALMETTE_DATA=FOLDER python tests/benchmarks/relevance.py index [COLLECTION …] --cache CACHE --out PAGE
+    PALMETTE_DATA=FOLDER python tests/benchmarks/relevance.py cost --cache CACHE --out PAGE
 
-``choose`` fits the shipped numbers, leaving one collection out, from vectors and words alone; ``index`` measures
-``Index.build(documents)`` as it is. Collections are the BEIR folders of PALMETTE_DATA, and those that
-``relevant/collected.py`` makes of the machine's own texts. CACHE keeps vectors and candidates; vectors may also lie in
-FOLDER, as ``encodings/NAME.npz``. Nothing is trained on labels; test questions (600 at most) are measured.
+``choose`` fits the shipped numbers, leaving one collection out, from vectors and words alone; ``index`` measures an
+index as it is, over the same vectors; ``cost`` what sentences and words cost. Collections are the BEIR folders of
+PALMETTE_DATA, and those that ``relevant/collected.py`` makes of the machine's own texts. CACHE keeps vectors and
+candidates; vectors may also lie in FOLDER, as ``encodings/NAME.npz``. Nothing is trained on labels; test questions (600
+at most) are measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from recording import Line, append, find, read, table, write_part
 from relevant.candidates import (
+    ENCODER,
     FUSIONS,
-    GIVEN,
     GRID,
     WEIGHT,
     Floats,
@@ -33,17 +33,15 @@ from relevant.candidates import (
     candidates,
     encoded,
     everything,
-    gain,
     group,
-    ideal_of,
     rounded,
     texts_of,
 )
-from relevant.collected import Texts
+from relevant.product import costs, measured
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from palmette import Document, Index, load_data
+from palmette import load_encoder
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
 
@@ -558,65 +556,39 @@ def shortlists_table(facts: Fact, found: Hits) -> str:
 # -- the product ----------------------------------------------------------------------------------------------------
 
 
-def measure_index(index: Index, texts: Texts, off: Sequence[str]) -> Line:
-    """Measure an index whose documents' ids are their rows; ``off`` are off-topic questions."""
-    top, right, scores, seconds = [], [], [], []
-    for question, judged in zip(texts.questions, texts.judged, strict=True):
-        begun = time.perf_counter()
-        hits = index.search(question, k=K)
-        seconds.append(time.perf_counter() - begun)
-        grades = [judged.get(int(str(hit.id)), 0.0) for hit in hits]
-        scores.append(float(gain(np.array([grades + [0.0] * (K - len(grades))]))[0]))
-        top.append(hits[0].score if hits else 0.0)
-        right.append(bool(grades and grades[0] > 0))
-    other = np.array([hits[0].score if hits else 0.0 for hits in index.search(list(off), k=1)])
-    own, correct = np.array(top), np.array(right)
-    return {
-        "documents": len(texts.documents),
-        "nDCG@10": float((np.array(scores) / ideal_of(texts.judged)).mean()),
-        "AUROC off topic": auroc(own, other),
-        "ECE": calibration_error(own.clip(0, 1), correct),
-        "right first hit lost": float((own[correct] < THRESHOLD).mean()),
-        "off topic: empty": float((other < THRESHOLD).mean()),
-        "ms a search": round(1000 * float(np.median(seconds)), 2),
-    }
-
-
-def index_lines(data: Path, names: Sequence[str], store: Path) -> str:
-    """Build an index of each collection with default options and measure it; 50 questions of each other domain."""
-    every = dict(texts_of(data))
-    for name, splits in every.items():
-        if (names and name not in names) or find(store, part="index", data=name):
+def index_lines(data: Path, names: Sequence[str], cache: Path, store: Path) -> str:
+    """Measure an index of each collection with default options beside the sums; 50 questions of each other domain."""
+    loaded = {name: encoded(name, splits, data, cache) for name, splits in texts_of(data)}
+    sums, rng = (
+        {line["data"]: line for line in read(store) if line["part"] == "collection"},
+        np.random.default_rng(7),
+    )
+    for name in names or loaded:
+        if find(store, part="index", data=name):
             continue
-        texts, rng = splits["test"], np.random.default_rng(7)
-        others = [every[o]["test"].questions for o in every if domain(o) != domain(name)]
-        off = [str(question) for asked in others for question in rng.permutation(asked)[:50]]
-        corpus = (
-            load_data(data / name).corpus
-            if name in GIVEN
-            else [Document(text=text) for text in texts.documents]
-        )
-        documents = [replace(document, id=str(row)) for row, document in enumerate(corpus)]
-        begun = time.perf_counter()
-        index = Index.build(documents)
-        seconds = round(time.perf_counter() - begun, 1)
-        line = {"part": "index", "data": name, "seconds to build": seconds} | measure_index(index, texts, off)
-        append(store, rounded(line))
+        others = [one.asked["test"] for other, one in loaded.items() if domain(other) != domain(name)]
+        off = [asked.take(rng.permutation(len(asked.texts))[:50].tolist()) for asked in others]
+        line, own, right, other = measured(loaded[name], off, data)
+        line |= {"AUROC": auroc(own, other), "ECE": calibration_error(own, right)}
+        line |= {"lost": float((own[right] < THRESHOLD).mean()), "empty": float((other < THRESHOLD).mean())}
+        append(store, {"part": "index", "data": name} | rounded(line))
         print(f"  {name}: {line}", flush=True)
     lines = [line for line in read(store, "part", "data") if line["part"] == "index"]
-    keys = [
-        "documents",
-        "nDCG@10",
-        "ECE",
-        "AUROC off topic",
-        "right first hit lost",
-        "off topic: empty",
-        "ms a search",
-    ]
-    cells = [[line[key] for key in keys] for line in lines]
-    shown = [[number(v) if isinstance(v, float) and v <= 1 else f"{v:,}" for v in row] for row in cells]
-    shown = [[line["data"], *row] for line, row in zip(lines, shown, strict=True)]
-    return table(["", *keys], shown) if lines else ""
+    keys = ["nDCG@10", "ECE", "AUROC", "lost", "empty"]
+    rows = [[at_weight(sums[line["data"]]["sum"], WEIGHT), *(line[key] for key in keys)] for line in lines]
+    shown = [[line["data"], *map(number, row)] for line, row in zip(lines, rows, strict=True)]
+    return table(["", "sum", *keys], [*shown, ["mean", *map(number, np.mean(rows, axis=0))]])
+
+
+def cost_lines(data: Path, cache: Path, store: Path) -> str:
+    """Costs of evidence in an index of 100,000 documents, drawn from all collections."""
+    line = find(store, part="cost")
+    if line is None:
+        found = costs(
+            [encoded(name, splits, data, cache) for name, splits in texts_of(data)], load_encoder(ENCODER)
+        )
+        line = append(store, rounded({"part": "cost"} | found))
+    return table(["", "measured"], [[key, f"{value:,.2f}"] for key, value in line.items() if key != "part"])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -624,7 +596,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["choose", "index"])
+    parser.add_argument("what", choices=["choose", "index", "cost"])
     parser.add_argument("collections", nargs="*", help="of index; all by default")
     parser.add_argument("--data", type=Path, default=os.environ.get("PALMETTE_DATA"))
     parser.add_argument("--cache", type=Path, default=Path("build/relevance"), help="vectors and candidates")
@@ -636,7 +608,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error("name the folder of data sets: PALMETTE_DATA=FOLDER or --data FOLDER")
     store = args.out.with_suffix(".jsonl")
     if args.what == "index":
-        write_part(args.out, "index", index_lines(Path(args.data), args.collections, store))
+        print(index_lines(Path(args.data), args.collections, args.cache, store))
+        return
+    if args.what == "cost":
+        print(cost_lines(Path(args.data), args.cache, store))
         return
     facts, found = everything(Path(args.data), args.cache, store)
     write_part(args.out, "collections", summary_table(facts, found))

@@ -62,12 +62,13 @@ class PlainView:
         return np.bincount(self.arrays[array].ravel())
 
     def words(self, text: str, k: int, only: NDArray[np.int64] | None = None) -> WordMatches:
-        shares = self.collection.shares(text)  # one column: all words together
+        matched = self.collection.matches(text)
+        shares = matched.scores  # one column: all words together
         keys = only
         if keys is None:
             order = np.lexsort((np.arange(len(shares)), -shares))
             keys = order[shares[order] > 0][:k] + 10
-        return WordMatches([text], np.asarray(shares[keys - 10], np.float32)[:, None], keys)
+        return WordMatches([text], shares[keys - 10, None], keys, rarity=matched.rarity)
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         keys = self.keys() if plan.only is None else plan.only

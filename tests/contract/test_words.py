@@ -25,7 +25,9 @@ def test_a_score_is_the_sum_of_its_evidence(shared: Index, model: Model) -> None
             meaning = units.own.units(hit.evidence["own"])
             if "best" in hit.evidence:
                 meaning = (meaning + units.sentence.units(hit.evidence["best"])) / 2
-            total = (1 - lexical) * meaning + lexical * hit.evidence.get("share", 0.0)
+            total = (1 - lexical) * meaning + lexical * (
+                hit.evidence.get("share", 0) - hit.evidence.get("chance", 0)
+            )
             assert hit.score == pytest.approx(
                 expit(mix.slope * total + mix.prior_among(units.documents)), abs=1e-5
             )

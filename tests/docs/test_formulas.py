@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from palmette.encoder import Backbone, States, load_encoder
-from palmette.evidence import Calibration, Evidence, Scale, Units, probability
+from palmette.evidence import Calibration, Evidence, Scale, Units, chance, probability
 from palmette.maths import info_nce, ntvd, symmetric_info_nce
 from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.losses import charm_loss
@@ -415,17 +415,22 @@ def _scale() -> None:
 
 @on(
     "ranking",
-    r"m = \tfrac12\,\frac{s - z_s}{u_s} + \tfrac12\,\frac{c - z_c}{u_c} \qquad x = (1 - \lambda)\, m + \lambda\, w "
-    r"\qquad P = \frac{1}{1 + e^{-(a x + b)}}",
+    r"m = \tfrac12\,\frac{s - z_s}{u_s} + \tfrac12\,\frac{c - z_c}{u_c} \qquad x = (1 - \lambda)\, m "
+    r"+ \lambda\, (w - h) \qquad P = \frac{1}{1 + e^{-(a x + b)}}",
 )
 def _evidence() -> None:
     s, c, w = DRAW.normal(size=(3, 7))
+    h = chance(1.7)
+    same(h, 0.8 * np.exp(-1.5 * 1.7))
     (z, u), (zc, uc), lam, a, b = (0.3, 0.7), (0.2, 0.4), 0.35, 5.0, -3.0
     units = Units(own=Scale(zero=z, unit=u), sentence=Scale(zero=zc, unit=uc))
     mix = Calibration(words=lam, slope=a, prior=b, source="held-out questions")
     evidence = Evidence(mix, units, ("a question",))
     m = (s - z) / u / 2 + (c - zc) / uc / 2
-    same(probability(evidence.logit(evidence.total(s, c, w))), sigmoid(a * ((1 - lam) * m + lam * w) + b))
+    same(
+        probability(evidence.logit(evidence.total(s, c, w - h))),
+        sigmoid(a * ((1 - lam) * m + lam * (w - h)) + b),
+    )
 
 
 @on("reader", r"P(a, p) = \frac{e^{s(a, p)}}{1 + \sum_{p'} \sum_{a'} e^{s(a', p')}}")

@@ -77,9 +77,9 @@ def test_baselines_are_read_too_and_the_table_shows_it(
     assert main(words) == 0
     head, *rows = capsys.readouterr().out.splitlines()[1:]
     assert head.split()[5:9] == ["accuracy@10", "em", "f1", "silent"]
-    assert [row.split()[0] for row in rows] == ["tree", "encoder", "BM25"]
+    assert [row.split()[0] for row in rows] == ["tree", "tree", "untrained", "encoder", "BM25"]
     assert main([*words, "--json"]) == 0
-    tree, _, words_alone = json.loads(capsys.readouterr().out)["rows"]
+    tree, *_, words_alone = json.loads(capsys.readouterr().out)["rows"]
     assert words_alone["metrics"]["accuracy@1"] > 0.9, "colour and animal are words of the question"
     assert words_alone["metrics"]["accuracy@1"] > tree["metrics"]["accuracy@1"], (
         "each has its own documents read"

@@ -18,6 +18,7 @@ from palmette.metrics import f1, normalise
 from palmette.reader import Answer, Reader
 from palmette.reader.answer import Candidates, answer_of
 from palmette.reader.reader import load_weights
+from palmette.types import Hit
 from support import readers, tiny
 
 QUESTION = "where does the green owl live?"
@@ -161,6 +162,12 @@ def test_no_answer_is_a_value(reader: Reader) -> None:
         assert (nothing.text, nothing.confidence, nothing.document, nothing.sentence) == ("", 1.0, None, "")
         assert (str(nothing), nothing) == ("", Answer(QUESTION))
     texts = readers.texts()[8:12]
+    hits = [[Hit(Document(text=text), score) for text in texts] for score in (0.1, 0.3)]
+    far, near = reader.answer([QUESTION] * 2, hits, threshold=1e-6)
+    assert near == reader.answer(QUESTION, [hit.document for hit in hits[1]], threshold=1e-6)
+    assert not far, "no hit is relevant"
+    assert far.no_answer == 0.9
+    assert reader.answer(QUESTION, hits[0], threshold=0).text == near.text
     sure = reader.answer(QUESTION, texts, threshold=1)
     assert not sure
     assert next(iter(sure.alternatives)) == reader.answer(QUESTION, texts, threshold=0).text

@@ -256,7 +256,7 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
     )
     add("data", help="BEIR folder, or a JSONL of pairs; for a reader, of questions")
     add("--split", default="test", help="split whose judgements count")
-    add("--baselines", action="store_true", help="measure the untrained encoder and BM25 beside it")
+    add("--baselines", action="store_true", help="beside it: the same before training, the encoder, BM25")
     add(
         "--lexical", default=0.0, type=read_lexical, help="weight of words: 0 (the method alone) … 1, or auto"
     )

@@ -16,6 +16,7 @@ from palmette.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from palmette.data import RetrievalData
+    from palmette.encoder import Encoder
     from palmette.index import Index
     from palmette.reader import Reader
 
@@ -35,12 +36,14 @@ from nothing to answers
 
   See it work, on documents every machine has:
     palmette demo
-  Train on your own: a folder of .md and .txt files, or JSONL with a "text" per line. No labels needed:
+  Index your own: a folder of .md and .txt files, or JSONL with a "text" per line. Nothing to train:
+    palmette index notes/ --out first-index
+  Ask, and see why:
+    palmette search first-index "how do I …?" -k 5 --explain
+  Train, for topics and levels from coarse to fine, or because you have questions with their documents:
     palmette train tree notes/ --out my-tree
   Index, and again whenever they change (only what is new is encoded):
     palmette index my-tree notes/ --out my-index
-  Ask, and see why:
-    palmette search my-index "how do I …?" -k 5 --explain
   Have it answer in the documents' own words, with no language model:
     palmette train reader notes/ --out my-reader --unit sentence
     palmette answer my-index "how do I …?" --reader my-reader
@@ -80,7 +83,7 @@ def _add_demo(command: argparse.ArgumentParser) -> None:
 
 
 def run_demo(args: argparse.Namespace) -> None:
-    """Collect, train, index, measure, ask."""
+    """Collect, index, train, index again, measure, ask."""
     for module in ("langchain_core", "llama_index.core"):
         try:
             import_module(module)
@@ -93,10 +96,11 @@ def run_demo(args: argparse.Namespace) -> None:
         data = sample_data(args.size)
     print(f"  {len(data.corpus):,} entries of this Python, {len(data.queries):,} questions and summaries")
     folder = args.dir / f"{data.name}-{args.steps}-{Path(args.encoder).name}".replace(":", "-")
-    index = _prepare(folder, data, args.encoder, args.steps)
-    reader = _reader(folder / "reader", data, index)
-    _measure(index, data)
     questions = args.question or QUESTIONS
+    first = _first(folder, data, args.encoder, questions[0])
+    index = _prepare(folder, data, first.model.encoder, args.steps)
+    reader = _reader(folder / "reader", data, index)
+    _measure(first, index, data)
     _langchain(index, reader, questions[::2], args.k)
     _llama_index(index, reader, questions[1::2] or questions, args.k)
     _taxonomy(folder / "taxonomy", data, index, args.question or ABOVE, args.steps)
@@ -115,22 +119,37 @@ def _stage(title: str) -> Iterator[None]:
     print(f"  {time.monotonic() - begun:.1f} s", flush=True)
 
 
-def _prepare(folder: Path, data: RetrievalData, encoder: str, steps: int) -> Index:
-    """Train and index; an earlier demo's checkpoint and index are used again."""
+def _first(folder: Path, data: RetrievalData, encoder: str, question: str) -> Index:
+    """Index without training, and ask a question."""
     from palmette.encoder import load_encoder
+    from palmette.encoder.cache import CachedEncoder
+    from palmette.index import Index
+    from palmette.methods.space import SpaceModel
+
+    coder = CachedEncoder(load_encoder(encoder), folder / "encodings")  # training reads the same texts
+    with _stage("Indexing, with nothing trained"):
+        index = Index.open_or_create(folder / "first", SpaceModel.untrained(coder))
+        index.upsert(data.corpus)
+    print(f"\n  ? {question}")
+    for hit in index.search(question, 2):
+        _print_source(hit.id, hit.score, hit.explain().to_dict())
+    return index
+
+
+def _prepare(folder: Path, data: RetrievalData, coder: Encoder, steps: int) -> Index:
+    """Train and index; an earlier demo's checkpoint and index are used again."""
     from palmette.encoder.cache import CachedEncoder
     from palmette.index import Index
     from palmette.methods import load_model
     from palmette.methods.tree import TreeModel
 
-    # Training and indexing read the same texts.
-    coder = CachedEncoder(load_encoder(encoder), folder / "encodings")
+    assert isinstance(coder, CachedEncoder)
     checkpoint = folder / "checkpoint"
     if checkpoint.is_dir():
-        with _stage(f"Loading the tree in {checkpoint}"):
+        with _stage(f"\nLoading the tree in {checkpoint}"):
             model = load_model(checkpoint, encoder=coder)
     else:
-        with _stage("Training a tree on summaries and their entries"):
+        with _stage("\nTraining a tree on summaries and their entries"):
             model = TreeModel.fit(data, encoder=coder, steps=steps, cache=coder.cache)
             model.save_pretrained(checkpoint)
     with _stage("Indexing"):
@@ -154,26 +173,22 @@ def _reader(folder: Path, data: RetrievalData, index: Index) -> Reader:
     return reader
 
 
-def _measure(index: Index, data: RetrievalData) -> None:
-    """Print quality on questions that training did not see, at three levels of the one tree, and of the encoder."""
-    from palmette.evaluation import EncoderBaseline, evaluate_index
-    from palmette.metrics import score_run
+def _measure(first: Index, index: Index, data: RetrievalData) -> None:
+    """Print quality on questions that training did not see: before and after, and the tree alone at three levels."""
+    from palmette.evaluation import evaluate_index
 
-    judged = data.split("test")
+    judged, width = data.split("test"), first.model.encoder.dimension
     print(f"Measured on {len(judged.queries)} handwritten questions:")
-    rows: list[tuple[str, int, Mapping[str, float], str]] = []
-    for level in (10, 8, 6):
-        row = evaluate_index(index, judged.queries, judged.qrels, level=level)
-        rows.append(
-            (f"level {level:>2}", 2**level, row.metrics, f"{row.latency_ms['p50']:.0f} ms a question")
-        )
-    encoder = index.model.encoder.plain
-    found = EncoderBaseline(encoder, data.corpus).search(list(judged.queries.values()), 10).ids
-    alone = score_run(dict(zip(judged.queries, found, strict=True)), judged.qrels, ks=(10,))
-    rows.append(("encoder ", encoder.dimension, alone, "(exact search, no tree)"))
-    for name, columns, metrics, note in rows:
-        quality = f"nDCG@10 {metrics['ndcg@10']:.3f}  recall@10 {metrics['recall@10']:.3f}"
-        print(f"  {name}  ({columns:>4} columns)  {quality}  {note}")
+    searches: list[tuple[str, Index, dict[str, Any]]] = [
+        ("encoder, sentences, words", first, {"lexical": "auto", "sentences": True}),
+        ("tree, sentences, words", index, {"lexical": "auto", "sentences": True}),
+        (f"encoder alone, {width:,} columns", first, {}),
+    ]
+    searches += [(f"tree alone, {2**level:,} columns", index, {"level": level}) for level in (10, 8, 6)]
+    for name, searched, how in searches:
+        row = evaluate_index(searched, judged.queries, judged.qrels, **how)
+        quality = f"nDCG@10 {row.metrics['ndcg@10']:.3f}  recall@10 {row.metrics['recall@10']:.3f}"
+        print(f"  {name:<28}  {quality}  {row.latency_ms['p50']:.0f} ms a question")
 
 
 def _langchain(index: Index, reader: Reader, questions: Sequence[str], k: int) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette import reasons
 from palmette.arrays import Floats, Rows, unit_rows
 from palmette.errors import ConfigError, InputError, NotFoundError, shown
 from palmette.evidence import (
     BEST,
     BEST_AT,
+    CHANCE,
     OWN,
     SHARE,
     SPAN,
@@ -41,7 +43,7 @@ Query = Texts | Embeddings
 QueryList = Sequence[Texts] | Embeddings
 Measure = Callable[[Calibration, Any, View], Units]
 """Gives the units of a calibration and search options on an index."""
-RAW = (OWN, BEST, SHARE)
+RAW = (OWN, BEST, SHARE, CHANCE)
 """Evidence that a hit shows as it is."""
 
 
@@ -241,25 +243,23 @@ class SearchResult:
         arrays = {s.name: read_array(view, s, [key]) for s in batch.model.arrays() if s in stored}
         facts: dict[str, Any] = {name: array[row, column] for name, array in self.found.evidence.items()}
         facts["document"] = view.documents([key])[0]
-        words = {}
+        matched, spelled = None, {}
         if batch.texts:
-            shared = view.words(batch.texts[row], 0, only=np.array([key]))
-            words = dict(zip(shared.words, shared.parts[0].tolist(), strict=True))
-            facts["words"] = {word: share > 0 for word, share in words.items()}
-            words = words if self.evidence.texts else {}
+            matched = view.words(batch.texts[row], 0, only=np.array([key]))
+            facts["words"] = {w: s > 0 for w, s in zip(matched.words, matched.parts[0].tolist(), strict=True)}
             # rarity may have changed since the search: parts add up to the share that was found
-            found = float(facts.get(SHARE, sum(words.values())))
-            factor = found / max(sum(words.values()), 1e-12)
-            words = {word: share * factor for word, share in words.items()}
+            factor = float(facts.get(SHARE, 1.0)) / max(float(matched.scores[0]), 1e-12)
+            matched = replace(matched, parts=matched.parts * np.float32(factor))
         own = batch.model.explain(query, arrays, batch.options, facts)
-        facts = {OWN: self.found.scores[row, column], BEST: np.nan} | facts
+        facts = {OWN: self.found.scores[row, column], BEST: np.nan, CHANCE: 0.0} | facts
         facts[SPAN] = self.spans(view, row, np.array([column]))[0]
-        spelled = {}
-        if words:
+        if self.evidence.texts:
             analyser = analyser_of(backend.language)
             chunks = [(chunk, analyser.words_of_chunk(chunk)) for chunk in analyser.chunks(batch.texts[row])]
             spelled = {found[0].text: chunk.lower() for chunk, found in chunks if len(found) == 1}
-        told = self.evidence.explain(own, facts["document"], facts, words, spelled)
+        told = reasons.explain(
+            self.evidence, own, facts["document"], facts, matched if self.evidence.texts else None, spelled
+        )
         places = Highlights(facts[SPAN], self.word_spans(backend, row, facts["document"]))
         return replace(told, detail={**told.detail, "highlights": places.to_dict()})
 

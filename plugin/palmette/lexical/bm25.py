@@ -285,6 +285,15 @@ class WordSearcher:
             start = stop
         return parts
 
+    def matches(self, query: QueryTerms, keys: Keys, parts: Floats) -> WordMatches:
+        """Wrap what each term adds to documents, with how rare the terms are."""
+        terms, places = (*query.terms, *query.skipped), range(len(self.sources))
+        holding = [sum(self._statistics(at, term)[0] for at in places) for term in terms]
+        _, reach = weights(query, holding, self.documents)
+        rarity = reach / (REACH * float(np.log1p((self.documents + 0.5) / 0.5)))
+        held = holding[: len(query.terms)]
+        return WordMatches(query.words, parts, keys, bool(query.required), held, self.documents, rarity)
+
 
 def _mask(source: WordSource, rows: Rows) -> Mask:
     mask = np.zeros(len(source.keys), bool)
@@ -316,8 +325,7 @@ class WordCollection:
     def matches(self, query: str) -> WordMatches:
         """What each word of a query adds to each document."""
         terms = query_terms(self.analyser, query)
-        parts = self._searcher.parts(terms, self.keys)
-        return WordMatches(terms.words, parts, self.keys, bool(terms.required))
+        return self._searcher.matches(terms, self.keys, self._searcher.parts(terms, self.keys))
 
     def shares(self, query: str) -> Floats:
         """[n] share of what a query can reach in words; 0 where a phrase in quotes lacks."""

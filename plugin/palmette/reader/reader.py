@@ -29,6 +29,9 @@ from palmette.reader.training import TrainingSet
 from palmette.training.config import TrainingConfig
 from palmette.types import Document, Hit
 
+RELEVANT = 0.2
+"""Probability of a hit from which on it is worth reading."""
+
 UNITS: dict[str, type[SentenceModule] | type[SpanModule]] = {"sentence": SentenceModule, "span": SpanModule}
 _LOADED: WeakValueDictionary[tuple[object, ...], Reader] = WeakValueDictionary()
 """Readers in use, so that many chains over one checkpoint share one."""
@@ -147,7 +150,8 @@ class Reader(Checkpointed):
             passages: Documents, hits, texts, LangChain's documents or LlamaIndex's nodes, in any order; for several
                 questions a list for each.
             threshold: Least probability of there being an answer for one to be given; 0 answers always, ``None``
-                takes the learned one.
+                takes the learned one. Hits of a search of which none is relevant, with a probability of 0.2, have no
+                answer either.
         """
         bound = self.threshold if threshold is None else threshold
         check_range("answer", "threshold", bound, 0, 1)
@@ -166,7 +170,14 @@ class Reader(Checkpointed):
                 raise InputError(f"a question must be a str that is not empty, got {shown(one)}")
         documents = [[_document(one, place) for place, one in enumerate(_listed(some))] for some in given]
         found = self.candidates(questions, [[document.content for document in some] for some in documents])
-        answers = [answer_of(*three, bound) for three in zip(questions, found, documents, strict=True)]
+        answers = [
+            Answer(asked, confidence=1 - best, no_answer=1 - best)
+            if bound and best < RELEVANT
+            else answer_of(asked, read, held, bound)
+            for asked, read, held, best in zip(
+                questions, found, documents, map(_relevance, given), strict=True
+            )
+        ]
         return answers[0] if single else answers
 
     def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
@@ -236,6 +247,12 @@ def _listed(passages: Any) -> list[Any]:
         return list(passages)
     what = type(passages).__name__
     raise InputError(f"passages must be a list, got one {what}: {shown(passages)}. Put it in a list: [text]")
+
+
+def _relevance(passages: Any) -> float:
+    """Probability of the best hit; 1 where other passages are given, of which none is known."""
+    some = _listed(passages)
+    return max(one.score for one in some) if some and all(isinstance(one, Hit) for one in some) else 1.0
 
 
 def _document(passage: Any, place: int) -> Document:

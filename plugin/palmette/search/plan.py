@@ -5,6 +5,7 @@ Letters: Q queries, d numbers of a vector, F vectors of a document, n candidates
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
@@ -179,6 +180,11 @@ class WordMatches:
     """[n] the documents."""
     phrases: bool = False
     """Whether documents must contain phrases of the query; the others score 0."""
+    holding: Sequence[int] = ()
+    """Documents that contain each word or pair, of all ``documents``; where an engine counts them."""
+    documents: int = 0
+    rarity: float = math.inf
+    """Words in no document that would weigh as much as the query's words together."""
 
     @property
     def scores(self) -> Floats:

@@ -297,10 +297,8 @@ class LocalView:
         self._check_open()
         query, searcher = query_terms(self._analyser, text), self._snapshot.words
         if only is not None:
-            parts = searcher.parts(query, self._check_keys(only))
-            return WordMatches(query.words, parts, only, bool(query.required))
-        keys, parts = searcher.best(query, self._snapshot.rows(self._keys), k)
-        return WordMatches(query.words, parts, keys, bool(query.required))
+            return searcher.matches(query, only, searcher.parts(query, self._check_keys(only)))
+        return searcher.matches(query, *searcher.best(query, self._snapshot.rows(self._keys), k))
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""

@@ -14,6 +14,7 @@ from scipy import sparse
 
 from palmette import load_data, load_encoder
 from palmette.arrays import unit_rows
+from palmette.evidence import chance
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
 
@@ -155,13 +156,14 @@ def encoded(name: str, splits: dict[str, Texts], data: Path, cache: Path) -> Col
 
 
 class Found(NamedTuple):
-    """The candidates of Q questions, [Q, C] each: best documents by vector and by words; ``ideal`` is [Q]."""
+    """The candidates of Q questions, [Q, C] each: best documents by vector and by words; [Q] from ``ideal`` on."""
 
     document: Floats
     sentence: Floats
     share: Floats
     grade: Floats
     ideal: Floats
+    rarity: Floats
     documents: int
 
     def meaning(self, spread: tuple[float, float] = (SPREAD, SPREAD), part: float = 0.5) -> Floats:
@@ -171,7 +173,8 @@ class Found(NamedTuple):
     def total(self, weight: float = WEIGHT, **how: Any) -> Floats:
         """The sum that hits are ranked by."""
         size = SIZE * np.log(self.documents / USUAL)  # the same for all hits: it orders nothing
-        return (1 - weight) * self.meaning(**how) + weight * self.share - size
+        words = self.share - chance(self.rarity)[:, None]
+        return (1 - weight) * self.meaning(**how) + weight * words - size
 
     def ndcg(self, total: Floats) -> float:
         """nDCG@10 of a ranking by these sums."""
@@ -203,12 +206,14 @@ def ndcg(scores: Floats, asked: Asked) -> float:
 
 def candidates(collection: Collection, words: WordCollection, asked: Asked, depth: int = SHORTLIST) -> Found:
     """Both shortlists of every question."""
-    parts: list[list[Floats]] = [[], [], [], []]
+    parts, rarity = [list[Floats]() for _ in range(4)], []
     depth = min(depth, len(collection.texts))
     for start in range(0, len(asked.texts), 50):
         document, sentence = collection.cosines(asked.vectors[start : start + 50])
         for row in range(len(document)):
-            share = words.shares(asked.texts[start + row])
+            matched = words.matches(asked.texts[start + row])
+            share = matched.scores
+            rarity.append(matched.rarity)
             best = [np.argpartition(-scores, depth - 1)[:depth] for scores in (document[row], share)]
             rows = np.union1d(*best)
             grades = np.array([asked.judged[start + row].get(r, 0.0) for r in rows.tolist()])
@@ -218,7 +223,7 @@ def candidates(collection: Collection, words: WordCollection, asked: Asked, dept
                 padding = np.full(2 * depth - len(rows), 0.0 if held is parts[3] else -9.0)
                 held.append(np.concatenate([values, padding]))
     ideal = ideal_of(asked.judged) if any(asked.judged) else np.ones(len(asked.texts))
-    return Found(*(np.array(held) for held in parts), ideal, len(collection.texts))
+    return Found(*map(np.array, [*parts, ideal, rarity, len(collection.texts)]))
 
 
 def plain_bm25(texts: list[str], questions: list[str], k1: float = 1.2, b: float = 0.75) -> Floats:

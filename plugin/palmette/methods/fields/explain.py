@@ -57,7 +57,8 @@ def explain(
         "text": text,
     }
     score = whole if options.by == "aggregate" else sum(part.value for part in parts)
-    return Explanation(score, parts, f"{said}{quoted}{also}", detail)
+    brief = f"nearest field {names[best]}{quoted}"
+    return Explanation(score, parts, f"{said}{quoted}{also}", detail, brief=brief)
 
 
 def _shares(

@@ -46,4 +46,4 @@ def explain_layers(
         held = [word for word, there in words.items() if there]
         text += f"; {len(held)} of {len(words)} words of the question"
         text += f" ({', '.join(held)})" if held else ""
-    return Explanation(score, parts, text, detail)
+    return Explanation(score, parts, text, detail, brief=found.removeprefix("; "))

@@ -138,4 +138,4 @@ def explain_leaf(
     if VISITED in evidence:
         detail[VISITED] = visited or None
         text += f" of {visited:,} visited" if visited else ""
-    return Explanation(score, parts, text, detail)
+    return Explanation(score, parts, text, detail, brief=about and f"filed under {about}")

@@ -38,4 +38,5 @@ def explain(nodes: Nodes, cutoff: RelevanceCutoff, query: Floats, vector: Floats
     parts = [Part(step["name"], score - above, step) for step, score, above in triples][::-1]
     short = [name if len(name) <= 40 else f"{name[:39]}…" for name in (step["name"] for step in steps)]
     trail = " ▸ ".join(f"{name} ({chance:.0%})" for name, chance in zip(short, chances, strict=True))
-    return Explanation(scores[0], parts, f"score {scores[0]:.2f}; {trail}", {"chain": steps})
+    brief = " ▸ ".join(short) if len(short) > 1 else ""
+    return Explanation(scores[0], parts, f"score {scores[0]:.2f}; {trail}", {"chain": steps}, brief=brief)

@@ -1,0 +1,80 @@
+"""Reasons of a hit: the parts of its log-odds, and what a person would say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from palmette.evidence import BEST, CHANCE, OWN, SPAN, Evidence, probability
+from palmette.search.plan import WordMatches
+from palmette.types import Document, Explanation, Metadata, Part
+
+WORDS_SHOWN, SHOWN = 5, 160
+"""Words, and characters of a sentence, in an explanation's text."""
+CLOSE = ((1.1, "very close"), (0.8, "close"), (0.55, "related"), (-np.inf, "hardly related"))
+"""Least meaning, in units, that is called so."""
+
+
+def explain(
+    evidence: Evidence,
+    own: Explanation,
+    document: Document,
+    facts: Mapping[str, Any],
+    matched: WordMatches | None,
+    spelled: Mapping[str, str],
+) -> Explanation:
+    """Explain a score: parts add up to its log-odds, and the text says it in words.
+
+    ``own`` explains the method's score, ``facts`` are the hit's evidence, ``matched`` what the words of the query add
+    where they count, and ``spelled`` says how the query writes each.
+    """
+    units, slope = evidence.units, evidence.calibration.slope
+    counted = units.sentence is not None and not np.isnan(facts[BEST])
+    meaning = [float(units.own.units(facts[OWN]))]
+    quoted, details = "", list[Metadata]([{"score": float(facts[OWN])}])
+    if units.sentence is not None and counted:
+        start, end = facts[SPAN]
+        sentence = document.content[start:end]
+        meaning.append(float(units.sentence.units(facts[BEST])))
+        details.append({"text": sentence, "start": start, "end": end, "cosine": float(facts[BEST])})
+        quoted = f": \u201c{shortened(sentence)}\u201d"
+    weight = slope * (1 - evidence.words) / len(meaning)
+    parts = [Part("prior", evidence.prior)]
+    for name, value, detail in zip(("document", "best sentence"), meaning, details, strict=False):
+        parts.append(Part(name, weight * value, detail))
+    said = [f"{next(word for least, word in CLOSE if np.mean(meaning) >= least)} in meaning{quoted}"]
+    if matched is not None:
+        weight = slope * evidence.words
+        parts.append(Part("common words", -weight * float(facts[CHANCE])))
+        shares = zip(matched.words, matched.parts[0].tolist(), strict=True)
+        parts += [
+            Part(f"word {word!r}", weight * share, {"word": word}) for word, share in shares if share > 0
+        ]
+        said.append(words_in_common(matched, spelled))
+    logit = sum(part.value for part in parts)
+    text = "; ".join([*said, own.brief]) if own.brief else "; ".join(said)
+    facts = {"logit": logit, "calibration": evidence.calibration.source}
+    return Explanation(float(probability(np.asarray(logit))), parts, text[:1].upper() + text[1:], facts, own)
+
+
+def words_in_common(matched: WordMatches, spelled: Mapping[str, str]) -> str:
+    """Name the words that one document shares with a query, the rarest first, neighbours together."""
+    common = [at for at, share in enumerate(matched.parts[0].tolist()) if share > 0]
+    paired = {word for at in common if " " in matched.words[at] for word in matched.words[at].split()}
+    held, total = matched.holding or [0] * len(matched.words), f" of {matched.documents:,} documents"
+    shown: list[str] = []
+    for at in sorted(common, key=held.__getitem__):
+        if matched.words[at] not in paired:
+            word = " ".join(spelled.get(part, part) for part in matched.words[at].split())
+            count = f" ({held[at]:,}{'' if shown else total})" if held[at] else ""
+            shown.append(f"\u201c{word}\u201d{count}")
+    more = ", \u2026" if len(shown) > WORDS_SHOWN else ""
+    return f"words in common: {', '.join(shown[:WORDS_SHOWN])}{more}" if shown else "no words in common"
+
+
+def shortened(text: str) -> str:
+    """One line of at most SHOWN characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 2].rsplit(' ', 1)[0]} \u2026"
