@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from palmette.search.flat import fast_scores
+from palmette.search.flat import overlap_scores
 from palmette.threads import get_threads, run_in_threads
 
 BLOCK = 16_384
@@ -21,7 +21,7 @@ def overlap(a: Tensor, b: Tensor) -> Tensor:
     """Σ min(a, b) of every row with every row, without gradients, by the search kernel: [B, d], [M, d] → [B, M]."""
     queries, data = a.detach().contiguous().numpy(), b.detach().contiguous().numpy()
     parts = np.array_split(np.arange(len(data)), max(1, min(get_threads(), len(data) // 256)))
-    tasks = [partial(fast_scores, data, rows, queries, "overlap") for rows in parts]
+    tasks = [partial(overlap_scores, data, rows, queries) for rows in parts]
     return torch.from_numpy(np.concatenate(run_in_threads(tasks), axis=1))
 
 
