@@ -187,8 +187,8 @@ def test_synthetic_pairs_are_reported(tmp_path: Path, capsys: pytest.CaptureFixt
     facts = {"data": "notes", "seconds": 1.0, "metric": "", "metrics": {}, "labelled": False}
     args = argparse.Namespace(json=False, method="tree", data=str(tmp_path))
     for more, told in (
-        ({"pairs": 7, "made": True}, "tree trained on 7 questions made of notes in 1 s\n"),
-        ({"pairs": 0, "made": False}, "tree kept the encoder's own vectors in 1 s\n"),
+        ({"pairs": 7}, "tree trained on 7 questions made of notes in 1 s\n"),
+        ({"pairs": 0}, "tree kept the encoder's own vectors in 1 s\n"),
     ):
         _report(args, SimpleNamespace(record=SimpleNamespace(**facts, **more)), tmp_path / "ckpt")
         shown = capsys.readouterr().out

@@ -93,7 +93,7 @@ def run_demo(args: argparse.Namespace) -> None:
         data = sample_data(args.size)
     print(f"  {len(data.corpus):,} entries of this Python, {len(data.queries):,} questions and summaries")
     folder = args.dir / f"{data.name}-{args.steps}-{Path(args.encoder).name}".replace(":", "-")
-    index = _prepare(folder, data, args.encoder, args.steps)
+    index = _prepare(folder, data, args.encoder)
     reader = _reader(folder / "reader", data, index)
     _measure(index, data)
     questions = args.question or QUESTIONS
@@ -115,7 +115,7 @@ def _stage(title: str) -> Iterator[None]:
     print(f"  {time.monotonic() - begun:.1f} s", flush=True)
 
 
-def _prepare(folder: Path, data: RetrievalData, encoder: str, steps: int) -> Index:
+def _prepare(folder: Path, data: RetrievalData, encoder: str) -> Index:
     """Train and index; an earlier demo's checkpoint and index are used again."""
     from palmette.encoder import load_encoder
     from palmette.encoder.cache import CachedEncoder
@@ -130,8 +130,8 @@ def _prepare(folder: Path, data: RetrievalData, encoder: str, steps: int) -> Ind
         with _stage(f"Loading the tree in {checkpoint}"):
             model = load_model(checkpoint, encoder=coder)
     else:
-        with _stage("Training a tree on summaries and their entries"):
-            model = TreeModel.fit(data, encoder=coder, steps=steps, cache=coder.cache)
+        with _stage("Learning a space from summaries and their entries, and the tree of topics"):
+            model = TreeModel.fit(data, encoder=coder, cache=coder.cache)
             model.save_pretrained(checkpoint)
     with _stage("Indexing"):
         index = Index.open_or_create(folder / "index", model)
