@@ -174,7 +174,9 @@ def paper(bench: Bench) -> Tree:
     task = TreeTask(Tree(config), bench.pairs)
     initialise(task.module, bench.pairs.documents, bench.seed)
     task.init_multipliers(torch.Generator().manual_seed(bench.seed))
-    train(task, TrainingConfig(steps=STEPS, learning_rate=5e-3, seed=bench.seed), device="cpu", progress=False)
+    train(
+        task, TrainingConfig(steps=STEPS, learning_rate=5e-3, seed=bench.seed), device="cpu", progress=False
+    )
     return task.module
 
 

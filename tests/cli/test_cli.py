@@ -154,7 +154,7 @@ def test_train_and_resume(
         "fake:16",
         "--quiet",
     ]
-    words += "--depth 4 --steps 9 --batch-size 8 --evaluate-every 3".split()
+    words += "--start random --depth 4 --steps 9 --batch-size 8 --evaluate-every 3".split()
 
     def interrupt(self: _Loop, number: int) -> None:
         if self.config.steps == 9 and number == 7:

@@ -130,7 +130,7 @@ def _prepare(folder: Path, data: RetrievalData, encoder: str) -> Index:
         with _stage(f"Loading the tree in {checkpoint}"):
             model = load_model(checkpoint, encoder=coder)
     else:
-        with _stage("Learning a space from summaries and their entries, and the tree of topics"):
+        with _stage("Training a tree: a space from summaries and their entries, and topics"):
             model = TreeModel.fit(data, encoder=coder, cache=coder.cache)
             model.save_pretrained(checkpoint)
     with _stage("Indexing"):
@@ -155,25 +155,23 @@ def _reader(folder: Path, data: RetrievalData, index: Index) -> Reader:
 
 
 def _measure(index: Index, data: RetrievalData) -> None:
-    """Print quality on questions that training did not see, at three levels of the one tree, and of the encoder."""
+    """Print quality on questions that training did not see, of the index and of the encoder."""
     from palmette.evaluation import EncoderBaseline, evaluate_index
     from palmette.metrics import score_run
 
     judged = data.split("test")
     print(f"Measured on {len(judged.queries)} handwritten questions:")
-    rows: list[tuple[str, int, Mapping[str, float], str]] = []
-    for level in (10, 8, 6):
-        row = evaluate_index(index, judged.queries, judged.qrels, level=level)
-        rows.append(
-            (f"level {level:>2}", 2**level, row.metrics, f"{row.latency_ms['p50']:.0f} ms a question")
-        )
+    row = evaluate_index(index, judged.queries, judged.qrels)
     encoder = index.model.encoder.plain
     found = EncoderBaseline(encoder, data.corpus).search(list(judged.queries.values()), 10).ids
     alone = score_run(dict(zip(judged.queries, found, strict=True)), judged.qrels, ks=(10,))
-    rows.append(("encoder ", encoder.dimension, alone, "(exact search, no tree)"))
-    for name, columns, metrics, note in rows:
+    note = f"{row.latency_ms['p50']:.0f} ms a question"
+    for name, metrics, said in (
+        ("index  ", row.metrics, note),
+        ("encoder", alone, "exact search, nothing learned"),
+    ):
         quality = f"nDCG@10 {metrics['ndcg@10']:.3f}  recall@10 {metrics['recall@10']:.3f}"
-        print(f"  {name}  ({columns:>4} columns)  {quality}  {note}")
+        print(f"  {name}  {quality}  {said}")
 
 
 def _langchain(index: Index, reader: Reader, questions: Sequence[str], k: int) -> None:

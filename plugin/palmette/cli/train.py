@@ -154,7 +154,9 @@ def _report(args: argparse.Namespace, model: Any, path: Path) -> None:
     if args.method == READER:
         source = f"trained on {record.pairs} questions of {record.data}"
     elif record.pairs:
-        source = f"trained on {record.pairs} {'pairs' if record.labelled else 'questions made'} of {record.data}"
+        source = (
+            f"trained on {record.pairs} {'pairs' if record.labelled else 'questions made'} of {record.data}"
+        )
     else:
         source = "kept the encoder's own vectors"
     documents = "DOCUMENTS" if Path(args.data).is_file() and record.labelled else shlex.quote(args.data)
