@@ -22,14 +22,11 @@ from typing import NamedTuple
 HERE = Path(__file__).parent
 ENCODER = "--encoder packaged:all-MiniLM-L6-v2"
 FULL = """
-quality.py DATA/squad --no-titles --systems rivals "tree*" "no tree" --out PAGE
-quality.py DATA/scifact DATA/medquad --systems rivals "tree*" "no tree" --out PAGE
-rerank.py DATA/squad --out PAGE => rerank
+quality.py columns DATA/scifact DATA/squad DATA/medquad --questions 300 --out PAGE
+quality.py topics DATA/squad python --every 2 --seeds 0 1 2 --out PAGE
 # speed
-palmette train tree DATA/squad --out WORK/tree ENCODER => tree
-palmette train tree DATA/scifact --out WORK/sharpness-3 --sharpness 3 ENCODER => sharpness-3
+palmette train tree DATA/squad --out WORK/tree --start random --sharpness 0.3 --depth 10 ENCODER => tree
 speed.py DATA/squad WORK/tree --hnsw 1000000 --out PAGE
-speed.py DATA/scifact WORK/sharpness-3 --sizes 100000 --out PAGE
 paths_speed.py --documents 100000 --lists 400 --folder WORK/paths_speed --out PAGE
 paths_speed.py --documents 1000000 --probes 2 8 40 200 --folder WORK/paths_speed --out PAGE
 concurrency.py --out PAGE
@@ -70,11 +67,9 @@ reader.py demo WORK/demo --out PAGE
 reader.py spans DATA/squad --unanswerable DATA/squad/unanswerable.jsonl.gz --seeds 0 1 2 --work WORK/readers --out PAGE
 """
 QUICK = """
-quality.py DATA/squad --no-titles --seeds 0 --steps 100 --systems BM25 encoder "linear adapter" tree --out PAGE
-quality.py DATA/scifact --seeds 0 --steps 100 --systems BM25 encoder "linear adapter" tree --out PAGE
-rerank.py DATA/squad --size 20000 --levels 6 --out PAGE => rerank
+quality.py topics DATA/squad --out PAGE
 # speed
-palmette train tree DATA/squad --out WORK/tree --steps 100 ENCODER => tree
+palmette train tree DATA/squad --out WORK/tree --start random --sharpness 0.3 --depth 10 --steps 100 ENCODER => tree
 speed.py DATA/squad WORK/tree --sizes 10000 --out PAGE
 paths_speed.py --documents 10000 --folder WORK/paths_speed --out PAGE
 concurrency.py --out PAGE

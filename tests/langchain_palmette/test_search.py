@@ -106,16 +106,16 @@ def test_filters_that_cannot_be_understood(retriever: TreeRetriever) -> None:
 def test_level(retriever: TreeRetriever) -> None:
     how: Any = {"lexical": 0, "score_key": "score"}
     retriever = TreeRetriever.from_index(retriever.index, **how)
-    leaves, root = retriever.invoke("owl", k=1)[0], retriever.invoke("owl", k=1, level=1)[0]
-    assert root.metadata["score"] != leaves.metadata["score"]
+    plain, root = retriever.invoke("owl", k=1)[0], retriever.invoke("owl", k=1, level=1)[0]
+    assert root.metadata["score"] != plain.metadata["score"]
     found = [retriever.index.search("owl", 1, lexical=0, level=level)[0].evidence["own"] for level in (1, 5)]
     assert found[0] > found[1]
     coarse = TreeRetriever.from_index(retriever.index, level=1, **how)
     assert coarse.invoke("owl", k=1) == [root]
-    assert coarse.invoke("owl", k=1, level=None) == [leaves]
+    assert coarse.invoke("owl", k=1, level=None) == [plain]
     generic = PalmetteRetriever.from_index(retriever.index, search_options={"level": 1}, **how)
     assert generic.invoke("owl", k=1) == [root]
-    assert generic.invoke("owl", k=1, level=5) == [leaves]
+    assert generic.invoke("owl", k=1, level=5) == retriever.invoke("owl", k=1, level=5)
     with pytest.raises(ConfigError, match="level must be between 1 and 5, got 6"):
         retriever.invoke(QUESTION, level=6)
 

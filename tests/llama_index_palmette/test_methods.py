@@ -55,7 +55,7 @@ CASES = {
         tiny.tree,
         tiny.documents,
         QUESTION,
-        [{"level": 2}, {"level": "auto", "rerank": True, "shortlist": 7}],
+        [{"level": 2}, {"level": 3, "rerank": True, "shortlist": 7}],
         ({"level": 9}, "level must be between 1 and 5"),
     ),
     "fields": Case(

@@ -200,7 +200,9 @@ def _report(args: argparse.Namespace, model: Any, path: Path) -> None:
     elif getattr(args, "construct", False):
         source = f"constructed of {record.documents} nodes"
     elif record.pairs:
-        source = f"trained on {record.pairs} {'questions made' if record.made else 'pairs'} of {record.data}"
+        source = (
+            f"trained on {record.pairs} {'pairs' if record.labelled else 'questions made'} of {record.data}"
+        )
     else:
         source = "kept the encoder's own vectors"
     pairs = Path(args.data).is_file() and record.labelled and not args.data.endswith(NODES)

@@ -120,9 +120,7 @@ def _facts(
     yield "Encoder", f"{_code(encoder.get('name', 'not recorded'))}{revision}"
     sizes = [f"{record[name]:,} {name}" for name in ("documents", "pairs") if record.get(name)]
     labels = [] if record.get("labelled", True) else ["made from the documents alone, without labels"]
-    if record.get("made"):
-        labels = ["made from the documents, in place of those given"]
-    none = record.get("pairs") == 0
+    none = record.get("pairs") == 0 and config.get("start") != "clusters"  # which are the documents'
     yield "Training data", "none: the encoder as it is" if none else ", ".join([data, *sizes, *labels])
     if space := record.get("space"):
         gain = f"nDCG@10 {space['encoder']:.3f} → {space['ndcg@10']:.3f} on {space['questions']:,} held-out questions"

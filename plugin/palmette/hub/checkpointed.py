@@ -53,7 +53,7 @@ class TrainingRecord(Config):
     pairs: int = 0
     labelled: bool = True
     made: bool = False
-    """True if synthetic queries were used although pairs were given."""
+    """True if synthetic queries were used although pairs were given, in checkpoints of earlier versions."""
     steps: int = 0
     best_step: int | None = None
     """Step whose weights were kept: 0 where validation found none better than the start."""
