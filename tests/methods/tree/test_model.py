@@ -190,7 +190,12 @@ def test_options_of_a_search_are_checked(index: Index) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"start": "clusters"}, {"depth": 10}, {"depth": 8, "split": "mlp"}, {"depth": 8, "propagation": "learned"}],
+    [
+        {"start": "clusters"},
+        {"depth": 10},
+        {"depth": 8, "split": "mlp"},
+        {"depth": 8, "propagation": "learned"},
+    ],
     ids=str,
 )
 def test_a_text_has_the_same_leaves_alone_and_in_any_batch(options: dict[str, Any]) -> None:
@@ -238,7 +243,9 @@ def test_fit_refuses_what_it_does_not_know() -> None:
     with pytest.raises(InputError, match="no documents|empty"):
         TreeModel.fit([], encoder=FakeEncoder(8))
     with pytest.raises(TrainingError, match="at least 2 pairs .*, got 1, beside 1 held out to validate with"):
-        TreeModel.fit([("q", "d"), ("q2", "d2")], encoder=FakeEncoder(8), depth=2, start="random", progress=False)
+        TreeModel.fit(
+            [("q", "d"), ("q2", "d2")], encoder=FakeEncoder(8), depth=2, start="random", progress=False
+        )
 
 
 @pytest.mark.parametrize(
