@@ -84,12 +84,10 @@ class PerLayerRetriever(PalmetteRetriever):
 
     layers: tuple[int, ...] | None = None
     """Layers to search with; the encoder stops at the last of them. ``None`` for all."""
-    order: Literal["fused", "layer", "interleave"] | None = None
-    """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first; ``interleave``: the
-    best of each layer, then the second best of each, ….
-    """
+    order: Literal["fused", "layer"] | None = None
+    """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first."""
     budget: tuple[int, ...] | None = None
-    """Shares of ``k`` by layer (with ``layer`` and ``interleave``); ``None`` for equal shares."""
+    """Shares of ``k`` by layer (with ``layer``); ``None`` for equal shares."""
 
 
 class PathRetriever(PalmetteRetriever):

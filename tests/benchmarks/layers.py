@@ -156,7 +156,13 @@ def report(lines: Sequence[dict[str, Any]]) -> str:
     parts = []
     for line in lines:
         cells = [
-            [f"{kind}, {name}", str(effort or ""), f"{seen:,.0f}", f"{accuracy:.3f}"[1:], f"{recall:.3f}"[1:]]
+            [
+                f"{kind}, {name}",
+                str(effort or ""),
+                f"{seen:,.0f}",
+                f"{accuracy:.3f}".removeprefix("0"),
+                f"{recall:.3f}".removeprefix("0"),
+            ]
             for kind, name, effort, seen, accuracy, recall in line["rows"]
         ]
         head = ["index, queries", "lists or efSearch each", "visited", f"accuracy@{K}", f"R@{DEEP}"]

@@ -185,7 +185,7 @@ def report(lines: Sequence[Line]) -> str:
         runs = [line["systems"] for line in lines if line.get("data") == name]
         for system in runs[0]:
             values = np.array([run[system] for run in runs])
-            cells = [f"{v:.3f}"[1:] for v in values.mean(axis=0)]
+            cells = [f"{v:.3f}".removeprefix("0") for v in values.mean(axis=0)]
             rows.append([f"{name}: {system}", str(len(runs)), *cells])
     parts = [table(["R@100 at", "seeds", *(f"{share:.0%}" for share in SHARES), "100%"], rows)]
     timed = [

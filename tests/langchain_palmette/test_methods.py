@@ -189,7 +189,7 @@ def test_layers_take_turns() -> None:
     retriever = PerLayerRetriever.from_index(retriever_of("layers").index, k=6, order="layer")
     assert finders(retriever) == [1, 1, 2, 2, 3, 3]
     assert finders(retriever, budget=(1, 0, 2), k=3) == [1, 3, 3]
-    assert finders(retriever, layers=(1, 3), order="interleave", k=4) == [1, 3, 1, 3]
+    assert finders(retriever, layers=(1, 3), k=4) == [1, 1, 3, 3]
     assert set(finders(retriever.model_copy(update={"layers": (1, 2)}))) == {1, 2}
     both = PerLayerRetriever.from_index(retriever.index, search_options={"order": "layer"}, k=3)
     assert both.order is None

@@ -186,7 +186,7 @@ def test_layers_take_turns() -> None:
 
     assert finders() == [1, 1, 2, 2, 3, 3]
     assert finders(budget=(1, 0, 2), top_k=3) == [1, 3, 3]
-    assert finders(layers=(1, 3), order="interleave", top_k=4) == [1, 3, 1, 3]
+    assert finders(layers=(1, 3), top_k=4) == [1, 1, 3, 3]
 
 
 def test_a_taxonomy_gives_chains_of_ancestors() -> None:

@@ -67,6 +67,7 @@ METHODS: dict[str, Method] = {
     "untuned encoder, all fields joined": Method({"steps": 0}, ONE, "joined"),
     "title only": Method({}, ONE, "title"),
     "all fields joined": Method({}, ONE, "joined"),
+    "all fields joined, 144 tokens": Method({"document_tokens": 144}, ONE, "joined"),
     "MVR": Method(
         {"attention": "full", "aggregate_weight": 0.0, "fields_weight": 0.0}, ("best",), model=MVRModel
     ),

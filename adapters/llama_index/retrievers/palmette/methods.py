@@ -66,12 +66,10 @@ class PerLayerRetriever(PalmetteRetriever):
     method: ClassVar[str | None] = "layers"
     layers = SearchOption[Sequence[int]]()
     """Layers to search with; the encoder stops at the last of them. ``None`` for all."""
-    order = SearchOption[Literal["fused", "layer", "interleave"]]()
-    """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first; ``interleave``: the
-    best of each layer, then the second best of each, ….
-    """
+    order = SearchOption[Literal["fused", "layer"]]()
+    """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first."""
     budget = SearchOption[Sequence[int]]()
-    """Shares of ``similarity_top_k`` by layer (with ``layer`` and ``interleave``)."""
+    """Shares of ``similarity_top_k`` by layer (with ``layer``)."""
 
 
 class PathRetriever(PalmetteRetriever):

@@ -107,8 +107,8 @@ class FieldsConfig(Config):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {  # section 4.1 and table 6 (US); its 200 epochs are 200 · pairs / 1,024 steps
             "attention": "printed", "whole": False, "pooling": "token", "similarity": "inner_product",
-            "document_tokens": 400, "query_tokens": 64, "temperature": 0.1, "stored": "float32", "learning_rate": 5e-6, "batch_size": 1024,
-            "warmup": 0.1, "decay": "linear", "clip": 1.0,
+            "document_tokens": 400, "query_tokens": 64, "temperature": 0.1, "stored": "float32",
+            "learning_rate": 5e-6, "batch_size": 1024, "warmup": 0.1, "decay": "linear", "clip": 1.0,
         }
     }  # fmt: skip
 
