@@ -44,7 +44,7 @@ AMOUNT = 0.6
 RECALL = 0.95
 """Lists and graphs look at as much as this takes."""
 LEVELS = (10, 8, 6)
-_PART = 10_000
+_PART, _DEFAULT = 10_000, faiss.cvar.distance_compute_blas_threshold
 
 Ask = Callable[[np.ndarray], np.ndarray]
 """Rows of the best documents of each question: [Q, K]."""
@@ -58,7 +58,7 @@ class Way(NamedTuple):
     queries: np.ndarray
     bytes: float
     build: float
-    thresholds: tuple[int, ...] = (0,)
+    thresholds: tuple[int, ...] = (_DEFAULT,)
 
 
 class Ready(FakeEncoder):
@@ -161,8 +161,7 @@ def theirs(label: str, make: Callable[[], Any], data: np.ndarray, queries: np.nd
         found: np.ndarray = index.search(some, K)[1]
         return found
 
-    both = (faiss.cvar.distance_compute_blas_threshold, 20)
-    return Way(label, ask, queries, size, time.process_time() - begun, both)
+    return Way(label, ask, queries, size, time.process_time() - begun)
 
 
 def tuned(label: str, index: Any, name: str, way: Way, exact: np.ndarray) -> Way:
@@ -185,7 +184,8 @@ def ways(of: Collection, count: int, graphs: int) -> Iterator[Way]:
     """Every way to search ``count`` documents; the first is exact search by the encoder's own float32 vectors."""
     data, queries, width = grown(of.docs, count), of.queries, of.docs.shape[1]
     inner, kinds = faiss.METRIC_INNER_PRODUCT, faiss.ScalarQuantizer
-    yield (flat := theirs("FAISS flat float32", partial(faiss.IndexFlatIP, width), data, queries, width * 4))
+    flat = theirs("FAISS flat float32", partial(faiss.IndexFlatIP, width), data, queries, width * 4)
+    yield flat._replace(thresholds=(_DEFAULT, 20))
     for label, kind, size in (("float16", kinds.QT_fp16, 2), ("int8 (SQ8)", kinds.QT_8bit, 1)):
         make = partial(faiss.IndexScalarQuantizer, width, kind, inner)
         yield theirs(f"FAISS flat {label}", make, data, queries, width * size)
@@ -224,15 +224,14 @@ def timed(all_ways: Sequence[Way], threads: int, seconds: float) -> list[list[fl
         while turn < 3 or (time.perf_counter() - begun < seconds and turn < 40):
             for way, best in zip(all_ways, least[:, at], strict=True):
                 for threshold in way.thresholds:
-                    if threshold:
-                        faiss.cvar.distance_compute_blas_threshold = threshold
+                    faiss.cvar.distance_compute_blas_threshold = threshold
                     for one in range(SINGLES if batch == 1 else 1):
                         some = way.queries[one * batch : (one + 1) * batch]
                         started = clock()
                         way.ask(some)
                         best[one] = min(best[one], (clock() - started) / len(some) * 1e3)
             turn += 1
-    faiss.cvar.distance_compute_blas_threshold = all_ways[0].thresholds[0]
+    faiss.cvar.distance_compute_blas_threshold = _DEFAULT
     return [[float(np.median(best[np.isfinite(best)])) for best in way] for way in least]
 
 
