@@ -26,12 +26,7 @@ quality.py DATA/squad --no-titles --systems rivals "tree*" "no tree" --out PAGE
 quality.py DATA/scifact DATA/medquad --systems rivals "tree*" "no tree" --out PAGE
 rerank.py DATA/squad --out PAGE => rerank
 # speed
-palmette train tree DATA/squad --out WORK/tree ENCODER => tree
-palmette train tree DATA/scifact --out WORK/sharpness-3 --sharpness 3 ENCODER => sharpness-3
-speed.py DATA/squad WORK/tree --hnsw 1000000 --out PAGE
-speed.py DATA/scifact WORK/sharpness-3 --sizes 100000 --out PAGE
-paths_speed.py --documents 100000 --lists 400 --folder WORK/paths_speed --out PAGE
-paths_speed.py --documents 1000000 --probes 2 8 40 200 --folder WORK/paths_speed --out PAGE
+speed.py medquad --data DATA/ --out PAGE
 concurrency.py --out PAGE
 adapter_overhead.py --out PAGE => adapter_overhead
 # fields
@@ -74,9 +69,7 @@ quality.py DATA/squad --no-titles --seeds 0 --steps 100 --systems BM25 encoder "
 quality.py DATA/scifact --seeds 0 --steps 100 --systems BM25 encoder "linear adapter" tree --out PAGE
 rerank.py DATA/squad --size 20000 --levels 6 --out PAGE => rerank
 # speed
-palmette train tree DATA/squad --out WORK/tree --steps 100 ENCODER => tree
-speed.py DATA/squad WORK/tree --sizes 10000 --out PAGE
-paths_speed.py --documents 10000 --folder WORK/paths_speed --out PAGE
+speed.py scifact --data DATA/ --sizes 10000 --seconds 1 --out PAGE
 concurrency.py --out PAGE
 adapter_overhead.py --out PAGE => adapter_overhead
 # fields

@@ -43,7 +43,6 @@ AMOUNT = 0.6
 """How far grown documents are moved."""
 RECALL = 0.95
 """Lists and graphs look at as much as this takes."""
-LEVELS = (10, 8, 6)
 _PART, _DEFAULT = 10_000, faiss.cvar.distance_compute_blas_threshold
 
 Ask = Callable[[np.ndarray], np.ndarray]
@@ -85,7 +84,7 @@ class Ready(FakeEncoder):
 class Collection:
     """A data set, its vectors, and models trained on it."""
 
-    def __init__(self, folder: Path, name: str, steps: int) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         made = np.load(folder / "encodings" / f"{name}.npz")
         self.data = load_data(folder / name)
         ids = {key: at for at, key in enumerate(made["ids"].tolist())}
@@ -102,7 +101,7 @@ class Collection:
         with tempfile.TemporaryDirectory() as cache:
             fit: dict[str, Any] = {"encoder": Ready(found), "cache": cache, "progress": False}
             self.space = SpaceModel.fit(self.data, **fit)
-            self.tree = TreeModel.fit(self.data, **fit, depth=max(LEVELS), steps=steps)
+            self.tree = TreeModel.fit(self.data, **fit)
 
     def ndcg(self, ask: Ask, queries: np.ndarray) -> float:
         """nDCG@10 of a search of the collection itself."""
@@ -205,7 +204,7 @@ def ways(of: Collection, count: int, graphs: int) -> Iterator[Way]:
     routed = of.tree.encode_queries(of.tree.encoder.map(queries, "query"), of.tree.search_options({}))[
         "leaves"
     ]
-    for level in LEVELS:
+    for level in range(of.tree.config.depth, 1, -2):
         fold = rows.shape[1] >> level
         yield ours(
             f"palmette, tree of {1 << level} columns", rows, fold_to_level(routed, level), "overlap", fold
@@ -329,7 +328,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--graphs", type=int, default=100_000, help="largest size to build lists and graphs for"
     )
-    parser.add_argument("--steps", type=int, default=200, help="of the tree's training")
     parser.add_argument("--seconds", type=float, default=15, help="for each batch size and number of threads")
     parser.add_argument("--out", type=Path, default=Path("speed.md"), help="the page; lines lie beside it")
     args = parser.parse_args(argv)
@@ -338,7 +336,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     store, collection = args.out.with_suffix(".jsonl"), None
     for size in args.sizes:
         if not find(store, part="limits", documents=size):
-            collection = collection or Collection(Path(args.data), args.collection, args.steps)
+            collection = collection or Collection(Path(args.data), args.collection)
             lines = measure(collection, args.collection, size, args.threads, args.graphs, args.seconds)
             for line in list(lines):
                 print(append(store, line), flush=True)
