@@ -106,12 +106,10 @@ class Collection:
     def ndcg(self, ask: Ask, queries: np.ndarray) -> float:
         """nDCG@10 of a search of the collection itself."""
         keys = [d.key for d in self.data.corpus]
-        run = {
-            query: {keys[row]: -float(rank) for rank, row in enumerate(rows) if row >= 0}
-            for query, rows in zip(self.asked, ask(queries).tolist(), strict=True)
-        }
+        found = zip(self.asked, ask(queries).tolist(), strict=True)
+        run = {query: [keys[row] for row in rows if row >= 0] for query, rows in found}
         qrels = {query: self.data.qrels["test"][query] for query in self.asked}
-        return float(np.mean(list(score_run(qrels, run, ["ndcg@10"])["ndcg@10"].values())))
+        return score_run(run, qrels, ks=(K,))[f"ndcg@{K}"]
 
 
 def grown(vectors: np.ndarray, count: int) -> np.ndarray:
