@@ -25,8 +25,7 @@ FULL = """
 quality.py columns DATA/scifact DATA/squad DATA/medquad --questions 300 --out PAGE
 quality.py topics DATA/squad python --every 2 --seeds 0 1 2 --out PAGE
 # speed
-palmette train tree DATA/squad --out WORK/tree --start random --sharpness 0.3 --depth 10 ENCODER => tree
-speed.py DATA/squad WORK/tree --hnsw 1000000 --out PAGE
+speed.py medquad --data DATA/ --out PAGE
 concurrency.py --out PAGE
 adapter_overhead.py --out PAGE => adapter_overhead
 # fields
@@ -58,8 +57,7 @@ reader.py spans DATA/squad --unanswerable DATA/squad/unanswerable.jsonl.gz --see
 QUICK = """
 quality.py topics DATA/squad --out PAGE
 # speed
-palmette train tree DATA/squad --out WORK/tree --start random --sharpness 0.3 --depth 10 --steps 100 ENCODER => tree
-speed.py DATA/squad WORK/tree --sizes 10000 --out PAGE
+speed.py scifact --data DATA/ --sizes 10000 --seconds 1 --out PAGE
 concurrency.py --out PAGE
 adapter_overhead.py --out PAGE => adapter_overhead
 # fields

@@ -129,20 +129,6 @@ def _ntvd() -> None:
         same(ntvd(q_.to(kind), d_.to(kind)), np.minimum(q[:, None], d).sum(2) - 1)
 
 
-@on(
-    "tree",
-    r"\sum_i \min(p_i(q), p_i(d)) \le 1 - \sum_{i \in S} \max(0, p_i(q) - p_i(d))",
-)
-def _bound() -> None:
-    (q, q_), (d, d_) = distributions(5, 8), distributions(6, 8)
-    overlap = (1 + ntvd(q_, d_)).numpy()
-    lack = np.maximum(0, q[:, None] - d)
-    for size in range(9):
-        some = DRAW.permutation(8)[:size]
-        assert (overlap <= 1 - lack[..., some].sum(2) + 1e-9).all()
-    same(overlap, 1 - lack.sum(2))
-
-
 def pairs_loss(s: Doubles) -> float:
     """L_pairs of τ · nTVD [B, B]."""
     rows, columns = np.exp(s).sum(1), np.exp(s).sum(0)

@@ -34,7 +34,7 @@ def vectors(rng: np.random.Generator, kind: str, rows: int, width: int) -> np.nd
     return made.astype(np.float32)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     kind=st.sampled_from(["any", "ties", "close", "lengths", "spikes"]),

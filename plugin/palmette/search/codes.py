@@ -129,6 +129,11 @@ class Queries(NamedTuple):
         errors = np.linalg.norm(exact - steps[:, None] * numbers, axis=1)
         return cls(numbers.astype(np.int8), steps, errors, np.linalg.norm(exact, axis=1))
 
+    def one(self, query: int) -> Queries:
+        """One query."""
+        at = slice(query, query + 1)
+        return Queries(self.numbers[at], self.steps[at], self.errors[at], self.lengths[at])
+
 
 def integer_products(some: Bytes, others: Bytes) -> NDArray[np.int32]:
     """Inner products of bytes, as whole numbers: [Q, C], [n, C] → [Q, n]."""

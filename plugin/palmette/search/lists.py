@@ -117,9 +117,8 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
         visited = refined = 0
         for q in some:
             query, keys, scores = queries[q : q + 1], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
-            codes = Queries(*(part[q : q + 1] for part in encoded))
             for part in parts:
-                rows, seen = part.shortlist(codes, chosen[q], k, threads)
+                rows, seen = part.shortlist(encoded.one(q), chosen[q], k, threads)
                 near = Shortlist(np.zeros(len(rows), np.int64), rows, 0, 0)
                 keys.append(part.block.keys[rows])
                 scores.append(exact_scores(part.block.data, near, query, "inner_product"))
