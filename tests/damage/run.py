@@ -293,7 +293,7 @@ def fail(home: Path, states: list[Any], number: int, rng: random.Random, totals:
         shutil.rmtree(folder)
         shutil.copytree(home / f"before-{min(step, len(STEPS) - 1)}", folder)
     first, once = rng.randrange(totals[step]), rng.random() < 0.5
-    code = rng.choice([errno.EIO, errno.ENOSPC, SHORT])
+    code = rng.choice([errno.EIO, errno.ENOSPC, errno.EDQUOT, SHORT])
 
     def decide(n: int, call: str) -> int:
         if n < first or (once and n > first):

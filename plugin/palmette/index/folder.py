@@ -14,12 +14,14 @@ from palmette.calibration import stored_arrays
 from palmette.config import check_path, check_range
 from palmette.data import iter_documents, to_document
 from palmette.errors import (
+    CheckpointError,
     ConfigError,
     CorruptIndexError,
     DuplicateIdError,
     InputError,
     ModelMismatchError,
     NotFoundError,
+    PalmetteError,
     shown,
 )
 from palmette.evidence import UNITS, sentence_arrays, stores_sentences
@@ -160,7 +162,11 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
     """Write what is whole of a damaged index to a new folder; documents without whole arrays are encoded."""
     if not source.is_dir():
         raise NotFoundError(f"there is no index at {source}: no such folder")
-    made, encoded = model or load_model(source / MODEL), 0
+    try:
+        made, encoded = model or load_model(source / MODEL), 0
+    except PalmetteError as error:
+        told = f"the model inside {source} cannot be loaded ({error}): give it, as model= or --model"
+        raise CheckpointError(told) from error
     with atomic_folder(path) as draft, salvage(source, path) as found:
         sentences = found.manifest is None or stores_sentences(found.manifest)
         arrays = index_arrays(made, sentences)
