@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette import (
@@ -38,21 +36,23 @@ from support.odd import (
     GIVEN_IDS,
     GOOD,
     IDS,
-    LIMITS,
     NAMES,
     OPTIONS,
     QUERIES,
     TEXTS,
     VALUES,
     attempt,
-    calls,
+    check,
+    many,
     options,
 )
 
 NODES = st.sampled_from([Not, And, Or, Ids])
 WRITE = {"batch_size": st.sampled_from([1, 2, 300]) | VALUES, "embeddings": VALUES}
 METHODS = st.sampled_from(["tree", "taxonomy", "paths", "layers", "fusion", "space"])
-NAMED = st.fixed_dictionaries({}, optional={name: VALUES for name in ("id", "text", "metadata", "fields", "payload")})
+NAMED = st.fixed_dictionaries(
+    {}, optional={name: VALUES for name in ("id", "text", "metadata", "fields", "payload")}
+)
 
 
 def put(index: Index, how: str, documents: Any, gone: Any, given: dict[str, Any]) -> None:
@@ -107,7 +107,10 @@ INDEX_USES: list[tuple[Any, ...]] = [
 LOAD = {name: VALUES for name in ("dev_fraction", "seed", "kinds", "cut", "titles")}
 MAKE = {name: VALUES for name in ("language", "sentences", "engine", "lock_timeout")}
 OPEN = {name: VALUES for name in ("verify", "engine", "lock_timeout", "device")}
-QRELS = st.dictionaries(st.sampled_from(["train", "test", "dev"]), st.dictionaries(st.sampled_from("qr"), VALUES)) | VALUES
+QRELS = (
+    st.dictionaries(st.sampled_from(["train", "test", "dev"]), st.dictionaries(st.sampled_from("qr"), VALUES))
+    | VALUES
+)
 SINGLE_USES: list[tuple[Any, ...]] = [
     (lambda path, how: Index.open(path, **how), VALUES, options(OPEN)),
     (lambda path, model, how: Index.create(path, model, **how), VALUES, VALUES, options(MAKE)),
@@ -119,7 +122,13 @@ SINGLE_USES: list[tuple[Any, ...]] = [
     (lambda path: open_checkpoint(path, local_files_only=True), VALUES),
     (lambda name, path: pull(name, path, local_files_only=True), VALUES, VALUES),
     (lambda name, config: save_checkpoint(name, config, {}, "card"), VALUES, VALUES),
-    (lambda path, more: tiny.space().save_pretrained(path, **more), VALUES, options({"license": VALUES, "limits": VALUES, "language": VALUES, "dataset": VALUES, "report": VALUES})),
+    (
+        lambda path, more: tiny.space().save_pretrained(path, **more),
+        VALUES,
+        options(
+            {"license": VALUES, "limits": VALUES, "language": VALUES, "dataset": VALUES, "report": VALUES}
+        ),
+    ),
     (lambda filter, metadata: matches(filter, metadata), FILTERS, VALUES),
     (lambda filter: parse_filter(filter), FILTERS),
     (lambda given: Document(**given).digest, NAMED),
@@ -128,22 +137,65 @@ SINGLE_USES: list[tuple[Any, ...]] = [
     (lambda data: list(iter_documents(data)), DOCUMENTS),
     (lambda *pairs: load_data(list(pairs)), st.tuples(TEXTS, VALUES), st.tuples(TEXTS, TEXTS, VALUES)),
     (lambda *given: RetrievalData(*given), VALUES, DOCUMENTS, VALUES, QRELS),
-    (lambda data: load_reading(data), DOCUMENTS | st.lists(st.dictionaries(st.sampled_from(["question", "context", "answers", "split"]), TEXTS | VALUES))),
-    (lambda data, how: evaluate(tiny.space(), data, **how), DOCUMENTS, options({n: VALUES for n in ("split", "baselines", "lexical", "passages", "reader", "level")})),
+    (
+        lambda data: load_reading(data),
+        DOCUMENTS
+        | st.lists(
+            st.dictionaries(st.sampled_from(["question", "context", "answers", "split"]), TEXTS | VALUES)
+        ),
+    ),
+    (
+        lambda data, how: evaluate(tiny.space(), data, **how),
+        DOCUMENTS,
+        options({n: VALUES for n in ("split", "baselines", "lexical", "passages", "reader", "level")}),
+    ),
     (lambda method, query, how: tiny_index(method).search(query, **how), METHODS, QUERIES, options(OPTIONS)),
-    (lambda method, given: tiny.METHODS[method]().search_options(given), METHODS, st.dictionaries(st.sampled_from(["level", "rerank", "fields", "beam", "cut", *NAMES]), VALUES)),
-    (lambda method, query, documents, how: tiny.METHODS[method]().score(query, documents, **how), METHODS, QUERIES, DOCUMENTS, options({"lexical": VALUES, "language": VALUES})),
-    (lambda method, name, value: tiny.METHODS[method]().config_class(**{name: value}), METHODS, st.sampled_from(["depth", "layers", "weights", "members", "branches", "dimension", *NAMES]), VALUES),
+    (
+        lambda method, given: tiny.METHODS[method]().search_options(given),
+        METHODS,
+        st.dictionaries(st.sampled_from(["level", "rerank", "fields", "beam", "cut", *NAMES]), VALUES),
+    ),
+    (
+        lambda method, query, documents, how: tiny.METHODS[method]().score(query, documents, **how),
+        METHODS,
+        QUERIES,
+        DOCUMENTS,
+        options({"lexical": VALUES, "language": VALUES}),
+    ),
+    (
+        lambda method, name, value: tiny.METHODS[method]().config_class(**{name: value}),
+        METHODS,
+        st.sampled_from(["depth", "layers", "weights", "members", "branches", "dimension", *NAMES]),
+        VALUES,
+    ),
     (lambda models, weights: FusionModel.of(models, weights=weights), VALUES, VALUES),
-    (lambda weights: FusionModel.of([tiny.tree(), tiny.taxonomy()], weights=weights), VALUES | st.lists(st.floats(), min_size=2, max_size=2)),
+    (
+        lambda weights: FusionModel.of([tiny.tree(), tiny.taxonomy()], weights=weights),
+        VALUES | st.lists(st.floats(), min_size=2, max_size=2),
+    ),
     (lambda encoder: SpaceModel.untrained(encoder), VALUES),
-    (lambda how, texts: FakeEncoder(16).encode(texts, **how), options({"batch_size": VALUES, "progress": VALUES}), VALUES | QUERIES),
+    (
+        lambda how, texts: FakeEncoder(16).encode(texts, **how),
+        options({"batch_size": VALUES, "progress": VALUES}),
+        VALUES | QUERIES,
+    ),
     (lambda texts: FakeEncoder(16).encode_queries(texts), VALUES | QUERIES),
     (lambda root, size: EncodingCache(root, max_gb=size).entries(), VALUES, VALUES),
     (lambda encoder: EncodingCache("cache").clear(encoder), VALUES),
     (lambda root, texts: CachedEncoder(FakeEncoder(16), root).encode(texts), VALUES, VALUES | QUERIES),
-    (lambda question, passages, bound: readers.sentence_reader().answer(question, passages, threshold=bound), QUERIES, DOCUMENTS, VALUES),
-    (lambda question, passages: readers.sentence_reader().answer(question, passages).explain(), TEXTS, st.lists(TEXTS)),
+    (
+        lambda question, passages, bound: readers.sentence_reader().answer(
+            question, passages, threshold=bound
+        ),
+        QUERIES,
+        DOCUMENTS,
+        VALUES,
+    ),
+    (
+        lambda question, passages: readers.sentence_reader().answer(question, passages).explain(),
+        TEXTS,
+        st.lists(TEXTS),
+    ),
 ]
 
 
@@ -156,9 +208,33 @@ def tiny_index(method: str) -> Index:
 _INDEXES: dict[str, Index] = {}
 
 
-def fresh() -> tuple[Index]:
-    index = Index.in_memory(tiny.space() if 0 else SpaceModel.untrained(FakeEncoder(16)))
-    index.add([{"id": "a", "text": "red fox", "metadata": {"lang": "en", "n": 1}}])
-    return (index,)
-PREPARE = {"INDEX_USES": fresh}
-from palmette.errors import PalmetteError as ALSO
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder without files, so that no name means one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def use_index(made: list[tuple[Any, ...]]) -> None:
+    with Index.in_memory(SpaceModel.untrained(FakeEncoder(16))) as index:
+        index.add([{"id": "a", "text": "red fox", "metadata": {"lang": "en", "n": 1}}])
+        for use, *given in made:
+            check(attempt(use, index, *given))
+        index.verify()
+
+
+def use_functions(made: list[tuple[Any, ...]]) -> None:
+    for use, *given in made:
+        check(attempt(use, *given))
+
+
+RUNS = [
+    pytest.param(use_index, INDEX_USES, id="index"),
+    pytest.param(use_functions, SINGLE_USES, id="functions"),
+]
+
+
+@pytest.mark.parametrize(("run", "uses"), RUNS)
+@pytest.mark.parametrize("examples", [30, pytest.param(600, marks=pytest.mark.exhaustive)])
+def test_nothing_else_is_raised(run: Any, uses: list[tuple[Any, ...]], examples: int) -> None:
+    many(run, uses, examples)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import CorruptIndexError, DuplicateIdError, PalmetteError
 from palmette.store.filters import matches
 from support.odd import LIMITS
-from support.stores import fast_place, program_environment
+from support.stores import fast_place
 
 IDS = [f"d{number}" for number in range(9)]
 DOCUMENTS = st.builds(
@@ -35,21 +36,23 @@ BATCHES = st.lists(DOCUMENTS, min_size=1, max_size=5, unique_by=lambda document:
 GONE = st.lists(st.sampled_from(IDS), max_size=4)
 FILTERS = st.sampled_from([None, {"n": 1}, {"n": {"$gte": 1}}, {"$not": {"tenant": "a"}}, {"$id": IDS[:4]}])
 MODEL = SpaceModel.untrained(FakeEncoder(16))
-KILLED = """
-import os, signal, sys
-from palmette import Document, FakeEncoder, Index, SpaceModel
-index = Index.open(sys.argv[1], SpaceModel.untrained(FakeEncoder(16)), verify=False)
-calls, last = [0], int(sys.argv[2])
-def count(event, _):
-    if event in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect") and calls:
-        calls[0] += 1
-        if calls[0] == last:
+CALLS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect"}
+"""Audited calls at which a writer is killed."""
+
+
+def write_and_die(index: Index, documents: list[Document], last: int) -> None:
+    """Write, in a child that is killed at its call number ``last``, unless it has finished before."""
+    made = 0
+
+    def count(event: str, _: object) -> None:
+        nonlocal made
+        made += event in CALLS
+        if made == last:
             os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(count)
-index.upsert([Document(*eval(one)) for one in sys.argv[3:]], progress=False)
-print("done", flush=True)
-calls.clear()
-"""
+
+    sys.addaudithook(count)
+    index.upsert(documents, progress=False)
+    os._exit(0)
 
 
 class History(RuleBasedStateMachine):
@@ -119,14 +122,20 @@ class History(RuleBasedStateMachine):
 
     @rule(documents=BATCHES, step=st.integers(1, 60))
     def kill(self, documents: list[Document], step: int) -> None:
-        """Another process writes, and is killed at one of its calls of the system: all of it, or nothing."""
-        texts = [repr((d.id, d.text, dict(d.metadata))) for d in documents]
-        program = [sys.executable, "-c", KILLED, str(self.root / "index"), str(step), *texts]
-        done = subprocess.run(program, env=program_environment(), capture_output=True, text=True, timeout=120)
-        assert done.returncode in (0, -9), done.stderr
+        """A child writes, and is killed at one of its calls of the system: all of it, or nothing."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a fork while other threads run
+            child = os.fork()
+        if not child:
+            try:
+                write_and_die(self.index, documents, step)
+            finally:
+                os._exit(1)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert status in (0, -signal.SIGKILL)
         after = self.held | {document.key: document for document in documents}
         found = {document.key: document for document in self.index.documents()}
-        assert found == after or (found == self.held and done.stdout != "done\n")
+        assert found == after or (found == self.held and status != 0)
         self.held = found
 
     @rule()
@@ -202,5 +211,8 @@ class TestSoak(History.TestCase):
     """As long as ``PALMETTE_SOAK`` allows: histories; ``make soak`` draws them from ``SEED``."""
 
     settings = settings(
-        LIMITS, max_examples=int(os.environ.get("PALMETTE_SOAK", "60")), stateful_step_count=40, derandomize=False
+        LIMITS,
+        max_examples=int(os.environ.get("PALMETTE_SOAK", "60")),
+        stateful_step_count=40,
+        derandomize=False,
     )
