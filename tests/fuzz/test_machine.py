@@ -208,11 +208,11 @@ TestHistory.settings = settings(LIMITS, max_examples=10, stateful_step_count=12)
 
 @pytest.mark.exhaustive
 class TestSoak(History.TestCase):
-    """As long as ``PALMETTE_SOAK`` allows: histories; ``make soak`` draws them from ``SEED``."""
+    """Histories that ``make soak`` draws from its seeds."""
 
     settings = settings(
         LIMITS,
-        max_examples=int(os.environ.get("PALMETTE_SOAK", "60")),
+        max_examples=40,
         stateful_step_count=40,
         derandomize=False,
     )

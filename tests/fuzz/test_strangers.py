@@ -82,7 +82,16 @@ def rewrite(folder: Path, name: str, data: bytes) -> None:
     (folder / LAYOUT.manifest).write_bytes(dump_manifest(entries))
 
 
-METHODS = ["fields", "fusion", "layers", "paths", "space", "taxonomy", "tree", "reader"]
+METHODS = [
+    pytest.param("fields", marks=pytest.mark.exhaustive),
+    "fusion",
+    "layers",
+    "paths",
+    "space",
+    "taxonomy",
+    "tree",
+    "reader",
+]
 
 
 @pytest.mark.parametrize("method", METHODS)
