@@ -20,6 +20,7 @@ Metadata = Mapping[str, Any]
 
 
 _DEPTH = 100  # far below Python's own limit
+LONGEST_ID = 2**14
 _BITS = 10_000  # Python refuses to write longer integers out
 
 
@@ -125,9 +126,10 @@ class Document:
         identity: object = self.id
         if identity is None:
             object.__setattr__(self, "id", self.digest[:32])
-        elif not isinstance(identity, str) or not identity:
+        elif not isinstance(identity, str) or not 0 < len(identity) <= LONGEST_ID:
             raise InputError(
-                f"a document id must be a non-empty str, got {shown(identity)}; use str(id), or None for a hash"
+                f"a document id must be a str of 1 to {LONGEST_ID:,} characters, got {shown(identity)}; "
+                "use str(id), or None for a hash"
             )
 
     @property

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette import (
@@ -38,14 +36,14 @@ from support.odd import (
     GIVEN_IDS,
     GOOD,
     IDS,
-    LIMITS,
     NAMES,
     OPTIONS,
     QUERIES,
     TEXTS,
     VALUES,
     attempt,
-    calls,
+    check,
+    many,
     options,
 )
 
@@ -210,11 +208,33 @@ def tiny_index(method: str) -> Index:
 _INDEXES: dict[str, Index] = {}
 
 
-def fresh() -> tuple[Index]:
-    index = Index.in_memory(tiny.space() if 0 else SpaceModel.untrained(FakeEncoder(16)))
-    index.add([{"id": "a", "text": "red fox", "metadata": {"lang": "en", "n": 1}}])
-    return (index,)
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder without files, so that no name means one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-PREPARE = {"INDEX_USES": fresh}
-from palmette.errors import PalmetteError as ALSO
+def use_index(made: list[tuple[Any, ...]]) -> None:
+    with Index.in_memory(SpaceModel.untrained(FakeEncoder(16))) as index:
+        index.add([{"id": "a", "text": "red fox", "metadata": {"lang": "en", "n": 1}}])
+        for use, *given in made:
+            check(attempt(use, index, *given))
+        index.verify()
+
+
+def use_functions(made: list[tuple[Any, ...]]) -> None:
+    for use, *given in made:
+        check(attempt(use, *given))
+
+
+RUNS = [
+    pytest.param(use_index, INDEX_USES, id="index"),
+    pytest.param(use_functions, SINGLE_USES, id="functions"),
+]
+
+
+@pytest.mark.parametrize(("run", "uses"), RUNS)
+@pytest.mark.parametrize("examples", [30, pytest.param(600, marks=pytest.mark.exhaustive)])
+def test_nothing_else_is_raised(run: Any, uses: list[tuple[Any, ...]], examples: int) -> None:
+    many(run, uses, examples)

@@ -9,9 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette import Index, load_data
@@ -19,7 +17,7 @@ from palmette.cli import COMMANDS, main
 from palmette.data import iter_documents
 from palmette.reader import load_reading
 from support import readers, tiny
-from support.odd import LIMITS, TEXTS, VALUES, attempt, calls
+from support.odd import TEXTS, attempt, check, many
 
 SUFFIXES = [".jsonl", ".csv", ".tsv", ".md", ".txt", ".json", ".jsonl.gz", ".csv.gz", "", ".parquet"]
 RECORDS = st.dictionaries(
@@ -99,7 +97,11 @@ FILES: list[tuple[Any, ...]] = [
     (lambda name, content: load_reading(lie(name, content)), NAMES, CONTENT),
     (lambda files: load_data(whole(files)), BEIR),
 ]
-FLAGS = "--out --filter --lexical --device --explain --json --engine --threshold -k --language --prune --batch-size --split --baselines --reader --passages --card --html --query --clear --revision --cache-dir --tag --quiet --no-titles --level --debug --steps --depth --encoder --preset --seed".split()
+FLAGS = (
+    "--out --filter --lexical --device --explain --json --engine --threshold -k --language --prune "
+    "--batch-size --split --baselines --reader --passages --card --html --query --clear --revision "
+    "--cache-dir --tag --quiet --no-titles --level --debug --steps --depth --encoder --preset --seed "
+).split()
 WORDS = st.sampled_from(
     [
         *COMMANDS,
@@ -165,24 +167,27 @@ def run(command: str, words: list[str]) -> None:
     assert "Traceback" not in said.getvalue()
 
 
-LINES_TYPED: list[tuple[Any, ...]] = [
+TYPED: list[tuple[Any, ...]] = [
     (lambda given: run(*given), one) for one in (LINE, SEARCH, ANSWER, MAKE, TRAIN, INSPECT)
 ]
-from palmette.errors import PalmetteError as ALSO
 
 
-def prepare():
-    if not Path("docs.jsonl").exists():
-        docs = tiny.documents()[:12]
-        Path("docs.jsonl").write_text(
-            "".join(
-                json.dumps({"id": d.id, "text": d.text, "metadata": dict(d.metadata)}) + "\n" for d in docs
-            )
-        )
-        Index.build(docs, tiny.tree(), "index-folder").close()
-        tiny.tree().save_pretrained("checkpoint")
-        readers.sentence_reader().save_pretrained("reader")
-    return ()
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with documents, an index, a checkpoint and a reader."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("PALMETTE_CACHE", str(tmp_path / "cache"))
+    docs = tiny.documents()[:8]
+    facts = ({"id": d.id, "text": d.text, "metadata": dict(d.metadata)} for d in docs)
+    Path("docs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in facts))
+    Index.build(docs, tiny.tree(), "index-folder", progress=False).close()
+    tiny.tree().save_pretrained("checkpoint")
+    readers.sentence_reader().save_pretrained("reader")
 
 
-PREPARE = {"LINES_TYPED": prepare}
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("uses", [pytest.param(FILES, id="files"), pytest.param(TYPED, id="commands")])
+@pytest.mark.parametrize("examples", [25, pytest.param(400, marks=pytest.mark.exhaustive)])
+def test_nothing_else_is_raised(uses: list[tuple[Any, ...]], examples: int) -> None:
+    many(lambda made: [check(attempt(*call)) for call in made] and None, uses, examples)

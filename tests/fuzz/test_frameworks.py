@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import langchain_core.documents as lc
-import langchain_palmette as ours_lc
-import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.structured_query import Comparator, Comparison, Operation, Operator, StructuredQuery
-from llama_index.core.schema import IndexNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.vector_stores.types import (
     FilterCondition,
     FilterOperator,
@@ -21,23 +18,25 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
     VectorStoreQueryMode,
 )
+from pydantic import ValidationError
 
+import langchain_palmette as ours_lc
 import llama_index.retrievers.palmette as ours_li
 from palmette import FakeEncoder, Index, SpaceModel
-from support import readers, tiny
+from support import readers
 from support.odd import (
     COUNTS,
     FILTERS,
     GIVEN_IDS,
     IDS,
-    LIMITS,
     METADATA,
     OPTIONS,
     QUERIES,
     TEXTS,
     VALUES,
     attempt,
-    calls,
+    check,
+    many,
     options,
 )
 
@@ -423,11 +422,20 @@ LLAMA: list[tuple[Any, ...]] = [
 ]
 
 
-def fresh() -> tuple[Index]:
-    index = Index.in_memory(SpaceModel.untrained(FakeEncoder(16)))
-    index.add([{"id": "a", "text": "red fox", "metadata": {"lang": "en", "n": 1}}])
-    return (index,)
+@pytest.mark.parametrize(
+    "uses", [pytest.param(LANGCHAIN, id="langchain"), pytest.param(LLAMA, id="llama_index")]
+)
+@pytest.mark.parametrize("examples", [30, pytest.param(600, marks=pytest.mark.exhaustive)])
+def test_nothing_else_is_raised(
+    uses: list[tuple[Any, ...]], examples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
 
+    def run(made: list[tuple[Any, ...]]) -> None:
+        with Index.in_memory(SpaceModel.untrained(FakeEncoder(16))) as index:
+            index.add([{"id": "a", "text": "red fox", "metadata": {"lang": "en", "n": 1}}])
+            for use, *given in made:
+                check(attempt(use, index, *given, also=ValidationError))
+            index.verify()
 
-PREPARE = {"LANGCHAIN": fresh, "LLAMA": fresh}
-from pydantic import ValidationError as ALSO
+    many(run, uses, examples)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from palmette.errors import PalmetteError
@@ -125,9 +125,18 @@ def options(known: dict[str, st.SearchStrategy], *names: str) -> st.SearchStrate
     return st.fixed_dictionaries({}, optional={name: known[name] for name in names or known})
 
 
-def calls(uses: Sequence[tuple[Any, ...]], most: int = 12) -> st.SearchStrategy:
-    """Lists of calls: a function, and the values that its strategies draw."""
-    return st.lists(st.one_of([st.tuples(st.just(use), *given) for use, *given in uses]), max_size=most)
+PER_EXAMPLE = 10
+"""Calls of an example."""
+
+
+def many(
+    run: Callable[[list[tuple[Any, ...]]], None], uses: Sequence[tuple[Any, ...]], examples: int
+) -> None:
+    """Run examples of ten calls each: functions, and the values that their strategies draw."""
+    drawn = st.one_of([st.tuples(st.just(use), *given) for use, *given in uses])
+    lists = st.lists(drawn, min_size=PER_EXAMPLE, max_size=PER_EXAMPLE)
+    phases = (Phase.explicit, Phase.reuse, Phase.generate)  # a failing list is short enough to read
+    settings(LIMITS, max_examples=examples, phases=phases)(given(lists)(run))()
 
 
 OURS = ("/plugin/palmette/", "/adapters/")
@@ -148,3 +157,9 @@ def attempt(
         if any(part in frame.filename for frame in frames for part in OURS):
             return error
     return None
+
+
+def check(escaped: BaseException | None) -> None:
+    """Raise what escaped."""
+    if escaped is not None:
+        raise escaped

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +19,12 @@ from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 TEXT_SUFFIXES = (".md", ".markdown", ".txt")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev"}
-LONGEST_CELL = 2**31 - 1
-"""Characters of a table's cell: a whole book fits."""
+LONGEST = 2**26
+"""Characters of a line, and of a table's cell: a whole book fits."""
+UNPACKED = 2**30
+"""Bytes of a file that is read as a whole, and what a small compressed file may unpack to."""
+RATIO = 200
+"""Times its size that a larger compressed file may unpack to; texts reach 10."""
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(\.\d+)?")
 _TEXT_COLUMNS = ("_id", "id", "title", "text")
 """Columns whose cells are never read as numbers."""
@@ -56,6 +61,27 @@ def _open(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
     return path.open(encoding=encoding, newline=newline)
 
 
+def _lines(file: IO[str], path: Path) -> Iterator[str]:
+    """Yield lines, within the limits of memory."""
+    read, most = 0, max(UNPACKED, RATIO * path.stat().st_size)
+    while line := file.readline(LONGEST + 1):
+        read += len(line)
+        if len(line) > LONGEST:
+            raise InputError(f"{path}: a line is longer than {LONGEST:,} characters: one document a line")
+        if path.suffix == ".gz" and read > most:
+            raise InputError(f"{path} unpacks to more than {most:,} characters: unpack it, if you trust it")
+        yield line
+
+
+def read_whole(path: Path) -> bytes:
+    """Content of a file, unpacked."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        data: bytes = file.read(UNPACKED + 1)
+    if len(data) > UNPACKED:
+        raise InputError(f"{path} is larger than {UNPACKED:,} bytes, or unpacks to more: split it")
+    return data
+
+
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Lines that are not blank, each with its place ``file:number``."""
     if not path.is_file():
@@ -63,11 +89,18 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     number = 0
     try:
         with _open(path, encoding="utf-8") as lines:
-            bar = tqdm(lines, desc=f"reading {path.name}", unit="line", delay=2, leave=False, disable=None)
+            bar = tqdm(
+                _lines(lines, path),
+                desc=f"reading {path.name}",
+                unit="line",
+                delay=2,
+                leave=False,
+                disable=None,
+            )
             for number, line in enumerate(bar, 1):
                 if (text := line.strip("\ufeff\r\n")) and not text.isspace():
                     yield f"{path}:{number}", text
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise InputError(
             f"{path}: cannot be read after line {number} ({error}); expected UTF-8 text"
         ) from error
@@ -96,11 +129,11 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
 
     Every row has the columns in ``kept``, so that each says as much of the table as any other.
     """
-    csv.field_size_limit(max(LONGEST_CELL, csv.field_size_limit()))
+    csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
     separator = SEPARATORS[Path(path.name.removesuffix(".gz")).suffix.lower()]
     try:
         with _open(path, encoding="utf-8-sig", newline="") as lines:
-            rows = csv.DictReader(lines, delimiter=separator, strict=True)
+            rows = csv.DictReader(_lines(lines, path), delimiter=separator, strict=True)
             rows.fieldnames = names = _heading(path, [name.strip() for name in rows.fieldnames or ()])
             for row in rows:
                 place = f"{path}:{rows.line_num}"
@@ -108,7 +141,7 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
                     raise InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
                 cells = {name: (cell or "").strip() for name, cell in row.items()}
                 yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in kept}
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, csv.Error) as error:
+    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError, csv.Error) as error:
         raise InputError(
             f"{path} cannot be read as a table ({error}); expected UTF-8 text with a heading"
         ) from error
@@ -141,7 +174,7 @@ def _value(name: str, cell: str) -> str | int | float:
 def read_text(path: Path) -> str:
     """Content of a text file."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_whole(path).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text ({error}); convert it, or take it away") from error
 

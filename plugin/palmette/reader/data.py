@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import warnings
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -16,7 +17,7 @@ import numpy as np
 from palmette.config import check_path, parse_json
 from palmette.data import RetrievalData, load_data
 from palmette.data.documents import Corpus, to_document
-from palmette.data.files import existing, is_jsonl, located, read_jsonl
+from palmette.data.files import existing, is_jsonl, located, read_jsonl, read_whole
 from palmette.data.synthetic import UNSPACED
 from palmette.errors import InputError, NotFoundError, shown
 from palmette.types import Document
@@ -244,8 +245,7 @@ def _listed(answers: Any) -> list[tuple[str, int | None]]:
 def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Records of a file in SQuAD's form."""
     try:
-        raw = path.read_bytes()
-        content = parse_json(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        content = parse_json(read_whole(path))
         for number, article in enumerate(content["data"]):
             for paragraph in article["paragraphs"]:
                 for asked in paragraph["qas"]:
@@ -253,7 +253,9 @@ def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                     record["answers"] = [] if asked.get("is_impossible") else asked["answers"]
                     name = asked.get("id", asked["question"])
                     yield f"{path}, article {number}, question {shown(name, 60)}", record
-    except (ValueError, KeyError, TypeError, EOFError, gzip.BadGzipFile) as error:
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
             f"{path} is not in SQuAD's form ({error!r}): expected data → paragraphs → context, qas → question, answers"
         ) from error

@@ -38,6 +38,7 @@ class Pool:
         self._lent: dict[apsw.Connection, tuple[int, bool]] = {}  # thread, and whether it writes
         self._stamp: tuple[int, int, bool] | None = None
         self._closed = False
+        self._opened: tuple[int, int] | None = None  # device and inode of the database
         with no_fork:
             _pools.add(self)
 
@@ -121,7 +122,11 @@ class Pool:
 
     def _open(self) -> apsw.Connection:
         """Open read-write where possible, so that what a crashed writer left is recovered; otherwise read-only."""
-        if _unusable and self._file() in _unusable:
+        file = self._file()
+        self._opened = self._opened or file
+        if file != self._opened:  # its documents would meet the arrays of the index before
+            raise StoreError(f"{self.folder} holds another index than the one that was opened: open it again")
+        if file in _unusable:
             raise StoreError(
                 f"{self.folder} was in use when this process was forked: fork while no write is open and no other "
                 "thread reads it, or start processes by spawn"
