@@ -5,7 +5,7 @@
 DATA are BEIR folders with train, dev and test judgements. Whatever is chosen (weights, rates, widths) is chosen on
 dev; test is only looked at here. Every finished system and seed is a line of the ``.jsonl`` beside ``--out``: a run
 that was broken off goes on, and one more system is measured without the others (``--systems "tree, mlp"``). With
-nothing left to measure, table and figure are just written again. ``--list`` names the systems; in
+nothing left to measure, the table is just written again. ``--list`` names the systems; in
 ``rivals/trees.py`` a tree configuration is one line.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from recording import append, read, write_part
 from rivals.bench import Bench
-from rivals.report import figure, tables
+from rivals.report import tables
 from rivals.systems import System, systems
 from rivals.trees import TREES, missing
 
@@ -79,7 +79,7 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
                 "seed": seed,
                 "settings": settings(system_name, args),
                 "facts": facts(bench, args),
-                "rows": {key: {"kind": row.kind, "scores": row.scores} for key, row in measured.rows.items()},
+                "rows": {key: {"scores": scores} for key, scores in measured.rows.items()},
                 "seconds": {part: round(value, 3) for part, value in measured.seconds.items()},
                 "peak_mib": measured.peak_mib and round(measured.peak_mib, 1),
                 "notes": measured.notes,
@@ -118,9 +118,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, default=Path("quality.md"), help="the table; results lie beside it"
     )
-    parser.add_argument(
-        "--plot", nargs="*", metavar="ROW", help="draw the figure too, of these rows or of all"
-    )
     parser.add_argument("--split", default="test", choices=["test", "dev"], help="what the table shows")
     parser.add_argument("--again", action="store_true", help="measure even what is stored")
     parser.add_argument("--list", action="store_true", help="name the systems")
@@ -146,10 +143,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(f"nothing is stored in {store}: give a data folder")
     print(text := tables(results, args.split))
     write_part(args.out, "quality", text)
-    if args.plot is not None:
-        args.out.with_suffix(".svg").write_text(
-            figure(results, args.plot or None, args.split), encoding="utf-8"
-        )
 
 
 if __name__ == "__main__":

@@ -19,12 +19,9 @@ from palmette.training.config import TrainingConfig
 from palmette.training.loop import Task, TrainingResult, train
 from palmette.training.pairs import TrainingPairs
 
-from .bench import COLUMNS, Bench, Measured, Meter, Row, cosines, unit
-
-__all__ = ["BATCH", "adapter"]
+from .bench import COLUMNS, Bench, Measured, Meter, cosines, unit
 
 Start = Literal["identity", "principal", "random"]
-Shape = Literal["plain", "nested", "wide"]
 RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 MIDDLE = 3
 BATCH = TrainingConfig().batch_size
@@ -162,19 +159,11 @@ def choose(
     return start, rate
 
 
-def sizes_of(shape: Shape, width: int) -> tuple[int, ...]:
-    """The nested sizes that are trained, up to the encoder's width or to 1,024 columns."""
-    if shape == "plain":
-        return (width,)
-    return tuple(sorted({width, *(size for size in COLUMNS if size < width or shape == "wide")}))
-
-
-def adapter(
-    bench: Bench, seed: int, *, name: str, shape: Shape, starts: tuple[Start, ...], batch: int
-) -> Measured:
-    """Train and measure an adapter, from so many pairs at a time."""
-    sizes = sizes_of(shape, bench.documents.shape[1])
-    start, rate = choose(bench, sizes, batch, starts)
+def adapter(bench: Bench, seed: int, *, name: str, nested: bool, batch: int) -> Measured:
+    """Train and measure an adapter from so many pairs at a time, ``nested`` for all sizes up to the encoder's."""
+    width = bench.documents.shape[1]
+    sizes = (*(size for size in COLUMNS if nested and size < width), width)
+    start, rate = choose(bench, sizes, batch, ("principal" if nested else "identity", "random"))
     module, trained, meter = fitted(bench, sizes, batch, start, rate, seed)
 
     def represent(x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -186,4 +175,4 @@ def adapter(
     queries = {split: represent(x) for split, x in bench.queries.items()}
     scores = bench.judge(queries, documents, sizes, unit, cosines)
     notes = {"start": start, "learning_rate": rate, "best_step": trained.best_step}
-    return Measured({name: Row(scores)}, meter.seconds, meter.peak_mib, notes)
+    return Measured({name: scores}, meter.seconds, meter.peak_mib, notes)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,6 @@ from palmette import RetrievalData, load_data, load_encoder
 from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.metrics import Judgements, score_ranks
 from palmette.training.pairs import TrainingPairs
-
-__all__ = ["COLUMNS", "Bench", "Measured", "Meter", "Row", "best", "cosines", "fold", "overlaps", "unit"]
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
@@ -42,19 +40,11 @@ class KeepingEncoder(CachedEncoder):
         return self.cache.encode(self.encoder, texts, kind="query")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    scores: Scores
-    kind: Literal["representation", "leaves"] = "representation"
-
-
 @dataclass
 class Measured:
     """What a system gives for one seed."""
 
-    rows: dict[str, Row]
+    rows: dict[str, Scores]
     seconds: dict[str, float] = field(default_factory=dict)
     peak_mib: float | None = None
     notes: dict[str, Any] = field(default_factory=dict)

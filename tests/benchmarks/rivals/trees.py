@@ -17,9 +17,7 @@ from palmette.errors import ConfigError
 from palmette.methods.tree.search import LEAVES
 from palmette.training.config import TrainingConfig
 
-from .bench import COLUMNS, Bench, Floats, Measured, Meter, Row, fold, overlaps
-
-__all__ = ["TREES", "missing", "tree"]
+from .bench import COLUMNS, Bench, Floats, Measured, Meter, fold, overlaps
 
 SHALLOW = {"depth": 6, "split": "cross_attention", "steps": 200, "batch_size": 64}
 TREES: dict[str, dict[str, Any]] = {
@@ -113,7 +111,7 @@ def tree(bench: Bench, seed: int, *, name: str, options: Mapping[str, Any]) -> M
         f"dev {model.record.metric}": model.record.metrics.get(model.record.metric),
         "best step": model.record.best_step,
     }
-    return Measured({name: Row(scores)}, meter.seconds, meter.peak_mib, notes)
+    return Measured({name: scores}, meter.seconds, meter.peak_mib, notes)
 
 
 def _levels(model: TreeModel) -> list[int]:

@@ -8,9 +8,7 @@ import numpy as np
 
 from palmette.evaluation import BM25
 
-from .bench import COLUMNS, Bench, Floats, K, Measured, Meter, Row, cosines, unit
-
-__all__ = ["bm25", "encoder", "principal", "truncated"]
+from .bench import COLUMNS, Bench, Floats, K, Measured, Meter, Scores, cosines, unit
 
 SAMPLE = 256
 """Texts whose encoding is timed."""
@@ -26,7 +24,7 @@ def bm25(bench: Bench, seed: int, *, name: str) -> Measured:
         found = index.search(bench.texts(split), K).ids
         ranks[split] = np.array([[bench.data.rows[id] for id in ids] for ids in found], np.int64)
     return Measured(
-        {name: Row({split: {"": values} for split, values in bench.score(ranks).items()})},
+        {name: {split: {"": values} for split, values in bench.score(ranks).items()}},
         meter.seconds,
         meter.peak_mib,
     )
@@ -43,13 +41,7 @@ def encoder(bench: Bench, seed: int, *, name: str) -> Measured:
     rate = len(texts) / (time.process_time() - begun)
     scores = bench.judge(bench.queries, bench.documents, [d], unit, cosines)
     notes = {"encoding estimated from": f"{len(texts)} texts"}
-    return Measured({name: Row(scores)}, {"encode": len(bench.documents) / rate}, None, notes)
-
-
-def truncated(bench: Bench, seed: int, *, name: str) -> Measured:
-    """The encoder's first columns, which it was not trained to order."""
-    sizes = [size for size in COLUMNS if size < bench.documents.shape[1]]
-    return Measured({name: Row(bench.judge(bench.queries, bench.documents, sizes, unit, cosines))})
+    return Measured({name: scores}, {"encode": len(bench.documents) / rate}, None, notes)
 
 
 def principal(bench: Bench, seed: int, *, name: str) -> Measured:
@@ -60,16 +52,16 @@ def principal(bench: Bench, seed: int, *, name: str) -> Measured:
         axes = np.ascontiguousarray(vectors[:, ::-1], np.float32)  # [d, d], widest first
     sizes = [size for size in COLUMNS if size < len(axes)] + [len(axes)]
 
-    def measure(mean: Floats, splits: dict[str, Floats]) -> Row:
+    def measure(mean: Floats, splits: dict[str, Floats]) -> Scores:
         queries = {split: (x - mean) @ axes for split, x in splits.items()}
-        return Row(bench.judge(queries, (bench.documents - mean) @ axes, sizes, unit, cosines))
+        return bench.judge(queries, (bench.documents - mean) @ axes, sizes, unit, cosines)
 
     means = {"kept": np.zeros(len(axes), np.float32), "taken off": bench.documents.mean(0)}
     dev = {"dev": bench.queries["dev"]}
 
     def quality(choice: str) -> float:
-        row = measure(means[choice], dev)
-        return float(np.mean([values["ndcg@10"] for values in row.scores["dev"].values()]))
+        found = measure(means[choice], dev)["dev"]
+        return float(np.mean([values["ndcg@10"] for values in found.values()]))
 
     choice = max(means, key=quality)
     with meter.part("index"):
