@@ -14,10 +14,12 @@ from palmette.evidence import (
     BEST,
     CHANCE,
     OWN,
+    PRIOR,
     SHARE,
     SHORTLIST,
     USUAL,
     USUAL_MEANING,
+    USUAL_SIZE,
     Calibration,
     Evidence,
     Scale,
@@ -28,6 +30,7 @@ from palmette.evidence import (
 )
 from palmette.methods.space import SpaceModel
 from palmette.methods.tree import TreeSearch
+from support.taxonomies import zoo, zoo_model
 from support.tiny import documents, tree
 
 WORDS = [f"w{i}" for i in range(200)]
@@ -183,6 +186,17 @@ def test_scales_follow_the_scores() -> None:
     assert Scale.of(np.ones((3, 4))).unit > 0
     scores[:, 7] = np.nan
     assert Scale.of(scores).unit == pytest.approx(usual.unit, rel=0.02)
+
+
+def test_shipped_priors_sink_as_documents_become_many_and_learned_ones_stay() -> None:
+    shipped, learned = Calibration(), Calibration(prior=-2.0, source="held-out questions")
+    assert shipped.prior_among(20_000) < shipped.prior_among(USUAL_SIZE) == PRIOR < shipped.prior_among(100)
+    assert learned.prior_among(20_000) == learned.prior_among(100) == -2.0
+
+
+def test_words_stay_within_a_subtree() -> None:
+    found = Index.build(zoo(), zoo_model()).search("owl 3, dog 5", 45, within="owl", lexical=0.9)
+    assert {hit.id.split()[0] for hit in found} == {"owl"}
 
 
 def test_documents_without_sentences_have_their_score_for_meaning() -> None:

@@ -213,6 +213,9 @@ def test_a_filter_is_judged_anew_after_a_write() -> None:
         assert [one.id for one in backend.scan(english)] == ["a"]
         put(backend, doc("a", lang="de"), doc("b", lang="en"))
         assert [one.id for one in backend.scan(english)] == ["b"]
+        put(backend, doc("b"), doc("a"))
+        with pytest.raises(FilterError, match="no document has metadata"):
+            list(backend.scan(english))
 
 
 DEEP = functools.reduce(lambda part, _: Not(part), range(90), Condition("a", "in", (1,)))

@@ -264,6 +264,16 @@ def test_single_adds_leave_few_segments_and_compact_leaves_one(backend: LocalBac
     assert backend.stats().documents == 0
 
 
+def test_what_is_large_is_not_copied_and_what_is_dead_goes(backend: LocalBackend) -> None:
+    large = [doc(f"d{i}") for i in range(10)]
+    put(backend, *large)
+    put(backend, doc("small"))
+    assert backend.stats().segments == 2
+    delete(backend, *(document.key for document in large))
+    assert (backend.stats().segments, backend.stats().reclaimable) == (1, 0)
+    assert state_of(backend) == state_for([doc("small")])
+
+
 def test_compacting_gives_back_space(folder: LocalBackend) -> None:
     put(folder, *(doc(f"d{i}", "long " * 200) for i in range(1000)))
     full = folder.stats().bytes
