@@ -164,13 +164,13 @@ def test_exact_codes_are_found_among_many(index: Index) -> None:
 
 
 def test_the_first_document_is_the_best_sentence() -> None:
-    values = np.array([[1, 0], [0, 1], [3, 0], [0, 2]], np.int8)
-    rows = Ragged(values, np.array([0, 2, 2, 4]))
-    scales = Ragged(np.array([1, 1, 0.5, 1], np.float32), rows.starts)
+    values = np.array([[1, 0], [0, 1], [3, 0], [0, 2], [1, 0], [1, 0]], np.int8)
+    rows = Ragged(values, np.array([0, 2, 2, 4, 6]))
+    scales = Ragged(np.array([1, 1, 0.5, 1, 1, 1], np.float32), rows.starts)
     best, at = best_sentences(rows, scales, np.array([1.0, 0.9], np.float32))
     assert best[[0, 2]] == pytest.approx([1.0, 1.8])
     assert np.isnan(best[1])
-    assert at.tolist() == [0, -1, 1]
+    assert at.tolist() == [0, -1, 1, 0], "the first of equal ones"
 
 
 def test_scales_follow_the_scores() -> None:
@@ -192,6 +192,13 @@ def test_shipped_priors_sink_as_documents_become_many_and_learned_ones_stay() ->
     shipped, learned = Calibration(), Calibration(prior=-2.0, source="held-out questions")
     assert shipped.prior_among(20_000) < shipped.prior_among(USUAL_SIZE) == PRIOR < shipped.prior_among(100)
     assert learned.prior_among(20_000) == learned.prior_among(100) == -2.0
+
+
+def test_equal_documents_keep_their_order() -> None:
+    made = Index.build(
+        [Document(name, "a green owl") for name in "abcdefg"], SpaceModel.untrained(FakeEncoder(32))
+    )
+    assert "".join(hit.id for hit in made.search("owl", 5)) == "abcde"
 
 
 def test_words_stay_within_a_subtree() -> None:
