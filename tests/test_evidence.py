@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from palmette import Document, FakeEncoder, Index
-from palmette.arrays import Ragged
+from palmette import Document, FakeEncoder, Index, evidence
+from palmette.arrays import Ragged, unit_rows
 from palmette.errors import ConfigError
 from palmette.evidence import (
     BEST,
@@ -17,6 +17,8 @@ from palmette.evidence import (
     PRIOR,
     SHARE,
     SHORTLIST,
+    SPREADS,
+    STAND_IN,
     USUAL,
     USUAL_MEANING,
     USUAL_SIZE,
@@ -31,7 +33,7 @@ from palmette.evidence import (
 from palmette.methods.space import SpaceModel
 from palmette.methods.tree import TreeSearch
 from support.taxonomies import zoo, zoo_model
-from support.tiny import documents, tree
+from support.tiny import documents, paths, tree
 
 WORDS = [f"w{i}" for i in range(200)]
 
@@ -204,6 +206,23 @@ def test_equal_documents_keep_their_order() -> None:
 def test_words_stay_within_a_subtree() -> None:
     found = Index.build(zoo(), zoo_model()).search("owl 3, dog 5", 45, within="owl", lexical=0.9)
     assert {hit.id.split()[0] for hit in found} == {"owl"}
+
+
+def test_documents_that_only_words_find_have_their_own_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "SHORTLIST", 1)
+    index, query = Index.build(documents(), paths()), "where does the red owl live?"
+    own = {hit.id: hit.evidence["own"] for hit in index.search(query, 48, visit=1.0, lexical=0)}
+    found = index.search(query, 5, beam=1, lexical=0.9)
+    assert [hit.evidence["own"] for hit in found] == pytest.approx([own[hit.id] for hit in found], abs=1e-5)
+
+
+def test_units_leave_out_a_sentences_own_document() -> None:
+    given = [" ".join(text.split()[:14]) for text in texts(60)]
+    with Index.build(given, SpaceModel.untrained(FakeEncoder(32))) as made, made.backend.read() as view:
+        vectors, units = unit_rows(view.rows("vector", view.keys()).astype(np.float32)), measured(made)
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, np.nan)
+    assert units.own.unit == pytest.approx(Scale.of(cosines, STAND_IN * SPREADS).unit, rel=0.02)
 
 
 def test_documents_without_sentences_have_their_score_for_meaning() -> None:

@@ -192,6 +192,16 @@ def test_faiss_itself_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert same(found, brute(data[rows], rows, queries, "inner_product", 5))
 
 
+def test_faiss_is_not_trusted_among_near_ties() -> None:
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(0)
+    data = np.repeat(distributions(rng, 1, 512), 3000, axis=0)
+    data *= 1 + 1e-7 * rng.permutation(3000).astype(np.float32)[:, None] / 3000
+    queries = distributions(rng, 8, 512)
+    found = search(data, queries, "inner_product", 1, engine_named("faiss"))
+    assert same(found, brute(data, np.arange(3000), queries, "inner_product", 1))
+
+
 def test_a_missing_faiss_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[cpu\]'"):
