@@ -22,7 +22,7 @@ from recording import append, read, write_part
 from rivals.bench import Bench
 from rivals.report import tables
 from rivals.systems import System, systems
-from rivals.trees import TREES, missing
+from rivals.trees import TREES
 
 KEYS = ("data", "system", "seed")
 
@@ -55,9 +55,6 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
     bench: Bench | None = None
     for system_name in args.systems:
         system = args.every[system_name]
-        if system.family == "trees" and (reason := missing(TREES[system_name], args.depth)):
-            print(f"  {system_name}: skipped, {reason}", flush=True)
-            continue
         for seed in args.seeds if system.seeded else args.seeds[:1]:
             if done.get((system_name, seed)) == settings(system_name, args):
                 continue
@@ -81,7 +78,6 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
                 "facts": facts(bench, args),
                 "rows": {key: {"scores": scores} for key, scores in measured.rows.items()},
                 "seconds": {part: round(value, 3) for part, value in measured.seconds.items()},
-                "peak_mib": measured.peak_mib and round(measured.peak_mib, 1),
                 "notes": measured.notes,
             }
             append(store, result)

@@ -175,4 +175,4 @@ def adapter(bench: Bench, seed: int, *, name: str, nested: bool, batch: int) -> 
     queries = {split: represent(x) for split, x in bench.queries.items()}
     scores = bench.judge(queries, documents, sizes, unit, cosines)
     notes = {"start": start, "learning_rate": rate, "best_step": trained.best_step}
-    return Measured({name: scores}, meter.seconds, meter.peak_mib, notes)
+    return Measured({name: scores}, meter.seconds, notes)

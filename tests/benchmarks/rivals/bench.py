@@ -5,12 +5,10 @@ N documents, Q queries, d the encoder's width, c columns of a representation.
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,40 +44,21 @@ class Measured:
 
     rows: dict[str, Scores]
     seconds: dict[str, float] = field(default_factory=dict)
-    peak_mib: float | None = None
     notes: dict[str, Any] = field(default_factory=dict)
 
 
 class Meter:
-    """Processor seconds by part, which a busy machine blurs less than the clock's, and the rise in memory.
-
-    Memory is how far the process rose above where it was when the part began (Linux only).
-    """
+    """Processor seconds by part, which a busy machine blurs less than the clock's."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self.peak_mib: float | None = None
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Time a block, and look at its memory."""
-        gc.collect()
-        with suppress(OSError, AttributeError):  # not everywhere
-            ctypes.CDLL(None).malloc_trim(0)  # what earlier systems freed is not room for this one
-            Path("/proc/self/clear_refs").write_text("5")  # forget the highest mark
-        base, begun = _memory("VmRSS"), time.process_time()
+        """Time a block."""
+        begun = time.process_time()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - begun
-        if base is not None and (top := _memory("VmHWM")) is not None:
-            self.peak_mib = max(self.peak_mib or 0.0, top - base)
-
-
-def _memory(name: str) -> float | None:
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(name):
-                return int(line.split()[1]) / 1024
-    return None
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ def bm25(bench: Bench, seed: int, *, name: str) -> Measured:
     return Measured(
         {name: {split: {"": values} for split, values in bench.score(ranks).items()}},
         meter.seconds,
-        meter.peak_mib,
     )
 
 
@@ -41,7 +40,7 @@ def encoder(bench: Bench, seed: int, *, name: str) -> Measured:
     rate = len(texts) / (time.process_time() - begun)
     scores = bench.judge(bench.queries, bench.documents, [d], unit, cosines)
     notes = {"encoding estimated from": f"{len(texts)} texts"}
-    return Measured({name: scores}, {"encode": len(bench.documents) / rate}, None, notes)
+    return Measured({name: scores}, {"encode": len(bench.documents) / rate}, notes)
 
 
 def principal(bench: Bench, seed: int, *, name: str) -> Measured:
@@ -66,6 +65,4 @@ def principal(bench: Bench, seed: int, *, name: str) -> Measured:
     choice = max(means, key=quality)
     with meter.part("index"):
         _ = (bench.documents - means[choice]) @ axes
-    return Measured(
-        {name: measure(means[choice], bench.queries)}, meter.seconds, meter.peak_mib, {"mean": choice}
-    )
+    return Measured({name: measure(means[choice], bench.queries)}, meter.seconds, {"mean": choice})
