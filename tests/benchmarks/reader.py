@@ -19,6 +19,7 @@ import argparse
 import gzip
 import json
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -88,7 +89,7 @@ def measure(
     """Exact match and F1, the best answer given always or by the learned threshold, and how often none is."""
     forced: list[tuple[float, float]] = []
     bounded: list[tuple[float, float]] = []
-    silent = 0
+    silent, begun = 0, time.perf_counter()
     for start in range(0, len(asked), PART):
         part = asked[start : start + PART]
         passages = [[data.passages[row] for row in some] for some in rows[start : start + PART]]
@@ -101,6 +102,7 @@ def measure(
             silent += quiet
             said = "" if quiet else answer.text
             bounded.append((exact_match(said, accepted), f1(said, accepted)))
+    seconds = time.perf_counter() - begun
     (em, score), (em_bounded, score_bounded) = np.mean(forced, axis=0), np.mean(bounded, axis=0)
     return {
         "questions": len(asked),
@@ -109,6 +111,7 @@ def measure(
         "em with threshold": float(em_bounded),
         "f1 with threshold": float(score_bounded),
         "silent": silent / len(asked),
+        "ms a question": 1e3 * seconds / len(asked),
     }
 
 
