@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from quality import main
 from rivals.adapter import first_weight
-from rivals.bench import Bench, best, fold, overlaps, unit
+from rivals.bench import Bench, unit
 from rivals.report import cell
 
 from support.tiny import documents
@@ -74,20 +74,6 @@ def test_such_a_start_keeps_every_cosine(bench: Bench, start: str) -> None:
     for width in (32, 64):
         y = x @ first_weight(bench, start, width, 0).numpy().T
         np.testing.assert_allclose(unit(y) @ unit(y).T, unit(x) @ unit(x).T, atol=1e-5)
-
-
-def test_overlap_is_the_sum_of_the_smaller_shares() -> None:
-    draw = np.random.default_rng(0).dirichlet(np.ones(16), 70).astype(np.float32)
-    expected = np.minimum(draw[:7, None], draw[None]).sum(-1)
-    np.testing.assert_allclose(overlaps(draw[:7], draw), expected, atol=1e-6)
-    coarse = fold(draw, 4)
-    np.testing.assert_allclose(coarse[:, 1], draw[:, 4:8].sum(1), atol=1e-6)
-
-
-def test_best_takes_the_lower_row_first_among_equals() -> None:
-    scores = np.array([[1, 5, 5, 0, 7], [2, 2, 2, 2, 2]], np.float32)
-    assert best(scores, 3).tolist() == [[4, 1, 2], [0, 1, 2]]
-    assert best(scores, 9)[0].tolist() == [4, 1, 2, 0, 3]
 
 
 def test_cells_show_the_spread_of_several_seeds() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langchain_core.indexing import InMemoryRecordManager, index
 from langchain_core.runnables import RunnableLambda
 from langchain_core.stores import InMemoryStore
 from langchain_core.structured_query import Comparator, Comparison, Operation, Operator, StructuredQuery
@@ -268,12 +267,3 @@ def test_comparators(
     assert found(Operation(Operator.OR, [comparison, Comparison(Comparator.EQ, "n", 1)])) == "".join(
         sorted({*expected, "a"})
     )
-
-
-def test_index_with_a_record_manager(store: PalmetteVectorStore) -> None:
-    manager = InMemoryRecordManager("palmette")
-    how: dict[str, Any] = {"cleanup": "full", "source_id_key": "source", "key_encoder": "sha256"}
-    first = [Document(page_content=text, metadata={"source": text[:1]}) for text in ("an owl", "a cat")]
-    assert index(first, manager, store, **how)["num_added"] == 2
-    assert index(first[:1], manager, store, **how)["num_deleted"] == 1
-    assert [d.text for d in store.retriever.index.documents()] == ["an owl"]

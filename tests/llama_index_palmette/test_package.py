@@ -29,17 +29,6 @@ def source_roots():
     return ADAPTERS, Path(palmette.__file__).parents[1]
 
 
-@pytest.mark.parametrize("namespace", ["llama_index", "llama_index/retrievers"])
-def test_namespaces_stay_native(namespace):
-    folder = ADAPTERS / namespace
-    assert folder.is_dir()
-    assert [item.name for item in folder.glob("*.py*")] == []
-
-
-def test_no_test_folder_shadows_the_namespace():
-    assert not (Path(__file__).parents[1] / "llama_index").exists()
-
-
 def test_light_and_at_home_in_the_namespace(tmp_path):
     """Beside llama_index.core and another retriever from another folder, as after editable installs."""
     other = tmp_path / "llama_index/retrievers/other"

@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette import RetrievalData, load_data, load_encoder
+from palmette.arrays import best_of_each, fold_columns, unit_rows
 from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.metrics import Judgements, score_ranks
+from palmette.search.flat import fast_scores
 from palmette.training.pairs import TrainingPairs
 
 Floats = NDArray[np.float32]
@@ -142,30 +144,17 @@ class Bench:
 def ranking(queries: Floats, documents: Floats, similarity: Callable[[Floats, Floats], Floats]) -> Rows:
     """[Q, K] rows of the most similar documents, best first."""
     parts = (queries[start : start + BLOCK] for start in range(0, len(queries), BLOCK))
-    return np.concatenate([best(similarity(part, documents), K) for part in parts])
-
-
-def best(scores: Floats, k: int) -> Rows:
-    """[Q, k] columns of the highest of [Q, N] scores, best first."""
-    k = min(k, scores.shape[1])
-    found = np.argpartition(-scores, k - 1, axis=1)[:, :k] if k < scores.shape[1] else None
-    if found is None:
-        return np.argsort(-scores, axis=1, kind="stable")
-    found = np.sort(found, axis=1)  # among equals the lower row first
-    order = np.argsort(-np.take_along_axis(scores, found, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(found, order, axis=1)
+    return np.concatenate([best_of_each(similarity(part, documents), K) for part in parts])
 
 
 def unit(vectors: Floats, size: int | None = None) -> Floats:
     """The first ``size`` columns, scaled to length 1."""
-    kept = vectors[:, :size]
-    scaled: Floats = kept / np.maximum(np.linalg.norm(kept, axis=1, keepdims=True), 1e-12)
-    return scaled.astype(np.float32)
+    return unit_rows(vectors[:, :size])
 
 
 def fold(leaves: Floats, size: int) -> Floats:
     """A coarser level: neighbouring leaves summed, [N, c] → [N, size]."""
-    return np.ascontiguousarray(leaves.reshape(len(leaves), size, -1).sum(-1, dtype=np.float64), np.float32)
+    return fold_columns(leaves, leaves.shape[1] // size)
 
 
 def cosines(queries: Floats, documents: Floats) -> Floats:
@@ -175,24 +164,4 @@ def cosines(queries: Floats, documents: Floats) -> Floats:
 
 def overlaps(queries: Floats, documents: Floats) -> Floats:
     """[Q, N] Σ min(q, d): one minus the total variation distance of distributions."""
-    scores = np.empty((len(queries), len(documents)), np.float32)
-    _overlap_kernel()(queries, documents, scores)
-    return scores
-
-
-@functools.cache
-def _overlap_kernel() -> Callable[[Floats, Floats, Floats], None]:
-    """Written anew, not the engine's: the benchmark checks that against this."""
-    import numba
-
-    def loop(queries: Floats, documents: Floats, scores: Floats) -> None:
-        for start in range(0, len(documents), 32):  # documents that stay in the cache for all queries
-            for q in range(len(queries)):
-                for n in range(start, min(start + 32, len(documents))):
-                    total = np.float32(0)
-                    for j in range(queries.shape[1]):
-                        total += min(queries[q, j], documents[n, j])
-                    scores[q, n] = total
-
-    compiled: Callable[[Floats, Floats, Floats], None] = numba.njit(loop, fastmath=True)
-    return compiled
+    return fast_scores(documents, np.arange(len(documents)), queries, "overlap")
