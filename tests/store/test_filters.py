@@ -51,6 +51,7 @@ FAILING = [
     {"year": {"$gt": 2021}}, {"year": {"$contains": "20"}}, {"tags": {"$all": ["red", "green"]}},
     {"tags": {"$any": []}}, {"tags": {"$ne": "red"}}, {"tags": {"$contains": "BLU"}},
     {"missing": {"$gt": 3}}, {"missing": {"$exists": True}}, {"none": {"$exists": True}},
+    {"auth": {"$exists": True}},
     {"empty": {"$exists": True}}, {"author": None}, {"author": "Ada"}, {"lang": None},
     {"lang": {"$in": []}}, {"lang": "en", "year": 2020}, {"$or": [{"lang": "de"}, {"year": 2020}]},
     {"$not": {"lang": "en"}}, {"$id": ["bob"]}, {"$id": []}, {"$id": {"$ne": "ada"}},
