@@ -1,7 +1,6 @@
 """The learned space: an encoder in it, what pairs teach, and models that are trained over it."""
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 import torch
+from palmette.search.columns import Columns
 from recording import Line, append, find, read, table, write_part
 
 from palmette import TreeModel, load_data
@@ -31,7 +32,6 @@ from palmette.arrays import as_fixed, as_floats, to_fixed
 from palmette.encoder import States
 from palmette.encoder.cache import CachedEncoder
 from palmette.search import set_threads
-from palmette.search.columns import Columns
 from palmette.search.flat import Block, ExactEngine, fast_scores, top_k
 from palmette.search.plan import Candidates
 

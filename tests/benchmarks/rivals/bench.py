@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from palmette import RetrievalData, load_data, load_encoder
 from palmette.arrays import best_of_each, fold_columns, unit_rows
 from palmette.encoder.cache import CachedEncoder, EncodingCache
+from palmette.maths import overlap
 from palmette.metrics import Judgements, score_ranks
-from palmette.search.flat import fast_scores
 from palmette.training.pairs import TrainingPairs
 
 Floats = NDArray[np.float32]
@@ -164,4 +165,4 @@ def cosines(queries: Floats, documents: Floats) -> Floats:
 
 def overlaps(queries: Floats, documents: Floats) -> Floats:
     """[Q, N] Σ min(q, d): one minus the total variation distance of distributions."""
-    return fast_scores(documents, np.arange(len(documents)), queries, "overlap")
+    return overlap(torch.from_numpy(queries), torch.from_numpy(documents)).numpy()
