@@ -256,6 +256,17 @@ def test_a_tree_can_do_without(options: dict, given_space: Space) -> None:
     assert not any(name.startswith("space.") for name in model.weights())
 
 
+def test_a_papers_recipe_begins_in_the_encoders_space(given_space: Space) -> None:
+    model = PathsModel.fit(
+        pairs(),
+        encoder=FakeEncoder(48),
+        preset="paper",
+        encoder_learns="nothing",
+        **settings(branches=4, steps=1),
+    )
+    assert isinstance(model.encoder, FakeEncoder)
+
+
 def test_without_labels_no_space_is_learned(given_space: Space) -> None:
     model = TreeModel.fit(documents(), encoder=FakeEncoder(48), **settings(depth=3, steps=2))
     assert isinstance(model.encoder, FakeEncoder)

@@ -192,6 +192,17 @@ def test_faiss_itself_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert same(found, brute(data[rows], rows, queries, "inner_product", 5))
 
 
+def test_faiss_is_not_trusted_among_near_ties() -> None:
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(0)
+    data = rng.permuted(
+        np.repeat(distributions(rng, 1, 512), 3000, axis=0), axis=1
+    )  # equal sums, but in float32
+    queries = np.full((1, 512), 1 / 512, np.float32)
+    found = search(data, queries, "inner_product", 1, engine_named("faiss"))
+    assert same(found, brute(data, np.arange(3000), queries, "inner_product", 1))
+
+
 def test_a_missing_faiss_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[cpu\]'"):

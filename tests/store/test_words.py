@@ -181,3 +181,6 @@ def test_phrases_are_found_under_filters() -> None:
                 assert set(view.keys()[scores > 0].tolist()) == set(found.keys.tolist())
                 assert not view.words('where is a "red owl"?', 99).phrases, "a name in a sentence"
                 assert view.words('"nothing of this"', 9).keys.tolist() == []
+        put(backend, doc("whole", "red owl sings"), doc("half", "owl sings loudly"))
+        with backend.read() as view:
+            assert view.ids(view.words('"red owl sings"', 9).keys.tolist()) == ["whole"]
