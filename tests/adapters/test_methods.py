@@ -33,7 +33,7 @@ CASES = {
         tiny.tree,
         tiny.documents,
         QUESTION,
-        [{"level": 2}, {"level": "auto"}, {"rerank": True, "shortlist": 7}],
+        [{"level": 2}, {"level": 3}, {"rerank": True, "shortlist": 7}],
         ({"level": 6}, "level must be between 1 and 5, got 6"),
     ),
     "fields": Case(
@@ -146,7 +146,7 @@ def test_explanations_say_which_field_layer_and_leaf(framework: Any, over: Any) 
     layers = over("layers", k=6, order="layer")
     assert finders() == [1, 1, 2, 2, 3, 3]
     assert finders(budget=(1, 0, 2), k=3) == [1, 3, 3]
-    assert finders(layers=(1, 3), order="interleave", k=4) == [1, 3, 1, 3]
+    assert finders(layers=(1, 3), order="layer", k=4) == [1, 1, 3, 3]
 
 
 def test_a_taxonomy_gives_chains_of_ancestors(framework: Any, over: Any) -> None:
