@@ -27,7 +27,7 @@ def read_lexical(text: str) -> float | str:
 
 SHARED: dict[str, dict[str, Any]] = {
     "checkpoint": {"help": CHECKPOINT},
-    "index": {"help": "index folder"},
+    "index": {"help": "index folder, or qdrant://host:6333/name"},
     "--revision": {"help": "branch, tag or commit of a Hub repository"},
     "--device": {"help": "cpu, cuda, mps; the best there is by default"},
     "--filter": {"help": "conditions on metadata, as JSON"},
@@ -111,7 +111,11 @@ def _add_index(command: argparse.ArgumentParser) -> None:
     )
     add("checkpoint", nargs="?", help=f"{CHECKPOINT}; none for the default encoder, or an index's own model")
     add("documents", help="JSONL or table of documents, BEIR folder, or folder of .md and .txt files")
-    add("--out", required=True, type=Path, help="index folder: made, or updated where it exists")
+    add(
+        "--out",
+        required=True,
+        help="index folder, or qdrant://host:6333/name: made, or updated where it exists",
+    )
     add("--prune", action="store_true", help="delete what is in the index and not in DOCUMENTS")
     add("--batch-size", type=int, default=256, help="documents encoded at a time")
     add("--language", default="english", help="language of a new index's stemmer, or none")
@@ -317,8 +321,9 @@ def run_inspect(args: argparse.Namespace) -> None:
     """Print facts of a checkpoint or an index, or draw an index's tree."""
     from palmette.index import MODEL, Index
     from palmette.methods import load_model
+    from palmette.store.qdrant_client import is_url
 
-    if not (Path(args.what) / MODEL).is_dir():
+    if not is_url(args.what) and not (Path(args.what) / MODEL).is_dir():
         if args.html:
             raise ConfigError(
                 f"--html draws the tree of an index; {args.what} is none: make one with `palmette index`"

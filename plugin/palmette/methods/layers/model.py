@@ -77,7 +77,7 @@ class LayersModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """The encoder's own vector."""
-        return (ArraySpec(VECTOR, (self.config.vector,)),)
+        return (ArraySpec(VECTOR, (self.config.vector,), searched="inner_product"),)
 
     @property
     def indexes_embeddings(self) -> bool:
