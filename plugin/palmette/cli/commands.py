@@ -86,9 +86,7 @@ def _search_options(args: argparse.Namespace) -> dict[str, Any]:
         try:
             options["filter"] = parse_json(text)
         except ValueError as error:
-            raise ConfigError(
-                f'--filter must be JSON such as {{"lang": 1}}, got {text!r} ({error})'
-            ) from error
+            raise ConfigError(f"--filter must be JSON, got {text!r} ({error})") from error
         if not isinstance(options["filter"], dict):
             raise ConfigError(f"--filter must be a JSON object, got {text!r}")
     return options
