@@ -182,6 +182,7 @@ def test_links_and_paths_out_of_a_folder(folder: Path, tmp_path: Path) -> None:
 def test_files_that_unpack_to_more_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LONGEST", 10_000)
     monkeypatch.setattr(files, "UNPACKED", 50_000)
+    monkeypatch.setattr(files, "RATIO", 2)
     for name, content, told in (
         ("line.jsonl", b'{"text": "' + b"x" * 20_000 + b'"}', "longer than"),
         ("line.csv", b"text\n" + b"x" * 20_000, "longer than"),
