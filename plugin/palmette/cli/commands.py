@@ -86,8 +86,7 @@ def _search_options(args: argparse.Namespace) -> dict[str, Any]:
         try:
             options["filter"] = parse_json(text)
         except ValueError as error:
-            example = '{"lang": "en"}'
-            raise ConfigError(f"--filter must be JSON such as '{example}', got {text!r} ({error})") from error
+            raise ConfigError(f"--filter must be JSON, got {text!r} ({error})") from error
         if not isinstance(options["filter"], dict):
             raise ConfigError(f"--filter must be a JSON object, got {text!r}")
     return options
@@ -292,13 +291,10 @@ def run_evaluate(args: argparse.Namespace) -> None:
     if args.card:
         card = Path(args.checkpoint) / "README.md"
         if not card.parent.is_dir():
-            raise ConfigError(
-                f"--card writes into a checkpoint folder, but {args.checkpoint!r} is none: pull it first"
-            )
-        draft = card.with_name("README.md.tmp")
-        draft.unlink(missing_ok=True)
-        draft.write_text(model.card(report), encoding="utf-8")
-        draft.replace(card)  # never through a link, into the Hub's cache for instance
+            raise ConfigError(f"--card writes into a checkpoint folder; {args.checkpoint!r} is none: pull it")
+        text = model.card(report)
+        card.unlink(missing_ok=True)  # never through a link, into the Hub's cache for instance
+        card.write_text(text, encoding="utf-8")
     print(json.dumps(report.to_dict(), indent=2) if args.json else report.table())
 
 
@@ -326,7 +322,7 @@ def run_inspect(args: argparse.Namespace) -> None:
     if not is_url(args.what) and not (Path(args.what) / MODEL).is_dir():
         if args.html:
             raise ConfigError(
-                f"--html draws the tree of an index; {args.what} is none: make one with `palmette index`"
+                f"--html draws the tree of an index, and {args.what} is none: see `palmette index`"
             )
         facts: dict[str, Any] = {
             "model": _model_facts(load_model(args.what, revision=args.revision, device="cpu"))
