@@ -33,7 +33,7 @@ CASES = {
         tiny.tree,
         tiny.documents,
         QUESTION,
-        [{"level": 2}, {"level": "auto"}, {"rerank": True, "shortlist": 7}],
+        [{"level": 2}, {"level": 3}, {"rerank": True, "shortlist": 7}],
         ({"level": 6}, "level must be between 1 and 5, got 6"),
     ),
     "fields": Case(
