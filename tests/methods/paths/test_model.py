@@ -200,7 +200,7 @@ def test_every_kind_of_training_searches(options: dict) -> None:
     model = train_paths(**{"steps": 4, **options})
     index = Index.build(documents(), model)
     assert len(index.search(QUERY, k=5, visit=0.4)) == 5
-    assert model.config.branches == (options.get("branches", 8) or 14)
+    assert model.config.branches == (options.get("branches", 8) or 28)
     assert model.report.load["ideal"] == pytest.approx(48 / model.config.leaves, abs=0.005)
 
 
