@@ -139,7 +139,7 @@ def test_parts_are_log_odds(index: Index) -> None:
 
 
 def test_reasons_are_words() -> None:
-    texts = ["Prune apple trees late. Rake.", "Prune roses in spring.", "Bake the bread."]
+    texts = ["## Prune apple trees late. Rake.", "Prune roses in spring.", "Bake the bread."]
     made = Index.build(texts, SpaceModel.untrained(FakeEncoder(64)))
     told = {hit.document.text: hit.explain().text for hit in made.search("prune the apple trees", 3)}
     assert told[texts[0]].endswith("in common: “prune … apple” (1 of 3 documents), “apple trees” (1)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -17,6 +18,7 @@ WORDS_SHOWN, SHOWN = 5, 160
 """Words, and characters of a sentence, in an explanation's text."""
 CLOSE = ((1.1, "very close"), (0.8, "close"), (0.55, "related"), (-np.inf, "hardly related"))
 """Least meaning, in units, that is called so."""
+_MARKS = re.compile(r"(?<!\S)(?:[#|*~]+|`{3}\w*|[=_-]{3,})(?!\S)")
 
 
 def explain(
@@ -90,6 +92,6 @@ def spell(analyser: Analyser, text: str) -> dict[str, str]:
 
 
 def shortened(text: str) -> str:
-    """One line of at most SHOWN characters."""
-    line = " ".join(text.split())
+    """One line of at most SHOWN characters, without the marks of headings, tables and fences."""
+    line = " ".join(_MARKS.sub("", text).split())
     return line if len(line) <= SHOWN else f"{line[: SHOWN - 2].rsplit(' ', 1)[0]} \u2026"
