@@ -6,8 +6,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 ADAPTERS := adapters/langchain_palmette adapters/llama_index
 SOURCES := pyproject.toml constraints.txt
+MINUTES ?= 30
+SEED ?= $(shell date +%s)
 
-.PHONY: help demo test test-all lint types docs bench results dist install fix clean
+.PHONY: help demo test test-all soak lint types docs bench results dist install fix clean
 
 help:            ## show the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -34,6 +36,11 @@ test: $(VENV)/.dev       ## run every test
 
 test-all: $(VENV)/.dev   ## every test and every crash point (an hour)
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m ''
+
+soak: $(VENV)/.dev       ## random histories of an index for MINUTES=30, on seeds it prints (SEED=N repeats one)
+	@end=$$(($$(date +%s) + 60 * $(MINUTES))); seed=$(SEED); while [ $$(date +%s) -lt $$end ]; do echo "seed $$seed"; \
+	$(BIN)/python -m pytest -q -x -m exhaustive --hypothesis-seed=$$seed tests/fuzz/test_machine.py || exit 1; \
+	seed=$$((seed + 1)); done
 
 lint: $(VENV)/.dev       ## style and import directions
 	$(BIN)/ruff check plugin adapters tests notebooks docs

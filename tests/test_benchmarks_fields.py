@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from charm.bench import FIELDS, Bench, bm25_rows
-from charm.latency import backend_of, timed
 from charm.methods import METHODS, diversity, fields_of
 from charm.report import p_value
 from fields import main
@@ -107,11 +106,6 @@ def test_methods_read_fields_their_own_way() -> None:
     assert fields_of(METHODS["all fields joined"], fields) == {"all": "brand+name+title+text+attributes"}
     assert list(fields_of(METHODS["fields from long to short"], fields)) == list(fields)[::-1]
     assert "question" not in "".join(FIELDS["medquad"].values())
-
-
-def test_latency_is_measured_on_what_an_index_keeps() -> None:
-    with backend_of(300) as backend:
-        assert all(value > 0 for value in timed(backend, 2).values())
 
 
 def test_diversity_is_zero_where_one_field_says_it_all() -> None:

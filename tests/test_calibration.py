@@ -1,12 +1,17 @@
 """Coefficients learned from held-out questions."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.special import expit
 
-from palmette.calibration import best_weights, fit_probability, learn
+from palmette import load_data
+from palmette.calibration import _sample, best_weights, fit_probability, learn, scores
 from palmette.evidence import PRIOR, SLOPE, WORDS, Calibration, Evidence, Scale, Units
 from palmette.metrics import Judgements, query_scores
+from palmette.search.plan import Candidates
+from support.tiny import documents
 
 
 def sides(queries: int = 200, documents: int = 50) -> tuple[np.ndarray, np.ndarray, Judgements]:
@@ -82,6 +87,26 @@ def test_slope_and_prior_are_those_of_the_judgements() -> None:
     few = fit_probability(x[:2], y[:2])
     assert few == pytest.approx((SLOPE, PRIOR), rel=0.5), "two questions say little"
     assert fit_probability(x, np.zeros(4000, bool))[0] > 0
+    assert fit_probability(x, x < 1)[0] == 0.5, "never falling"
+
+
+def test_queries_without_an_answer_teach_nothing() -> None:
+    right, noise, judged = sides()
+    rows = np.arange(100)
+    half = Judgements.of(200, 50, rows, judged.keys[:100] % 50, np.ones(100))
+    alone = Judgements.of(100, 50, rows, judged.keys[:100] % 50, np.ones(100))
+    units, none = Units(own=Scale.of(noise)), np.full(noise.shape, np.nan, np.float32)
+    expected = learn(noise[:100], none[:100], right[:100], units, alone)
+    assert learn(noise, none, right, units, half) == expected
+    made = load_data([document.text for document in documents()])
+    assert _sample(made, 0)[2] is None, "made questions share words with their documents"
+
+
+def test_what_a_search_does_not_return_scores_as_its_last() -> None:
+    found = Candidates(np.array([[2, 0], [1, -1]]), np.array([[0.9, 0.4], [0.7, -np.inf]], np.float32))
+    model = SimpleNamespace(encode_queries=lambda *_: {}, search=lambda *_: found)
+    table = scores(model, range(3), ["a", "b"], None)
+    np.testing.assert_array_equal(table, np.array([[0.4, 0.4, 0.9], [0.7, 0.7, 0.7]], np.float32))
 
 
 def test_weights_of_several_rankings() -> None:
@@ -90,3 +115,8 @@ def test_weights_of_several_rankings() -> None:
     assert good > 0.8
     assert good + bad == pytest.approx(1)
     assert best_weights(np.stack([right, noise]), None) == (0.5, 0.5)
+    draw, rows = np.random.default_rng(1), np.arange(30)
+    alike = draw.random((2, 30, 12)).astype(np.float32)
+    alike[:, rows, rows % 12] += 0.3
+    judged = Judgements.of(30, 12, rows, rows % 12, np.ones(30))
+    assert best_weights(alike, judged) == (0.5, 0.5), "two points more in a single sample are noise"

@@ -7,17 +7,21 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from palmette import Document, FakeEncoder, Index
-from palmette.arrays import Ragged
+from palmette import Document, FakeEncoder, Index, evidence
+from palmette.arrays import Ragged, unit_rows
 from palmette.errors import ConfigError
 from palmette.evidence import (
     BEST,
     CHANCE,
     OWN,
+    PRIOR,
     SHARE,
     SHORTLIST,
+    SPREADS,
+    STAND_IN,
     USUAL,
     USUAL_MEANING,
+    USUAL_SIZE,
     Calibration,
     Evidence,
     Scale,
@@ -28,7 +32,8 @@ from palmette.evidence import (
 )
 from palmette.methods.space import SpaceModel
 from palmette.methods.tree import TreeSearch
-from support.tiny import documents, tree
+from support.taxonomies import zoo, zoo_model
+from support.tiny import documents, paths, tree
 
 WORDS = [f"w{i}" for i in range(200)]
 
@@ -171,13 +176,13 @@ def test_exact_codes_are_found_among_many(index: Index) -> None:
 
 
 def test_the_first_document_is_the_best_sentence() -> None:
-    values = np.array([[1, 0], [0, 1], [3, 0], [0, 2]], np.int8)
-    rows = Ragged(values, np.array([0, 2, 2, 4]))
-    scales = Ragged(np.array([1, 1, 0.5, 1], np.float32), rows.starts)
+    values = np.array([[1, 0], [0, 1], [3, 0], [0, 2], [1, 0], [1, 0]], np.int8)
+    rows = Ragged(values, np.array([0, 2, 2, 4, 6]))
+    scales = Ragged(np.array([1, 1, 0.5, 1, 1, 1], np.float32), rows.starts)
     best, at = best_sentences(rows, scales, np.array([1.0, 0.9], np.float32))
     assert best[[0, 2]] == pytest.approx([1.0, 1.8])
     assert np.isnan(best[1])
-    assert at.tolist() == [0, -1, 1]
+    assert at.tolist() == [0, -1, 1, 0], "the first of equal ones"
 
 
 def test_scales_follow_the_scores() -> None:
@@ -193,6 +198,41 @@ def test_scales_follow_the_scores() -> None:
     assert Scale.of(np.ones((3, 4))).unit > 0
     scores[:, 7] = np.nan
     assert Scale.of(scores).unit == pytest.approx(usual.unit, rel=0.02)
+
+
+def test_shipped_priors_sink_as_documents_become_many_and_learned_ones_stay() -> None:
+    shipped, learned = Calibration(), Calibration(prior=-2.0, source="held-out questions")
+    assert shipped.prior_among(20_000) < shipped.prior_among(USUAL_SIZE) == PRIOR < shipped.prior_among(100)
+    assert learned.prior_among(20_000) == learned.prior_among(100) == -2.0
+
+
+def test_equal_documents_keep_their_order() -> None:
+    made = Index.build(
+        [Document(name, "a green owl") for name in "abcdefg"], SpaceModel.untrained(FakeEncoder(32))
+    )
+    assert "".join(hit.id for hit in made.search("owl", 5)) == "abcde"
+
+
+def test_words_stay_within_a_subtree() -> None:
+    found = Index.build(zoo(), zoo_model()).search("owl 3, dog 5", 45, within="owl", lexical=0.9)
+    assert {hit.id.split()[0] for hit in found} == {"owl"}
+
+
+def test_documents_that_only_words_find_have_their_own_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "SHORTLIST", 1)
+    index, query = Index.build(documents(), paths()), "where does the red owl live?"
+    own = {hit.id: hit.evidence["own"] for hit in index.search(query, 48, visit=1.0, lexical=0)}
+    found = index.search(query, 5, beam=1, lexical=0.9)
+    assert [hit.evidence["own"] for hit in found] == pytest.approx([own[hit.id] for hit in found], abs=1e-5)
+
+
+def test_units_leave_out_a_sentences_own_document() -> None:
+    given = [" ".join(text.split()[:14]) for text in texts(60)]
+    with Index.build(given, SpaceModel.untrained(FakeEncoder(32))) as made, made.backend.read() as view:
+        vectors, units = unit_rows(view.rows("vector", view.keys()).astype(np.float32)), measured(made)
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, np.nan)
+    assert units.own.unit == pytest.approx(Scale.of(cosines, STAND_IN * SPREADS).unit, rel=0.02)
 
 
 def test_documents_without_sentences_have_their_score_for_meaning() -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import platform
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -253,14 +252,6 @@ def test_every_question_has_an_answer_on_every_python():
     assert not [question for question in load_questions() if set(question.gold) <= NEWER]
 
 
-def test_enough_and_wide(full):
-    questions = load_questions()
-    assert len(questions) >= 170
-    assert sum(len(question.gold) > 1 for question in questions) >= 15
-    modules = {full[name].metadata["module"] for q in questions for name in q.gold if name in full}
-    assert len(modules) >= 100
-
-
 def test_well_formed():
     questions = load_questions()
     assert [question.id for question in questions] == [f"howto-{n:03d}" for n in range(1, len(questions) + 1)]
@@ -276,11 +267,3 @@ def test_halves_by_hash():
         assert question.split == ("test" if odd else "dev")
     share = sum(question.split == "dev" for question in load_questions()) / len(load_questions())
     assert 0.4 < share < 0.6
-
-
-def test_few_questions_give_the_name_away():
-    given = 0
-    for question in load_questions():
-        words = set(re.findall(r"\w+", question.question.lower()))
-        given += any(name.rpartition(".")[2].lower() in words for name in question.gold)
-    assert given / len(load_questions()) < 0.15

@@ -37,7 +37,8 @@ def test_digest_tells_every_change(text: str, metadata: dict) -> None:
         ({"text": ""}, "is empty"),
         ({"text": " \n"}, "is empty"),
         ({"id": 7, "text": "a"}, "use str"),
-        ({"id": "", "text": "a"}, "non-empty str"),
+        ({"id": "", "text": "a"}, "1 to 16,384 characters"),
+        ({"id": "a" * 16_385, "text": "a"}, "1 to 16,384 characters"),
         ({"text": "a", "metadata": [1]}, "metadata must be a mapping"),
         ({"text": "a", "metadata": {1: 2}}, "keys must be a str"),
         (

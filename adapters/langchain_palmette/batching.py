@@ -12,6 +12,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import get_config_list
 
+from palmette.config import check_kind
 from palmette.errors import InputError
 from palmette.threads import AsyncTwin
 
@@ -98,6 +99,7 @@ def _split(
     inputs: list[str], config: RunnableConfig | list[RunnableConfig] | None
 ) -> Iterator[tuple[list[str], list[RunnableConfig]]]:
     """Split queries into those of one search, with their configs."""
+    check_kind("inputs", inputs, (list, tuple), "a list of queries")
     if not inputs:
         return
     configs = get_config_list(config, len(inputs))

@@ -8,6 +8,7 @@ from langchain_core.embeddings import Embeddings
 from pydantic import Field, model_validator
 
 from langchain_palmette.loading import EncoderName, Loading, ModelName
+from palmette.config import check_kind
 from palmette.errors import ConfigError
 from palmette.frameworks import Representation, check_representation, represent
 from palmette.threads import AsyncTwin
@@ -50,7 +51,8 @@ class PalmetteEmbeddings(Loading, Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Vectors of documents."""
-        return self._embed(texts, "document") if texts else []
+        check_kind("texts", texts, (list, tuple), "a list of str")
+        return self._embed(list(texts), "document") if texts else []
 
     def embed_query(self, text: str) -> list[float]:
         """Vector of a query."""

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from palmette.errors import NotFoundError, StoreError
+from palmette.errors import InputError, NotFoundError, StoreError, shown
 
 if TYPE_CHECKING:
     from palmette import Encoder, Index, Model, Reader
@@ -37,7 +37,10 @@ def name_of(thing: object) -> object:
     with _lock:
         known = next((name for name, held in _named.items() if held is thing), None)
         name = known or f"{MEMORY}{uuid4().hex}"
-        _named[name] = thing
+        try:
+            _named[name] = thing
+        except TypeError as error:
+            raise InputError(f"give a name, a folder or an object of palmette, got {shown(thing)}") from error
     return name
 
 

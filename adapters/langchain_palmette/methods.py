@@ -11,16 +11,14 @@ from langchain_palmette.retriever import PalmetteRetriever
 
 
 class TreeRetriever(PalmetteRetriever):
-    """Retriever of a trained tree: a coarse level is fast, the leaves are exact.
+    """Retriever of a tree: ranks by its space, and says the topic that question and document share.
 
     .. code-block:: python
 
         retriever = TreeRetriever.from_documents(documents, model="me/tree-ckpt", index_path="my-index")
-        retriever = TreeRetriever(index_path="my-index", k=5, level=6)  # later, elsewhere
-        retriever.invoke("a question", level=3, explain=True)[0].metadata["explanation"]["detail"]["path"]
-        retriever.invoke("a question", level="auto", rerank=True, shortlist=50)
-
-    With ``lexical=0`` scores are 0 … 1 (1 for equal texts), or cosines with ``rerank``; otherwise words are added.
+        retriever = TreeRetriever(index_path="my-index", k=5)  # later, elsewhere
+        retriever.invoke("a question", explain=True)[0].metadata["explanation"]["text"]
+        retriever.invoke("a question", level="auto", rerank=True, shortlist=50)  # of a tree that was trained
     """
 
     method: ClassVar[str | None] = "tree"
@@ -28,7 +26,7 @@ class TreeRetriever(PalmetteRetriever):
 
     level: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     """Level of the tree to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best;
-    ``None`` for the leaves.
+    ``None`` for the tree's own ranking.
     """
     rerank: bool | None = None
     """Rank the best candidates again by the cosine of their vectors."""
@@ -86,12 +84,10 @@ class PerLayerRetriever(PalmetteRetriever):
 
     layers: tuple[int, ...] | None = None
     """Layers to search with; the encoder stops at the last of them. ``None`` for all."""
-    order: Literal["fused", "layer", "interleave"] | None = None
-    """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first; ``interleave``: the
-    best of each layer, then the second best of each, ….
-    """
+    order: Literal["fused", "layer"] | None = None
+    """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first."""
     budget: tuple[int, ...] | None = None
-    """Shares of ``k`` by layer (with ``layer`` and ``interleave``); ``None`` for equal shares."""
+    """Shares of ``k`` by layer (with ``layer``); ``None`` for equal shares."""
 
 
 class PathRetriever(PalmetteRetriever):

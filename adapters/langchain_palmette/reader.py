@@ -10,7 +10,7 @@ from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import ConfigDict, Field
 
 from langchain_palmette.loading import Loading, ReaderName
-from palmette.errors import InputError
+from palmette.errors import InputError, shown
 from palmette.threads import AsyncTwin
 from palmette.types import Document as Passage
 
@@ -57,7 +57,7 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
         held = self._objects.get("reader")
         if held is not None and getattr(held, "kind", None) != "reader":
             raise InputError(
-                f"reader must be a palmette.Reader, or the folder of its checkpoint, got {held!r:.80}"
+                f"reader must be a palmette.Reader, or the folder of its checkpoint, got {shown(held)}"
             )
 
     @classmethod
@@ -119,9 +119,9 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
     def _value(self, input: Inputs, key: str) -> Any:
         try:
             return input[key]
-        except (KeyError, TypeError) as error:
+        except (IndexError, KeyError, TypeError) as error:
             raise InputError(
-                f"PalmetteReader reads {self.question_key!r} and {self.documents_key!r}, got {input!r:.120}: "
+                f"PalmetteReader reads {self.question_key!r} and {self.documents_key!r}, got {shown(input, 120)}: "
                 "give a dict with both, or set question_key and documents_key"
             ) from error
 
@@ -137,7 +137,7 @@ def _passages(documents: Any) -> list[Any]:
     """Texts and ids of documents as passages; metadata may be anything and are left out."""
     if not isinstance(documents, list | tuple):
         raise InputError(
-            f"documents must be a list of documents, got {type(documents).__name__}: {documents!r:.80}"
+            f"documents must be a list of documents, got {type(documents).__name__}: {shown(documents)}"
         )
     return [
         Passage(one.id or str(row), one.page_content, fields={} if one.page_content.strip() else {"text": ""})

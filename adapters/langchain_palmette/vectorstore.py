@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
-import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
@@ -14,8 +13,8 @@ from langchain_core.vectorstores import VectorStore
 from langchain_palmette.documents import from_hit
 from langchain_palmette.embeddings import PalmetteEmbeddings
 from langchain_palmette.retriever import PalmetteRetriever
-from palmette.errors import ConfigError, InputError
-from palmette.frameworks import diversify
+from palmette.errors import ConfigError, InputError, shown
+from palmette.frameworks import as_vector, check_size, diversify
 from palmette.methods.space import SpaceModel
 from palmette.threads import AsyncTwin
 
@@ -70,7 +69,7 @@ class PalmetteVectorStore(VectorStore):
             model = model.model or SpaceModel.untrained(model._load("encoder"))
         if isinstance(model, Embeddings):
             raise ConfigError(
-                f"a palmette index encodes by a palmette model, got {embedding!r:.80}: leave it out for the default "
+                f"a palmette index encodes by a palmette model, got {shown(embedding)}: leave it out for the default "
                 "encoder, or give a checkpoint, a loaded model or PalmetteEmbeddings(model=…)"
             )
         store = cls(PalmetteRetriever.from_documents([], model, **options))
@@ -133,7 +132,7 @@ class PalmetteVectorStore(VectorStore):
 
     def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **call: Any) -> list[Document]:
         """Best documents for a query vector of :attr:`embeddings`, without words."""
-        return self._search(np.array([embedding]), k, **{"lexical": 0, **call})
+        return self._search(as_vector(embedding)[None], k, **{"lexical": 0, **call})
 
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **call: Any
@@ -145,7 +144,7 @@ class PalmetteVectorStore(VectorStore):
         self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **call: Any
     ) -> list[Document]:
         """:meth:`max_marginal_relevance_search` for a query vector of :attr:`embeddings`, without words."""
-        return self._search(np.array([embedding]), k, fetch_k, lambda_mult, **{"lexical": 0, **call})
+        return self._search(as_vector(embedding)[None], k, fetch_k, lambda_mult, **{"lexical": 0, **call})
 
     def _search(
         self,
@@ -158,7 +157,9 @@ class PalmetteVectorStore(VectorStore):
         **call: Any,
     ) -> list[Document]:
         """Results of one query; diverse ones where ``lambda_mult`` is given."""
-        [hits] = self.retriever._search(queries, k=max(k, fetch_k), explain=explain, **call)
+        k = check_size("k", k)
+        more = k if lambda_mult is None else max(k, check_size("fetch_k", fetch_k))
+        [hits] = self.retriever._search(queries, k=more, explain=explain, **call)
         if lambda_mult is not None:
             vectors = self.retriever.index.vectors([hit.id for hit in hits])
             hits = diversify(hits, vectors, k, lambda_mult)

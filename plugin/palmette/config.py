@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -49,6 +50,20 @@ def check_range(
         raise ConfigError(f"{owner}: {name} must be a whole number, got {shown(value)}")
 
 
+def check_kind(what: str, value: object, kinds: type | tuple[type, ...], wanted: str) -> None:
+    """Raise InputError unless a value is of these types."""
+    if not isinstance(value, kinds):
+        raise InputError(f"{what} must be {wanted}, got {type(value).__name__} {shown(value)}")
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """Parse JSON; what is nested too deeply for Python raises ValueError, as what is malformed does."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def check_path(value: object) -> Path:
     """Convert a name of a file or folder to a path, "~" expanded; what no file system takes as a name raises."""
     if not isinstance(value, str | os.PathLike) or not str(value).strip():
@@ -62,7 +77,7 @@ def check_path(value: object) -> Path:
         path.exists()
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # too long, "~nobody", bytes
         raise InputError(
-            f"{str(value)!r:.80} cannot be a path ({error!s:.80}); name a file or folder, or put texts in a list"
+            f"{shown(str(value))} cannot be a path ({error!s:.80}); name a file or folder, or put texts in a list"
         ) from error
     return path
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -155,3 +155,14 @@ def _join(device: torch.device) -> Any:
     from accelerate import PartialState
 
     return PartialState(cpu=device.type == "cpu", timeout=_PATIENCE)
+
+
+def check_sizes(make: Callable[[], nn.Module], weights: Mapping[str, Tensor]) -> None:
+    """Raise RuntimeError where a network would take memory for other numbers than the weights have."""
+    wanted: dict[str, Any] = {}
+    # a network over a copy of its encoder cannot be made without numbers; it is as large as the encoder
+    with torch.device("meta"), suppress(RuntimeError):
+        wanted = make().state_dict()
+    for name in wanted.keys() & weights.keys():
+        if wanted[name].shape != weights[name].shape:
+            raise RuntimeError(f"{name} is {[*weights[name].shape]} instead of {[*wanted[name].shape]}")

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from palmette.arrays import best
+from palmette.config import check_kind
 from palmette.data import RetrievalData, Split, load_data
 from palmette.encoder import Encoder
-from palmette.errors import ConfigError, InputError, MissingExtraError
+from palmette.errors import ConfigError, InputError, MissingExtraError, shown
 from palmette.evidence import Lexical
 from palmette.index import Index
 from palmette.index.search import check_count
@@ -66,7 +67,7 @@ class _Baseline(ABC):
         """The ``k`` best documents for each query; all of them when there are fewer."""
         if isinstance(queries, str):
             raise InputError(
-                f"queries must be a list of str, got one str: {queries!r:.80}. Put it in a list: [query]"
+                f"queries must be a list of str, got one str: {shown(queries)}. Put it in a list: [query]"
             )
         if k < 1:
             raise InputError(f"k must be at least 1, got {k!r}")
@@ -256,6 +257,8 @@ def evaluate_index(
     **options: Any,
 ) -> Row:
     """Measure an index as it stands, on queries and judgements by document id; see :func:`evaluate`."""
+    for name, given in (("queries", queries), ("qrels", qrels)):
+        check_kind(name, given, Mapping, "a mapping by query id")
     asked = {id: text for id, text in queries.items() if id in qrels}
     if not asked:
         raise InputError(f"none of the {len(queries)} queries is judged: qrels name {list(qrels)[:3]}")

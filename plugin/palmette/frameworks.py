@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import inf, nan
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from palmette.arrays import Floats
 from palmette.config import check_range
-from palmette.errors import ConfigError
+from palmette.errors import ConfigError, InputError, shown
 from palmette.types import Document, Hit, json_value
 
 if TYPE_CHECKING:
@@ -23,11 +23,29 @@ score; ``sqrt_probabilities`` √p, of length one, whose inner product bounds th
 """
 
 
+def check_size(name: str, value: object) -> int:
+    """Check a number of results."""
+    given: Any = nan if value is None else value
+    check_range("a search", name, given, 1, 2**53, whole=True)
+    return int(given)
+
+
+def as_vector(embedding: Any) -> Floats:
+    """Convert a framework's embedding [d]."""
+    try:
+        vector: Floats = np.asarray(embedding, np.float32)
+        if vector.ndim != 1:
+            raise ValueError(f"it has the shape {vector.shape}")
+    except (OverflowError, TypeError, ValueError) as error:
+        raise InputError(f"an embedding is a list of numbers, got {shown(embedding)} ({error})") from error
+    return vector
+
+
 def check_representation(representation: Representation, level: int | None) -> None:
     """Raise for an unknown representation, or a level of a tree that is not used."""
     if representation not in get_args(Representation):
         known = ", ".join(get_args(Representation))
-        raise ConfigError(f"representation must be one of {known}, got {representation!r}")
+        raise ConfigError(f"representation must be one of {known}, got {shown(representation)}")
     if representation == "encoder" and level is not None:
         raise ConfigError(f"level={level} needs representation='probabilities' or 'sqrt_probabilities'")
 

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from palmette.arrays import Floats, Keys, Ragged
 from palmette.calibration import calibrate, learn_weights
-from palmette.config import Config
+from palmette.config import Config, check_kind, check_range
 from palmette.data import load_data
 from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
-from palmette.errors import CheckpointError, ConfigError
+from palmette.errors import CheckpointError, ConfigError, shown
 from palmette.evidence import SHORTLIST, Calibration, Scale, Units, read_calibrations, score_others
 from palmette.hub import Checkpoint
 from palmette.methods import load_model, model_class
@@ -150,15 +150,19 @@ class FusionModel(Model):
             cache: Where encodings of ``data`` are kept.
             progress: Progress bars; ``None`` shows them on a terminal.
         """
+        check_kind("models", models, Sequence, "a list of models or their folders")
         members = [model if isinstance(model, Model) else load_model(model) for model in models]
         if isinstance(weights, str):
             raise ConfigError(
-                f"weights={weights!r}: give a number for each model; reciprocal ranks ('rrf') are no longer fused, "
-                "since sums of scores rank better: leave weights out, or give data to learn them from"
+                f"weights={shown(weights)}: give a number for each model; reciprocal ranks ('rrf') are no longer "
+                "fused, since sums of scores rank better: leave weights out, or give data to learn them from"
             )
-        given = [1.0] * len(members) if weights is None else [float(weight) for weight in weights]
+        check_kind("weights", weights, (Sequence, np.ndarray, type(None)), "a number for each model")
+        given = [1.0] * len(members) if weights is None else list(weights)
+        for weight in given:
+            check_range("fusion", "weights", weight, 0, 1e9)
         if len(given) != len(members) or sum(given) <= 0:
-            raise ConfigError(f"weights={weights!r}: give one for each of the {len(members)} models")
+            raise ConfigError(f"weights={shown(weights)}: give one for each of the {len(members)} models")
         learned = [member.calibrations.get("") for member in members]
         config = FusionConfig(
             members=tuple({**member.config_json(), "fingerprint": member.fingerprint} for member in members),

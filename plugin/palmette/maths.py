@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from palmette.search.flat import fast_scores
+from palmette.search.flat import overlap_scores
 from palmette.threads import get_threads, run_in_threads
 
 BLOCK = 16_384
@@ -21,7 +21,7 @@ def overlap(a: Tensor, b: Tensor) -> Tensor:
     """Σ min(a, b) of every row with every row, without gradients, by the search kernel: [B, d], [M, d] → [B, M]."""
     queries, data = a.detach().contiguous().numpy(), b.detach().contiguous().numpy()
     parts = np.array_split(np.arange(len(data)), max(1, min(get_threads(), len(data) // 256)))
-    tasks = [partial(fast_scores, data, rows, queries, "overlap") for rows in parts]
+    tasks = [partial(overlap_scores, data, rows, queries) for rows in parts]
     return torch.from_numpy(np.concatenate(run_in_threads(tasks), axis=1))
 
 
@@ -84,30 +84,12 @@ def symmetric_info_nce(
     return 0.5 * (info_nce(logits, own, known, extra, extra_known) + info_nce(logits.T, own, back))
 
 
-def distillation(logits: Tensor, teacher: Tensor) -> Tensor:
-    """KL divergence of a teacher's rankings from the student's, averaged over rows and columns.
-
-    Args:
-        logits: [B, M] similarities of queries (rows) and documents (columns), already scaled.
-        teacher: [B, M] the teacher's similarities, divided by its temperature.
-    """
-    rows, columns = (
-        F.kl_div(student.log_softmax(1), taught.log_softmax(1), reduction="batchmean", log_target=True)
-        for student, taught in ((logits, teacher), (logits.T, teacher.T))
-    )
-    return 0.5 * (rows + columns)
-
-
 @torch.no_grad()
-def principal_directions(x: Tensor, given: Tensor | None = None, *, centre: bool = True) -> Tensor:
-    """Directions along which rows [N, d] spread most, widest first: [min(N, d − n), d].
+def principal_directions(x: Tensor, *, centre: bool = True) -> Tensor:
+    """Directions along which rows [N, d] spread most, widest first: [min(N, d), d].
 
-    Eigenvectors of the covariance, summed in blocks: memory is that of [d, d] for any number of rows.
-
-    Args:
-        x: The rows.
-        given: [n, d] directions whose span is left out.
-        centre: Subtract the mean.
+    Eigenvectors of the covariance, summed in blocks: memory is that of [d, d] for any number of rows. ``centre``
+    subtracts the mean.
     """
     width = x.shape[1]
     mean = x.mean(0, dtype=torch.float64) if centre else x.new_zeros(width, dtype=torch.float64)
@@ -115,13 +97,8 @@ def principal_directions(x: Tensor, given: Tensor | None = None, *, centre: bool
     for block in torch.split(x, BLOCK):
         centred = block.double() - mean
         covariance += centred.T @ centred
-    taken = 0 if given is None else len(given)
-    if given is not None and taken:
-        span, _ = torch.linalg.qr(given.double().T)  # [d, n]
-        outside = torch.eye(width, dtype=torch.float64, device=x.device) - span @ span.T
-        covariance = outside @ covariance @ outside
     _, vectors = torch.linalg.eigh(covariance)  # ascending, as columns
-    directions: Tensor = vectors.flip(1).T[: min(len(x), width - taken)].float()
+    directions: Tensor = vectors.flip(1).T[: min(len(x), width)].float()
     return directions
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from palmette.errors import InputError
+from palmette.errors import InputError, shown
 
 KS = (1, 10, 100)
 SHOWN = ("ndcg@10", "recall@1", "recall@10", "recall@100", "mrr@10")
@@ -176,7 +176,7 @@ def normalise(text: str) -> str:
     'us armys'
     """
     if not isinstance(text, str):
-        raise InputError(f"answers and texts must be str, got {type(text).__name__} {text!r:.80}")
+        raise InputError(f"answers and texts must be str, got {type(text).__name__} {shown(text)}")
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -229,7 +229,7 @@ def _references(accepted: Iterable[str]) -> list[str]:
 def _listed(texts: Iterable[str], what: str) -> Iterable[str]:
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise InputError(
-            f"{what} must be a list of str, got {type(texts).__name__} {texts!r:.80}: put it in a list"
+            f"{what} must be a list of str, got {type(texts).__name__} {shown(texts)}: put it in a list"
         )
     return texts
 

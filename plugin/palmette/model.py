@@ -20,7 +20,7 @@ from palmette.arrays import unit_rows
 from palmette.calibration import calibrate, score_documents
 from palmette.config import Config, check_keys
 from palmette.data import RetrievalData, load_data
-from palmette.devices import main_process_first
+from palmette.devices import check_sizes, main_process_first
 from palmette.encoder import Encoder, Kind, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
@@ -305,8 +305,9 @@ class Model(Checkpointed):
         weights = checkpoint.tensors()
         if space := Space.take(weights):
             coder = SpaceEncoder(coder, space)
-        module = cls.module_for(config, coder)
         try:
+            check_sizes(lambda: cls.module_for(config, coder), weights)
+            module = cls.module_for(config, coder)
             module.load_state_dict(weights)
         except RuntimeError as error:
             raise CheckpointError(f"{checkpoint.path}: weights do not fit the config ({error})") from error
@@ -355,8 +356,7 @@ class Model(Checkpointed):
 
     def calibration(self, options: Any, lexical: Lexical) -> Calibration | None:
         """Coefficients of a search with these options; ``None`` where it does not rank by score alone."""
-        if lexical != "auto":
-            lexical = check_lexical(lexical)
+        lexical = check_lexical(lexical)
         key = self.lexical_key(options)
         if key is None and lexical not in ("auto", 0):
             raise ConfigError(

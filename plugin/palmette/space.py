@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -26,6 +25,7 @@ from palmette.data.retrieval import RowLists
 from palmette.encoder.base import Copies, Encoder, Kind, Output, States
 from palmette.encoder.sentences import Sentences
 from palmette.maths import symmetric_info_nce
+from palmette.threads import one_torch_thread
 from palmette.training.pairs import TrainingPairs, Validation, top_documents
 
 WEIGHTS = "space."
@@ -161,7 +161,10 @@ def fit_space(
     if asked < FOLDS or asked + held < ENOUGH:
         return None, {}  # 30 pairs seemed to help on their own questions, and harmed others
     folds = FOLDS if held < ENOUGH else 0
-    with _one_thread(), _bar(2 * (_steps(asked) + folds * _steps(asked - asked // FOLDS)), progress) as bar:
+    with (
+        one_torch_thread(),
+        _bar(2 * (_steps(asked) + folds * _steps(asked - asked // FOLDS)), progress) as bar,
+    ):
         learned = {maps: learn_maps(pairs, maps, seed, bar) for maps in (1, 2)}
         scores = [] if pairs.dev is None else [_score(pairs, pairs.dev, learned)]
         if folds:
@@ -267,17 +270,6 @@ def _score_folds(pairs: TrainingPairs, folds: int, seed: int, bar: Any) -> Itera
 
 def _unit(vectors: Tensor) -> Tensor:
     return F.normalize(vectors, dim=1)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Small steps are slower on many threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _bar(total: int, progress: bool | None) -> Any:

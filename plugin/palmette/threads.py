@@ -6,8 +6,9 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Generic, ParamSpec, TypeVar
 from weakref import WeakSet
@@ -56,6 +57,19 @@ def run_in_threads(tasks: Sequence[Callable[[], T]]) -> list[T]:
             _kernels = threads, ThreadPoolExecutor(threads - 1, thread_name_prefix="palmette-search")
         waiting = [_kernels[1].submit(task) for task in tasks[1:]]
     return [tasks[0](), *(future.result() for future in waiting)]
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Small steps are slower on many threads."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 async def run_in_thread(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

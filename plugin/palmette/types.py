@@ -20,6 +20,7 @@ Metadata = Mapping[str, Any]
 
 
 _DEPTH = 100  # far below Python's own limit
+LONGEST_ID = 2**14
 _BITS = 10_000  # Python refuses to write longer integers out
 
 
@@ -73,15 +74,17 @@ def written(value: Any) -> str:
     return str(value).strip()
 
 
-def json_value(value: Any) -> Any:
+def json_value(value: Any, depth: int = 0) -> Any:
     """JSON of a value that frameworks keep in metadata: dates in ISO format, UUIDs and paths as text, Python's numbers.
 
-    Values of other types stay as they are, for :class:`Document` to refuse by name.
+    Values of other types, and what is nested too deeply, stay as they are, for :class:`Document` to refuse by name.
     """
+    if depth > _DEPTH:
+        return value
     if isinstance(value, Mapping):
-        return {key: json_value(inner) for key, inner in value.items()}
+        return {key: json_value(inner, depth + 1) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [json_value(inner) for inner in value]
+        return [json_value(inner, depth + 1) for inner in value]
     if isinstance(value, UUID | PurePath) or getattr(getattr(value, "dtype", None), "kind", "") == "M":
         return str(value)
     if hasattr(value, "isoformat"):
@@ -123,9 +126,10 @@ class Document:
         identity: object = self.id
         if identity is None:
             object.__setattr__(self, "id", self.digest[:32])
-        elif not isinstance(identity, str) or not identity:
+        elif not isinstance(identity, str) or not 0 < len(identity) <= LONGEST_ID:
             raise InputError(
-                f"a document id must be a non-empty str, got {shown(identity)}; use str(id), or None for a hash"
+                f"a document id must be a str of 1 to {LONGEST_ID:,} characters, got {shown(identity)}; "
+                "use str(id), or None for a hash"
             )
 
     @property

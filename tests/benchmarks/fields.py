@@ -1,9 +1,8 @@
-"""Documents with fields: CHARM beside its rivals and without its parts, on judged data, and what searching costs.
+"""Documents with fields: CHARM beside its rivals and without its parts, on judged data.
 
     python tests/benchmarks/fields.py DATA [DATA …] --seeds 0 1 2                 # with the training judgements
     python tests/benchmarks/fields.py DATA --folds 5                              # cross validation, for few judgements
     python tests/benchmarks/fields.py DATA --judged 50 --split dev                # with so few judged questions
-    python tests/benchmarks/fields.py --latency 10000 100000                      # random vectors
 
 DATA are BEIR folders named ``medquad``, ``chorus_icecat``, ``scifact`` or ``squad``. Every finished method and seed is
 a line of the ``.jsonl`` beside ``--out``: a run that was broken off goes on. ``--methods`` chooses (names or patterns),
@@ -23,14 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from charm.bench import Bench, bm25_rows, model_rows
-from charm.latency import heading, rows_of
 from charm.methods import METHODS, Method, fields_of
 from charm.report import tables
-from recording import append, find, read, write_part
+from recording import append, read, write_part
 
 from palmette import FieldsModel, load_encoder
 
-LATENCY = "latency"
 JUDGED = 1
 """A pool that holds nothing but what is judged for the questions asked."""
 
@@ -130,13 +127,7 @@ def fitted(
 
 def write(out: Path, store: Path) -> None:
     """The tables of all that is stored."""
-    results = read(store)
-    text = tables([r for r in results if r["title"] != LATENCY])
-    timed = {r["size"]: r["rows"] for r in results if r["title"] == LATENCY}
-    if timed:
-        rows = [*heading(), *(row for size in sorted(timed) for row in timed[size])]
-        text += "\n\n### Latency\n\n" + "\n".join(rows)
-    write_part(out, "fields", text)
+    write_part(out, "fields", tables(read(store)))
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -172,7 +163,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
     parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
     parser.add_argument("--device", help="where to train and encode")
-    parser.add_argument("--latency", type=int, nargs="+", default=[], help="numbers of documents")
     parser.add_argument(
         "--out", type=Path, default=Path("fields.md"), help="the tables; results lie beside them"
     )
@@ -187,9 +177,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     store = args.out.with_suffix(".jsonl")
     for folder in args.data:
         measure(folder, args, store)
-    for size in args.latency:
-        if not find(store, title=LATENCY, size=size):
-            append(store, {"title": LATENCY, "size": size, "rows": rows_of(size)})
     write(args.out, store)
 
 

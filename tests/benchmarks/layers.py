@@ -1,75 +1,196 @@
-"""Per-layer retrieval measured: answers found by budget, flat and compressed; what a reader makes of them; speed.
+"""Queries of all layers beside the encoder's one query: what is found by documents visited, and what encoding costs.
 
-    python tests/benchmarks/layers.py quality SQUAD --encoder packaged:all-MiniLM-L6-v2 --seeds 0 1 2 --out FILE.jsonl
-    python tests/benchmarks/layers.py rivals SQUAD … --out FILE.jsonl       a tree and BM25 at equal budget
-    python tests/benchmarks/layers.py others SQUAD … --out FILE.jsonl       models trained in other ways
-    python tests/benchmarks/layers.py tables FILE.jsonl
-    python tests/benchmarks/layers.py answers SQUAD --reader READER --seeds 0 1 2 --kept FOLDER
-    python tests/benchmarks/layers.py answers-table --kept FOLDER
-    python tests/benchmarks/layers.py speed --encoder packaged:all-MiniLM-L6-v2
+    python tests/benchmarks/layers.py DATA [DATA …] --out tests/benchmarks/results/layers.md
 
-SQUAD is a BEIR folder whose queries.jsonl.gz holds ``answers``; without them a document is right that is judged
-relevant. What is in FILE or in the folder ``--kept`` (models, and passages that were read) is not made again. A seed is
-that of training and of FAISS's clusters. Budgets are total: of ``k`` documents each of L layers has k / L. Inverted
-lists are searched as FAISS does: a query gets what lies in the lists it looks through, and no more. READER is a
-checkpoint of ``tests/benchmarks/reader.py spans``.
+DATA are BEIR folders. Documents are the encoder's own vectors in FAISS's inverted lists, in a graph, and in a flat
+index; *accuracy* is the share of test questions with a relevant document among the best twelve.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import faiss
-from fetchhr import quality, reading, report, speed
-from fetchhr.bench import BUDGETS, Bench
+import numpy as np
+from numpy.typing import NDArray
+from recording import append, find, read, table, write_part
 
-from palmette.reader import Reader
+from palmette import LayersModel, RetrievalData, load_data, load_encoder
+from palmette.encoder.cache import EncodingCache
+from palmette.metrics import Judgements, query_scores
+from palmette.space import SpaceEncoder, fit_space
+from palmette.training.pairs import TrainingPairs
+
+Floats = NDArray[np.float32]
+K, DEEP = 12, 60
+EFFORTS = {"lists": (1, 2, 4, 8, 16, 32), "graph": (4, 8, 16, 32, 64)}
+"""Lists, or a graph's ``efSearch``, of every query vector."""
 
 
-def main() -> None:
+def few(data: RetrievalData, train: int, dev: int = 200) -> RetrievalData:
+    """The same documents with fewer questions to learn from."""
+    draw, qrels = np.random.default_rng(0), dict(data.qrels)
+    for split, most in (("train", train), ("dev", dev)):
+        names = list(qrels[split])
+        qrels[split] = {names[at]: qrels[split][names[at]] for at in draw.permutation(len(names))[:most]}
+    asked = {query for judged in qrels.values() for query in judged}
+    return replace(data, queries={id: text for id, text in data.queries.items() if id in asked}, qrels=qrels)
+
+
+def lists_of(vectors: Floats, lists: int) -> Any:
+    """FAISS's inverted lists."""
+    made = faiss.IndexIVFFlat(
+        faiss.IndexFlatIP(vectors.shape[1]), vectors.shape[1], lists, faiss.METRIC_INNER_PRODUCT
+    )
+    made.cp.min_points_per_centroid = 1
+    made.train(vectors)
+    made.add(vectors)
+    return made
+
+
+def graph_of(vectors: Floats) -> Any:
+    """FAISS's graph."""
+    made = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
+    made.add(vectors)
+    return made
+
+
+def visits(index: Any, queries: Floats, effort: int) -> tuple[list[set[int]], float]:
+    """Documents that the vectors [Q, L, d] of each question visit together, and how many that is on average."""
+    found: list[set[int]] = []
+    if isinstance(index, faiss.IndexIVF):
+        members = [
+            faiss.rev_swig_ptr(index.invlists.get_ids(at), index.invlists.list_size(at)).copy()
+            if index.invlists.list_size(at)
+            else np.empty(0, np.int64)
+            for at in range(index.nlist)
+        ]
+        for row in queries:
+            chosen = np.unique(index.quantizer.search(row, effort)[1])
+            found.append(set(np.concatenate([members[at] for at in chosen]).tolist()))
+        return found, float(np.mean([len(some) for some in found]))
+    index.hnsw.efSearch = effort
+    faiss.cvar.hnsw_stats.reset()
+    found = [set(index.search(row, effort)[1].ravel().tolist()) - {-1} for row in queries]
+    return found, faiss.cvar.hnsw_stats.ndis / len(queries)
+
+
+def scored(
+    queries: Floats, documents: Floats, inside: Sequence[set[int]] | None, truth: Judgements
+) -> tuple[float, float]:
+    """Accuracy at 12 and recall at 60 of [Q, d] among the visited documents (all by default)."""
+    found = np.full((len(queries), DEEP), -1)
+    for row, query in enumerate(queries):
+        rows = np.arange(len(documents)) if inside is None else np.array(sorted(inside[row]), np.int64)
+        best = rows[np.argsort(-(documents[rows] @ query), kind="stable")[:DEEP]]
+        found[row, : len(best)] = best
+    values = query_scores(found, truth, ks=(K, DEEP))
+    return float((values[f"recall@{K}"] > 0).mean()), float(values[f"recall@{DEEP}"].mean())
+
+
+def rows_of(
+    vectors: dict[str, tuple[Floats, Floats]], documents: Floats, lists: int, truth: Judgements
+) -> Iterator[tuple[str, str, int, float, float, float]]:
+    """Index, system, effort, documents visited, accuracy, recall of query vectors [Q, L, d]; [Q, d] rank."""
+    for kind, index in (("lists", lists_of(documents, lists)), ("graph", graph_of(documents))):
+        for name, (asked, ranking) in vectors.items():
+            for effort in EFFORTS[kind]:
+                inside, seen = visits(index, asked, effort)
+                yield kind, name, effort, seen, *scored(ranking, documents, inside, truth)
+    for name, (_, ranking) in vectors.items():
+        yield "flat", name, 0, len(documents), *scored(ranking, documents, None, truth)
+
+
+def measure(folder: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Everything of one data set."""
+    cache, encoder = EncodingCache(), load_encoder(args.encoder)
+    data = few(load_data(folder), args.train)
+    rows, _ = data.judgements("test")
+    rows = np.sort(np.random.default_rng(0).permutation(rows)[: args.queries])
+    names = list(data.queries)
+    judged = [data.qrels["test"][names[row]] for row in rows.tolist()]
+    truth = Judgements.of_queries(judged, data.rows, len(data.corpus))
+    texts = [data.query_texts[row] for row in rows.tolist()]
+    documents = cache.encode(encoder, [d.content for d in data.corpus], kind="document")
+    own = cache.encode(encoder, texts, kind="query")
+    model = LayersModel.fit(data, encoder=encoder, cache=cache, progress=False)
+    seconds = {}
+    for name, chosen in (
+        ("one vector", None),
+        ("all layers", {}),
+        *((f"layer {n}", {"layers": (n,)}) for n in (1, 3)),
+    ):
+        begun = time.process_time()
+        if chosen is None:
+            encoder.encode_queries(texts)
+        else:
+            arrays = model.encode_queries(texts, model.search_options(chosen))
+            if not chosen:
+                layers, fused = arrays["layers"], arrays["fused"]
+            else:
+                seconds[f"{name}, flat accuracy"] = scored(arrays["fused"], documents, None, truth)[0]
+        seconds[name] = 1000 * (time.process_time() - begun) / len(texts)
+    vectors = {
+        "encoder": (own[:, None], own),
+        "fused, one query": (fused[:, None], fused),
+        "all layers": (layers, fused),
+    }
+    found = list(rows_of(vectors, documents, args.lists, truth))
+    space, _ = fit_space(TrainingPairs.encode(data, encoder, cache, progress=False), progress=False)
+    if space is not None:
+        both = SpaceEncoder(encoder, space)
+        asked = both.map(own, "query")
+        found += rows_of(
+            {"space": (asked[:, None], asked)}, both.map(documents, "document"), args.lists, truth
+        )
+    return {"data": Path(folder).name, "documents": len(documents), "rows": found, "seconds": seconds}
+
+
+def report(lines: Sequence[dict[str, Any]]) -> str:
+    """A table of each data set."""
+    parts = []
+    for line in lines:
+        cells = [
+            [
+                f"{kind}, {name}",
+                str(effort or ""),
+                f"{seen:,.0f}",
+                f"{accuracy:.3f}".removeprefix("0"),
+                f"{recall:.3f}".removeprefix("0"),
+            ]
+            for kind, name, effort, seen, accuracy, recall in line["rows"]
+        ]
+        head = ["index, queries", "lists or efSearch each", "visited", f"accuracy@{K}", f"R@{DEEP}"]
+        cost = ", ".join(f"{name} {value:.3g}" for name, value in line["seconds"].items())
+        parts.append(
+            f"### {line['data']}, {line['documents']:,} documents\n\n{table(head, cells)}\n\n"
+            f"Processor milliseconds to encode a question: {cost}."
+        )
+    return "\n\n".join(parts)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure what is missing, then write what there is."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "what", choices=["quality", "rivals", "others", "tables", "answers", "answers-table", "speed"]
-    )
-    parser.add_argument("data", nargs="?", type=Path, help="a BEIR folder; for tables, the file")
-    parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
-    parser.add_argument("--titles", action="store_true", help="put titles before texts")
-    parser.add_argument("--split", default="test")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--kept", type=Path, help="a folder for models, and for what the reader has read")
-    parser.add_argument("--names", nargs="+", default=list(quality.OTHERS), help="of trainings, for others")
-    parser.add_argument("--reader", help="a checkpoint")
-    parser.add_argument("--questions", type=int, default=400, help="of a fixed draw, for others and answers")
-    parser.add_argument("--budgets", type=int, nargs="+", default=list(BUDGETS))
-    parser.add_argument("--minutes", type=float, default=1e6, help="to read; run again to go on")
-    parser.add_argument(
-        "--backwards", action="store_true", help="from the last question on: a second process"
-    )
-    parser.add_argument("--documents", type=int, default=100_000)
-    args = parser.parse_args()
-    faiss.omp_set_num_threads(1)
-    bench = Bench(args.data, args.encoder, args.split, args.kept, args.titles)
-    match args.what:
-        case "quality":
-            quality.quality(bench, args.seeds, args.out)
-        case "rivals":
-            quality.rivals(bench, args.seeds, args.out)
-        case "others":
-            quality.others(bench, args.seeds, args.out, args.names, args.questions)
-        case "tables":
-            report.tables(args.data)
-        case "answers":
-            reader = Reader.from_pretrained(args.reader)
-            how = args.seeds, args.budgets, args.questions, args.minutes, args.backwards
-            reading.answers(bench, reader, *how)
-        case "answers-table":
-            print(reading.table(args.kept))
-        case "speed":
-            speed.speed(args.encoder, args.documents)
+    parser.add_argument("data", nargs="*", help="BEIR folders")
+    parser.add_argument("--queries", type=int, default=300, help="of test, at most")
+    parser.add_argument("--train", type=int, default=1500, help="training questions, at most")
+    parser.add_argument("--lists", type=int, default=128)
+    parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
+    parser.add_argument("--out", type=Path, default=Path("layers.md"), help="the page; lines lie beside it")
+    args = parser.parse_args(argv)
+    store = args.out.with_suffix(".jsonl")
+    for folder in args.data:
+        if not find(store, data=Path(folder).name):
+            append(store, measure(folder, args))
+    write_part(args.out, "layers", report(read(store)))
 
 
 if __name__ == "__main__":

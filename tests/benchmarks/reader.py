@@ -32,7 +32,7 @@ from palmette import Hit, Index, load_encoder, sample_data
 from palmette.encoder.cache import CachedEncoder, EncodingCache
 from palmette.evaluation import EncoderBaseline
 from palmette.metrics import exact_match, f1, holds_answer
-from palmette.reader import Answer, Asked, Reader, ReadingData, load_reading
+from palmette.reader import Asked, Reader, ReadingData, load_reading
 
 ENCODER = "packaged:all-MiniLM-L6-v2"
 DEPTHS = (1, 5, 10)
@@ -98,7 +98,7 @@ def measure(
         ):
             accepted = one.answers or ()
             forced.append((exact_match(answer.text, accepted), f1(answer.text, accepted)))
-            quiet = silence(answer, reader)
+            quiet = 1 - answer.no_answer < reader.threshold
             silent += quiet
             said = "" if quiet else answer.text
             bounded.append((exact_match(said, accepted), f1(said, accepted)))
@@ -113,11 +113,6 @@ def measure(
         "silent": silent / len(asked),
         "ms a question": 1e3 * seconds / len(asked),
     }
-
-
-def silence(answer: Answer, reader: Reader) -> bool:
-    """Whether the learned threshold keeps an answer back."""
-    return 1 - answer.no_answer < reader.threshold
 
 
 def spans(args: argparse.Namespace, options: dict[str, Any]) -> None:
@@ -202,18 +197,13 @@ def measure_entries(
     return {
         "questions": len(asked),
         "right entry among them": float(among.mean()),
-        "first hit is right": share(hits[0].id in g for hits, g in zip(sources, gold, strict=True)),
+        "first hit is right": float(
+            np.mean([hits[0].id in g for hits, g in zip(sources, gold, strict=True)])
+        ),
         "right entry": float(right.mean()),
         "answered": float(said.mean()),
         "right of the answered": float(right[said].mean()) if said.any() else 0.0,
-        "answered though there is no right entry": float(said[~among].mean()) if (~among).any() else 0.0,
-        "sentence opens its entry": share(a.supports[0].start == 0 for a in answers if a),
     }
-
-
-def share(values: Any) -> float:
-    """Of those that are true."""
-    return float(np.mean(list(values)))
 
 
 def report(lines: Sequence[Line]) -> str:

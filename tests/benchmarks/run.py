@@ -22,43 +22,28 @@ from typing import NamedTuple
 HERE = Path(__file__).parent
 ENCODER = "--encoder packaged:all-MiniLM-L6-v2"
 FULL = """
-quality.py DATA/squad --no-titles --systems rivals "tree*" "no tree" --out PAGE
-quality.py DATA/scifact DATA/medquad --systems rivals "tree*" "no tree" --out PAGE
-rerank.py DATA/squad --out PAGE => rerank
+quality.py columns DATA/scifact DATA/squad DATA/medquad --questions 300 --out PAGE
+quality.py topics DATA/squad python --every 2 --seeds 0 1 2 --out PAGE
 # speed
-palmette train tree DATA/squad --out WORK/tree ENCODER => tree
-palmette train tree DATA/scifact --out WORK/sharpness-3 --sharpness 3 ENCODER => sharpness-3
-speed.py DATA/squad WORK/tree --hnsw 1000000 --out PAGE
-speed.py DATA/scifact WORK/sharpness-3 --sizes 100000 --out PAGE
-paths_speed.py --documents 100000 --lists 400 --folder WORK/paths_speed --out PAGE
-paths_speed.py --documents 1000000 --probes 2 8 40 200 --folder WORK/paths_speed --out PAGE
+speed.py medquad --data DATA/ --out PAGE
 concurrency.py --out PAGE
 adapter_overhead.py --out PAGE => adapter_overhead
 # fields
 fields.py DATA/medquad FROZEN --corpus 5000 --batch 128 --steps 150 --queries 500 --seeds 0 1 2 --out PAGE
 fields.py DATA/chorus_icecat FROZEN --folds 5 --corpus 4500 --steps 150 --queries 500 --out PAGE
 fields.py DATA/medquad --queries 500 --tokens 72 --steps 100 --batch 32 --seeds 0 1 2 --pool 0 --corpus 5000 LEARNS
-fields.py --latency 10000 100000 1000000 --out PAGE
 # paths
-paths.py DATA/scifact --systems "IVF*" "ScaNN*" HNSW paths "paths, even leaves" --out PAGE
-paths.py DATA/scifact --systems "paths, [!w]*" "paths, weights*" --seeds 0 1 2 --out PAGE
-paths.py DATA/squad --systems "IVF*" HNSW paths "paths, even leaves" --lists 40 91 --seeds 0 1 2 --out PAGE
-paths.py DATA/medquad --systems "IVF*" paths "paths, even leaves" --lists 40 256 --seeds 0 1 2 --out PAGE
+paths.py DATA/scifact DATA/squad DATA/medquad --seeds 0 1 2 --out PAGE
+paths.py --speed 100000 --out PAGE
 # layers
-layers.py quality DATA/squad ENCODER --seeds 0 1 2 --out WORK/layers.jsonl
-layers.py rivals DATA/squad ENCODER --seeds 0 --out WORK/layers.jsonl
-layers.py others DATA/squad ENCODER --seeds 0 --questions 2358 --out WORK/layers-others.jsonl
-layers.py others DATA/scifact --titles ENCODER --seeds 0 1 2 --questions 300 --out WORK/layers-scifact.jsonl
-layers.py tables WORK/layers.jsonl
-layers.py tables WORK/layers-others.jsonl
-layers.py tables WORK/layers-scifact.jsonl
-layers.py speed ENCODER --documents 50000 > layers-speed.txt
+layers.py DATA/scifact DATA/squad --out PAGE
 # relevance
 relevance.py choose --data DATA/ --cache WORK/relevance --out PAGE
 relevance.py index --data DATA/ --out PAGE
 # taxonomy
 taxonomy.py wordnet DATA/wordnet_nouns --rows default --dimensions 16 32 64 --steps 4000 RATE > taxonomy-default.txt
 taxonomy.py wordnet DATA/wordnet_nouns --rows pretrain-finetune --dimensions 16 64 PAPER > taxonomy-paper.txt
+taxonomy.py pairs DATA/wordnet_nouns --steps 1500 --rate 1.5e-3 > taxonomy-pairs.txt
 taxonomy.py toy --rows default regular --seeds 0 1 2 --steps 2500 --rate 2e-3 --set hard=0 > taxonomy-toy.txt
 taxonomy.py dimensions --steps 600 --rate 2e-3 --set hard=0 > taxonomy-dimensions.txt
 taxonomy.py unseen DATA/wordnet_nouns --steps 800 --batch-size 1024 ENCODER > taxonomy-unseen.txt
@@ -70,22 +55,17 @@ reader.py demo WORK/demo --out PAGE
 reader.py spans DATA/squad --unanswerable DATA/squad/unanswerable.jsonl.gz --seeds 0 1 2 --work WORK/readers --out PAGE
 """
 QUICK = """
-quality.py DATA/squad --no-titles --seeds 0 --steps 100 --systems BM25 encoder "linear adapter" tree --out PAGE
-quality.py DATA/scifact --seeds 0 --steps 100 --systems BM25 encoder "linear adapter" tree --out PAGE
-rerank.py DATA/squad --size 20000 --levels 6 --out PAGE => rerank
+quality.py topics DATA/squad --out PAGE
 # speed
-palmette train tree DATA/squad --out WORK/tree --steps 100 ENCODER => tree
-speed.py DATA/squad WORK/tree --sizes 10000 --out PAGE
-paths_speed.py --documents 10000 --folder WORK/paths_speed --out PAGE
+speed.py scifact --data DATA/ --sizes 10000 --seconds 1 --out PAGE
 concurrency.py --out PAGE
 adapter_overhead.py --out PAGE => adapter_overhead
 # fields
 fields.py DATA/medquad FROZEN --corpus 1000 --batch 64 --steps 50 --queries 100 LEARNS
 # paths
-paths.py DATA/scifact --systems "IVF*" paths --seeds 0 --out PAGE
+paths.py DATA/scifact --out PAGE
 # layers
-layers.py others DATA/squad ENCODER --seeds 0 --questions 200 --names "all layers, not trained" --out WORK/layers.jsonl
-layers.py tables WORK/layers.jsonl
+layers.py DATA/squad --train 300 --queries 100 --out PAGE
 # relevance
 relevance.py index packages --data DATA/ --out PAGE
 # taxonomy

@@ -1,23 +1,24 @@
-"""Exact tree search beside FAISS: milliseconds, bytes and documents touched, on the same trained vectors.
+"""Search beside FAISS: milliseconds a question, bytes, quality, and what the machine allows.
 
-    palmette train tree squad --out tree      # and other trees
-    python tests/benchmarks/speed.py squad tree [TREE …] --out tests/benchmarks/results/speed.md
+    PALMETTE_DATA=FOLDER python tests/benchmarks/speed.py medquad --out tests/benchmarks/results/speed.md
 
-Few collections have a million documents, so the corpus is grown: embeddings are drawn again and again, moved by a
-share of the difference of two others (which keeps the spectrum), renormalised, and routed through the tree. Every
-result is compared with FAISS's L1 search or a plain scan of all rows: keys and scores have to be the same.
+FOLDER holds the collection as a BEIR folder and its vectors as ``encodings/NAME.npz`` (``docs`` in the order of
+``ids``, ``queries_SPLIT`` in that of ``ids_SPLIT``). Few collections have 100,000 documents, so it is grown: vectors
+are drawn again and again, moved by a share of the difference of two others (which keeps the spectrum), renormalised.
 
-One thread is timed by its CPU time, which busy neighbours do not stretch; several threads by the clock.
+Every way to search is timed in turns, the least of several turns counts; one thread by its processor time, which busy
+neighbours do not stretch, all threads by the clock. FAISS multiplies matrices from a number of questions on
+(``distance_compute_blas_threshold``): each batch has the better of its default and of 20.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,206 +27,318 @@ import numpy as np
 import torch
 from recording import Line, append, find, read, table, write_part
 
-from palmette import TreeModel, load_data
-from palmette.arrays import as_fixed, as_floats, to_fixed
+from palmette import FakeEncoder, SpaceModel, TreeModel, load_data
+from palmette.arrays import evenly_spaced
 from palmette.encoder import States
-from palmette.encoder.cache import CachedEncoder
+from palmette.encoder.sentences import Sentences
+from palmette.methods.tree.search import fold_to_level
+from palmette.metrics import score_run
 from palmette.search import set_threads
-from palmette.search.columns import Columns
-from palmette.search.flat import Block, ExactEngine, fast_scores, top_k
-from palmette.search.plan import Candidates
+from palmette.search.codes import Codes, integer_products
+from palmette.search.flat import ExactEngine, as_block, top_k
+from palmette.search.plan import Metric
 
-K, BATCH = 10, 64
+K, BATCHES, SINGLES = 10, (1, 8, 64, 512), 16
 AMOUNT = 0.6
 """How far grown documents are moved."""
-_PART = 10_000
+RECALL = 0.95
+"""Lists and graphs look at as much as this takes."""
+_PART, _DEFAULT = 10_000, faiss.cvar.distance_compute_blas_threshold
+
+Ask = Callable[[np.ndarray], np.ndarray]
+"""Rows of the best documents of each question: [Q, K]."""
 
 
-@dataclass
-class Corpus:
-    """Fixed-point leaves of grown documents, and of real questions."""
+class Way(NamedTuple):
+    """A way to search, the vectors of its questions, the bytes of a document, and seconds to build it."""
 
-    rows: np.ndarray  # [N, C] uint16
-    queries: np.ndarray  # [BATCH, C] float32
-    effective: float  # leaves a document effectively lies in: exp of the entropy
-
-    @cached_property
-    def expected(self) -> Candidates:
-        """By comparing all rows."""
-        block = Block(self.rows, np.arange(len(self.rows)))
-        block.queries_seen = -(10**6)  # no columns
-        return top_k([(block, None)], self.queries, "overlap", K, ExactEngine())
+    label: str
+    ask: Ask
+    queries: np.ndarray
+    bytes: float
+    build: float
+    thresholds: tuple[int, ...] = (_DEFAULT,)
 
 
-def grown(vectors: np.ndarray, count: int) -> Iterator[np.ndarray]:
-    """The given embeddings, then more like them, some at a time."""
-    draw = np.random.default_rng(0)
+class Ready(FakeEncoder):
+    """An encoder that looks its vectors up."""
+
+    def __init__(self, found: dict[str, np.ndarray]) -> None:
+        super().__init__(len(next(iter(found.values()))), max_length=1 << 20)
+        self.found, self.fingerprint = found, "ready"
+
+    def forward(self, texts: Sequence[str], *_: Any, **__: Any) -> States:
+        """Pooled vectors only."""
+        return States(torch.from_numpy(np.stack([self.found[text] for text in texts])))
+
+    def encode(self, texts: Sequence[str], **_: Any) -> np.ndarray:
+        """Whole texts, however long."""
+        return np.stack([self.found[text] for text in texts])
+
+    def encode_sentences(self, texts: Sequence[str], **_: Any) -> tuple[np.ndarray, Sentences]:
+        """No sentences."""
+        nothing = np.zeros((0, self.dimension), np.int8), np.zeros(0, np.float32), np.zeros((0, 2), np.int32)
+        return self.encode(texts), Sentences(*nothing, np.zeros(len(texts) + 1, np.int64))
+
+
+class Collection:
+    """A data set, its vectors, and models trained on it."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        made = np.load(folder / "encodings" / f"{name}.npz")
+        self.data = load_data(folder / name)
+        ids = {key: at for at, key in enumerate(made["ids"].tolist())}
+        self.docs = made["docs"][[ids[d.key] for d in self.data.corpus]].astype(np.float32)
+        found = {d.content: v for d, v in zip(self.data.corpus, self.docs, strict=True)}
+        for split in ("train", "dev", "test"):
+            vectors = made[f"queries_{split}"].astype(np.float32)
+            for key, vector in zip(made[f"ids_{split}"].tolist(), vectors, strict=True):
+                found[self.data.queries[key]] = vector
+        judged = self.data.qrels["test"]
+        self.asked = [key for key in made["ids_test"].tolist() if key in judged]
+        self.asked = [self.asked[at] for at in evenly_spaced(len(self.asked), BATCHES[-1])]
+        self.queries = np.stack([found[self.data.queries[key]] for key in self.asked])
+        with tempfile.TemporaryDirectory() as cache:
+            fit: dict[str, Any] = {"encoder": Ready(found), "cache": cache, "progress": False}
+            self.space = SpaceModel.fit(self.data, **fit)
+            self.tree = TreeModel.fit(self.data, **fit)
+
+    def ndcg(self, ask: Ask, queries: np.ndarray) -> float:
+        """nDCG@10 of a search of the collection itself."""
+        keys = [d.key for d in self.data.corpus]
+        found = zip(self.asked, ask(queries).tolist(), strict=True)
+        run = {query: [keys[row] for row in rows if row >= 0] for query, rows in found}
+        qrels = {query: self.data.qrels["test"][query] for query in self.asked}
+        return score_run(run, qrels, ks=(K,))[f"ndcg@{K}"]
+
+
+def grown(vectors: np.ndarray, count: int) -> np.ndarray:
+    """The given vectors, then more like them."""
+    draw, made = np.random.default_rng(0), np.empty((count, vectors.shape[1]), np.float32)
     for start in range(0, count, _PART):
         some = min(_PART, count - start)
         a, b, c = draw.integers(0, len(vectors), (3, some))
         moved = vectors[a] + AMOUNT * (vectors[b] - vectors[c])
-        real = vectors[start : start + some]
-        moved[: len(real)] = real
-        yield (moved / np.linalg.norm(moved, axis=1, keepdims=True)).astype(np.float32)
+        made[start : start + some] = moved / np.linalg.norm(moved, axis=1, keepdims=True)
+    real = min(len(vectors), count)
+    made[:real] = vectors[:real]
+    return made
 
 
-def corpus(model: TreeModel, vectors: np.ndarray, asked: np.ndarray, count: int) -> Corpus:
-    """Route grown documents and real questions."""
-
-    def leaves(some: np.ndarray) -> np.ndarray:
-        with torch.inference_mode():
-            given = model.module(States(torch.from_numpy(some))).numpy()
-        return to_fixed(given)
-
-    rows = np.empty((count, model.config.leaves), np.uint16)
-    for start, some in zip(range(0, count, _PART), grown(vectors, count), strict=True):
-        rows[start : start + len(some)] = leaves(some)
-    sample = as_floats(rows[:: max(1, count // 1000)]).astype(np.float64)
-    entropy = -(sample * np.log(sample + 1e-30)).sum(axis=1)
-    return Corpus(rows, as_floats(leaves(asked)), float(np.exp(entropy).mean()))
+def leaves(model: TreeModel, vectors: np.ndarray) -> np.ndarray:
+    """Leaves of documents as an index stores them."""
+    parts = np.array_split(model.encoder.map(vectors, "document"), len(vectors) // _PART + 1)
+    return np.concatenate([model.encode_documents([], part)["leaves"] for part in parts])
 
 
-def timed(
-    ask: Callable[[np.ndarray], Any], queries: np.ndarray, threads: int, repeats: int
-) -> tuple[float, float]:
-    """Milliseconds of one question (median over 24, each the best of some), and per question in a batch."""
-    clock = time.thread_time if threads == 1 else time.perf_counter
+def ours(
+    label: str, rows: np.ndarray, queries: np.ndarray, metric: Metric = "inner_product", fold: int = 1
+) -> Way:
+    """The engine of an index over stored rows."""
+    begun = time.process_time()
+    block, extra = as_block(rows, np.arange(len(rows)), fold), 0.0
+    if metric == "inner_product":
+        codes = block.memo("codes", lambda: Codes.encode(block.data))
+        extra = codes.nbytes / len(rows)
 
-    def best(some: np.ndarray, times: int) -> float:
-        spent = []
-        for _ in range(times):
-            begun = clock()
-            ask(some)
-            spent.append(clock() - begun)
-        return min(spent) * 1e3
+    def ask(some: np.ndarray) -> np.ndarray:
+        return top_k([(block, None)], some, metric, K, ExactEngine()).keys
 
     ask(queries[:1])
-    single = float(np.median([best(queries[q : q + 1], repeats) for q in range(24)]))
-    return single, best(queries, 2) / len(queries)
+    return Way(label, ask, queries, block.data[0].nbytes + extra, time.process_time() - begun)
 
 
-class Way(NamedTuple):
-    """A way to search, the bytes it holds, and what it touches per document and question."""
+def theirs(label: str, make: Callable[[], Any], data: np.ndarray, queries: np.ndarray, size: float) -> Way:
+    """An index of FAISS."""
+    begun, index = time.process_time(), make()
+    index.train(data)
+    index.add(data)
 
-    label: str
-    ask: Callable[[np.ndarray], Any]
-    size: int
-    touched: str
+    def ask(some: np.ndarray) -> np.ndarray:
+        found: np.ndarray = index.search(some, K)[1]
+        return found
 
-
-def ours(data: Corpus) -> Iterator[Way]:
-    """By columns (in batches by all rows), and all rows."""
-    count, block, engine = len(data.rows), Block(data.rows, np.arange(len(data.rows))), ExactEngine()
-    block.queries_seen = 10**6  # columns are built now rather than after some searches
-    begun = time.perf_counter()
-    columns = block.memo("columns", lambda: Columns.build(block.data))
-    print(f"columns built in {time.perf_counter() - begun:.1f} s", flush=True)
-
-    def ask(queries: np.ndarray) -> Candidates:
-        return top_k([(block, None)], queries, "overlap", K, engine)
-
-    found, expected = ask(data.queries), data.expected
-    assert np.array_equal(found.keys, expected.keys)
-    assert np.array_equal(found.scores, expected.scores)
-    size = data.rows.nbytes + columns.codes.nbytes
-    yield Way("palmette", ask, size, f"{found.read / count:.0f} B | {found.refined / count:.2%}")
-
-    def scan(queries: np.ndarray) -> None:
-        fast_scores(data.rows, np.arange(count), as_fixed(queries), "overlap")
-
-    yield Way("palmette, all rows", scan, data.rows.nbytes, f"{data.rows[0].nbytes} B | 100%")
+    return Way(label, ask, queries, size, time.process_time() - begun)
 
 
-def theirs(data: Corpus, hnsw: int) -> Iterator[Way]:
-    """FAISS on the same numbers."""
-    count, width = data.rows.shape
-
-    def filled(index: Any) -> Any:
-        for start in range(0, count, _PART):
-            index.add(as_floats(data.rows[start : start + _PART]))
-        return index
-
-    whole = f"{width * 4} B | 100%"
-    index = filled(faiss.IndexFlatIP(width))
-    yield Way("FAISS flat IP", lambda queries: index.search(queries, K), count * width * 4, whole)
-    index = filled(faiss.IndexFlat(width, faiss.METRIC_L1))
-    scores = 1 - index.search(data.queries, K)[0] / 2
-    assert np.abs(scores - data.expected.scores).max() < 1e-4
-    yield Way("FAISS flat L1", lambda queries: index.search(queries, K), count * width * 4, whole)
-    if count <= hnsw:
-        index = filled(faiss.IndexHNSWFlat(width, 32, faiss.METRIC_L1))
-        index.hnsw.efSearch = 64
-        near = index.search(data.queries, K)[1]
-        right = np.mean([len(set(a) & set(b)) / K for a, b in zip(near, data.expected.keys, strict=True)])
-        label = f"FAISS HNSW32 L1, ef 64: recall {right:.3f}"
-        yield Way(label, lambda queries: index.search(queries, K), count * (width * 4 + 260), "some | some")
+def tuned(label: str, index: Any, name: str, way: Way, exact: np.ndarray) -> Way:
+    """The least effort that has the recall."""
+    for effort in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512):
+        setattr(index, name, effort)
+        if recall(way.ask(way.queries), exact) >= RECALL:
+            break
+    return way._replace(label=f"{label}, {name} {effort}")
 
 
-def measure(name: str, data: Corpus, threads: int, hnsw: int) -> Iterator[Line]:
-    """A line of the store for each way."""
+def recall(found: np.ndarray, exact: np.ndarray) -> float:
+    """Share of the right documents."""
+    return float(
+        np.mean([len(set(a) & set(b)) / K for a, b in zip(found.tolist(), exact.tolist(), strict=True)])
+    )
+
+
+def ways(of: Collection, count: int, graphs: int) -> Iterator[Way]:
+    """Every way to search ``count`` documents; the first is exact search by the encoder's own float32 vectors."""
+    data, queries, width = grown(of.docs, count), of.queries, of.docs.shape[1]
+    inner, kinds = faiss.METRIC_INNER_PRODUCT, faiss.ScalarQuantizer
+    flat = theirs("FAISS flat float32", partial(faiss.IndexFlatIP, width), data, queries, width * 4)
+    yield flat._replace(thresholds=(_DEFAULT, 20))
+    for label, kind, size in (("float16", kinds.QT_fp16, 2), ("int8 (SQ8)", kinds.QT_8bit, 1)):
+        make = partial(faiss.IndexScalarQuantizer, width, kind, inner)
+        yield theirs(f"FAISS flat {label}", make, data, queries, width * size)
+    if count <= graphs:
+        exact, lists = flat.ask(queries), round(4 * count**0.5)
+        index: Any = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, lists, inner)
+        index.cp.min_points_per_centroid = 1
+        way = theirs("", lambda: index, data, queries, width * 4 + 8)
+        yield tuned("FAISS IVF float32", index, "nprobe", way, exact)
+        graph: Any = faiss.IndexHNSWFlat(width, 32, inner)
+        way = theirs("", lambda: graph, data, queries, width * 4 + 260)
+        yield tuned("FAISS HNSW32", graph.hnsw, "efSearch", way, exact)
+    yield ours("palmette, the encoder's vectors", data.astype(np.float16), queries)
+    mapped, asked = of.space.encoder.map(data, "document"), of.space.encoder.map(queries, "query")
+    yield ours("palmette, the learned space", mapped.astype(np.float16), asked)
+    rows = leaves(of.tree, data)
+    routed = of.tree.encode_queries(of.tree.encoder.map(queries, "query"), of.tree.search_options({}))[
+        "leaves"
+    ]
+    for level in range(of.tree.config.depth, 1, -2):
+        fold = rows.shape[1] >> level
+        yield ours(
+            f"palmette, tree of {1 << level} columns", rows, fold_to_level(routed, level), "overlap", fold
+        )
+
+
+def timed(all_ways: Sequence[Way], threads: int, seconds: float) -> list[list[float]]:
+    """Milliseconds a question of every way and batch: the ways in turns, the least of the turns."""
     set_threads(threads)
+    torch.set_num_threads(threads)
     faiss.omp_set_num_threads(threads)
-    for way in chain(ours(data), theirs(data, hnsw)):
-        single, many = timed(way.ask, data.queries, threads, 3 if len(data.rows) > 200_000 else 5)
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    least = np.full((len(all_ways), len(BATCHES), SINGLES), np.inf)
+    for at, batch in enumerate(BATCHES):
+        begun, turn = time.perf_counter(), 0
+        while turn < 3 or (time.perf_counter() - begun < seconds and turn < 40):
+            for way, best in zip(all_ways, least[:, at], strict=True):
+                for threshold in way.thresholds:
+                    faiss.cvar.distance_compute_blas_threshold = threshold
+                    for one in range(SINGLES if batch == 1 else 1):
+                        some = way.queries[one * batch : (one + 1) * batch]
+                        started = clock()
+                        way.ask(some)
+                        best[one] = min(best[one], (clock() - started) / len(some) * 1e3)
+            turn += 1
+    faiss.cvar.distance_compute_blas_threshold = _DEFAULT
+    return [[float(np.median(best[np.isfinite(best)])) for best in way] for way in least]
+
+
+def limits(threads: int) -> Line:
+    """Bytes a second from memory, and multiply-adds a second in float32 and in int8, of one thread or more."""
+    torch.set_num_threads(threads)
+    clock = time.thread_time if threads == 1 else time.perf_counter
+
+    def least(work: Callable[[], Any]) -> float:
+        spent = []
+        for _ in range(12):
+            begun = clock()
+            work()
+            spent.append(clock() - begun)
+        return min(spent)
+
+    big, some = torch.ones(1 << 26), torch.ones((1024, 1024))
+    codes = np.ones((1024, 1024), np.int8)
+    return {
+        "bandwidth": big.nbytes / least(big.sum),
+        "float32": 1024**3 / least(lambda: some @ some),
+        "int8": 1024**3 / least(lambda: integer_products(codes, codes)),
+    }
+
+
+def measure(
+    of: Collection, name: str, count: int, threads: Sequence[int], graphs: int, seconds: float
+) -> Iterator[Line]:
+    """A line of the store for each way, and one of the machine."""
+    small = {way.label: of.ndcg(way.ask, way.queries) for way in ways(of, len(of.docs), 0)}
+    all_ways = list(ways(of, count, graphs))
+    exact = all_ways[0].ask(all_ways[0].queries)
+    times = [timed(all_ways, some, seconds) for some in threads]
+    for at, way in enumerate(all_ways):
+        found = None if "learned" in way.label or "tree" in way.label else recall(way.ask(way.queries), exact)
         yield {
-            "part": "tree",
-            "tree": name,
-            "threads": threads,
-            "documents": len(data.rows),
-            "search": way.label,
-            "ms": [round(single, 2), round(many, 2)],
-            "gb": round(way.size / 1e9, 2),
-            "touched": way.touched,
-            "effective": round(data.effective),
-        }
+            "part": "search", "collection": name, "documents": count, "search": way.label, "bytes": round(way.bytes),
+            "build": round(way.build, 1), "ndcg": small.get(way.label), "recall": found,
+            "ms": {str(some): [round(ms, 3) for ms in of_way[at]] for some, of_way in zip(threads, times, strict=True)},
+        }  # fmt: skip
+    for some in threads:
+        yield {"part": "limits", "documents": count, "threads": some, **limits(some)}
 
 
 def report(lines: Sequence[Line]) -> str:
-    """The table of one thread."""
-    rows = [
-        [
-            f"{x['documents']:,}",
-            x["search"] if x["tree"] == "tree" else f"{x['search']} ({x['tree']})",
-            *(f"{ms:.2f}" for ms in x["ms"]),
-            f"{x['gb']:.2f}",
-            *(part.strip() for part in x["touched"].split("|")),
-        ]
-        for x in lines
-        if x["part"] == "tree" and x["threads"] == 1
-    ]
-    return table(["documents", "search", "one, ms", "in a batch", "GB", "read a document", "compared"], rows)
+    """The table, and the limits under it."""
+    mine = [line for line in lines if line["part"] == "search"]
+    threads = list(mine[0]["ms"])
+    head = ["documents", "search", *(f"{batch}" for batch in BATCHES)]
+    head += [f"{batch}, {some} threads" for some in threads[1:] for batch in (BATCHES[0], BATCHES[-1])]
+    head += ["bytes", "build, s", "nDCG@10", "recall"]
+    rows = []
+    for x in mine:
+        first, *others = x["ms"].values()
+        each = [*first, *(ms[place] for ms in others for place in (0, -1))]
+        quality = [f"{x[key]:.3f}" if x[key] is not None else "" for key in ("ndcg", "recall")]
+        rows.append(
+            [
+                f"{x['documents']:,}",
+                x["search"],
+                *(f"{ms:.2f}" for ms in each),
+                f"{x['bytes']}",
+                f"{x['build']}",
+                *quality,
+            ]
+        )
+    least = []
+    for x in lines:
+        if x["part"] == "limits":
+            for kind, width in (("float32", 4), ("int8", 1)):
+                numbers = x["documents"] * 384
+                read, multiply = numbers * width / x["bandwidth"], numbers / x[kind]
+                least.append(
+                    [
+                        f"{x['documents']:,}",
+                        kind,
+                        f"{x['threads']}",
+                        f"{read * 1e3:.2f}",
+                        f"{multiply * 1e3:.2f}",
+                    ]
+                )
+    limit = table(["documents", "384 columns in", "threads", "read once, ms", "multiplied once, ms"], least)
+    return f"{table(head, rows)}\n\n{limit}"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure every tree at every size."""
+    """Measure every size."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", help="BEIR folder")
-    parser.add_argument("trees", nargs="+", help="checkpoints")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--hnsw", type=int, default=10_000, help="largest size to build a graph for")
-    parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
-    parser.add_argument("--cache", type=Path, help="where encodings are kept")
+    parser.add_argument("collection")
+    parser.add_argument("--data", type=Path, default=os.environ.get("PALMETTE_DATA"))
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, os.cpu_count() or 1])
+    parser.add_argument(
+        "--graphs", type=int, default=100_000, help="largest size to build lists and graphs for"
+    )
+    parser.add_argument("--seconds", type=float, default=15, help="for each batch size and number of threads")
     parser.add_argument("--out", type=Path, default=Path("speed.md"), help="the page; lines lie beside it")
     args = parser.parse_args(argv)
-    data, store = load_data(args.data), args.out.with_suffix(".jsonl")
-    for tree in args.trees:
-        name, vectors = Path(tree).name, None
-        for size in args.sizes:
-            if find(store, part="tree", tree=name, threads=args.threads, documents=size):
-                continue
-            if vectors is None:
-                model = TreeModel.from_pretrained(tree)
-                encoder = CachedEncoder(model.encoder, args.cache)
-                vectors = encoder.encode([document.content for document in data.corpus])
-                asked = encoder.encode_queries(list(data.split("dev").queries.values())[::10][:BATCH])
-            grew = corpus(model, vectors, asked, size)
-            for line in list(measure(name, grew, args.threads, args.hnsw)):
+    if args.data is None:
+        parser.error("name the folder of data sets: PALMETTE_DATA=FOLDER or --data FOLDER")
+    store, collection = args.out.with_suffix(".jsonl"), None
+    for size in args.sizes:
+        if not find(store, part="limits", documents=size):
+            collection = collection or Collection(Path(args.data), args.collection)
+            lines = measure(collection, args.collection, size, args.threads, args.graphs, args.seconds)
+            for line in list(lines):
                 print(append(store, line), flush=True)
-            del grew
-    write_part(args.out, "tree", report(read(store)))
+    write_part(args.out, "search", report(read(store)))
 
 
 if __name__ == "__main__":

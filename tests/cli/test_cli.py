@@ -154,7 +154,7 @@ def test_train_and_resume(
         "fake:16",
         "--quiet",
     ]
-    words += "--depth 4 --steps 9 --batch-size 8 --evaluate-every 3".split()
+    words += "--start random --depth 4 --steps 9 --batch-size 8 --evaluate-every 3".split()
 
     def interrupt(self: _Loop, number: int) -> None:
         if self.config.steps == 9 and number == 7:
@@ -187,8 +187,8 @@ def test_synthetic_pairs_are_reported(tmp_path: Path, capsys: pytest.CaptureFixt
     facts = {"data": "notes", "seconds": 1.0, "metric": "", "metrics": {}, "labelled": False}
     args = argparse.Namespace(json=False, method="tree", data=str(tmp_path))
     for more, told in (
-        ({"pairs": 7, "made": True}, "tree trained on 7 questions made of notes in 1 s\n"),
-        ({"pairs": 0, "made": False}, "tree kept the encoder's own vectors in 1 s\n"),
+        ({"pairs": 7}, "tree trained on 7 questions made of notes in 1 s\n"),
+        ({"pairs": 0}, "tree kept the encoder's own vectors in 1 s\n"),
     ):
         _report(args, SimpleNamespace(record=SimpleNamespace(**facts, **more)), tmp_path / "ckpt")
         shown = capsys.readouterr().out

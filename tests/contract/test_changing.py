@@ -19,7 +19,7 @@ from support.tiny import COLOURS, documents
 def test_adding_twice_changes_nothing_and_other_text_is_refused(index: Index) -> None:
     before = index.search("red owl", k=48)
     assert index.add(documents()) == [d.id for d in documents()]
-    assert len(index) == 48
+    assert (len(index), index.stats().reclaimable) == (48, 0)
     assert index.search("red owl", k=48) == before
     with pytest.raises(DuplicateIdError, match=r"'red-owl'.*upsert"):
         index.add([Document(id="new", text="new"), Document(id="red-owl", text="another text")])

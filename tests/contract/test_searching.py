@@ -36,6 +36,7 @@ def test_a_batch_is_the_single_searches(shared: Index) -> None:
     batched = shared.search(QUERIES, k=5)
     for query, hits in zip(QUERIES, batched, strict=True):
         alone = shared.search(query, k=5)
+        assert hits[0].explain().text == alone[0].explain().text
         assert [hit.id for hit in alone] == [hit.id for hit in hits]
         assert [hit.score for hit in alone] == pytest.approx([hit.score for hit in hits], abs=1e-5)
     assert shared.search([], k=5) == []

@@ -102,7 +102,7 @@ class PlainView:
 SEARCHES: dict[str, list[dict[str, Any]]] = {
     "tree": [{}, {"level": 2}],
     "fields": [{}, {"by": "best"}, {"by": "aggregate"}],
-    "layers": [{}, {"order": "fused"}, {"order": "interleave"}],
+    "layers": [{}, {"order": "layer"}],
 }
 
 

@@ -201,6 +201,7 @@ def test_pairs_file(tmp_path):
     data = load_data(path)
     sizes = {split: len(qrels) for split, qrels in data.qrels.items()}
     assert (data.name, sizes, data.labelled) == ("faq", {"train": 27, "dev": 3}, True)
+    assert [len(qrels) for qrels in load_data([("q", "a")]).qrels.values()] == [1, 0], "one is for training"
 
 
 def test_a_positive_is_never_its_own_negative():

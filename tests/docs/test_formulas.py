@@ -25,9 +25,8 @@ from palmette.methods.paths.module import Indexer
 from palmette.methods.taxonomy.config import TaxonomySearch
 from palmette.methods.taxonomy.losses import column_weights, matches_softmax
 from palmette.methods.taxonomy.search import RelevanceCutoff
-from palmette.methods.tree import TreeConfig
-from palmette.methods.tree.losses import TEMPERATURE, level_loss
-from palmette.methods.tree.module import Linear, Tree, propagate
+from palmette.methods.tree.losses import level_loss
+from palmette.methods.tree.module import Linear, propagate
 from palmette.reader import ReaderConfig
 from palmette.reader.answer import Candidates
 from palmette.reader.scores import NEVER, reading_loss, words_of
@@ -130,20 +129,6 @@ def _ntvd() -> None:
         same(ntvd(q_.to(kind), d_.to(kind)), np.minimum(q[:, None], d).sum(2) - 1)
 
 
-@on(
-    "tree",
-    r"\sum_i \min(p_i(q), p_i(d)) \le 1 - \sum_{i \in S} \max(0, p_i(q) - p_i(d))",
-)
-def _bound() -> None:
-    (q, q_), (d, d_) = distributions(5, 8), distributions(6, 8)
-    overlap = (1 + ntvd(q_, d_)).numpy()
-    lack = np.maximum(0, q[:, None] - d)
-    for size in range(9):
-        some = DRAW.permutation(8)[:size]
-        assert (overlap <= 1 - lack[..., some].sum(2) + 1e-9).all()
-    same(overlap, 1 - lack.sum(2))
-
-
 def pairs_loss(s: Doubles) -> float:
     """L_pairs of τ · nTVD [B, B]."""
     rows, columns = np.exp(s).sum(1), np.exp(s).sum(0)
@@ -160,29 +145,7 @@ def pairs_loss(s: Doubles) -> float:
 def _pairs() -> None:
     (q, q_), (d, d_), tau = distributions(4, 8), distributions(4, 8), 7.5
     s = tau * (np.minimum(q[:, None], d).sum(2) - 1)
-    same(symmetric_info_nce(tau * ntvd(q_, d_)), pairs_loss(s))
-
-
-@on(
-    "tree",
-    r"L = (1 - \lambda)\, L_{\mathrm{pairs}} + \frac{\lambda}{2B} \sum_i \left( \mathrm{KL}\left( \mathrm{softmax}_j "
-    r"\frac{\cos(A e(q_i), A e(d_j))}{T} \,\middle\|\, \mathrm{softmax}_j\, \tau\, \mathrm{nTVD}(q_i, d_j) \right) + "
-    r"\mathrm{KL}\left( \mathrm{softmax}_j \frac{\cos(A e(q_j), A e(d_i))}{T} \,\middle\|\, \mathrm{softmax}_j\, "
-    r"\tau\, \mathrm{nTVD}(q_j, d_i) \right) \right)",
-)
-def _distilled() -> None:
-    (q, q_), (d, d_), tau, share = distributions(4, 8), distributions(4, 8), 7.5, 0.3
-    (x, x_), (y, y_), (a, a_) = numbers(4, 5), numbers(4, 5), numbers(5, 5)
-    tree = Tree(TreeConfig(depth=3, width=5)).double()
-    tree.adapter.weight.copy_(a_)
-    s = tau * (np.minimum(q[:, None], d).sum(2) - 1)
-    cosine = unit(x @ a.T) @ unit(y @ a.T).T
-    kl = 0.0
-    for taught, student in ((cosine, s), (cosine.T, s.T)):
-        p, r = softmax(taught / TEMPERATURE), softmax(student)
-        kl += (p * np.log(p / r)).sum()
-    loss = level_loss(q_, d_, torch.tensor(tau), torch.eye(4) > 0, tree.embed(x_) @ tree.embed(y_).T, share)
-    same(loss, (1 - share) * pairs_loss(s) + share / 8 * kl)
+    same(level_loss(q_, d_, torch.tensor(tau), torch.eye(4) > 0), pairs_loss(s))
 
 
 # -- fields -------------------------------------------------------------------------------------------------------

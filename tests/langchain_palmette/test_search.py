@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
 
-from langchain_palmette import PalmetteRetriever, TreeRetriever
-from palmette import TreeModel
-from palmette.errors import ConfigError, FilterError, InputError
+from langchain_palmette import TreeRetriever
+from palmette.errors import ConfigError, InputError
 
 QUESTION = "The green owl lives in house 10 and sings at night."
 
@@ -34,12 +31,6 @@ def test_the_best_comes_first_as_it_was_given_with_a_float_score(
     assert scores == sorted(scores, reverse=True)
 
 
-def test_the_score_is_the_engines(retriever: TreeRetriever) -> None:
-    hits = retriever.index.search(QUESTION, k=3, level=2)
-    found = retriever.invoke(QUESTION, k=3, level=2)
-    assert [(hit.id, hit.score) for hit in hits] == [(one.id, one.metadata["score"]) for one in found]
-
-
 @pytest.mark.parametrize("options", [{}, {"score_key": "score"}, {"score_key": "similarity"}])
 def test_where_the_score_goes(retriever: TreeRetriever, options: dict[str, Any]) -> None:
     other = TreeRetriever.from_index(retriever.index, **options)
@@ -59,65 +50,10 @@ def test_a_score_that_a_document_has_itself_stays_in_the_index(empty: TreeRetrie
     assert both["retrieval_score"] == score
 
 
-def test_results_share_nothing(retriever: TreeRetriever) -> None:
-    first, second = retriever.batch([QUESTION, QUESTION])
-    first[0].metadata["tags"].append("mine")
-    first[0].metadata["colour"] = "mine"
-    assert second[0].metadata["tags"] == ["green", "owl"]
-    assert retriever.invoke(QUESTION)[0].metadata["tags"] == ["green", "owl"]
-
-
-def test_k_per_call_and_constructor(retriever: TreeRetriever) -> None:
-    assert len(retriever.invoke(QUESTION, k=1)) == 1
-    assert len(retriever.invoke(QUESTION, k=1000)) == 48
-    assert len(TreeRetriever.from_index(retriever.index, k=7).invoke(QUESTION)) == 7
-
-
-@pytest.mark.parametrize("k", [0, -1, True, 2.5, "3"])
-def test_a_bad_k_is_named(retriever: TreeRetriever, k: Any) -> None:
-    with pytest.raises(InputError, match=f"k must be .*{k!r}"):
-        retriever.invoke(QUESTION, k=k)
-
-
-def test_a_callers_filter_narrows_and_never_widens(retriever: TreeRetriever) -> None:
-    red = TreeRetriever.from_index(retriever.index, filter={"colour": "red"}, k=48)
-    assert len(red.invoke(QUESTION)) == 8
-    assert ids(red.invoke(QUESTION, filter={"animal": "owl"})) == ["red-owl"]
-    for wider in ({"colour": "green"}, {"$or": [{"colour": "green"}, {"animal": "owl"}]}, {}, None):
-        assert {one.metadata["colour"] for one in red.invoke(QUESTION, filter=wider)} <= {"red"}
-    assert len(retriever.invoke(QUESTION, k=48)) == 48
-
-
 def test_a_filter_set_later_counts(retriever: TreeRetriever) -> None:
     one = TreeRetriever.from_index(retriever.index, k=48)
     one.filter = {"colour": "red"}
     assert len(one.invoke(QUESTION)) == 8
-
-
-def test_filters_that_cannot_be_understood(retriever: TreeRetriever) -> None:
-    with pytest.raises(FilterError, match=r"\$lik.*Operators"):
-        retriever.invoke(QUESTION, filter={"colour": {"$lik": "r"}})
-    with pytest.raises(FilterError, match="color"):
-        retriever.invoke(QUESTION, filter={"color": "red"})
-    with pytest.raises(ValueError, match="unknown filter operator"):
-        TreeRetriever.from_index(retriever.index, filter={"colour": {"$lik": "r"}})
-
-
-def test_level(retriever: TreeRetriever) -> None:
-    how: Any = {"lexical": 0, "score_key": "score"}
-    retriever = TreeRetriever.from_index(retriever.index, **how)
-    leaves, root = retriever.invoke("owl", k=1)[0], retriever.invoke("owl", k=1, level=1)[0]
-    assert root.metadata["score"] != leaves.metadata["score"]
-    found = [retriever.index.search("owl", 1, lexical=0, level=level)[0].evidence["own"] for level in (1, 5)]
-    assert found[0] > found[1]
-    coarse = TreeRetriever.from_index(retriever.index, level=1, **how)
-    assert coarse.invoke("owl", k=1) == [root]
-    assert coarse.invoke("owl", k=1, level=None) == [leaves]
-    generic = PalmetteRetriever.from_index(retriever.index, search_options={"level": 1}, **how)
-    assert generic.invoke("owl", k=1) == [root]
-    assert generic.invoke("owl", k=1, level=5) == [leaves]
-    with pytest.raises(ConfigError, match="level must be between 1 and 5, got 6"):
-        retriever.invoke(QUESTION, level=6)
 
 
 def test_score_threshold(retriever: TreeRetriever) -> None:
@@ -128,22 +64,6 @@ def test_score_threshold(retriever: TreeRetriever) -> None:
     assert len(strict.invoke(QUESTION)) == 3
     assert len(strict.invoke(QUESTION, score_threshold=0.0)) == 48
     assert retriever.invoke(QUESTION, score_threshold=1.1) == []
-
-
-def test_explanations_are_json_and_add_up(retriever: TreeRetriever) -> None:
-    assert "explanation" not in retriever.invoke(QUESTION)[0].metadata
-    found = retriever.invoke(QUESTION, explain=True, level=3)
-    for document in found:
-        why = document.metadata["explanation"]
-        assert json.loads(json.dumps(why)) == why
-        logit = sum(part["value"] for part in why["parts"])
-        assert 1 / (1 + math.exp(-logit)) == pytest.approx(document.metadata["score"], abs=1e-5)
-        assert len(why["method"]["detail"]["path"]) == 3
-        start, end = why["detail"]["highlights"]["sentence"]
-        assert document.page_content[start:end]
-    always = TreeRetriever.from_index(retriever.index, explain=True)
-    assert "explanation" in always.invoke(QUESTION)[0].metadata
-    assert "explanation" not in always.invoke(QUESTION, explain=False)[0].metadata
 
 
 def test_similarity_search_with_score(retriever: TreeRetriever, documents: list[Document]) -> None:
@@ -187,8 +107,3 @@ def test_assignments_are_strict(retriever: TreeRetriever) -> None:
         one.k = 0
     with pytest.raises(ValueError, match="frozen"):
         one.index_path = "elsewhere"
-
-
-def test_an_empty_index_finds_nothing(empty: TreeRetriever, model: TreeModel) -> None:
-    assert empty.invoke(QUESTION) == []
-    assert empty.batch([QUESTION, QUESTION], explain=True) == [[], []]

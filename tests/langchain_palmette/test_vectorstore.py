@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langchain_core.indexing import InMemoryRecordManager, index
 from langchain_core.runnables import RunnableLambda
 from langchain_core.stores import InMemoryStore
 from langchain_core.structured_query import Comparator, Comparison, Operation, Operator, StructuredQuery
@@ -20,7 +19,6 @@ from langchain_tests.integration_tests import VectorStoreIntegrationTests
 from langchain_text_splitters import CharacterTextSplitter
 
 from langchain_palmette import PalmetteEmbeddings, PalmetteTranslator, PalmetteVectorStore, TreeRetriever
-from langchain_palmette.documents import from_stored
 from palmette import Index, TreeModel
 from palmette.errors import ConfigError, DuplicateIdError, FilterError, InputError
 from support import tiny
@@ -269,25 +267,3 @@ def test_comparators(
     assert found(Operation(Operator.OR, [comparison, Comparison(Comparator.EQ, "n", 1)])) == "".join(
         sorted({*expected, "a"})
     )
-
-
-def test_index_with_a_record_manager(store: PalmetteVectorStore) -> None:
-    manager = InMemoryRecordManager("palmette")
-    how: dict[str, Any] = {"cleanup": "full", "source_id_key": "source", "key_encoder": "sha256"}
-    first = [Document(page_content=text, metadata={"source": text[:1]}) for text in ("an owl", "a cat")]
-    assert index(first, manager, store, **how)["num_added"] == 2
-    assert index(first[:1], manager, store, **how)["num_deleted"] == 1
-    assert [d.text for d in store.retriever.index.documents()] == ["an owl"]
-
-
-def test_what_llama_index_wrote(model: TreeModel) -> None:
-    llama = pytest.importorskip("llama_index.retrievers.palmette")
-    from llama_index.core.schema import TextNode
-
-    theirs = llama.TreeRetriever.from_documents(
-        [TextNode(id_="1", text="a green owl", metadata={"n": 1})], model
-    )
-    [found] = PalmetteVectorStore.from_index(theirs.index).similarity_search("owl", filter={"n": 1})
-    assert (found.id, found.metadata["n"]) == ("1", 1)
-    assert "green owl" in found.page_content
-    assert from_stored(next(theirs.index.documents())) == found

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import copy
-from datetime import UTC, date, datetime
-from pathlib import PurePosixPath
 from typing import Any
-from uuid import UUID
 
-import numpy as np
 import pytest
 from langchain_core.documents import Document
 from langchain_core.indexing import InMemoryRecordManager, aindex, index
@@ -55,68 +51,16 @@ def test_an_id_that_is_missing_is_stable(empty: TreeRetriever, model: TreeModel)
     assert len(empty.index) == 2
 
 
-@pytest.mark.parametrize(
-    ("value", "fix"),
-    [
-        ({1, 2}, "a sorted list"),
-        (np.ones(2), "its item"),
-        (b"x", "text, numbers, lists or None"),
-        (float("nan"), "text, numbers, lists or None"),
-    ],
-    ids=repr,
-)
-def test_metadata_that_are_not_json_are_named_with_the_fix(
-    empty: TreeRetriever, value: Any, fix: str
-) -> None:
-    good = Document(id="good", page_content="fine")
-    for id in ("bad", None):
-        bad = Document(id=id, page_content="text", metadata={"fine": 1, "seen": {"when": [value]}})
-        for write in (empty.add_documents, empty.upsert):
-            with pytest.raises(InputError, match=rf"metadata.*'seen\.when\.0' is .*; write {fix}"):
-                write([good, bad])
-    assert len(empty.index) == 0
-
-
-def test_common_values_of_metadata_become_json(empty: TreeRetriever) -> None:
-    values: dict[str, tuple[Any, Any]] = {
-        "day": (date(2026, 1, 2), "2026-01-02"),
-        "moment": (datetime(2026, 1, 2, 3, 4, tzinfo=UTC), "2026-01-02T03:04:00+00:00"),
-        "uuid": (UUID(int=7), "00000000-0000-0000-0000-000000000007"),
-        "path": (PurePosixPath("/a/b.pdf"), "/a/b.pdf"),
-        "count": (np.int64(3), 3),
-        "share": (np.float32(0.5), 0.5),
-        "yes": (np.bool_(True), True),
-        "time": (np.datetime64("2026-01-02", "ns"), "2026-01-02T00:00:00.000000000"),
-        "nested": ({"list": [np.int8(1), (date(2026, 1, 2),)]}, {"list": [1, ["2026-01-02"]]}),
-    }
-    given = Document(
-        id="a", page_content="owl", metadata={name: value for name, (value, _) in values.items()}
-    )
-    before = dict(given.metadata)
-    assert empty.upsert([given])["succeeded"] == ["a"]
-    stored = empty.get(["a"])[0].metadata
-    assert stored == {name: json for name, (_, json) in values.items()}
-    assert type(stored["count"]) is int
-    assert [d.id for d in empty.invoke("owl", filter={"day": {"$gte": "2026-01-01"}, "count": 3})] == ["a"]
-    assert given.metadata == before, "the caller's document stays as it was"
-    assert empty.add_documents([given]) == ["a"]
-
-
 @pytest.mark.parametrize("write", ["add_documents", "upsert"])
-def test_blank_pages_are_left_out_with_one_warning(empty: TreeRetriever, write: str) -> None:
-    pages = [
-        Document(id=f"p{n}", page_content=text, metadata={"source": "a.pdf", "page": n})
-        for n, text in enumerate(("an owl", "\n", "a fox", " ", "\t", ""))
-    ]
-    told = (
-        r"^4 of 6 documents are blank and were left out: document 1 'p1' of source 'a\.pdf', page 1; .*page 3; "
-        r".*page 4; …$"
-    )
-    with pytest.warns(UserWarning, match=told) as caught:
-        getattr(empty, write)(pages)
-    assert len(caught) == 1
+def test_writes_name_unknown_options_and_the_callers_line(empty: TreeRetriever, write: str) -> None:
+    pages = [Document(page_content="owl"), Document(page_content="\n")]
+    with pytest.warns(UserWarning, match="1 of 2") as caught:
+        getattr(empty, write)(pages, batch_size=1, progress=False)
     assert caught[0].filename == __file__
-    assert [document.key for document in empty.index.documents()] == ["p0", "p2"]
+    with pytest.raises(ConfigError, match=r"vector_field.*batch_size, progress"):
+        getattr(empty, write)(pages, vector_field="x")
+    with pytest.raises(ConfigError, match="mget"):
+        empty.get(["1"], mget=True)
 
 
 def test_only_blank_pages(model: TreeModel) -> None:
@@ -154,16 +98,6 @@ def test_delete(empty: TreeRetriever) -> None:
     with pytest.raises(InputError, match="must be a list"):
         empty.delete(one)
     assert len(empty.index) == 2
-
-
-def test_options_of_writes_are_strict(empty: TreeRetriever) -> None:
-    one = [Document(id="1", page_content="owl")]
-    assert empty.upsert(one, batch_size=1, progress=False)["succeeded"] == ["1"]
-    for write in (empty.add_documents, empty.upsert):
-        with pytest.raises(ConfigError, match=r"vector_field.*batch_size, progress"):
-            write(one, vector_field="x")
-    with pytest.raises(ConfigError, match="mget"):
-        empty.get(["1"], mget=True)
 
 
 def test_tenants_are_apart(model: TreeModel) -> None:

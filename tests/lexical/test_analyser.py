@@ -23,7 +23,7 @@ def spelled(text: str, language: str | None = "english", *kinds: Kind) -> list[s
         ("1,234,567 owls", ["1234567", "owl"]),
         ("e-mail", ["e", "mail", "email"]),
         ("DV7-1211ea", ["dv7", "1211ea", "dv71211ea"]),
-        ("1960s 12es series", ["1960s", "12es", "seri"]),
+        ("1960s 12es series route66s", ["1960s", "12es", "seri", "route66s"]),
         ("pH mRNA iPhones getXAxis a_b x-1", "ph mrna iphon get axi getxaxis a b a_b x 1 x1".split()),
         ("Luther's café, naïve Straße", ["luther", "cafe", "naiv", "strass"]),
         ("ﬁne ＡＢＣ", ["fine", "abc"]),

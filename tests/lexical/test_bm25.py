@@ -137,6 +137,7 @@ def test_a_share_is_of_the_reach_or_of_the_best_document() -> None:
         ('capital "of France"', [0, 1, 2, 3]),
         ('"capital of France"', [0, 2]),
         ("what is the “capital of France”?", [0, 1, 2, 3]),
+        ('capital "red owl"?', [0, 1, 2, 3, 4]),
         ('"France capital"', [1, 3]),
         ('"capital of France" "red owl"', [2]),
         ('"capital"', [0, 1, 2, 3]),

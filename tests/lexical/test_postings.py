@@ -102,6 +102,12 @@ def test_terms_of_one_document_have_a_hit_alone() -> None:
     assert len(postings.hits) == 6  # red, owl, red owl
 
 
+def test_lengths_leave_function_words_out() -> None:
+    builder = PostingsBuilder(analyser_of("english"))
+    builder.add(["the red owl of the house", "the"])
+    assert builder.collected().lengths.tolist() == [3, 0]
+
+
 def test_numbers_are_found_in_two_parts() -> None:
     draw = np.random.default_rng(0)
     ends = np.array([0, 1, (1 << 32) - 1, 1 << 32, (1 << 40) - 1], np.uint64)

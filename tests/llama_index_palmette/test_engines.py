@@ -2,7 +2,6 @@
 
 import pytest
 from llama_index.core import get_response_synthesizer
-from llama_index.core.chat_engine import CondensePlusContextChatEngine, ContextChatEngine
 from llama_index.core.llms import MockLLM
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.postprocessor import SimilarityPostprocessor
@@ -49,18 +48,6 @@ def test_query_engine_passes_settings_and_explanations_through(shared_index, mod
         assert node.metadata["animal"] == "fox"
         assert isinstance(node, ExplainedNode)
         assert node.explanation.score == pytest.approx(node.score, abs=1e-6)
-
-
-@pytest.mark.parametrize("kind", [ContextChatEngine, CondensePlusContextChatEngine])
-async def test_chat_engines(shared_index, llm, kind):
-    retriever = TreeRetriever(shared_index, explain=True, similarity_top_k=3)
-    memory = ChatMemoryBuffer.from_defaults(llm=llm)  # the default memory leaves a database open
-    engine = kind.from_defaults(retriever=retriever, llm=llm, memory=memory)
-    for response in (engine.chat(QUESTION), await engine.achat(QUESTION)):
-        assert len(response.source_nodes) == 3
-        assert all(isinstance(node, ExplainedNode) for node in response.source_nodes)
-    streamed = engine.stream_chat(QUESTION)
-    assert "".join(streamed.response_gen)
 
 
 def test_as_query_engine(retriever, llm):

@@ -1,8 +1,6 @@
 """Nodes come back as they went in."""
 
-from datetime import UTC, date, datetime
-from pathlib import PurePosixPath
-from uuid import UUID
+from datetime import date
 
 import numpy as np
 import pytest
@@ -23,7 +21,7 @@ from llama_index.core.schema import (
     TransformComponent,
 )
 
-from llama_index.retrievers.palmette import PalmetteQuery, TreeRetriever
+from llama_index.retrievers.palmette import TreeRetriever
 from llama_index.retrievers.palmette.nodes import to_document
 from palmette import Index
 from palmette.errors import InputError, NotFoundError
@@ -122,31 +120,12 @@ def test_media_are_kept(empty):
     assert holder.obj.image == picture.image
 
 
-def test_common_values_of_metadata_become_json(empty):
-    metadata = {
-        "day": date(2026, 1, 2),
-        "moment": datetime(2026, 1, 2, 3, 4, tzinfo=UTC),
-        "uuid": UUID(int=7),
-        "path": [PurePosixPath("/a/b.pdf")],
-        "count": np.int64(3),
-        "share": np.float32(0.5),
-    }
-    document = Document(id_="a", text="an owl", metadata=metadata)
-    assert empty.refresh_ref_docs([document]) == [True]
-    assert empty.refresh_ref_docs([document]) == [False], "its hash is that of the document given"
+def test_a_document_whose_metadata_become_json_is_refreshed_once(empty):
+    document = Document(id_="a", text="an owl", metadata={"day": date(2026, 1, 2)})
+    assert [empty.refresh_ref_docs([document]) for _ in range(2)] == [[True], [False]]
     [node] = empty.get_nodes(["a"])
-    assert node.metadata == {
-        "day": "2026-01-02",
-        "moment": "2026-01-02T03:04:00+00:00",
-        "uuid": "00000000-0000-0000-0000-000000000007",
-        "path": ["/a/b.pdf"],
-        "count": 3,
-        "share": 0.5,
-    }
+    assert (node.metadata, document.metadata) == ({"day": "2026-01-02"}, {"day": date(2026, 1, 2)})
     assert empty.index.get(["a"])[0].text == node.get_content(MetadataMode.EMBED)
-    found = empty.retrieve(PalmetteQuery("owl", filters={"day": {"$gte": "2026-01-01"}, "count": 3}))
-    assert [scored.node_id for scored in found] == ["a"]
-    assert document.metadata["day"] == date(2026, 1, 2), "the caller's document stays as it was"
 
 
 class Page(TextNode):

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -30,17 +29,6 @@ def source_roots():
     return ADAPTERS, Path(palmette.__file__).parents[1]
 
 
-@pytest.mark.parametrize("namespace", ["llama_index", "llama_index/retrievers"])
-def test_namespaces_stay_native(namespace):
-    folder = ADAPTERS / namespace
-    assert folder.is_dir()
-    assert [item.name for item in folder.glob("*.py*")] == []
-
-
-def test_no_test_folder_shadows_the_namespace():
-    assert not (Path(__file__).parents[1] / "llama_index").exists()
-
-
 def test_light_and_at_home_in_the_namespace(tmp_path):
     """Beside llama_index.core and another retriever from another folder, as after editable installs."""
     other = tmp_path / "llama_index/retrievers/other"
@@ -61,20 +49,6 @@ print(llama_index.retrievers.other.NAME, llama_index.core.VectorStoreIndex.__nam
 """
     )
     assert out.splitlines() == ["[]", "[] True", "other VectorStoreIndex"]
-
-
-def test_the_wheels_leave_the_namespace_alone(tmp_path):
-    """Unpacked into one folder, beside the installed llama_index.core."""
-    for folder in (ADAPTERS.parent, ADAPTERS / "llama_index"):
-        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-        subprocess.run(command, cwd=folder, capture_output=True, check=True)
-    for wheel in tmp_path.glob("*.whl"):
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(tmp_path / "site")
-    code = "import llama_index.core, llama_index.retrievers.palmette as p; print(p.TreeRetriever.__name__, p.__file__)"
-    name, place = run(paths(tmp_path / "site") + code).split()
-    assert name == "TreeRetriever"
-    assert place.startswith(str(tmp_path))
 
 
 def test_missing_llama_index_names_the_extra():

@@ -176,10 +176,3 @@ def test_embedding_and_reranker_are_reloaded(model, tmp_path, retriever):
         with pytest.raises(ConfigError, match="save it"):
             type(unsaved).from_dict(unsaved.to_dict())
         assert type(unsaved).from_dict(unsaved.to_dict(), model=model)._model is model
-
-
-def test_retrievers_share_one_model_and_one_index(model, nodes, shared_index):
-    first, second = (TreeRetriever(shared_index, level=level) for level in (2, 3))
-    other = TreeRetriever.from_documents(nodes, model)
-    assert first.index is second.index
-    assert first.index.model is other.index.model is model

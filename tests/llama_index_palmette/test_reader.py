@@ -6,10 +6,9 @@ import pytest
 from llama_index.core import Settings
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.query_engine import RetrieverQueryEngine
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import TextNode
 
 from llama_index.retrievers.palmette import PalmetteSynthesizer, TreeRetriever
-from palmette.errors import ConfigError, InputError
 from palmette.reader import Reader
 from support import readers, tiny
 
@@ -65,12 +64,6 @@ async def test_no_answer_is_said(reader: Reader, animals: TreeRetriever) -> None
     assert str(response) == "Ask me something else."
     assert response.metadata["answer"]["supports"] == []
     assert len(response.source_nodes) == 4
-    blank = [NodeWithScore(node=TextNode(text=""))]
-    assert (
-        str(synthesizer.synthesize(QUESTION, blank))
-        == str(synthesizer.synthesize(QUESTION, []))
-        == str(response)
-    )
     assert (
         synthesizer.get_response(QUESTION, [])
         == await synthesizer.aget_response(QUESTION, [])
@@ -94,10 +87,3 @@ def test_from_a_checkpoint_with_callbacks(reader: Reader, animals: TreeRetriever
     assert start.payload["query_str"] == QUESTION
     assert end.payload["response"] is response
     assert synthesizer.get_prompts() == {}
-
-
-def test_a_wrong_threshold_or_reader_is_named(reader: Reader) -> None:
-    with pytest.raises(ConfigError, match="threshold"):
-        PalmetteSynthesizer(reader, threshold=-1)
-    with pytest.raises(InputError, match="got <TreeModel"):
-        PalmetteSynthesizer(tiny.tree())

@@ -277,18 +277,6 @@ def test_copies_share_the_index(store):
         assert ask(twin).ids == ask(store).ids
 
 
-def test_what_langchain_wrote(model):
-    theirs = pytest.importorskip("langchain_palmette").PalmetteVectorStore.from_texts(
-        ["a green owl", "a red fox"], model, [{"n": 1}, {"n": 2}], ids=["owl", "fox"]
-    )
-    store = PalmetteVectorStore.from_index(theirs.retriever.index)
-    [node] = ask(store, "owl", filters=where("n", 1)).nodes
-    assert (node.node_id, node.get_content(), node.metadata) == ("owl", "a green owl", {"n": 1})
-    assert ask(store, "owl", doc_ids=["owl"]).ids == ["owl"], "a document of its own"
-    store.delete("fox")
-    assert theirs.get_by_ids(["fox"]) == []
-
-
 def test_retrievers_and_stores_mix(store, writable):
     assert isinstance(store._retriever, TreeRetriever)
     writable.level = 2

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
-from palmette.search import flat, get_threads, kernels, set_threads
+from palmette.search import codes, flat, get_threads, kernels, set_threads
 from palmette.search.faiss_engine import engine_named
-from palmette.search.flat import Block, Engine, ExactEngine, Shortlist, exact_scores, fast_scores, top_k
+from palmette.search.flat import Block, Engine, ExactEngine, Shortlist, exact_scores, overlap_scores, top_k
 from palmette.search.plan import Candidates, Lists, Score, SearchPlan
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
@@ -76,8 +76,10 @@ def test_tiles_batches_and_threads_change_nothing(
     rng = np.random.default_rng(5)
     data, queries, keys = distributions(rng, 900, 24), distributions(rng, 30, 24), np.arange(900) * 3
     expected = brute(data, keys, queries, metric, 40)
-    for name, value in {"_TILE": tile, "_BATCH": 11, "_WORTH_A_THREAD": 1}.items():
+    for name, value in {"_TILE": tile, "_BATCH": 11, "_WORTH_A_THREAD": 1, "_FEW": 0}.items():
         monkeypatch.setattr(flat, name, value)
+    for name, value in {"_TILE": tile, "_PRODUCTS": 1, "_WORTH_A_THREAD": 1}.items():
+        monkeypatch.setattr(codes, name, value)
     try:
         for threads in (1, 3):
             set_threads(threads)
@@ -112,16 +114,14 @@ def test_near_ties_below_the_rounding_of_the_kernels(engine: Engine, metric: str
     assert same(search(data, queries, metric, 20, engine), brute(data, np.arange(400), queries, metric, 20))
 
 
-def test_fast_scores_keep_their_bound() -> None:
+def test_overlaps_keep_their_bound() -> None:
     rng = np.random.default_rng(0)
     data, queries = distributions(rng, 300, 700), distributions(rng, 6, 700)
-    rows, block = np.arange(0, 300, 2), Block(data, np.arange(300))
-    for metric in METRICS:
-        margin = block.margin(queries, metric)
-        fast = fast_scores(data, rows, queries, metric)
-        for one, query in zip(fast, queries, strict=True):
-            pairs = Shortlist(np.zeros(len(rows), np.int64), rows, 0, 0)
-            assert np.abs(one - exact_scores(data, pairs, query[None], metric)).max() <= margin.min() / 2
+    rows = np.arange(0, 300, 2)
+    margin = Block(data, np.arange(300)).margin(queries, "overlap")
+    for fast, query in zip(overlap_scores(data, rows, queries), queries, strict=True):
+        pairs = Shortlist(np.zeros(len(rows), np.int64), rows, 0, 0)
+        assert np.abs(fast - exact_scores(data, pairs, query[None], "overlap")).max() <= margin.min() / 2
 
 
 def test_searches_in_parallel_threads_agree(engine: Engine) -> None:
@@ -192,6 +192,17 @@ def test_faiss_itself_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert same(found, brute(data[rows], rows, queries, "inner_product", 5))
 
 
+def test_faiss_is_not_trusted_among_near_ties() -> None:
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(0)
+    data = rng.permuted(
+        np.repeat(distributions(rng, 1, 512), 3000, axis=0), axis=1
+    )  # equal sums, but in float32
+    queries = np.full((1, 512), 1 / 512, np.float32)
+    found = search(data, queries, "inner_product", 1, engine_named("faiss"))
+    assert same(found, brute(data, np.arange(3000), queries, "inner_product", 1))
+
+
 def test_a_missing_faiss_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'palmette\[cpu\]'"):
@@ -256,7 +267,7 @@ class Nowhere:
 caching.CacheImpl._locator_classes = [Nowhere]
 from palmette.search import flat, kernels
 x = np.full((3, 4), 0.25, np.float32)
-print(flat.fast_scores(x, np.arange(3), x[:1], "overlap"), type(kernels.overlaps._cache).__name__)
+print(flat.overlap_scores(x, np.arange(3), x[:1]), type(kernels.overlaps._cache).__name__)
 """
     assert fresh_python(script).split() == ["[[1.", "1.", "1.]]", "NullCache"]
 

@@ -84,25 +84,6 @@ def test_wide_rows_in_many_threads_are_the_same() -> None:
         assert results[0].visited == len(np.flatnonzero((lists < 8).any(axis=1)))
 
 
-@settings(deadline=None, max_examples=25)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 70), st.sampled_from([1e-35, 1e-3, 1.0, 1e15]))
-def test_bytes_say_how_far_off_they_are(seed, width, size) -> None:
-    draw = np.random.default_rng(seed)
-    data = (draw.normal(size=(5, width)) ** 3 * size).astype(np.float32)
-    data[0] = 0
-    rows = np.array([3, 0, 1, 3], np.int32)
-    order = ListOrder(np.zeros((5, 1), np.int32))
-    order.rows = rows
-    codes, steps, errors = order.encode(data)
-    query = draw.normal(size=width).astype(np.float32)
-    told = (codes.astype(np.float64) * steps[:, None]) @ query
-    off = np.abs(told - data[rows].astype(np.float64) @ query)
-    assert (off <= errors * np.linalg.norm(query)).all()
-    assert (errors <= 0.05 * np.linalg.norm(data[rows].astype(np.float64), axis=1) + 1e-29).all(), (
-        "a byte says much"
-    )
-
-
 def test_fractions_are_searched_within_lists() -> None:
     data = to_fixed(np.random.default_rng(0).random((40, 6)).astype(np.float32))
     lists = np.arange(40)[:, None] % 4

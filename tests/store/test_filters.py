@@ -51,6 +51,7 @@ FAILING = [
     {"year": {"$gt": 2021}}, {"year": {"$contains": "20"}}, {"tags": {"$all": ["red", "green"]}},
     {"tags": {"$any": []}}, {"tags": {"$ne": "red"}}, {"tags": {"$contains": "BLU"}},
     {"missing": {"$gt": 3}}, {"missing": {"$exists": True}}, {"none": {"$exists": True}},
+    {"auth": {"$exists": True}},
     {"empty": {"$exists": True}}, {"author": None}, {"author": "Ada"}, {"lang": None},
     {"lang": {"$in": []}}, {"lang": "en", "year": 2020}, {"$or": [{"lang": "de"}, {"year": 2020}]},
     {"$not": {"lang": "en"}}, {"$id": ["bob"]}, {"$id": []}, {"$id": {"$ne": "ada"}},
@@ -213,6 +214,9 @@ def test_a_filter_is_judged_anew_after_a_write() -> None:
         assert [one.id for one in backend.scan(english)] == ["a"]
         put(backend, doc("a", lang="de"), doc("b", lang="en"))
         assert [one.id for one in backend.scan(english)] == ["b"]
+        put(backend, doc("b"), doc("a"))
+        with pytest.raises(FilterError, match="no document has metadata"):
+            list(backend.scan(english))
 
 
 DEEP = functools.reduce(lambda part, _: Not(part), range(90), Condition("a", "in", (1,)))

@@ -194,6 +194,8 @@ def test_views_are_narrowed_in_all_they_give(backend: LocalBackend) -> None:
             with pytest.raises(NotFoundError):
                 forbidden()
         assert set(view.candidates(plan(), 99).keys[0]) == {2, 4, 6, 8, 10}
+        some = plan().among(view.keys()[1:3])
+        assert sorted(view.candidates(some, 9).keys[0]) == [4, 6]
 
 
 @pytest.mark.parametrize(
@@ -249,6 +251,7 @@ def test_single_adds_leave_few_segments_and_compact_leaves_one(backend: LocalBac
     assert state_of(backend) == state_for(kept)
     with backend.read() as view:
         keys, before = view.keys(), view.candidates(plan(), 28)
+        assert np.array_equal(view.rows("leaves", keys[::-1]), view.rows("leaves", keys)[::-1])
     backend.compact()
     stats = backend.stats()
     assert (stats.documents, stats.segments, stats.reclaimable) == (28, 1, 0)
@@ -262,6 +265,16 @@ def test_single_adds_leave_few_segments_and_compact_leaves_one(backend: LocalBac
     backend.compact()
     assert backend.stats().segments == 0
     assert backend.stats().documents == 0
+
+
+def test_what_is_large_is_not_copied_and_what_is_dead_goes(backend: LocalBackend) -> None:
+    large = [doc(f"d{i}") for i in range(10)]
+    put(backend, *large)
+    put(backend, doc("small"))
+    assert backend.stats().segments == 2
+    delete(backend, *(document.key for document in large))
+    assert (backend.stats().segments, backend.stats().reclaimable) == (1, 0)
+    assert state_of(backend) == state_for([doc("small")])
 
 
 def test_compacting_gives_back_space(folder: LocalBackend) -> None:
@@ -280,7 +293,7 @@ def test_reopening(tmp_path: Path) -> None:
         put(backend, doc("a"), doc("b"))
         before = state_of(backend)
     files = sorted(path.name for path in folder.iterdir() if path.name != ".lock")
-    assert files == ["index.sqlite3", "manifest.json", "segments"]
+    assert files == ["commit.json", "index.sqlite3", "manifest.json", "segments"]
     for options in ({}, {"fingerprint": "model"}, {"verify": False}, {"engine": "exact"}):
         with LocalBackend.open(folder, **options) as backend:
             assert state_of(backend) == before

@@ -1,7 +1,6 @@
 """Words in a local index: the same answers however the documents came to lie in segments."""
 
 import json
-import sqlite3
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from palmette.lexical.analyser import analyser_of
 from palmette.lexical.postings import PostingsBuilder
+from palmette.store.database import connect
 from palmette.store.local import LocalBackend
 from palmette.types import Document
 from support.stores import SPECS, delete, doc, put, state_of
@@ -134,7 +134,8 @@ def make_former(folder: Path) -> None:
         path.name: {"size": path.stat().st_size, "sha256": sha256(path.read_bytes()).hexdigest()}
         for path in segment.iterdir()
     }
-    with closing(sqlite3.connect(folder / "index.sqlite3")) as database, database:
+    (folder / "commit.json").unlink()
+    with closing(connect(folder / "index.sqlite3", "mode=rw")) as database:
         database.execute("UPDATE segments SET files = ?", [json.dumps(files)])
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["words"]
@@ -180,3 +181,6 @@ def test_phrases_are_found_under_filters() -> None:
                 assert set(view.keys()[scores > 0].tolist()) == set(found.keys.tolist())
                 assert not view.words('where is a "red owl"?', 99).phrases, "a name in a sentence"
                 assert view.words('"nothing of this"', 9).keys.tolist() == []
+        put(backend, doc("whole", "red owl sings"), doc("half", "owl sings loudly"))
+        with backend.read() as view:
+            assert view.ids(view.words('"red owl sings"', 9).keys.tolist()) == ["whole"]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
-
-import pytest
 
 from palmette import (
     Document,
@@ -27,7 +24,6 @@ from palmette import (
     load_encoder,
 )
 from palmette.encoder import Encoder
-from palmette.methods.tree import init
 from support.tiny_encoder import save_tiny_encoder
 
 COLOURS = ("red", "green", "blue", "white", "black", "golden")
@@ -53,15 +49,6 @@ def pairs() -> list[tuple[str, str]]:
     ]
 
 
-@contextmanager
-def short_start() -> Iterator[None]:
-    """Few steps of what a tree learns ahead: some dozens of texts need no more."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("ADAPTER", "COARSE"):
-            patch.setattr(init, name, getattr(init, name).replace(steps=30, evaluate_every=15))
-        yield
-
-
 def settings(**options: Any) -> dict[str, Any]:
     """Options of a short run."""
     return {"steps": 20, "batch_size": 16, "progress": False} | options
@@ -69,9 +56,8 @@ def settings(**options: Any) -> dict[str, Any]:
 
 def train_tree(**options: Any) -> TreeModel:
     """A depth-5 tree over a fake encoder."""
-    with short_start():
-        data = options.pop("data", None) or pairs()
-        return TreeModel.fit(data, encoder=FakeEncoder(48), **settings(**{"depth": 5} | options))
+    data = options.pop("data", None) or pairs()
+    return TreeModel.fit(data, encoder=FakeEncoder(48), **settings(**{"depth": 5} | options))
 
 
 def train_taxonomy(**options: Any) -> TaxonomyModel:

@@ -21,11 +21,18 @@ COMMANDS = {
     "answer": "answer a question from what an index finds, with no language model",
     "evaluate": "measure a model on judged queries, beside baselines",
     "inspect": "look into a checkpoint or an index",
+    "repair": "save all that is whole of a damaged index into a new one",
+    "backup": "copy an index while others write to it",
+    "restore": "check a backup and copy it back",
     "cache": "show or clear the encodings kept on this machine",
     "pull": "fetch a checkpoint from the Hugging Face Hub",
     "push": "publish a checkpoint on the Hugging Face Hub",
     "demo": "train, index and ask: this Python's own documentation",
 }
+MODULES = {name: name for name in ("train", "cache", "demo")} | dict.fromkeys(
+    ("repair", "backup", "restore"), "rescue"
+)
+"""Modules of the commands that are not in ``commands``."""
 TAKES_OPTIONS = ("search", "answer", "evaluate")
 """Commands that pass further options on to the method's search."""
 EPILOG = "`palmette` alone shows the way from nothing to answers; `palmette COMMAND --help` has examples."
@@ -71,9 +78,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
         )
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         if name == chosen:
-            module = import_module(
-                f"palmette.cli.{name if name in ('train', 'cache', 'demo') else 'commands'}"
-            )
+            module = import_module(f"palmette.cli.{MODULES.get(name, 'commands')}")
             command.set_defaults(command=name, given=given, handler=getattr(module, f"run_{name}"))
             getattr(module, f"_add_{name}")(command)
     return parser

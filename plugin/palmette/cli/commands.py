@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from palmette.config import parse_json
 from palmette.errors import ConfigError
 
 CHECKPOINT = "checkpoint folder or Hub repository"
@@ -54,7 +55,7 @@ def read_value(text: str) -> Any:
     """JSON, a list without its brackets (``1,4``), or else a text."""
     for written in (text, f"[{text}]") if "," in text else (text,):
         with suppress(ValueError):
-            return json.loads(written)
+            return parse_json(written)
     return text
 
 
@@ -65,6 +66,8 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         if word.startswith("--"):
             name, given, value = word[2:].partition("=")
+            if name.replace("-", "_") in ("query", "k", "filter", "threshold", "explain"):
+                raise ConfigError(f"--{name} is no option of this command")
             waiting = "" if given else name.replace("-", "_")
             options[name.replace("-", "_")] = read_value(value) if given else True
         elif waiting:
@@ -81,7 +84,7 @@ def _search_options(args: argparse.Namespace) -> dict[str, Any]:
         options["lexical"] = args.lexical
     if (text := getattr(args, "filter", None)) is not None:
         try:
-            options["filter"] = json.loads(text)
+            options["filter"] = parse_json(text)
         except ValueError as error:
             example = '{"lang": "en"}'
             raise ConfigError(f"--filter must be JSON such as '{example}', got {text!r} ({error})") from error
@@ -288,7 +291,10 @@ def run_evaluate(args: argparse.Namespace) -> None:
             raise ConfigError(
                 f"--card writes into a checkpoint folder, but {args.checkpoint!r} is none: pull it first"
             )
-        card.write_text(model.card(report), encoding="utf-8")
+        draft = card.with_name("README.md.tmp")
+        draft.unlink(missing_ok=True)
+        draft.write_text(model.card(report), encoding="utf-8")
+        draft.replace(card)  # never through a link, into the Hub's cache for instance
     print(json.dumps(report.to_dict(), indent=2) if args.json else report.table())
 
 

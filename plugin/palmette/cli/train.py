@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from palmette.cli.commands import describe, read_value
-from palmette.config import Config
+from palmette.config import Config, check_path
+from palmette.errors import ConfigError
 
-READER = "reader"
+READER, TAXONOMY, NODES = "reader", "taxonomy", ".nodes.jsonl"
 
 
 def _add_train(command: argparse.ArgumentParser) -> None:
@@ -29,6 +30,8 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         "palmette train tree --help                                     the options of a method\n"
         "palmette train tree squad/ --out ckpt --depth 10 --steps 2000 --encoder BAAI/bge-small-en-v1.5\n"
         "palmette train tree squad/ --out ckpt --resume\n"
+        "palmette train taxonomy terms.jsonl --edges edges.tsv --out ckpt\n"
+        "palmette train taxonomy paths.txt --out ckpt                   a path a line: fruit > apple > Cox\n"
         "palmette train reader squad/train.json --out reader            answers from what an index finds",
         *("--device", "--no-titles", "--quiet", "--json"),
     )
@@ -47,7 +50,14 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         defaults = getattr(cls, "training_defaults", {})
         if presets := list(cls.config_class.presets):
             add("--preset", choices=presets, help="named set of options; others override it")
-        _add_options(command.add_argument_group(f"{method} options"), cls.config_class, {})
+        group = command.add_argument_group(f"{method} options")
+        _add_options(group, cls.config_class, {})
+        if method == TAXONOMY:
+            about = "file of child and parent ids, a pair a line, with a tab between (metadata may name parents too)"
+            group.add_argument("--edges", type=Path, help=about)
+            group.add_argument("--parents", help="metadata key of a document's parents")
+            about = "lookup tables by the paper's construction, without training"
+            group.add_argument("--construct", action="store_true", help=about)
     elif {"-h", "--help"} & set(given):
         first = {name: (_class(name).__doc__ or "").partition("\n")[0].partition(". ")[0] for name in methods}
         lines = "".join(f"\n  {name.ljust(10)}{sentence.rstrip('.')}" for name, sentence in first.items())
@@ -124,16 +134,24 @@ def run_train(args: argparse.Namespace) -> None:
     if args.method != READER and not cls.needs_queries:
         load["kinds"] = ()
     read: Any = load_reading if args.method == READER else load_data
+    fit, more = cls.fit, dict[str, Any]()
+    if args.method == TAXONOMY:
+        read, more = _read_nodes, _taxonomy(args)
+    loop = {
+        "encoder": args.encoder,
+        "device": args.device,
+        "output_dir": state,
+        "resume": args.resume,
+        "progress": None if main and not args.quiet else False,
+    }
+    if getattr(args, "construct", False):
+        kept = ("dimension", "max_distance", "seed")
+        if strange := [name for name in options if name not in kept]:
+            raise ConfigError(f"--construct trains nothing and takes no --{strange[0].replace('_', '-')}")
+        fit, loop = cls.construct, {}
     try:
-        model = cls.fit(
-            read(args.data, **load),
-            **options,
-            encoder=args.encoder,
-            device=args.device,
-            output_dir=state,
-            resume=args.resume,
-            progress=None if main and not args.quiet else False,
-        )
+        data = read(args.data, **load)
+        model = fit(data, **options, **more, **loop)
     except KeyboardInterrupt:
         if main and (state / STATE).exists():
             print(
@@ -141,8 +159,34 @@ def run_train(args: argparse.Namespace) -> None:
             )
         raise
     if main:
-        _report(args, model, model.save_pretrained(args.out))
+        path = model.save_pretrained(args.out)
+        if hasattr(data, "descendants"):  # a hierarchy of paths: its nodes are the documents to index
+            args.data = str(args.out.with_name(args.out.name + NODES))
+            fields = ("id", "text", "metadata")
+            lines = (json.dumps({name: getattr(node, name) for name in fields}) for node in data.documents())
+            Path(args.data).write_text("\n".join(lines) + "\n", "utf-8")
+        _report(args, model, path)
     finish()
+
+
+def _read_nodes(data: str, **options: Any) -> Any:
+    """Paths of a text file as a hierarchy; anything else as for other methods."""
+    from palmette.data import load_data
+    from palmette.methods.taxonomy import Hierarchy
+
+    path = Path(data)
+    if path.suffix != ".txt" or not path.is_file():
+        return load_data(data, **options)
+    return Hierarchy.from_paths(line for line in path.read_text("utf-8").splitlines() if line.strip())
+
+
+def _taxonomy(args: argparse.Namespace) -> dict[str, Any]:
+    """Edges and parents of a taxonomy."""
+    edges: list[tuple[str, ...]] | None = None
+    if args.edges is not None:
+        lines = check_path(args.edges).read_text("utf-8").splitlines()
+        edges = [tuple(line.split("\t")[:2]) for line in lines if line.strip()]
+    return {"edges": edges, "parents": args.parents}
 
 
 def _report(args: argparse.Namespace, model: Any, path: Path) -> None:
@@ -153,16 +197,21 @@ def _report(args: argparse.Namespace, model: Any, path: Path) -> None:
         return
     if args.method == READER:
         source = f"trained on {record.pairs} questions of {record.data}"
+    elif getattr(args, "construct", False):
+        source = f"constructed of {record.documents} nodes"
     elif record.pairs:
-        source = f"trained on {record.pairs} {'questions made' if record.made else 'pairs'} of {record.data}"
+        source = (
+            f"trained on {record.pairs} {'pairs' if record.labelled else 'questions made'} of {record.data}"
+        )
     else:
         source = "kept the encoder's own vectors"
-    documents = "DOCUMENTS" if Path(args.data).is_file() and record.labelled else shlex.quote(args.data)
+    pairs = Path(args.data).is_file() and record.labelled and not args.data.endswith(NODES)
+    documents = "DOCUMENTS" if pairs else shlex.quote(args.data)
     following = f"index {shown} {documents} --out my-index"
     if args.method == READER:
         following = f'answer my-index "your question" --reader {shown}'
     reached = f", {record.metric} {record.metrics.get(record.metric, 0):.3f} on held-out queries"
     print(
         f"{args.method} {source} in {record.seconds:.0f} s"
-        f"{reached if record.metrics else ''}\ncheckpoint: {path}\nnext: palmette {following}"
+        f"{reached if record.metric in record.metrics else ''}\ncheckpoint: {path}\nnext: palmette {following}"
     )

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from palmette.config import check_path
+from palmette.config import check_kind, check_path
 from palmette.data import files
 from palmette.data.documents import Corpus, drop_blanks, iter_documents, to_document, to_documents
 from palmette.data.files import located
@@ -33,7 +32,6 @@ __all__ = [
     "load_data",
     "to_document",
     "to_documents",
-    "with_synthetic_queries",
 ]
 
 QUERY_KEYS = ("query", "question", "anchor")
@@ -74,6 +72,7 @@ def load_data(
         InputError: The data is empty, malformed (file and line are named) or inconsistent.
         DuplicateIdError: Two different contents under one id.
     """
+    check_kind("seed", seed, int, "a whole number")
     synthetic: dict[str, Any] = {"seed": seed, "kinds": tuple(kinds), "cut": cut}
     loaded = data if isinstance(data, RetrievalData) else _read(data, titles, synthetic)
     return loaded.with_dev(dev_fraction, seed)
@@ -128,20 +127,6 @@ def from_documents(documents: Iterable[Any], *, name: str = "documents", **synth
     return RetrievalData(name, corpus, queries, {"train": train}, labelled=False, remainders=remainders)
 
 
-def with_synthetic_queries(data: RetrievalData, seed: int) -> RetrievalData:
-    """Data with synthetic training queries in place of its own; documents and held-out queries stay."""
-    alone = from_documents(data.corpus, name=data.name, seed=seed, kinds=DEFAULT_KINDS, cut=0.0)
-    named = {query: data.unused(query) for query in alone.queries}
-    train = {named[query]: judged for query, judged in alone.qrels["train"].items()}
-    return replace(
-        data,
-        queries=data.queries | {named[query]: text for query, text in alone.queries.items()},
-        qrels={**data.qrels, "train": train},
-        labelled=False,
-        remainders={},
-    )
-
-
 def _pair_parts(value: Any) -> tuple[Any, list[Any], list[Any]]:
     """Query, positives and negatives of a pair in any of its forms."""
     if isinstance(value, Pair):
@@ -155,7 +140,7 @@ def _pair_parts(value: Any) -> tuple[Any, list[Any], list[Any]]:
         parts = (*value, None)[:3]
     else:
         raise InputError(
-            f"expected a Pair, (query, positive), (query, positive, negatives) or a dict, got {value!r:.80}"
+            f"expected a Pair, (query, positive), (query, positive, negatives) or a dict, got {shown(value)}"
         )
     positives, negatives = (list(t) if isinstance(t, list | tuple) else [t] for t in parts[1:])
     return parts[0], positives, [text for text in negatives if text is not None]
@@ -168,9 +153,9 @@ def _from_pairs(pairs: Iterable[tuple[str, Any]], name: str) -> RetrievalData:
         with located(place):
             query, positives, negatives = _pair_parts(value)
             if not isinstance(query, str) or not query.strip():
-                raise InputError(f"the query must be a str that is not empty, got {query!r:.80}")
+                raise InputError(f"the query must be a str that is not empty, got {shown(query)}")
             if not positives:
-                raise InputError(f"query {query!r:.80} has no positive")
+                raise InputError(f"query {shown(query)} has no positive")
             key = hashlib.sha256(query.strip().encode("utf-8", "surrogatepass")).hexdigest()[:32]
             queries.setdefault(key, query.strip())
             judged = train.setdefault(key, {})

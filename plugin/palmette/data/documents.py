@@ -41,8 +41,8 @@ class Corpus:
         known = self.documents.setdefault(document.key, document)
         if known is not document and known != document:
             raise DuplicateIdError(
-                f"document id {document.key!r} has two contents: {known.text!r:.60} and "
-                f"{document.text!r:.60}; give them different ids"
+                f"document id {document.key!r} has two contents: {shown(known.text, 60)} and "
+                f"{shown(document.text, 60)}; give them different ids"
             )
         return document.key
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +13,18 @@ from typing import IO, Any
 
 from tqdm import tqdm
 
-from palmette.errors import DuplicateIdError, InputError, NotFoundError
+from palmette.config import parse_json
+from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 
 TEXT_SUFFIXES = (".md", ".markdown", ".txt")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 SPLIT_NAMES = {"validation": "dev", "valid": "dev", "val": "dev"}
-LONGEST_CELL = 2**31 - 1
-"""Characters of a table's cell: a whole book fits."""
+LONGEST = 2**26
+"""Characters of a line, and of a table's cell: a whole book fits."""
+UNPACKED = 2**30
+"""Bytes of a file that is read as a whole, and what a small compressed file may unpack to."""
+RATIO = 200
+"""Times its size that a larger compressed file may unpack to; texts reach 10."""
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(\.\d+)?")
 _TEXT_COLUMNS = ("_id", "id", "title", "text")
 """Columns whose cells are never read as numbers."""
@@ -56,6 +61,27 @@ def _open(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
     return path.open(encoding=encoding, newline=newline)
 
 
+def _lines(file: IO[str], path: Path) -> Iterator[str]:
+    """Yield lines, within the limits of memory."""
+    read, most = 0, max(UNPACKED, RATIO * path.stat().st_size)
+    while line := file.readline(LONGEST + 1):
+        read += len(line)
+        if len(line) > LONGEST:
+            raise InputError(f"{path}: a line is longer than {LONGEST:,} characters: one document a line")
+        if path.suffix == ".gz" and read > most:
+            raise InputError(f"{path} unpacks to more than {most:,} characters: unpack it, if you trust it")
+        yield line
+
+
+def read_whole(path: Path) -> bytes:
+    """Content of a file, unpacked."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        data: bytes = file.read(UNPACKED + 1)
+    if len(data) > UNPACKED:
+        raise InputError(f"{path} is larger than {UNPACKED:,} bytes, or unpacks to more: split it")
+    return data
+
+
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Lines that are not blank, each with its place ``file:number``."""
     if not path.is_file():
@@ -63,11 +89,18 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     number = 0
     try:
         with _open(path, encoding="utf-8") as lines:
-            bar = tqdm(lines, desc=f"reading {path.name}", unit="line", delay=2, leave=False, disable=None)
+            bar = tqdm(
+                _lines(lines, path),
+                desc=f"reading {path.name}",
+                unit="line",
+                delay=2,
+                leave=False,
+                disable=None,
+            )
             for number, line in enumerate(bar, 1):
                 if (text := line.strip("\ufeff\r\n")) and not text.isspace():
                     yield f"{path}:{number}", text
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise InputError(
             f"{path}: cannot be read after line {number} ({error}); expected UTF-8 text"
         ) from error
@@ -81,7 +114,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
     for place, line in read_lines(path):
         try:
-            value = json.loads(line, parse_constant=refuse)
+            value = parse_json(line, parse_constant=refuse)
         except ValueError as error:
             raise InputError(f"{place}: not JSON ({error}): {line:.80}") from error
         if not isinstance(value, dict):
@@ -96,11 +129,11 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
 
     Every row has the columns in ``kept``, so that each says as much of the table as any other.
     """
-    csv.field_size_limit(max(LONGEST_CELL, csv.field_size_limit()))
+    csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
     separator = SEPARATORS[Path(path.name.removesuffix(".gz")).suffix.lower()]
     try:
         with _open(path, encoding="utf-8-sig", newline="") as lines:
-            rows = csv.DictReader(lines, delimiter=separator, strict=True)
+            rows = csv.DictReader(_lines(lines, path), delimiter=separator, strict=True)
             rows.fieldnames = names = _heading(path, [name.strip() for name in rows.fieldnames or ()])
             for row in rows:
                 place = f"{path}:{rows.line_num}"
@@ -108,7 +141,7 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
                     raise InputError(f"{place}: more cells than the heading has columns ({', '.join(names)})")
                 cells = {name: (cell or "").strip() for name, cell in row.items()}
                 yield place, {n: _value(n, cell) for n, cell in cells.items() if cell or n in kept}
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, csv.Error) as error:
+    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError, csv.Error) as error:
         raise InputError(
             f"{path} cannot be read as a table ({error}); expected UTF-8 text with a heading"
         ) from error
@@ -121,7 +154,7 @@ def _heading(path: Path, names: list[str]) -> list[str]:
     names = [low if low in known else name for name, low in zip(names, lower, strict=True)]
     if len(names) == 1 and (found := re.search(r"[,;\t|]", names[0])):
         raise InputError(
-            f"{path}: the heading {names[0]!r:.80} is one column: cells seem to be parted by {found[0]!r}; a .csv is "
+            f"{path}: the heading {shown(names[0])} is one column: cells seem to be parted by {found[0]!r}; a .csv is "
             "parted by ',', a .tsv by tabs"
         )
     for at, name in enumerate(names):
@@ -141,16 +174,19 @@ def _value(name: str, cell: str) -> str | int | float:
 def read_text(path: Path) -> str:
     """Content of a text file."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_whole(path).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text ({error}); convert it, or take it away") from error
 
 
 def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
     """Markdown and text files below ``folder`` by relative path, without hidden ones."""
+    root = folder.resolve()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.suffix.lower() in TEXT_SUFFIXES and path.is_file() and not f"/{name}".count("/."):
+            if not path.resolve().is_relative_to(root):
+                raise InputError(f"{path} is a link out of {folder}: replace it by the file, or take it away")
             yield name, read_text(path)
 
 
@@ -179,11 +215,11 @@ def read_queries(folder: Path) -> dict[str, str]:
         key, text = record.get("_id", record.get("id")), record.get("text")
         if key is None or not isinstance(text, str) or not text.strip():
             raise InputError(
-                f"{place}: a query needs '_id' and a 'text' that is not empty, got {record!r:.120}"
+                f"{place}: a query needs '_id' and a 'text' that is not empty, got {shown(record, 120)}"
             )
         if (before := queries.setdefault(str(key), text)) != text:
             raise DuplicateIdError(
-                f"{place}: query id {str(key)!r} has two texts: {before!r:.60} and {text!r:.60}"
+                f"{place}: query id {str(key)!r} has two texts: {shown(before, 60)} and {shown(text, 60)}"
             )
     return queries
 
@@ -195,7 +231,7 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) != 3 or not cells[0] or not cells[1]:
             raise InputError(
-                f"{place}: expected query id, document id and grade between tabs, got {line!r:.80}"
+                f"{place}: expected query id, document id and grade between tabs, got {shown(line)}"
             )
         try:
             query, document, grade = cells[0], cells[1], int(cells[2])

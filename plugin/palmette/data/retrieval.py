@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.config import check_range
+from palmette.config import check_kind, check_range
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
 from palmette.metrics import Judgements
 from palmette.types import Document
@@ -88,6 +88,15 @@ class RetrievalData:
     )  # synthetic query → its document without it
 
     def __post_init__(self) -> None:
+        check_kind("the corpus", self.corpus, Sequence, "a list of documents")
+        for document in self.corpus:
+            check_kind("a document of the corpus", document, Document, "a palmette.Document")
+        for name in ("queries", "qrels", "remainders"):
+            check_kind(name, getattr(self, name), Mapping, "a mapping")
+        for judged in self.qrels.values():
+            check_kind("a split", judged, Mapping, "a mapping of query id → document id → grade")
+            for grades in judged.values():
+                check_kind("judgements", grades, Mapping, "a mapping of document id → grade")
         if not self.corpus:
             raise InputError(f"{self.name}: there are no documents; give at least one")
         if len(self.rows) != len(self.corpus):
@@ -225,12 +234,6 @@ class RetrievalData:
         rest = {query: judged for query, judged in train.items() if unit[query] not in held}
         kept = {query: text for query, text in self.remainders.items() if query not in dev}
         return replace(self, qrels={**self.qrels, "train": rest, "dev": dev}, remainders=kept)
-
-    def unused(self, query: str) -> str:
-        """``query``, or an id like it that no query has."""
-        while query in self.queries:
-            query += "+"
-        return query
 
 
 def _groups(texts: Iterable[str]) -> Rows:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from palmette.config import check_range
+from palmette.config import check_kind, check_range
 from palmette.encoder import windows
 from palmette.encoder.coalesce import Coalescer, FairLock
 from palmette.encoder.sentences import Sentences, whole_texts
-from palmette.errors import ConfigError, EncodingError, InputError
+from palmette.errors import ConfigError, EncodingError, InputError, shown
 
 Kind = Literal["query", "document"]
 Output = Literal["pooled", "tokens", "layers"]
@@ -212,6 +212,7 @@ class Encoder(ABC):
         progress: bool | None = False,
     ) -> Floats:
         """Return pooled vectors in the order of the texts: [N, d], float32."""
+        check_kind("texts", texts, Sequence, "a list of str")
         out = np.empty((len(texts), self.dimension), np.float32)
         for rows, states in self.iter_states(texts, kind=kind, batch_size=batch_size, progress=progress):
             assert states.pooled is not None
@@ -263,14 +264,15 @@ class Encoder(ABC):
         """Return texts that the model can take: str, with ``cut`` not much longer than it reads, encodable."""
         if isinstance(texts, str):
             raise InputError(
-                f"texts must be a list of str, got one str: {texts!r:.80}. Put it in a list: [text]"
+                f"texts must be a list of str, got one str: {shown(texts)}. Put it in a list: [text]"
             )
+        check_kind("texts", texts, Sequence, "a list of str")
         if kind not in get_args(Kind):
             raise ConfigError(f"kind must be 'query' or 'document', got {kind!r}")
         limit, checked = self.longest, []
         for position, text in enumerate(texts):
             if not isinstance(text, str):
-                raise InputError(f"text {position} must be a str, got {type(text).__name__}: {text!r:.80}")
+                raise InputError(f"text {position} must be a str, got {type(text).__name__}: {shown(text)}")
             if cut and len(text) > limit:  # megabytes would be tokenised in full before being cut
                 text = text[: 8 * limit].strip()[:limit]
             if kind == "query" and not text.strip():
@@ -327,7 +329,7 @@ class Encoder(ABC):
                 first = int(bad.nonzero()[0])
                 raise EncodingError(
                     f"encoder {self.name!r} gave NaN or infinity in {output} of text {names[first]}: "
-                    f"{texts[first]!r:.80} (precision {self.precision}; dtype='float32' has the widest range)"
+                    f"{shown(texts[first])} (precision {self.precision}; dtype='float32' has the widest range)"
                 )
         return states
 

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from palmette.config import check_path
 from palmette.encoder import cache_files
 from palmette.encoder.base import Copies, Encoder, Floats, Kind, Output, States
 from palmette.encoder.cache_files import CacheEntry, EncodingFile
 from palmette.encoder.sentences import VERSION, Sentences, whole_texts
-from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError
+from palmette.errors import ConfigError, EncodingError, ReadOnlyError, StorageFullError, shown
 
 Halves = NDArray[np.float16]
 _KEPT = 2_048  # texts encoded between two writes, which is the most that a killed run loses
@@ -45,15 +46,15 @@ class EncodingCache:
     """
 
     def __init__(self, root: str | Path | None = None, *, max_gb: float | None = None) -> None:
-        self.root = Path(root or default_cache_dir()).expanduser()
+        self.root = check_path(default_cache_dir() if root is None else root)
         given = os.environ.get("PALMETTE_CACHE_GB", "10") if max_gb is None else max_gb
         try:
             self.max_bytes = int(float(given) * 1e9)
-        except (ValueError, OverflowError):
+        except (TypeError, ValueError, OverflowError):
             self.max_bytes = -1
         if self.max_bytes < 0:
             name = "PALMETTE_CACHE_GB" if max_gb is None else "max_gb"
-            raise ConfigError(f"{name} must be a number of gigabytes of at least 0, got {given!r}")
+            raise ConfigError(f"{name} must be a number of gigabytes of at least 0, got {shown(given)}")
 
     def encode(
         self,
@@ -368,6 +369,6 @@ def _token_states(
         for i, half, mask in zip(batch, halves, states.mask.cpu().numpy(), strict=True):
             if not np.isfinite(half[mask]).all():
                 where = f"{outputs} of text {positions[i]}"
-                raise EncodingError(f"{where} exceed half precision: {texts[positions[i]]!r:.80}")
+                raise EncodingError(f"{where} exceed half precision: {shown(texts[positions[i]])}")
             made[keys[i]] = half[mask].tobytes()
     return made

@@ -64,7 +64,7 @@ class FakeEncoder(Encoder):
         self, dimension: int = 32, *, num_layers: int = 3, max_length: int = 128, batch_size: int = 32
     ) -> None:
         super().__init__()
-        check_range("FakeEncoder", "dimension", dimension, 1)
+        check_range("FakeEncoder", "dimension", dimension, 1, 65_536)
         check_range("FakeEncoder", "num_layers", num_layers, 1, 12)
         check_range("FakeEncoder", "max_length", max_length, 2)
         self.name = f"fake:{dimension}:{num_layers}"

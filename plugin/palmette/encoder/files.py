@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from palmette.config import parse_json
 from palmette.errors import CheckpointError
 
 # Written by the program that saved the files, without effect on the vectors.
@@ -119,6 +120,6 @@ def _json(path: Path) -> Any:
     if not path.is_file():
         return {}
     try:
-        return json.loads(path.read_text("utf-8"))
+        return parse_json(path.read_text("utf-8"))
     except ValueError as error:
         raise CheckpointError(f"{path} is damaged: {error}. Download the encoder again") from error

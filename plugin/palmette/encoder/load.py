@@ -28,6 +28,7 @@ from palmette.errors import (
     ModelMismatchError,
     NotFoundError,
     PalmetteError,
+    shown,
 )
 from palmette.hub.remote import Repository, endpoint, hub_errors, is_offline
 
@@ -87,7 +88,7 @@ def load_encoder(
     if not isinstance(name, str | Path):
         raise InputError(
             "an encoder is given by its name, directory or config, or is an Encoder; got "
-            f"{type(name).__name__}: {name!r:.80}"
+            f"{type(name).__name__}: {shown(name)}"
         )
     if dtype not in ("auto", *PRECISIONS):
         raise ConfigError(f"dtype must be auto, {', '.join(PRECISIONS)}; got {dtype!r}")

@@ -12,6 +12,7 @@ PLACE = "OWNER/NAME"
 """Stands for the repository's name until :func:`~palmette.hub.push_checkpoint` knows it."""
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_MARKUP = re.compile(r"[<\[\]`]|^[#>-]")
 _LIMITS = (
     "It was fitted to the training data named above: on other subjects or languages, measure first.",
     "It inherits the encoder's languages, maximum length and biases.",
@@ -113,15 +114,13 @@ def _facts(
     options = []
     for name, value in config.items():
         long = isinstance(value, list) and len(value) > 16
-        options.append(f"`{name}={f'[{len(value)} values]' if long else repr(value)}`")
+        options.append(_code(f"{name}={f'[{len(value)} values]' if long else repr(value)}"))
     yield "Options", ", ".join(options) or "none"
-    revision = f" at `{encoder['revision']}`" if encoder.get("revision") else ""
-    yield "Encoder", f"`{encoder.get('name', 'not recorded')}`{revision}"
+    revision = f" at {_code(encoder['revision'])}" if encoder.get("revision") else ""
+    yield "Encoder", f"{_code(encoder.get('name', 'not recorded'))}{revision}"
     sizes = [f"{record[name]:,} {name}" for name in ("documents", "pairs") if record.get(name)]
     labels = [] if record.get("labelled", True) else ["made from the documents alone, without labels"]
-    if record.get("made"):
-        labels = ["made from the documents, in place of those given"]
-    none = record.get("pairs") == 0
+    none = record.get("pairs") == 0 and config.get("start") != "clusters"  # which are the documents'
     yield "Training data", "none: the encoder as it is" if none else ", ".join([data, *sizes, *labels])
     if space := record.get("space"):
         gain = f"nDCG@10 {space['encoder']:.3f} → {space['ndcg@10']:.3f} on {space['questions']:,} held-out questions"
@@ -141,14 +140,19 @@ def _table(rows: Mapping[str, Mapping[str, float]]) -> str:
     lines = [f"| | {' | '.join(map(_cell, metrics))} |", f"|---|{'---:|' * len(metrics)}"]
     for system, values in rows.items():
         cells = (f"{values[name]:.3f}" if name in values else "–" for name in metrics)
-        lines.append(f"| {_cell(system)} | {' | '.join(cells)} |")
+        lines.append(f"| {_cell(_line(system))} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _line(value: object) -> str:
-    """Put text on one line: a newline in a name must not end a table or start a heading."""
-    return " ".join(str(value).split())
+    """Put text on one line, with nothing in it that Markdown would read as a tag, a link, a heading or code."""
+    return _MARKUP.sub(r"\\\g<0>", " ".join(str(value).split()))
+
+
+def _code(value: object) -> str:
+    """Put text on one line, as code."""
+    return f"`{' '.join(str(value).split()).replace('`', chr(39))}`"
 
 
 def _cell(value: object) -> str:
-    return _line(value).replace("|", "\\|")
+    return " ".join(str(value).split()).replace("|", "\\|")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from palmette.config import check_path
+from palmette.config import check_path, parse_json
 from palmette.errors import CheckpointError, NotFoundError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ _FILES = TypeAdapter(dict[str, Entry])
 def read_manifest(data: bytes, where: str) -> dict[str, Entry]:
     """Read the entries of ``manifest.json``, trusting nothing in it."""
     try:
-        content = json.loads(data)
+        content = parse_json(data)
     except ValueError as error:
         raise CheckpointError(
             f"{where}: {LAYOUT.manifest} is damaged ({error}); save or pull the checkpoint again"
@@ -232,6 +232,8 @@ def _earlier(folder: Path) -> set[str]:
 @contextlib.contextmanager
 def _writing(folder: Path) -> Iterator[None]:
     """Turn errors of the disk and the lock into CheckpointError."""
+    for link in filter(Path.is_symlink, (folder / READY, folder / _LOCK)):
+        raise CheckpointError(f"{link} is a symbolic link, which palmette never makes: remove it")
     try:
         yield
     except Timeout as error:
@@ -330,10 +332,10 @@ def save_checkpoint(
     if taken := sorted(set(files or ()) & {LAYOUT.config, LAYOUT.weights}):
         raise CheckpointError(f"files={taken[0]!r} is written by palmette itself; choose another name")
     try:
-        text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{LAYOUT.config} must hold JSON values only: {error}") from error
-    content = {LAYOUT.config: text.encode() + b"\n", LAYOUT.weights: dump_tensors(tensors), **(files or {})}
+    content = {LAYOUT.config: text + b"\n", LAYOUT.weights: dump_tensors(tensors), **(files or {})}
     folder = check_path(path)
     return read_checkpoint(folder, write_folder(folder, content, card))
 
@@ -362,13 +364,14 @@ def read_checkpoint(
 ) -> Checkpoint:
     """Read the checkpoint of a folder whose files have just been verified."""
     try:
-        config = json.loads((folder / LAYOUT.config).read_bytes())
+        config = parse_json((folder / LAYOUT.config).read_bytes())
         if not isinstance(config, dict):
             raise ValueError(f"an object is needed, got {type(config).__name__}")
+        fingerprint = fingerprint_of(config, files)
     except ValueError as error:
         message = f"{folder}: {LAYOUT.config} is unusable ({error}); save the checkpoint again"
         raise CheckpointError(message) from error
-    return Checkpoint(folder, config, fingerprint_of(config, files), files, origin, revision)
+    return Checkpoint(folder, config, fingerprint, files, origin, revision)
 
 
 def dump_tensors(tensors: Mapping[str, Tensor]) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,14 +12,37 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from palmette.config import Config, check_keys
+from palmette.config import Config, check_keys, check_kind
+from palmette.errors import CheckpointError, PalmetteError
 from palmette.hub.card import render_card
 from palmette.hub.checkpoint import LAYOUT, Checkpoint, Entry, dump_tensors, fingerprint_of, save_checkpoint
 from palmette.hub.remote import open_checkpoint, push_checkpoint
-from palmette.metrics import SHOWN
+from palmette.metrics import SHOWN, Report
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@contextmanager
+def loading(where: object) -> Iterator[None]:
+    """Turn what impossible content of a checkpoint raises into CheckpointError."""
+    try:
+        yield
+    except PalmetteError:
+        raise
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        MemoryError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise CheckpointError(
+            f"{where}: no model can be made of this checkpoint ({type(error).__name__}: {str(error)[:200]}); "
+            "save or pull it again"
+        ) from error
 
 
 class TrainingRecord(Config):
@@ -29,7 +53,7 @@ class TrainingRecord(Config):
     pairs: int = 0
     labelled: bool = True
     made: bool = False
-    """True if synthetic queries were used although pairs were given."""
+    """True if synthetic queries were used although pairs were given, in checkpoints of earlier versions."""
     steps: int = 0
     best_step: int | None = None
     """Step whose weights were kept: 0 where validation found none better than the start."""
@@ -95,7 +119,14 @@ class Checkpointed(ABC):
         ``license``, ``dataset`` (the training data on the Hub), ``language`` and ``limits`` go into it too.
         """
         check_keys(f"{type(self).__name__} card", more, ("dataset", "language", "license", "limits"))
+        for name, value in more.items():
+            if name in ("language", "limits") and isinstance(value, str):
+                more[name] = [value]
+            listed = name in ("language", "limits") and isinstance(value, list | tuple)
+            for one in value if listed else [value]:
+                check_kind(f"{name} of a card", one, str if listed else (str, type(None)), "text")
         if report is not None:
+            check_kind("report", report, Report, "what palmette.evaluate returns")
             rows = {row.name: {name: row.metrics[name] for name in SHOWN} for row in report.rows}
             more |= {"results": rows, "evaluated_on": f"{report.data}, {report.split}"}
         return render_card(
@@ -159,7 +190,8 @@ class Checkpointed(ABC):
         """
         hub: dict[str, Any] = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
         checkpoint = open_checkpoint(repo_or_dir, revision=revision, **hub)
-        return cls.from_checkpoint(checkpoint, encoder=encoder, device=device, **hub, **encoder_options)
+        with loading(checkpoint.path):
+            return cls.from_checkpoint(checkpoint, encoder=encoder, device=device, **hub, **encoder_options)
 
     @classmethod
     @abstractmethod

@@ -7,21 +7,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm.auto import tqdm
 
 from palmette.calibration import stored_arrays
-from palmette.config import check_path
+from palmette.config import check_path, check_range
 from palmette.data import iter_documents, to_document
-from palmette.errors import ConfigError, DuplicateIdError, InputError, ModelMismatchError, shown
+from palmette.errors import (
+    CheckpointError,
+    ConfigError,
+    CorruptIndexError,
+    DuplicateIdError,
+    InputError,
+    ModelMismatchError,
+    NotFoundError,
+    PalmetteError,
+    shown,
+)
 from palmette.evidence import UNITS, sentence_arrays, stores_sentences
 from palmette.index.search import check_count
+from palmette.lexical.analyser import LANGUAGE
 from palmette.methods import load_model
 from palmette.methods.space import SpaceModel
 from palmette.model import Model
+from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
 from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend
+from palmette.store.repair import Repair, salvage
 from palmette.types import Document
 
 MODEL = "model"
@@ -62,10 +76,20 @@ def as_model(model: ModelLike | None) -> Model:
     raise InputError(f"a model must be a Model, or where its checkpoint lies, got {type(model).__name__}")
 
 
+MOST_SECONDS = 1e6
+"""Longest wait for another writer."""
+
+
 def index_arrays(model: Model, sentences: bool) -> tuple[ArraySpec, ...]:
     """Arrays that an index stores for a model."""
     found = sentence_arrays(model.encoder.dimension) if sentences and model.sentences else ()
     return (*model.arrays(), *found)
+
+
+def check_opening(engine: Any, lock_timeout: Any) -> None:
+    """Raise for an unknown engine or an impossible time before there is a folder."""
+    engine_named(engine)
+    check_range("Index", "lock_timeout", np.nan if lock_timeout is None else lock_timeout, 0, MOST_SECONDS)
 
 
 def open_folder(
@@ -80,6 +104,17 @@ def open_folder(
         raise InputError(
             f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`"
         )
+    for entry in (
+        path,
+        *path.glob("*"),
+        *path.glob("segments/*"),
+        *path.glob("segments/*/*"),
+        *path.glob("model/*"),
+    ):
+        if entry.is_symlink() and entry != path:  # writing through it would change what lies elsewhere
+            raise CorruptIndexError(
+                f"{entry} is a symbolic link: an index folder has none; copy the files themselves"
+            )
     backend = LocalBackend.open(path, fingerprint=None if model is None else model.fingerprint, **options)
     try:
         opened = model or load_model(path / MODEL, **model_options)
@@ -121,6 +156,34 @@ def copy_folder(
             if not encode and (noted := view.note(UNITS)) is not None:
                 writer.note(UNITS, noted)
         model.save_pretrained(draft / MODEL)
+
+
+def repair_folder(source: Path, path: Path, model: Model | None, progress: bool | None) -> Repair:
+    """Write what is whole of a damaged index to a new folder; documents without whole arrays are encoded."""
+    if not source.is_dir():
+        raise NotFoundError(f"there is no index at {source}: no such folder")
+    try:
+        made, encoded = model or load_model(source / MODEL), 0
+    except PalmetteError as error:
+        told = f"the model inside {source} cannot be loaded ({error}): give it, as model= or --model"
+        raise CheckpointError(told) from error
+    with atomic_folder(path) as draft, salvage(source, path) as found:
+        sentences = found.manifest is None or stores_sentences(found.manifest)
+        arrays = index_arrays(made, sentences)
+        language = found.manifest.language if found.manifest else LANGUAGE
+        known = found.manifest and (found.manifest.fingerprint, found.manifest.arrays)
+        if known != (made.fingerprint, arrays):
+            found.segments.clear()  # made by another model or an earlier version
+        backend = LocalBackend.create(draft, arrays, fingerprint=made.fingerprint, language=language)
+        hidden = None if progress is None else not progress
+        bar = tqdm(total=len(found.rows), desc="Repairing", unit="doc", delay=2, disable=hidden)
+        with backend, bar, backend.write() as writer:
+            for documents, kept in found.batches(arrays):
+                writer.put(documents, kept or stored_arrays(made, documents, sentences))
+                encoded += 0 if kept else len(documents)
+                bar.update(len(documents))
+        made.save_pretrained(draft / MODEL)
+    return Repair(len(found.rows), encoded, found.lost, found.damaged)
 
 
 # -- what users hand in -------------------------------------------------------------------------------------

@@ -20,21 +20,24 @@ from palmette.index.folder import (
     as_model,
     check_documents,
     check_ids,
+    check_opening,
     copy_folder,
     index_arrays,
     open_folder,
+    repair_folder,
     unique,
 )
 from palmette.index.search import FilterLike
 from palmette.index.searching import Searching
-from palmette.index.write import Changes, apply_changes
+from palmette.index.write import Changes, apply_changes, note_units
 from palmette.lexical.analyser import LANGUAGE
 from palmette.model import Model
-from palmette.search.faiss_engine import engine_named, is_engine
+from palmette.search.faiss_engine import is_engine
 from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.folder import atomic_folder, is_occupied
-from palmette.store.local import LocalBackend
+from palmette.store.local import LocalBackend, Verify
+from palmette.store.repair import Repair
 from palmette.types import Document
 
 Documents = Iterable[Any] | str | Path
@@ -83,7 +86,7 @@ class Index(Searching):
             lock_timeout: Seconds a write waits for another writer.
         """
         path, model = absolute(path), as_model(model)
-        engine_named(engine)  # a wrong one leaves no folder behind
+        check_opening(engine, lock_timeout)  # a wrong one leaves no folder behind
         with atomic_folder(path) as draft:
             how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language}
             LocalBackend.create(draft, index_arrays(model, sentences), **how).close()
@@ -96,7 +99,7 @@ class Index(Searching):
         path: str | Path,
         model: Model | None = None,
         *,
-        verify: bool = True,
+        verify: Verify = "fast",
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
         **model_options: Any,
@@ -106,12 +109,14 @@ class Index(Searching):
         Args:
             path: The folder.
             model: The very model it was made with, when it is loaded already; ``None`` loads the copy inside.
-            verify: Check every file against its checksum first (sizes are always checked).
+            verify: ``fast`` reads every file once and compares it with its checksums; ``full`` also compares every
+                document with its digest and the columns that filters read; ``False`` compares sizes and commits.
             engine: ``exact``, ``faiss``; or approximate: ``ivf``, ``hnsw`` (:data:`palmette.index.Engine`).
             lock_timeout: Seconds a write waits for another writer.
             model_options: ``device``, ``local_files_only``, … of :meth:`Model.from_pretrained`.
         """
         path = absolute(path)
+        check_opening(engine, lock_timeout)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
         return cls(*open_folder(path, model, model_options, **how), path)
 
@@ -123,7 +128,7 @@ class Index(Searching):
         *,
         language: str | None = LANGUAGE,
         sentences: bool = True,
-        verify: bool = True,
+        verify: Verify = "fast",
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
@@ -283,6 +288,37 @@ class Index(Searching):
         copy_folder(path, made, self.backend, batch_size, encode=again, progress=progress)
         engine = self.engine if is_engine(self.engine) else "exact"
         return type(self).open(path, made, verify=False, engine=engine)
+
+    def backup(self, path: str | Path) -> None:
+        """Copy files and database to a new folder, one consistent state, while others read and write.
+
+        The copy is an index like any other. :meth:`copy_to` copies what a filter shows, or for another model.
+        """
+        if not isinstance(self.backend, LocalBackend):
+            raise StoreError("only a whole local index can be backed up: index.copy_to(…) copies this one")
+        with atomic_folder(absolute(path)) as draft:
+            self.backend.backup(draft)
+            self.model.save_pretrained(draft / MODEL)
+
+    @classmethod
+    def restore(cls, backup: str | Path, path: str | Path) -> Self:
+        """Check every document and file of a backup, copy it to a new folder, and open that."""
+        with cls.open(backup, verify="full") as index:
+            index.backup(path)
+        return cls.open(path, verify=False)
+
+    @classmethod
+    def repair(
+        cls, path: str | Path, out: str | Path, model: Model | None = None, *, progress: bool | None = None
+    ) -> Repair:
+        """Save all that is whole of a damaged index into a new one, and say what is lost; ``path`` is not changed.
+
+        Documents whose arrays are damaged are encoded again, by the model inside or the ``model`` given.
+        """
+        report = repair_folder(absolute(path), absolute(out), model, progress)
+        with cls.open(out, model, verify=False) as index:
+            note_units(index.model, index.backend)
+        return report
 
     def documents(self, filter: FilterLike = None) -> Iterator[Document]:
         """Iterate over all documents that pass a filter."""

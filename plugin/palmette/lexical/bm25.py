@@ -312,8 +312,7 @@ def add_words(parts: Floats) -> Floats:
 class WordCollection:
     """Some documents in memory that queries are scored on; a word is rare when few of them contain it.
 
-    That orders the documents of a first search nearly as well as the whole collection's statistics do (measured in
-    tests/benchmarks/rerank.py).
+    That orders the documents of a first search nearly as well as the whole collection's statistics do.
     """
 
     def __init__(self, analyser: Analyser, texts: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
-from palmette.errors import CheckpointError
+from palmette.errors import CheckpointError, shown
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -155,6 +155,6 @@ def terms_from_json(data: bytes, where: str, named: Callable[[str], bool], examp
             ) from error
         wrong = next(iter(first["loc"]), data)
     raise CheckpointError(
-        f"{where} must map each {example} to a list of [term, weight], but {wrong!r:.80} is not so; save the "
+        f"{where} must map each {example} to a list of [term, weight], but {shown(wrong)} is not so; save the "
         "checkpoint again"
     )

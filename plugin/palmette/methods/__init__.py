@@ -48,6 +48,7 @@ def load_model(repo_or_dir: str | Path, *, revision: str | None = None, **option
     Options are those of :meth:`palmette.model.Model.from_pretrained`.
     """
     from palmette.hub import open_checkpoint
+    from palmette.hub.checkpointed import loading
 
     if (inside := check_path(repo_or_dir) / "model" / "manifest.json").is_file():
         raise CheckpointError(f"{repo_or_dir} is an index: use Index.open, or its model in {inside.parent}")
@@ -56,9 +57,10 @@ def load_model(repo_or_dir: str | Path, *, revision: str | None = None, **option
     method = checkpoint.config.get("method")
     if method == "reader":
         raise CheckpointError(f"{repo_or_dir} holds a reader, not a retriever: use Reader.from_pretrained")
-    if method not in _EVERY:
+    if not isinstance(method, str) or method not in _EVERY:
         raise CheckpointError(
             f"{repo_or_dir} holds a model of method {method!r}, which this version does not have "
             f"(it has {', '.join(names())}): upgrade palmette"
         )
-    return model_class(str(method)).from_checkpoint(checkpoint, **options)
+    with loading(checkpoint.path):
+        return model_class(method).from_checkpoint(checkpoint, **options)

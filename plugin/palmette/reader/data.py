@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import json
 import re
 import warnings
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from palmette.config import check_path
+from palmette.config import check_path, parse_json
 from palmette.data import RetrievalData, load_data
 from palmette.data.documents import Corpus, to_document
-from palmette.data.files import existing, is_jsonl, located, read_jsonl
+from palmette.data.files import existing, is_jsonl, located, read_jsonl, read_whole
 from palmette.data.synthetic import UNSPACED
-from palmette.errors import InputError, NotFoundError
+from palmette.errors import InputError, NotFoundError, shown
 from palmette.types import Document
 
 _LISTS = (list, tuple, np.ndarray)
@@ -169,14 +169,14 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
         with located(place):
             question = record.get("question")
             if not isinstance(question, str) or not question.strip():
-                raise InputError(f"'question' must be a str that is not empty, got {question!r:.80}")
+                raise InputError(f"'question' must be a str that is not empty, got {shown(question)}")
             answers = _listed(record.get("answers"))
             if "context" not in record:
                 raise InputError(f"'context' is missing; got the keys {sorted(record)}")
             passage = to_document(record["context"])
             row, text = rows.setdefault(corpus.add(passage), len(rows)), passage.content
             whole, starts, parts = _places(answers, row, text)
-            broken += [f"{said!r:.80} of {place}" for said in parts]
+            broken += [f"{shown(said)} of {place}" for said in parts]
             if whole or not answers:
                 asked = Asked(question, tuple(whole), (row,), starts)
                 splits.setdefault(str(record.get("split", "train")), []).append(asked)
@@ -204,12 +204,12 @@ def _places(
         if start is not None:
             if (stands := text[start:])[: len(said)] != said:
                 raise InputError(
-                    f"the answer {said!r:.80} should start at character {start}, where {stands[:40]!r} stands"
+                    f"the answer {shown(said)} should start at character {start}, where {stands[:40]!r} stands"
                 )
             starts[said, row] = (*starts.get((said, row), ()), start)
         elif not occurrences(text, said):
             if not said.strip() or said.lower() not in text.lower():
-                raise InputError(f"the answer {said!r:.80} is not in its context {text!r:.80}")
+                raise InputError(f"the answer {shown(said)} is not in its context {shown(text)}")
             broken.append(said)
             continue
         whole[said] = None
@@ -225,19 +225,19 @@ def _listed(answers: Any) -> list[tuple[str, int | None]]:
     if not isinstance(answers, _LISTS):
         raise InputError(
             "'answers' must be a list, [] where there is none, or {'text': […], 'answer_start': […]} of one length; "
-            f"got {answers!r:.80}"
+            f"got {shown(answers)}"
         )
     found: list[tuple[str, int | None]] = []
     for answer in answers:
         facts = answer if isinstance(answer, Mapping) else {"text": answer}
         text, start = facts.get("text"), facts.get("start", facts.get("answer_start"))
         if not isinstance(text, str):
-            raise InputError(f"an answer is a str or {{'text', 'start'}}, got {answer!r:.80}")
+            raise InputError(f"an answer is a str or {{'text', 'start'}}, got {shown(answer)}")
         try:
             found.append((text, None if start is None else int(start)))
         except (TypeError, ValueError):
             raise InputError(
-                f"the start of the answer {text!r:.80} must be an int, got {start!r:.80}"
+                f"the start of the answer {shown(text)} must be an int, got {shown(start)}"
             ) from None
     return found
 
@@ -245,16 +245,17 @@ def _listed(answers: Any) -> list[tuple[str, int | None]]:
 def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Records of a file in SQuAD's form."""
     try:
-        raw = path.read_bytes()
-        content = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        content = parse_json(read_whole(path))
         for number, article in enumerate(content["data"]):
             for paragraph in article["paragraphs"]:
                 for asked in paragraph["qas"]:
                     record = {"question": asked["question"], "context": paragraph["context"]}
                     record["answers"] = [] if asked.get("is_impossible") else asked["answers"]
                     name = asked.get("id", asked["question"])
-                    yield f"{path}, article {number}, question {name!r:.60}", record
-    except (ValueError, KeyError, TypeError, EOFError, gzip.BadGzipFile) as error:
+                    yield f"{path}, article {number}, question {shown(name, 60)}", record
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
             f"{path} is not in SQuAD's form ({error!r}): expected data → paragraphs → context, qas → question, answers"
         ) from error

@@ -16,7 +16,7 @@ from palmette.devices import main_process_first
 from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
-from palmette.errors import CheckpointError, InputError
+from palmette.errors import CheckpointError, InputError, shown
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.model import DEFAULT_ENCODER
@@ -115,7 +115,7 @@ class Reader(Checkpointed):
             module = UNITS[config.unit](config, coder)
         if start is not None:
             begun = start if isinstance(start, Reader) else cls.from_pretrained(start, encoder=coder)
-            load_weights(module, begun.module.kept(), f"start={start!r:.80}")
+            load_weights(module, begun.module.kept(), f"start={shown(start)}")
         run: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
         label = f"Training the {config.unit} reader"
         trained = module.fit(lessons, training, label=label, progress=progress, **run)
@@ -159,7 +159,7 @@ class Reader(Checkpointed):
         if not single and not _several(question):
             what = type(question).__name__
             raise InputError(
-                f"a question must be a str, and several a list of them, got {what} {question!r:.80}"
+                f"a question must be a str, and several a list of them, got {what} {shown(question)}"
             )
         questions: list[Any] = [question] if isinstance(question, str) else list(question)
         given = [passages] if single else _listed(passages)
@@ -167,7 +167,7 @@ class Reader(Checkpointed):
             raise InputError(f"{len(questions)} questions need as many lists of passages, got {len(given)}")
         for one in questions:
             if not isinstance(one, str) or not one.strip():
-                raise InputError(f"a question must be a str that is not empty, got {one!r:.80}")
+                raise InputError(f"a question must be a str that is not empty, got {shown(one)}")
         documents = [[_document(one, place) for place, one in enumerate(_listed(some))] for some in given]
         found = self.candidates(questions, [[document.content for document in some] for some in documents])
         answers = [
@@ -246,7 +246,7 @@ def _listed(passages: Any) -> list[Any]:
     if _several(passages):
         return list(passages)
     what = type(passages).__name__
-    raise InputError(f"passages must be a list, got one {what}: {passages!r:.80}. Put it in a list: [text]")
+    raise InputError(f"passages must be a list, got one {what}: {shown(passages)}. Put it in a list: [text]")
 
 
 def _relevance(passages: Any) -> float:

@@ -1,8 +1,8 @@
 """Top-k over blocks of rows: exact, whatever the threads, batches and segments.
 
-Overlaps of fixed-point numbers are sums of integers, exact at once. Other scores are computed twice: a fast pass, which
-may add in any order (BLAS, SIMD, threads), shortlists what its error bound cannot rule out, and sums in float64, in one
-fixed order, decide. Equal scores are ordered by key.
+Overlaps of fixed-point numbers are sums of integers, exact at once. Other scores are computed twice: a fast pass, over
+bytes (inner products, :mod:`palmette.search.codes`) or in any order (overlaps), shortlists what its error bound cannot
+rule out, and sums in float64, in one fixed order, decide. Equal scores are ordered by key.
 
 Letters: Q queries, N rows of a block, d columns, F vectors of a document, m pairs of a query and a row.
 """
@@ -14,31 +14,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Rows, as_fixed, as_floats, fold_columns, highest, value_of_one
+from palmette.search.codes import Codes, Queries
 from palmette.search.plan import Candidates, Metric, Score
 from palmette.threads import get_threads, run_in_threads
-
-if TYPE_CHECKING:
-    from palmette.search.columns import Columns
 
 PART = "part"
 """Evidence: the vector of a document that scores best."""
 
-_BATCH, _PART_BATCH = 64, 16  # queries that share one pass over the rows
+_BATCH, _PART_BATCH = 128, 16  # queries that share one pass over the rows
 _TILE = 8192  # rows scored between two looks at the k best so far
 _PART_TILE = 256  # documents that stay in the cache
 _PIECE = 1 << 19  # numbers handled at once: they stay in the cache
 _WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
-# Columns serve few queries at a time over many wide rows, most of them wanted; and only from so many queries on, since
-# building them takes about as long as answering those.
-_FEW_QUERIES, _MANY_ROWS, _WIDE, _SHARE, _ROWS_PER_HIT, _QUERIES_BEFORE = 3, 4096, 64, 0.15, 50, 128
-# From this share of wanted rows on, BLAS over all rows is faster than gathering first (one query, several).
-_DENSE, _DENSE_BATCH = 0.4, 0.9
+_FEW = 4096  # pairs of a query and a row that are compared in full at once
 
 _T = TypeVar("_T")
 
@@ -47,8 +41,8 @@ class Block:
     """Rows to search, with their ascending keys and what engines derive from them."""
 
     def __init__(self, data: NDArray[Any], keys: Keys) -> None:
-        self.data, self.keys, self.queries_seen = data.view(), keys, 0
-        """[N, d] float32, or ``uint16`` in fixed point."""
+        self.data, self.keys = data.view(), keys
+        """[N, d] float32, float16, or ``uint16`` in fixed point."""
         self.data.flags.writeable = False
         self._memo: dict[object, Any] = {}
         self._lock = threading.RLock()
@@ -78,7 +72,8 @@ def as_block(stored: NDArray[Any], keys: Keys, fold: int = 1) -> Block:
     """Make a block of a stored array, its neighbouring columns summed."""
     if fold != 1:
         return Block(fold_columns(stored, fold), keys)
-    return Block(np.ascontiguousarray(stored, None if stored.dtype == np.uint16 else np.float32), keys)
+    as_it_is = stored.dtype in (np.uint16, np.float16)
+    return Block(np.ascontiguousarray(stored, None if as_it_is else np.float32), keys)
 
 
 def _largest_norm(data: NDArray[Any], metric: Metric) -> float:
@@ -167,8 +162,17 @@ def exact_scores(data: NDArray[Any], near: Shortlist, queries: Floats, metric: M
     """Score a shortlist: summed in float64 in one fixed order, rounded once."""
     from palmette.search import kernels
 
-    scores, pairs = np.empty(len(near.rows), np.float32), (near.rows, np.ascontiguousarray(queries), near.of)
-    kernels.exact_scores(data, value_of_one(data), *pairs, metric == "overlap", scores)
+    queries, scores = np.ascontiguousarray(queries), np.empty(len(near.rows), np.float32)
+    # compiled loops do not know float16
+    step = len(scores) if data.dtype != np.float16 else max(1, _PIECE // data.shape[1])
+    for start in range(0, len(scores), max(1, step)):
+        part = slice(start, start + step)
+        some, rows = data, near.rows[part]
+        if data.dtype == np.float16:
+            some, rows = as_floats(data[rows]), np.arange(len(rows))
+        kernels.exact_scores(
+            some, value_of_one(data), rows, queries, near.of[part], metric == "overlap", scores[part]
+        )
     return scores
 
 
@@ -181,57 +185,45 @@ class ExactEngine:
         self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
     ) -> Shortlist:
         """Search ``rows`` (ascending; ``None`` for all)."""
-        data = block.data
-        fixed = as_fixed(queries) if metric == "overlap" and data.dtype == np.uint16 else None
-        block.queries_seen += len(queries)
-        count, width = len(block.keys) if rows is None else len(rows), data.shape[1]
-        many = count >= max(_MANY_ROWS, _SHARE * len(block.keys), _ROWS_PER_HIT * k) and width >= _WIDE
-        seldom = len(queries) > _FEW_QUERIES or block.queries_seen <= _QUERIES_BEFORE
-        if fixed is not None and many and not seldom:
-            return _by_columns(block, rows, fixed, k)
-        rows = np.arange(count) if rows is None else rows
-        margin = block.margin(queries, metric) if fixed is None else np.zeros(len(queries), np.float32)
-        asked, parts = queries if fixed is None else fixed, 1
-        work = count * width * len(queries)
-        if (
-            metric == "overlap" and work >= _WORTH_A_THREAD
-        ):  # BLAS, behind inner products, has its own threads
-            parts = min(get_threads(), work // _WORTH_A_THREAD + 1, count)
-        if parts == 1:
-            first = _scan(data, rows, asked, metric, k, margin)
-        else:
-            shares = np.array_split(rows, parts)
-            first, *others = run_in_threads(
-                [partial(_scan, data, share, asked, metric, k, margin) for share in shares]
-            )
-            for other in others:
-                for piece in other.pieces:
-                    first.append(*piece)
-        first.tighten()
-        [(of, near, scores)] = first.pieces
-        compared = count * len(queries)
-        return Shortlist(of, near, compared, compared * data[0].nbytes, None if fixed is None else scores)
+        count = len(block.keys) if rows is None else len(rows)
+        if metric == "overlap":
+            return _by_overlap(block, np.arange(count) if rows is None else rows, queries, k)
+        of, work = np.arange(len(queries)), count * len(queries)
+        if count <= k or work <= _FEW:
+            near = np.tile(np.arange(count) if rows is None else rows, len(of))
+            return Shortlist(np.repeat(of, count), near, work, work * block.data[0].nbytes)
+        codes: Codes = block.memo("codes", lambda: Codes.encode(block.data))
+        of, near = codes.shortlist(rows, Queries.encode(queries), k)
+        return Shortlist(of, near, len(near), work * queries.shape[1] + len(near) * block.data[0].nbytes)
 
 
-def _by_columns(block: Block, rows: Rows | None, queries: NDArray[np.uint16], k: int) -> Shortlist:
-    from palmette.search.columns import Columns
+def _by_overlap(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
+    """Compare all of some rows."""
+    data: NDArray[Any] = block.memo("overlap", lambda: _comparable(block.data))
+    fixed = as_fixed(queries) if data.dtype == np.uint16 else None
+    margin = block.margin(queries, "overlap") if fixed is None else np.zeros(len(queries), np.float32)
+    asked, work = queries if fixed is None else fixed, len(rows) * queries.size
+    shares = np.array_split(rows, min(get_threads(), work // _WORTH_A_THREAD + 1, len(rows)))
+    first, *others = run_in_threads([partial(_scan, data, share, asked, k, margin) for share in shares])
+    for other in others:
+        for piece in other.pieces:
+            first.append(*piece)
+    first.tighten()
+    [(of, near, scores)] = first.pieces
+    compared = len(rows) * len(queries)
+    return Shortlist(of, near, compared, compared * data[0].nbytes, None if fixed is None else scores)
 
-    columns: Columns = block.memo("columns", lambda: Columns.build(block.data))
-    found = [columns.search(rows, query, k) for query in queries]
-    of = np.repeat(np.arange(len(found)), [len(near) for near, *_ in found])
-    scores = np.concatenate([scores for _, scores, *_ in found]) * value_of_one(block.data)
-    near = np.concatenate([near for near, *_ in found])
-    return Shortlist(of, near, sum(f[2] for f in found), sum(f[3] for f in found), scores.astype(np.float32))
+
+def _comparable(data: NDArray[Any]) -> NDArray[Any]:
+    return data if data.dtype == np.uint16 else as_floats(data)
 
 
-def _scan(
-    data: NDArray[Any], rows: Rows, queries: NDArray[Any], metric: Metric, k: int, margin: Floats
-) -> RunningTopK:
+def _scan(data: NDArray[Any], rows: Rows, queries: NDArray[Any], k: int, margin: Floats) -> RunningTopK:
     """Scan the rows of one thread."""
     found = RunningTopK(k, margin)
     for start in range(0, len(rows), _TILE):
         tile = rows[start : start + _TILE]
-        scores, lowest = fast_scores(data, tile, queries, metric), found.best[:, 0]
+        scores, lowest = overlap_scores(data, tile, queries), found.best[:, 0]
         if start == 0 and len(tile) > k:
             lowest = np.partition(scores, len(tile) - k, axis=1)[:, len(tile) - k]
         of, at = found.kernels.at_least(scores, lowest - margin)
@@ -239,25 +231,18 @@ def _scan(
     return found
 
 
-def fast_scores(data: NDArray[Any], rows: Rows, queries: NDArray[Any], metric: Metric) -> Floats:
+def overlap_scores(data: NDArray[Any], rows: Rows, queries: NDArray[Any]) -> Floats:
     """Scores [Q, len(rows)] of ascending rows of ``data`` [N, d], within their error bound.
 
-    Overlaps of two arrays in fixed point (``uint16``) are exact.
+    Those of two arrays in fixed point (``uint16``) are exact.
     """
-    if metric == "overlap":
-        from palmette.search import kernels
+    from palmette.search import kernels
 
-        if data.dtype == np.uint16 != queries.dtype:
-            data, rows = as_floats(data[rows]), np.arange(len(rows))
-        scores = np.empty((len(queries), len(rows)), queries.dtype)
-        kernels.overlaps(data, rows, queries, scores)
-        return as_floats(scores)
-    first, span = int(rows[0]), int(rows[-1]) - int(rows[0]) + 1
-    dense = len(rows) >= (_DENSE if len(queries) == 1 else _DENSE_BATCH) * span
-    whole = data.dtype == np.float32 and dense
-    some = data[first : first + span] if whole else as_floats(data[rows])
-    products: Floats = (some @ queries[0])[None, :] if len(queries) == 1 else queries @ some.T
-    return products[:, rows - first] if whole and span != len(rows) else products
+    if data.dtype == np.uint16 != queries.dtype:
+        data, rows = as_floats(data[rows]), np.arange(len(rows))
+    scores = np.empty((len(queries), len(rows)), queries.dtype)
+    kernels.overlaps(data, rows, queries, scores)
+    return as_floats(scores)
 
 
 class RunningTopK:

@@ -1,4 +1,4 @@
-"""Loops compiled by numba, except those over columns. Importing this module imports numba: do it when first needed.
+"""Loops compiled by numba, for searches. Importing this module imports numba: do it when first needed.
 
 Letters: N rows of a block, C columns, Q queries, m scored pairs, L lists with n·l entries, F vectors per document.
 """
@@ -11,11 +11,13 @@ from typing import Any
 import numba as nb
 import numpy as np
 
-LOWEST = np.float32(-3e38)
-"""Initial score in a heap."""
+LOWEST, HIGHEST = np.float32(-3e38), np.float32(3e38)
+"""Initial score in a heap; from here on a score may overflow."""
+TINY = 1e-44
+"""Scores that float32 does not tell from 0."""
 FAST = {"reassoc", "nsz", "arcp", "contract", "afn"}
 """Liberties of compiled loops: sums in any order, but infinities stay what they are (a score may overflow)."""
-_CHUNK = 32  # scores tested together, most of which hold none that counts
+_CHUNK, _TESTED = 32, 64  # scores and products tested together, most of which hold none that counts
 
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,65 +180,163 @@ def best_parts(
         scores[i], which[i] = best, at
 
 
-# -- rows in numbered lists ---------------------------------------------------------------------------------
+# -- rows as bytes ------------------------------------------------------------------------------------------
 
 
 @compiled
-def encode_rows(
-    data: Any,  # [N, C]
-    unit: Any,  # value of a stored 1
-    rows: Any,  # [n·l] rows in the order of the lists
-    codes: Any,  # [n·l, C] int8
-    steps: Any,  # [n·l] value of a 1 in the codes
-    errors: Any,  # [n·l] how far a product with a unit vector can be off, rounding included
+def encode(
+    data: Any,  # [N, C] float32
+    numbers: Any,  # [N, C] int8
+    steps: Any,  # [N] value of a 1
+    errors: Any,  # [N] bound of the distance to the row, rounding of scores included
+    lengths: Any,  # [N] bound of the encoded row's length
 ) -> None:
-    """Encode rows as bytes, each by a scale of its own."""
-    width = data.shape[1]
-    rounding = (width + 8) * 2.0**-24
-    for i in range(len(rows)):
-        x, top = data[rows[i]], 0.0
-        for c in range(width):
-            top = max(top, abs(np.float64(x[c])))
-        inverse = 127 / top if top > 1e-30 else 0.0
-        step = np.float32(unit * top / 127) if top > 1e-30 else np.float32(0)
+    """Encode rows as bytes, each by a step of its own."""
+    for i in range(len(data)):
+        x, codes, top, bad = data[i], numbers[i], np.float32(0), 0
+        for c in range(len(x)):
+            size = abs(x[c])
+            top = size if size > top else top
+            bad += not size <= HIGHEST
+        step = np.float32(top / np.float32(127)) if bad == 0 and top > 1e-30 else np.float32(0)
+        inverse = np.float32(1) / step if step > 0 else np.float32(0)
+        for c in range(len(x)):
+            codes[c] = np.int8(np.rint(x[c] * inverse))  # at most 127: the quotients are off by 2⁻²³ of it
         lost = norm = 0.0
-        for c in range(width):
-            code = np.int8(np.rint(x[c] * inverse))
-            codes[i, c] = code
-            value = np.float64(code) * step
-            lost += (unit * x[c] - value) ** 2
-            norm += value * value
-        steps[i], errors[i] = step, 1.001 * (np.sqrt(lost) + rounding * np.sqrt(norm))
+        for c in range(len(x)):
+            value = np.float32(codes[c]) * step
+            lost += np.float64(x[c] - value) ** 2
+            norm += np.float64(value) ** 2
+        steps[i], lengths[i] = step, 1.001 * np.sqrt(norm)
+        errors[i] = 1.001 * (np.sqrt(lost) + 2.0**-20 * np.sqrt(norm)) + 1e-43 if bad == 0 else np.inf
 
 
 @compiled
-def _drop_below(limit: Any, filled: Any, rows: Any, scores: Any) -> Any:
+def dot(x: Any, query: Any) -> Any:
+    """Inner product of bytes."""
+    total = np.int32(0)
+    for j in range(len(query)):
+        total = np.int32(total + np.int32(np.int32(x[j]) * np.int32(query[j])))
+    return total
+
+
+@compiled
+def multiply(numbers: Any, rows: Any, queries: Any, out: Any) -> None:
+    """Inner products of rows [n] of ``numbers`` [N, C] with queries [Q, C]: out [Q, n]."""
+    for i in range(len(rows)):
+        for q in range(len(queries)):
+            out[q, i] = dot(numbers[rows[i]], queries[q])
+
+
+@compiled
+def push_bound(heap: Any, lower: Any) -> None:
+    """Push a lower bound; scores that float32 cannot hold are equal."""
+    if lower > heap[0] and lower > LOWEST:
+        replace_lowest(heap, min(lower, np.float64(HIGHEST)))
+
+
+@compiled
+def drop_below(heaps: Any, filled: Any, pairs: Any, upper: Any) -> Any:
+    """Drop pairs whose upper bound is under the k-th best lower bound; returns how many are left."""
     kept = 0
     for i in range(filled):
-        if scores[i] >= limit:
-            rows[kept], scores[kept] = rows[i], scores[i]
+        if not upper[i] < heaps[pairs[0, i], 0]:
+            pairs[:, kept], upper[kept] = pairs[:, i], upper[i]
             kept += 1
     return kept
 
 
 @compiled
-def scan_lists(  # noqa: C901
-    codes: Any,  # [n·l, C] rows in the order of the lists
+def append(heaps: Any, filled: Any, pairs: Any, upper: Any, of: Any, row: Any, bound: Any) -> Any:
+    """Append a pair: drop those that are out, or double the room, where it is full."""
+    if filled == len(upper):
+        filled = drop_below(heaps, filled, pairs, upper)
+        if 2 * filled > len(upper):
+            wider, longer = np.empty((2, 2 * len(upper)), np.int64), np.empty(2 * len(upper))
+            wider[:, :filled], longer[:filled] = pairs[:, :filled], upper[:filled]
+            pairs, upper = wider, longer
+    pairs[0, filled], pairs[1, filled], upper[filled] = of, row, bound
+    return filled + 1, pairs, upper
+
+
+@compiled
+def keep(
+    products: Any,  # [Q, n] int32
+    rows: Any,  # [n]
+    steps: Any,  # [n]
+    errors: Any,  # [n]
+    lengths: Any,  # [n]
+    query_steps: Any,  # [Q]
+    query_errors: Any,  # [Q]
+    query_lengths: Any,  # [Q]
+    heaps: Any,  # [Q, k] lower bounds
+    filled: Any,
+    pairs: Any,  # [2, room] query and row
+    upper: Any,  # [room] upper bounds
+) -> Any:
+    """Collect pairs that may be among the k best: how many, the pairs, their upper bounds."""
+    many, worst, longest = products.shape[1], np.float32(0), np.float32(0)
+    for i in range(many):
+        worst, longest = max(worst, errors[i]), max(longest, lengths[i])
+    for q in range(len(products)):
+        step, lost, length, heap = query_steps[q], query_errors[q], query_lengths[q], heaps[q]
+        most = length * worst + lost * longest + TINY
+        bar = _least(heap[0] - most, step)
+        for start in range(0, many, _TESTED):
+            stop = min(start + _TESTED, many)
+            if _any_reaches(products[q, start:stop], steps[start:stop], bar):
+                for i in range(start, stop):
+                    if np.float32(products[q, i]) * steps[i] < bar:
+                        continue
+                    score = step * steps[i] * products[q, i]
+                    off = length * errors[i] + lost * lengths[i] + TINY
+                    if not score + off < heap[0]:
+                        filled, pairs, upper = append(heaps, filled, pairs, upper, q, rows[i], score + off)
+                        push_bound(heap, score - off)
+                bar = _least(heap[0] - most, step)
+    return filled, pairs, upper
+
+
+@compiled
+def _any_reaches(products: Any, steps: Any, bar: Any) -> Any:
+    count = np.int32(0)
+    for i in range(len(products)):
+        count = np.int32(count + np.int32(np.float32(products[i]) * steps[i] >= bar))
+    return count > 0
+
+
+@compiled
+def _least(score: Any, step: Any) -> Any:
+    """Least product, in float32 and rounded down, of a query's step that gives a score."""
+    if step > 0 and score > -np.inf:  # else NaN
+        least = score / step
+        return np.float32(least - 2.0**-20 * abs(least))
+    return np.float32(-np.inf)
+
+
+# -- rows in numbered lists ---------------------------------------------------------------------------------
+
+
+@compiled
+def scan_lists(
+    numbers: Any,  # [n·l, C] rows in the order of the lists
     steps: Any,  # [n·l]
     errors: Any,  # [n·l]
+    lengths: Any,  # [n·l]
     rows: Any,  # [n·l] the row of each
     allowed: Any,  # [N] rows that count; empty for all
     seen: Any,  # [N] all false, where a row may lie in several lists; else empty
     starts: Any,  # [L + 1] where lists begin
     lists: Any,  # lists to read; numbers that no list has are passed over
-    query: Any,  # [C]
-    norm: Any,  # its length
-    heap: Any,  # [k] LOWEST
-    found: Any,  # room for candidates: their rows
-    scores: Any,  # and upper bounds of their scores
+    query: Any,  # [1, C] int8
+    query_step: Any,  # [1]
+    query_error: Any,  # [1]
+    query_length: Any,  # [1]
+    heaps: Any,  # [1, k] −∞
 ) -> Any:
-    """Find what may be among one query's k best: how many (−1 for lack of room), and how many rows were visited."""
+    """Find rows that may be among one query's k best, and how many rows were visited."""
     filled = visited = 0
+    pairs, upper = np.empty((2, 256), np.int64), np.empty(256)
     for number in lists:
         if number < 0 or number + 1 >= len(starts):
             continue
@@ -249,32 +349,10 @@ def scan_lists(  # noqa: C901
                     continue
                 seen[row] = True
             visited += 1
-            score, off = steps[r] * _dot(codes[r], query), errors[r] * norm
-            if score + off >= heap[0]:
-                if filled == len(found):
-                    filled = _drop_below(heap[0], filled, found, scores)
-                    if 2 * filled > len(found):
-                        return -1, visited
-                found[filled], scores[filled] = row, score + off
-                filled += 1
-                if score - off > heap[0]:
-                    replace_lowest(heap, score - off)
-    return _drop_below(heap[0], filled, found, scores), visited
-
-
-@compiled
-def narrow(
-    data: Any,  # [N, C]
-    unit: Any,  # value of a stored 1
-    found: Any,  # rows that may be among the k best
-    query: Any,  # [C]
-    margin: Any,  # how far apart two fast scores may be that are really equal
-    heap: Any,  # [k] LOWEST
-    scores: Any,  # room for as many
-) -> Any:
-    """Score candidates by their numbers; returns how many may still be among the k best."""
-    for i in range(len(found)):
-        scores[i] = unit * _dot(data[found[i]], query)
-        if scores[i] > heap[0]:
-            replace_lowest(heap, scores[i])
-    return _drop_below(heap[0] - margin, len(found), found, scores)
+            score = query_step[0] * steps[r] * dot(numbers[r], query[0])
+            off = query_length[0] * errors[r] + query_error[0] * lengths[r] + TINY
+            if not score + off < heaps[0, 0]:
+                filled, pairs, upper = append(heaps, filled, pairs, upper, 0, row, score + off)
+                push_bound(heaps[0], score - off)
+    filled = drop_below(heaps, filled, pairs, upper)
+    return pairs[1, :filled], visited

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, Keys, Mask, Rows, value_of_one
+from palmette.arrays import Floats, Keys, Mask, Rows
 from palmette.errors import InputError
+from palmette.search.codes import Codes, Queries
 from palmette.search.flat import Block, Shortlist, empty_candidates, exact_scores
 from palmette.search.plan import Candidates
 from palmette.threads import get_threads, run_in_threads
 
 _GATHER = 16  # rows read on in the time that one is fetched from elsewhere
-_ROOM_EACH = 1024  # candidates of one query that there is room for at first
 _WORTH_A_THREAD = 1 << 22  # numbers to multiply before a second thread pays
 _EVERY = np.ones(0, np.bool_)  # stands for all rows
 
@@ -65,15 +65,6 @@ class ListOrder:
         """[L] how many of ``rows`` (``None`` for all) each list holds."""
         return self.all_sizes if rows is None else self.among(rows)[1]
 
-    def encode(self, data: NDArray[Any]) -> tuple[NDArray[np.int8], Floats, Floats]:
-        """Encode rows as bytes in this order: codes [n·l, d], the value of a 1, and the error of a unit product."""
-        from palmette.search import kernels
-
-        n = len(self.rows)
-        made = np.empty((n, data.shape[1]), np.int8), np.empty(n, np.float32), np.empty(n, np.float32)
-        kernels.encode_rows(data, value_of_one(data), self.rows, *made)
-        return made
-
 
 class ListBlock(NamedTuple):
     """Rows to search: a block, its lists, and the rows that count (ascending; ``None`` for all)."""
@@ -82,45 +73,26 @@ class ListBlock(NamedTuple):
     order: ListOrder
     rows: Rows | None
 
-    def shortlist(
-        self, query: Floats, norm: np.float32, lists: Rows, k: int, threads: int
-    ) -> tuple[Rows, int]:
-        """Shortlist rows for a query [1, d] of length ``norm``; returns how many documents were visited, too."""
-        from palmette.search import kernels
-
-        data, order = self.block.data, self.order
+    def shortlist(self, query: Queries, lists: Rows, k: int, threads: int) -> tuple[Rows, int]:
+        """Shortlist rows for one query; returns how many documents were visited, too."""
+        order = self.order
         known = lists[(lists >= 0) & (lists < len(order))]
         if self.rows is not None and len(self.rows) * _GATHER < order.all_sizes[known].sum():
             rows = self.rows[np.isin(order.lists[self.rows], known).any(axis=1)]
-            visited = len(rows)
-        else:
-            rows, visited = self._scan(query[0], norm, lists, k, threads)
-        if len(rows) > k:  # few enough to score by the numbers themselves
-            heap, room = np.full(k, kernels.LOWEST, np.float32), np.empty(len(rows), np.float32)
-            margin = self.block.margin(query, "inner_product")[0]
-            rows = rows[: kernels.narrow(data, value_of_one(data), rows, query[0], margin, heap, room)]
-        return rows, visited
-
-    def _scan(self, query: Floats, norm: np.float32, lists: Rows, k: int, threads: int) -> tuple[Rows, int]:
-        """Shortlist by bytes, in one pass over the lists."""
-        from palmette.search import kernels
-
-        order = self.order
-        codes = self.block.memo(("in lists", order), lambda: order.encode(self.block.data))
+            return rows, len(rows)
+        codes = self.block.memo(("in lists", order), lambda: Codes.encode(self.block.data, order.rows))
         several = order.lists.shape[1] > 1
         allowed = _EVERY if self.rows is None else order.among(self.rows)[0]
 
         def scan(some: Rows) -> tuple[Rows, int]:
-            room = _ROOM_EACH + 4 * k
-            while True:
-                rows, scores = np.empty(room, np.int64), np.empty(room, np.float32)
-                heap = np.full(k, kernels.LOWEST, np.float32)
-                seen = np.zeros(len(self.block.keys), np.bool_) if several else _EVERY
-                stored = (*codes, order.rows, allowed, seen, order.starts)
-                kept, visited = kernels.scan_lists(*stored, some, query, norm, heap, rows, scores)
-                if kept >= 0:
-                    return rows[:kept], visited
-                room *= 8  # very many equal scores
+            from palmette.search import kernels
+
+            seen = np.zeros(len(self.block.keys), np.bool_) if several else _EVERY
+            heaps = np.full((1, k), -np.inf)
+            rows, visited = kernels.scan_lists(
+                *codes, order.rows, allowed, seen, order.starts, some, *query, heaps
+            )
+            return rows, visited
 
         if threads == 1 or several:  # one thread must see what comes up twice
             return scan(lists)
@@ -136,7 +108,7 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
     total = sum(len(part.block.keys) if part.rows is None else len(part.rows) for part in parts)
     parts = [part for part in parts if part.rows is None or len(part.rows)]
     queries, out = np.ascontiguousarray(queries), empty_candidates(len(queries), min(k, total))
-    norms = np.sqrt(np.einsum("qd,qd->q", queries, queries)) * np.float32(1.001)
+    encoded = Queries.encode(queries)
     each = sum(len(part.order.rows) / max(1, len(part.order)) for part in parts)
     work = int(each * np.count_nonzero(chosen >= 0) * queries.shape[1])
     threads = max(1, min(get_threads(), work // _WORTH_A_THREAD + 1, chosen.size))
@@ -146,7 +118,7 @@ def top_k_in_lists(parts: Sequence[ListBlock], queries: Floats, chosen: Keys, k:
         for q in some:
             query, keys, scores = queries[q : q + 1], [np.empty(0, np.int64)], [np.empty(0, np.float32)]
             for part in parts:
-                rows, seen = part.shortlist(query, norms[q], chosen[q], k, threads)
+                rows, seen = part.shortlist(encoded.one(q), chosen[q], k, threads)
                 near = Shortlist(np.zeros(len(rows), np.int64), rows, 0, 0)
                 keys.append(part.block.keys[rows])
                 scores.append(exact_scores(part.block.data, near, query, "inner_product"))

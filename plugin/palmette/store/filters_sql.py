@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from difflib import get_close_matches
+from itertools import islice
 
+import apsw
 import numpy as np
 
 from palmette.arrays import Keys
@@ -19,7 +20,7 @@ _PROBES = (256, 2048, 16_384)  # index rows counted to find the narrowest condit
 _COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
-def select_keys(connection: sqlite3.Connection, node: Filter, within: Keys) -> Keys:
+def select_keys(connection: apsw.Connection, node: Filter, within: Keys) -> Keys:
     """Select the keys, out of some (rising), whose documents pass a filter."""
     if len(within) <= _FEW:  # evaluate the filter's definition
         query = "SELECT key, id, metadata FROM documents WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key"
@@ -48,7 +49,7 @@ def select_keys(connection: sqlite3.Connection, node: Filter, within: Keys) -> K
     return _select_condition(connection, node, within)
 
 
-def _select_condition(connection: sqlite3.Connection, node: Condition, within: Keys) -> Keys:
+def _select_condition(connection: apsw.Connection, node: Condition, within: Keys) -> Keys:
     name, op, values = node.name, node.op, node.values
     if op == "all":
         each = tuple(Condition(name, "in", (value,)) for value in values)
@@ -66,7 +67,7 @@ def _select_condition(connection: sqlite3.Connection, node: Condition, within: K
     return within[np.isin(within, np.fromstring(text, dtype=np.int64, sep=","))] if text else within[:0]
 
 
-def _estimate(connection: sqlite3.Connection, node: Filter, most: int) -> int:
+def _estimate(connection: apsw.Connection, node: Filter, most: int) -> int:
     """Roughly how many documents pass, ``most`` at most."""
     match node:
         case Ids(ids):
@@ -77,7 +78,7 @@ def _estimate(connection: sqlite3.Connection, node: Filter, most: int) -> int:
             return min(sum(_estimate(connection, part, most) for part in parts), most)
         case Condition(name, "all", values):
             return min(_estimate(connection, Condition(name, "in", (value,)), most) for value in values)
-        case Condition(_, "in" | "gt" | "gte" | "lt" | "lte"):
+        case Condition(_, "in" | "gt" | "gte" | "lt" | "lte", values) if len(values) <= CHUNK:
             query, given = _sql(node)
             [(count,)] = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {most})", given)
             return int(count)
@@ -104,7 +105,7 @@ def _sql(condition: Condition) -> tuple[str, list[Scalar]]:
 
 
 def check_names(
-    connection: sqlite3.Connection, filter: Filter, visible: Keys | None = None, *, hint: bool = True
+    connection: apsw.Connection, filter: Filter, visible: Keys | None = None, *, hint: bool = True
 ) -> None:
     """Raise for a name that no document (none of the ``visible`` ones) has: it is misspelt more often than meant."""
     for name in dict.fromkeys(names(filter)):
@@ -116,7 +117,7 @@ def check_names(
             )
 
 
-def _suggest(connection: sqlite3.Connection, name: str, visible: Keys | None) -> str:
+def _suggest(connection: apsw.Connection, name: str, visible: Keys | None) -> str:
     # leaps from name to name through the index
     leaps = """WITH RECURSIVE leap(name) AS (
         SELECT min(name) FROM metadata
@@ -131,11 +132,11 @@ def _suggest(connection: sqlite3.Connection, name: str, visible: Keys | None) ->
     return f"{hint} Names: {listed or 'none'}."
 
 
-def _occurs(connection: sqlite3.Connection, name: str, visible: Keys | None) -> bool:
+def _occurs(connection: apsw.Connection, name: str, visible: Keys | None) -> bool:
     rows = connection.execute("SELECT key FROM metadata WHERE name = ?", [name])
     if visible is None:
         return rows.fetchone() is not None
-    while some := rows.fetchmany(_SOME):
-        if np.isin([key for (key,) in some], visible).any():
+    while some := [key for (key,) in islice(rows, _SOME)]:
+        if np.isin(some, visible).any():
             return True
     return False

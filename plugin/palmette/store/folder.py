@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import shutil
 import socket
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
+import apsw
 import numpy as np
 from filelock import FileLock, Timeout
 
+from palmette.config import parse_json
 from palmette.errors import (
     CorruptIndexError,
     FormatError,
@@ -29,10 +32,13 @@ from palmette.errors import (
 )
 from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language
 from palmette.search.plan import ArraySpec
-from palmette.store.database import DATABASE, SCHEMA, no_fork, storage_errors, write_meta
+from palmette.store.database import DATABASE, REPAIR, create_database, no_fork, read_meta, storage_errors
 
-FORMAT = 3  # 2 had no ragged arrays
+FORMAT = 4  # 3 had no checksums of pages and no note of the last commit, 2 no ragged arrays
+MOST_NUMBERS = 2**22
+"""Largest array of a document."""
 MANIFEST, SEGMENTS, LOCK, OWNER = "manifest.json", "segments", ".lock", ".owner.json"
+COMMIT = "commit.json"
 _KIND = "palmette index"
 
 
@@ -46,6 +52,7 @@ class Manifest:
     """Stemmer of the documents' words; see :class:`palmette.lexical.analyser.Analyser`."""
     words: int = SCHEME
     """How texts become words; 1 for an index that was created before there was a choice."""
+    format: int = FORMAT
 
     def __post_init__(self) -> None:
         check_language(self.language)
@@ -57,6 +64,7 @@ class Manifest:
             given = f"got {spec.dtype} {spec.shape}"
             try:
                 fits = np.dtype(spec.dtype).kind in "fiub" and all(size >= 1 for size in spec.shape)
+                fits = fits and math.prod(spec.shape) <= MOST_NUMBERS
             except TypeError as error:
                 raise InputError(f"array {spec.name!r} must have a dtype of NumPy, {given}") from error
             if not fits:
@@ -68,14 +76,10 @@ class Manifest:
             version = importlib.metadata.version("palmette")
         except importlib.metadata.PackageNotFoundError:  # run from a source tree
             version = "unknown"
-        content = {"kind": _KIND, "format": FORMAT, **asdict(self), "created_with": version}
-        temporary = folder / f"{MANIFEST}.tmp"
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(content, indent=2) + "\n")
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        temporary.replace(folder / MANIFEST)
+        content = {"kind": _KIND, **asdict(self), "created_with": version}
+        draft_json(folder / MANIFEST, {**content, "digest": _digest(content)}, durable=durable).replace(
+            folder / MANIFEST
+        )
         if durable:
             fsync_folder(folder)
 
@@ -83,7 +87,7 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """Read, or say what is wrong with the folder; touches nothing."""
         content = _read_content(folder)
-        found = content.get("format")
+        found: Any = content.get("format")
         if isinstance(found, int) and found > FORMAT:
             raise FormatError(
                 f"{folder} has index format {found}, written by palmette {content.get('created_with')}; this "
@@ -91,18 +95,89 @@ class Manifest:
             )
         if found == 1:
             raise FormatError(
-                f"{folder} has index format 1, which kept no words to search by; this version reads 2 and {FORMAT}. "
+                f"{folder} has index format 1, which kept no words to search by; this version reads 2 to {FORMAT}. "
                 "Index the documents anew: Index.build(documents, model, another_folder)"
             )
         try:
-            if found not in (2, FORMAT):
+            if found not in range(2, FORMAT + 1):
                 raise ValueError(f"format is {found!r}, expected {FORMAT}")
+            if content.pop("digest", None) != _digest(content) and found == FORMAT:
+                raise ValueError("its digest is another")
             arrays = tuple(ArraySpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in content["arrays"])
-            return cls(str(content["fingerprint"]), arrays, content["language"], content.get("words", 1))
+            words = content.get("words", 1)
+            return cls(str(content["fingerprint"]), arrays, content["language"], words, found)
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptIndexError(
-                f"{folder / MANIFEST} is damaged ({error}); restore it from a backup"
-            ) from error
+            raise CorruptIndexError(f"{folder / MANIFEST} is damaged ({error}); {REPAIR}") from error
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def draft_json(path: Path, content: object, *, durable: bool) -> Path:
+    """Write JSON beside ``path``, on the disk before it is renamed into place."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=2) + "\n")
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    return temporary
+
+
+class Commit(NamedTuple):
+    """The last commit, noted outside the database: a database or log that has lost its end is older than that."""
+
+    generation: int
+    digest: str
+    """SHA-256 of what the database says of segments (their files' SHA-256 included) and deleted keys."""
+    checksums: bool
+    """Whether every page of the database carries a checksum."""
+
+    @classmethod
+    def of(cls, connection: apsw.Connection) -> Commit:
+        """Describe the state that a transaction sees."""
+        generation, key = (int(read_meta(connection, name)) for name in ("generation", "next_key"))
+        segments = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
+        dead = connection.execute("SELECT count(*), sum(key) FROM dead").fetchall()
+        return cls(generation, _digest([generation, key, segments, dead]), has_checksums(connection))
+
+    def draft(self, folder: Path, *, durable: bool) -> Path:
+        """Write the note beside its place: renaming it needs no room."""
+        return draft_json(folder / COMMIT, self._asdict(), durable=durable)
+
+
+def has_checksums(connection: apsw.Connection) -> bool:
+    """Whether pages carry checksums."""
+    return connection.execute("PRAGMA checksum_verification").fetchall() == [("1",)]
+
+
+def read_commit(folder: Path) -> Commit | None:
+    """Read the note of the last commit; ``None`` where there is none, as in an index of an earlier format."""
+    try:
+        content = json.loads((folder / COMMIT).read_text(encoding="utf-8"))
+        return Commit(int(content["generation"]), str(content["digest"]), bool(content["checksums"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptIndexError(f"{folder / COMMIT} is damaged ({error!r}); {REPAIR}") from error
+
+
+def check_commit(connection: apsw.Connection, folder: Path, noted: Commit | None) -> None:
+    """Raise where the database is older than the last commit, or its pages have lost their checksums.
+
+    The note may be older: a kill between the commit and its note leaves it so.
+    """
+    generation = int(read_meta(connection, "generation"))
+    if noted is None:
+        return
+    if generation < noted.generation:
+        raise CorruptIndexError(
+            f"{folder / DATABASE} or its log {DATABASE}-wal has lost its end: commit {noted.generation} was made "
+            f"({COMMIT}), the last one found is {generation}; {REPAIR}"
+        )
+    if noted.checksums and not has_checksums(connection):
+        raise CorruptIndexError(f"{folder / DATABASE} is damaged: its header names no checksums; {REPAIR}")
 
 
 def _read_content(folder: Path) -> dict[str, Any]:
@@ -111,17 +186,15 @@ def _read_content(folder: Path) -> dict[str, Any]:
         raise NotFoundError(f"there is no index at {folder}: no such folder; create it first")
     if not path.is_file():
         if ours:
-            raise CorruptIndexError(
-                f"{path} is missing; restore it from a backup, or build the index again in a new folder"
-            )
+            raise CorruptIndexError(f"{path} is missing; {REPAIR}")
         raise NotFoundError(
             f"{folder} is not a palmette index: it has no {MANIFEST}; give the folder an index was created in"
         )
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         if ours:
-            raise CorruptIndexError(f"{path} is damaged ({error}); restore it from a backup") from error
+            raise CorruptIndexError(f"{path} is damaged ({error}); {REPAIR}") from error
         content = None
     if not isinstance(content, dict) or content.get("kind") != _KIND:
         raise NotFoundError(f"{folder} is not a palmette index: its {MANIFEST} belongs to something else")
@@ -134,7 +207,7 @@ def check_empty(folder: Path) -> None:
     if MANIFEST in found:
         raise StoreError(f"{folder} already holds an index: open it, or create the new one in another folder")
     database = {DATABASE + end for end in ("", "-wal", "-shm", "-journal")}
-    if others := sorted(found - database - {SEGMENTS, f"{MANIFEST}.tmp"}):
+    if others := sorted(found - database - {SEGMENTS, f"{MANIFEST}.tmp", COMMIT, f"{COMMIT}.tmp"}):
         raise StoreError(
             f"{folder} is not empty (it holds {others[0]!r}): create the index in a new or empty folder"
         )
@@ -148,13 +221,9 @@ def check_empty(folder: Path) -> None:
 def create_files(folder: Path, manifest: Manifest, *, durable: bool) -> None:
     """Make an empty index; the manifest comes last, so that a folder with a manifest is whole."""
     (folder / SEGMENTS).mkdir(exist_ok=True)
-    with no_fork, closing(sqlite3.connect(folder / DATABASE, isolation_level=None)) as connection:
-        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
-        connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}")
-        write_meta(connection, fingerprint=manifest.fingerprint, generation=0, next_key=1)
-        connection.execute("COMMIT")
+    values: dict[str, str | int] = {"fingerprint": manifest.fingerprint, "generation": 0, "next_key": 1}
+    with no_fork, closing(create_database(folder / DATABASE, durable=durable, **values)) as connection:
+        Commit.of(connection).draft(folder, durable=durable).replace(folder / COMMIT)
     manifest.write(folder, durable=durable)
 
 
@@ -173,11 +242,13 @@ def write_lock(folder: Path, timeout: float) -> Iterator[None]:
     try:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         note = {"pid": pid, "host": socket.gethostname(), "since": since}
-        (folder / OWNER).write_text(json.dumps(note))
+        with suppress(OSError):  # a courtesy
+            (folder / OWNER).write_text(json.dumps(note))
         yield
     finally:
         if os.getpid() == pid:  # a forked child shares the lock, and must not give it up
-            (folder / OWNER).unlink(missing_ok=True)
+            with suppress(OSError):
+                (folder / OWNER).unlink()
             lock.release()
 
 

@@ -1,6 +1,7 @@
 """The local backend: one folder, SQLite for rows, immutable ``.npy`` segments for arrays.
 
 manifest.json        format, model fingerprint, arrays
+commit.json          number and digest of the last commit
 index.sqlite3        documents, metadata, and which segments count: the one commit point
 segments/<name>/     keys.npy, one .npy per array (two if ragged), the documents' words; never changed once there
 .lock, .owner.json   the writer's lock, and who holds it
@@ -10,18 +11,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
+import apsw
 import numpy as np
 
-from palmette.errors import ModelMismatchError, PalmetteError, ReadOnlyError, StoreError
+from palmette.errors import ConfigError, ModelMismatchError, ReadOnlyError, StoreError
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
@@ -29,21 +31,40 @@ from palmette.store.backend import BackendStats
 from palmette.store.database import (
     COLUMNS,
     DATABASE,
-    Pool,
+    connect,
     document_of,
+    has_zeroed_page,
     keys_of,
+    no_fork,
     read_meta,
+    reserve_checksums,
     rows_among,
     storage_errors,
+    values_of,
 )
 from palmette.store.filters import Filter, parse_filter
-from palmette.store.folder import MANIFEST, SEGMENTS, Manifest, check_empty, create_files, write_lock
+from palmette.store.folder import (
+    COMMIT,
+    FORMAT,
+    MANIFEST,
+    SEGMENTS,
+    Commit,
+    Manifest,
+    check_empty,
+    create_files,
+    read_commit,
+    write_lock,
+)
+from palmette.store.pool import Pool
 from palmette.store.segments import SegmentWriter, damaged, progress, remove_orphans
 from palmette.store.view import RETRIES, LocalView, Snapshot, Snapshots
 from palmette.store.writer import LocalWriter
 from palmette.types import Document
 
 _PAGE = 500  # documents fetched at a time by scan
+Verify = Literal["fast", "full", False]
+"""Checks at opening: ``fast`` reads every file once and compares it with its checksums; ``full`` also compares every
+document with its digest and with the columns that filters read; ``False`` looks at sizes and the last commit alone."""
 
 
 class LocalBackend:
@@ -56,7 +77,7 @@ class LocalBackend:
     def __init__(
         self, path: Path, manifest: Manifest, *, lock_timeout: float, engine: str, durable: bool = True
     ) -> None:
-        self.path, self.arrays = path, manifest.arrays
+        self.path, self.arrays, self._manifest = path, manifest.arrays, manifest
         self.fingerprint, self.language = manifest.fingerprint, manifest.language
         self._lock_timeout, self._durable = lock_timeout, durable
         self.engine, self._engine = engine, engine_named(engine)
@@ -92,14 +113,18 @@ class LocalBackend:
         path: str | Path,
         *,
         fingerprint: str | None = None,
-        verify: bool = True,
+        verify: Verify = "fast",
         lock_timeout: float = 10.0,
         engine: str = "exact",
     ) -> LocalBackend:
-        """Open an index; with ``verify`` every file is compared with its checksum first."""
+        """Open an index, and check its files first as ``verify`` says."""
+        if verify not in ("fast", "full", False):
+            raise ConfigError(f"verify must be 'fast', 'full' or False, got {verify!r}")
         folder = Path(path)
         with storage_errors(folder):
-            manifest = Manifest.read(folder)
+            manifest, noted = Manifest.read(folder), read_commit(folder)
+        if noted is None and manifest.format == FORMAT:
+            raise damaged(folder / COMMIT, "the number of the last commit", "no file")
         if fingerprint not in (None, manifest.fingerprint):
             raise ModelMismatchError(
                 f"{folder} was built by the model {manifest.fingerprint}, but the model given is {fingerprint}; "
@@ -115,8 +140,12 @@ class LocalBackend:
                     expected = f"model {manifest.fingerprint} as in {MANIFEST}"
                     raise damaged(folder / DATABASE, expected, f"model {found}")
                 backend._snapshots.open_snapshot(connection)
+                now = Commit.of(connection)
+                if noted and noted.generation == now.generation and noted.digest != now.digest:
+                    expected = f"commit {now.generation} with digest {noted.digest}"
+                    raise damaged(folder / DATABASE, expected, now.digest)
             if verify:
-                backend.verify(documents=False)
+                backend.verify(documents=verify == "full")
         except BaseException:
             backend.close()
             raise
@@ -176,7 +205,8 @@ class LocalBackend:
                     start = partial(
                         SegmentWriter, self.path, self.arrays, self._analyser, durable=self._durable
                     )
-                    writer = LocalWriter(connection, self.path, self.arrays, self._snapshots.segments, start)
+                    finish, load = partial(self._commit, connection), self._snapshots.segments
+                    writer = LocalWriter(connection, self.path, self.arrays, load, start, finish)
                 try:
                     yield writer
                     writer.commit()
@@ -186,6 +216,15 @@ class LocalBackend:
                 with storage_errors(self.path):
                     names = connection.execute("SELECT name FROM segments")
                     remove_orphans(self.path, {name for (name,) in names})
+
+    def _commit(self, connection: apsw.Connection) -> None:
+        """Commit, and note it outside the database; a note that lags behind is no harm."""
+        noted = (self.path / COMMIT).exists()  # not in an index of an earlier format
+        draft = Commit.of(connection).draft(self.path, durable=self._durable) if noted else None
+        connection.execute("COMMIT")
+        with suppress(OSError):
+            if draft:
+                draft.replace(self.path / COMMIT)
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return documents by id, ``None`` where there is none."""
@@ -223,26 +262,76 @@ class LocalBackend:
         with self._pool.connection(write=True) as connection, storage_errors(self.path), lock:
             [(patience,)] = connection.execute("PRAGMA busy_timeout")
             # Readers of an older state keep the log from being cut; the last of them to close cuts it.
-            connection.executescript(
+            connection.execute(
                 "PRAGMA incremental_vacuum; PRAGMA busy_timeout=0; PRAGMA wal_checkpoint(TRUNCATE);"
                 f"PRAGMA busy_timeout={patience};"
-            )
+            ).fetchall()
+        noted = read_commit(self.path)
+        if noted is None or not noted.checksums:
+            self._upgrade()
+
+    def _upgrade(self) -> None:
+        """Give the pages of an earlier format checksums; while others have the index open, a later compaction does."""
+        self._pool.drain()
+        with storage_errors(self.path), write_lock(self.path, self._lock_timeout), no_fork:
+            with closing(connect(self.path / DATABASE, "mode=rw")) as connection:
+                try:
+                    connection.execute("PRAGMA journal_mode=DELETE").fetchall()  # needs to be alone
+                except apsw.BusyError:
+                    return
+                self._note(connection)  # before the manifest, which requires it
+                replace(self._manifest, format=FORMAT).write(self.path, durable=True)
+                reserve_checksums(connection)
+            with closing(connect(self.path / DATABASE, "mode=rw")) as connection:
+                self._note(connection)
+
+    def _note(self, connection: apsw.Connection) -> None:
+        Commit.of(connection).draft(self.path, durable=True).replace(self.path / COMMIT)
 
     def verify(self, documents: bool = True) -> None:
         """Check files against checksums, the database against itself and the arrays, ``documents`` by digest."""
+        self._with_snapshot(partial(self._verify, documents))
+
+    def backup(self, folder: Path) -> None:
+        """Copy one consistent state into a new folder and check the copy, while others write."""
+        self._with_snapshot(partial(self._copy, folder))
+        LocalBackend.open(folder).close()
+
+    def _with_snapshot(self, use: Callable[[apsw.Connection, Snapshot], None]) -> None:
+        """Read one state, again where a writer has merged its segments away meanwhile."""
         for _ in range(RETRIES):
             with self._pool.connection() as connection, storage_errors(self.path):
                 snapshot = self._snapshots.open_snapshot(connection)
                 try:
-                    return self._verify(connection, snapshot, documents)
+                    return use(connection, snapshot)
                 except FileNotFoundError as error:
-                    connection.rollback()
+                    connection.execute("ROLLBACK")
                     if int(read_meta(connection, "generation")) == snapshot.generation:
                         raise damaged(Path(error.filename), "a segment file", "no file") from error
-        raise StoreError(f"{self.path} is being rewritten faster than it can be checked; retry")
+        raise StoreError(f"{self.path} is being rewritten faster than it can be read; retry")
 
-    def _verify(self, connection: sqlite3.Connection, snapshot: Snapshot, documents: bool) -> None:
-        [(result,), *_] = connection.execute("PRAGMA quick_check(1)").fetchall()
+    def _copy(self, folder: Path, connection: apsw.Connection, snapshot: Snapshot) -> None:
+        names = [Path(segment.name, name) for segment in snapshot.segments for name in segment.files]
+        with ExitStack() as stack:  # files that are open outlive a merge
+            files = [stack.enter_context((self.path / SEGMENTS / name).open("rb")) for name in names]
+            (folder / SEGMENTS).mkdir(parents=True)
+            copy = stack.enter_context(closing(connect(folder / DATABASE, "mode=rwc")))
+            with copy.backup("main", connection, "main") as pages:
+                pages.step()
+            for name, file in zip(names, files, strict=True):
+                target = folder / SEGMENTS / name
+                target.parent.mkdir(exist_ok=True)
+                with target.open("wb") as out:
+                    shutil.copyfileobj(file, out, 1 << 20)
+                    out.flush()
+                    os.fsync(out.fileno())
+            Commit.of(connection).draft(folder, durable=True).replace(folder / COMMIT)
+        self._manifest.write(folder, durable=True)
+
+    def _verify(self, documents: bool, connection: apsw.Connection, snapshot: Snapshot) -> None:
+        documents = documents or has_zeroed_page(connection, self.path / DATABASE)
+        check = "PRAGMA integrity_check(1)" if documents else "PRAGMA quick_check(1)"
+        [(result,), *_] = connection.execute(check).fetchall()
         if result != "ok":
             raise damaged(self.path / DATABASE, "a sound database", str(result))
         total = sum(segment.bytes for segment in snapshot.segments)
@@ -255,13 +344,17 @@ class LocalBackend:
             raise damaged(self.path / SEGMENTS, expected, found)
         if not documents:
             return
+        values, lookup = 0, "SELECT count(*) FROM metadata WHERE name = ? AND value = ? AND key = ?"
         with progress(len(keys), "checking documents") as bar:
-            for digest, id, *rest in connection.execute(f"SELECT digest, {COLUMNS} FROM documents"):
+            for key, *row in connection.execute(f"SELECT key, {COLUMNS} FROM documents"):
+                pairs = set(values_of(document_of(*row).metadata))
+                if any(connection.execute(lookup, (*pair, key)).fetchall() != [(1,)] for pair in pairs):
+                    raise damaged(self.path / DATABASE, f"columns to filter document {row[0]!r}", "others")
+                values += len(pairs)
                 bar.update()
-                with suppress(ValueError, TypeError, PalmetteError):  # no JSON, no mapping, no document
-                    if document_of(id, *rest).digest == digest:
-                        continue
-                raise damaged(self.path / DATABASE, f"document {id!r} with digest {digest}", "other content")
+        [(found,)] = connection.execute("SELECT count(*) FROM metadata")
+        if found != values:
+            raise damaged(self.path / DATABASE, f"{values} values to filter by", str(found))
 
     def close(self) -> None:
         """Release files and locks; further calls raise StoreError."""

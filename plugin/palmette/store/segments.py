@@ -30,12 +30,14 @@ from palmette.lexical.postings import TYPES, FormerPostings, Postings, PostingsB
 from palmette.search.flat import Block, as_block
 from palmette.search.lists import ListOrder
 from palmette.search.plan import ArraySpec
+from palmette.store.database import REPAIR
 from palmette.store.folder import SEGMENTS, fsync_folder
 from palmette.types import Document
 
 KEYS = "keys"
 _TEMPORARY = ".tmp"
 _CHUNK = 1 << 24  # bytes copied at a time
+_NAME = re.compile(rf"[0-9a-f]{{16}}({re.escape(_TEMPORARY)})?")
 _HEADER = 256  # bytes reserved at the beginning of a .npy file
 
 Files = dict[str, dict[str, Any]]
@@ -159,6 +161,8 @@ class Segment:
         self, folder: Path, name: str, count: int, files: Files, arrays: Iterable[ArraySpec]
     ) -> None:
         self.name, self.count, self.files = name, count, files
+        if not _NAME.fullmatch(name) or any(Path(file).name != file for file in files):
+            raise damaged(folder / SEGMENTS, "names of its own files", f"{name!r}")
         self.path = folder / SEGMENTS / name
         self._blocks: dict[tuple[str, int], Block] = {}
         self._list_orders: dict[str, ListOrder] = {}
@@ -181,8 +185,10 @@ class Segment:
         if size != expected:
             raise damaged(path, f"{expected} bytes", f"{size} bytes")
         try:
-            mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
+            mapped: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+        except OSError:
+            raise
+        except Exception as error:  # NumPy parses the header as Python: anything may come of a flipped bit
             raise damaged(path, "a .npy header", str(error)) from error
         if mapped.dtype != np.dtype(dtype):
             raise damaged(path, f"numbers of {np.dtype(dtype)}", f"{mapped.dtype}")
@@ -261,10 +267,7 @@ def progress(total: int, doing: str, **options: Any) -> tqdm[Any]:
 
 def damaged(path: Path, expected: str, found: str) -> CorruptIndexError:
     """Make the error for a file that is not as it was written."""
-    return CorruptIndexError(
-        f"{path} is damaged: expected {expected}, found {found}; "
-        "restore it from a backup, or build the index again"
-    )
+    return CorruptIndexError(f"{path} is damaged: expected {expected}, found {found}; {REPAIR}")
 
 
 def remove_orphans(folder: Path, named: set[str] | None) -> None:
@@ -274,7 +277,7 @@ def remove_orphans(folder: Path, named: set[str] | None) -> None:
     still turn out to have happened.
     """
     for entry in (folder / SEGMENTS).iterdir():
-        ours = re.fullmatch(rf"[0-9a-f]{{16}}({re.escape(_TEMPORARY)})?", entry.name)
+        ours = _NAME.fullmatch(entry.name)
         unwanted = entry.name.endswith(_TEMPORARY) or (named is not None and entry.name not in named)
         if ours and unwanted:
             shutil.rmtree(entry, ignore_errors=True)

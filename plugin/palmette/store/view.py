@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import apsw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,7 +32,7 @@ from palmette.store.database import (
     rows_among,
     storage_errors,
 )
-from palmette.store.filters import Filter, Within
+from palmette.store.filters import Filter, Within, matches
 from palmette.store.filters_sql import check_names, select_keys
 from palmette.store.segments import Segment, damaged
 from palmette.types import Document
@@ -52,7 +52,7 @@ class Snapshot:
         self._filtered: OrderedDict[Filter, Keys] = OrderedDict()
         self._lock = threading.Lock()
 
-    def select(self, connection: sqlite3.Connection, filter: Filter | None) -> Keys:
+    def select(self, connection: apsw.Connection, filter: Filter | None) -> Keys:
         """Select the keys that pass; recent filters are remembered, since requests repeat them (a tenant, say)."""
         if filter is None:
             return self.keys
@@ -129,7 +129,7 @@ class Snapshots:
         self.latest: Snapshot | None = None
         self._loading, self._pid = threading.Lock(), os.getpid()
 
-    def open_snapshot(self, connection: sqlite3.Connection) -> Snapshot:
+    def open_snapshot(self, connection: apsw.Connection) -> Snapshot:
         """Start a read transaction, and return the arrays that belong to it."""
         if self._pid != os.getpid():  # forked: a thread that is not here may have held the lock
             self._pid, self._loading, self.latest = os.getpid(), threading.Lock(), None
@@ -140,13 +140,13 @@ class Snapshots:
             try:
                 return self._arrays_of(connection, generation)
             except FileNotFoundError as error:
-                connection.rollback()
+                connection.execute("ROLLBACK")
                 if generation == overtaken:
                     raise damaged(Path(error.filename), "a segment file", "no file") from error
                 overtaken = generation
         raise StoreError(f"{self.folder} is being rewritten faster than it can be read; retry")
 
-    def _arrays_of(self, connection: sqlite3.Connection, generation: int) -> Snapshot:
+    def _arrays_of(self, connection: apsw.Connection, generation: int) -> Snapshot:
         snapshot = self.latest
         if snapshot is not None and snapshot.generation == generation:
             return snapshot
@@ -159,10 +159,11 @@ class Snapshots:
                     self.latest = snapshot
         return snapshot
 
-    def segments(self, connection: sqlite3.Connection) -> list[Segment]:
+    def segments(self, connection: apsw.Connection) -> list[Segment]:
         """Return the segments that this transaction sees, reusing those that are open."""
         known = {segment.name: segment for segment in self.latest.segments} if self.latest else {}
-        rows = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
+        query = "SELECT name, count, files FROM segments ORDER BY position"
+        rows: list[tuple[Any, ...]] = connection.execute(query).fetchall()
         return [
             known.get(name) or Segment(self.folder, name, count, json.loads(files), self.arrays)
             for name, count, files in rows
@@ -174,7 +175,7 @@ class LocalView:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: apsw.Connection,
         snapshot: Snapshot,
         filter: Filter | None,
         arrays: Sequence[ArraySpec],
@@ -186,7 +187,7 @@ class LocalView:
         self._connection, self._snapshot, self._engine, self._folder = connection, snapshot, engine, folder
         self._arrays = {spec.name: spec for spec in arrays}
         self._lock = threading.Lock()
-        self._keys = snapshot.select(connection, filter)
+        self._keys, self._filter = snapshot.select(connection, filter), filter
         self._pid = os.getpid()
         self.is_open = True
 
@@ -240,7 +241,13 @@ class LocalView:
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Documents in the order of ``keys``."""
-        return [document_of(*row) for row in self._columns(COLUMNS, keys)]
+        found = [document_of(*row) for row in self._columns(COLUMNS, keys)]
+        for document in found if self._filter else ():
+            if not matches(self._filter, document.metadata, document.key):
+                raise damaged(
+                    self._folder / DATABASE, f"metadata of document {document.key!r} that pass", "others"
+                )
+        return found
 
     def ids(self, keys: Sequence[int]) -> list[str]:
         """Document ids in the order of ``keys``."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import apsw
 import numpy as np
 
 from palmette.arrays import Ragged, Stored, take_documents
@@ -34,14 +34,15 @@ class LocalWriter:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: apsw.Connection,
         folder: Path,
         arrays: Sequence[ArraySpec],
-        load: Callable[[sqlite3.Connection], Sequence[Segment]],
+        load: Callable[[apsw.Connection], Sequence[Segment]],
         start_segment: Callable[[], SegmentWriter],
+        finish: Callable[[], None],
     ) -> None:
         self._db, self._folder, self._arrays = connection, folder, arrays
-        self._load, self._start_segment = load, start_segment
+        self._load, self._start_segment, self._finish = load, start_segment, finish
         self._next = int(read_meta(connection, "next_key"))
         self._segment: SegmentWriter | None = None
         self._put: dict[str, str] = {}
@@ -155,7 +156,7 @@ class LocalWriter:
             segment, self._segment = self._segment, None  # may soon be named: orphaned at worst, not dropped
             if segment is not None:
                 segment.publish()
-            self._db.execute("COMMIT")
+            self._finish()
 
     def drop(self) -> None:
         """Drop the change."""

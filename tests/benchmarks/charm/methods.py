@@ -64,16 +64,16 @@ class Method(NamedTuple):
 ONE = ("aggregate", "aggregate and words")
 
 METHODS: dict[str, Method] = {
-    "untuned encoder, title": Method({"steps": 0}, ONE, "title"),
     "untuned encoder, all fields joined": Method({"steps": 0}, ONE, "joined"),
-    "CHARM, untrained": Method({"steps": 0}),
     "title only": Method({}, ONE, "title"),
     "all fields joined": Method({}, ONE, "joined"),
+    "all fields joined, 144 tokens": Method({"document_tokens": 144}, ONE, "joined"),
     "MVR": Method(
         {"attention": "full", "aggregate_weight": 0.0, "fields_weight": 0.0}, ("best",), model=MVRModel
     ),
     "CHARM": Method({}),
     "CHARM, the paper's pooling": Method({"pooling": "token"}),
+    "equation 3 as printed": Method({"attention": "printed"}),
     "no L_agg": Method({"aggregate_weight": 0.0}),
     "no L_fields": Method({"fields_weight": 0.0}),
     "no L_max": Method({"best_weight": 0.0}),
@@ -82,7 +82,6 @@ METHODS: dict[str, Method] = {
     "diagonal attention": Method({"attention": "diagonal"}),
     "plain queries": Method({"queries": "plain"}),
     "fields from long to short": Method({}, fields="reversed"),
-    "from long to short, no whole document": Method({"whole": False}, fields="reversed"),
 }
 
 

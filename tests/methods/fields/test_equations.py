@@ -72,8 +72,8 @@ def sequence(fields: list[list[int]], attended: NDArray[np.bool_], words: int) -
     return places
 
 
-def looks(one: Place, other: Place, attended: NDArray[np.bool_]) -> bool:
-    """Equation 3, sees(i, j) = [f(j) ≤ f(i)], of words; tokens and ends are seen by their own field alone."""
+def looks(one: Place, other: Place, attended: NDArray[np.bool_], printed: bool) -> bool:
+    """Equation 3, sees(i, j) = [f(j) ≤ f(i)], as printed or of words, with tokens and ends of the own field alone."""
     (kind, f, *_), (what, g, *_) = one, other
     if what == ASKED:
         return kind in (CLS, TOKEN, ASKED)
@@ -83,14 +83,15 @@ def looks(one: Place, other: Place, attended: NDArray[np.bool_]) -> bool:
         return what == WORD
     if kind == ASKED:
         return False
-    return bool(attended[f, g]) if what == WORD else f == g
+    return bool(attended[f, g]) if what == WORD or printed else f == g
 
 
 def encoded(module: FieldEncoder, places: list[Place]) -> tuple[Doubles, Doubles, Doubles]:
     """h_f [F, d], w_f [F] and h [d] of one text: equation 4 and w = softmax(K h_CLS)."""
     w, attended = weights_of(module), module.config.attended
     body = {name.removeprefix("backbone."): value for name, value in w.items()}
-    sees = np.array([[looks(one, other, attended) for other in places] for one in places])
+    printed = module.config.attention == "printed"
+    sees = np.array([[looks(one, other, attended, printed) for other in places] for one in places])
     x = bert(body, [p[2] for p in places], [p[3] for p in places], sees)
     count = len(attended)
     reads = (
@@ -122,6 +123,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         {"attention": "triangular", "pooling": "mean"},
         {"attention": "diagonal", "pooling": "token"},
+        {"attention": "printed", "pooling": "mean"},
         {"attention": "full", "pooling": "mean"},
         {"pooling": "auto", "similarity": "inner_product"},  # as this encoder pools: the mean
         {"attention": "diagonal", "trained_layers": 0},

@@ -10,10 +10,11 @@ import torch
 from palmette import load_data
 from palmette.encoder import Backbone
 from palmette.maths import info_nce
-from palmette.methods.fields import FieldsConfig, FieldsModel, FieldsWarning
+from palmette.methods.fields import FieldsConfig, FieldsModel, FieldsSearch, FieldsWarning
 from palmette.methods.fields.module import gradient_cached
+from palmette.methods.fields.search import blend
 from palmette.methods.fields.training import FieldsTask
-from palmette.training.loop import AdamW
+from palmette.training.loop import AdamW, TrainingResult
 from support.alone import Index
 from support.shop import FIELDS, questions, shop, train
 from support.tiny import learner
@@ -144,6 +145,25 @@ def test_validation_is_of_two_stages_and_of_each() -> None:
     assert set(scores) == {f"{metric}{by}" for metric in ("ndcg@10", "recall@10", "mrr@10") for by in ways}
     assert all(0 <= value <= 1 for value in scores.values())
     assert replace(made, dev=None).validate(made.module) == {}
+
+
+def test_held_out_queries_choose_the_share_of_the_aggregate(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = task()
+    assert made.dev is not None
+    shape = (len(made.dev.queries), len(made.dev.documents))
+    true = np.zeros(shape, np.float32)
+    true.flat[made.dev.judgements.keys] = 1
+    noise = np.random.default_rng(0).normal(size=shape).astype(np.float32) * 9
+    for aggregate, best, share in (
+        (true, noise, 1.0),
+        (noise, true, 0.0),
+        (true, true, 0.5),
+        (noise, noise, 0.5),
+    ):
+        monkeypatch.setattr(made, "similarities", lambda a=aggregate, b=best: (a, b, np.ones(shape, bool)))
+        made.finish(TrainingResult(0, 0, {}, 0.0, False))
+        assert blend(made.module.config, FieldsSearch()) == share
+    assert blend(made.module.config.replace(blend=0.75), FieldsSearch(blend=0.25)) == 0.25
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import Document, FakeEncoder, LayersModel, load_model
+from palmette import FakeEncoder, LayersModel, load_model
 from palmette.cli import main
 from palmette.encoder.base import Output
 from palmette.errors import ConfigError, InputError
@@ -31,7 +31,7 @@ def finders(index: Index, k: int, **options: Any) -> list[int | None]:
 
 def test_each_layer_has_its_share(index: Index) -> None:
     assert finders(index, 6, order="layer") == [1, 1, 2, 2, 3, 3]
-    assert finders(index, 6, order="interleave", budget=(1, 0, 5)) == [1, 3, 3, 3, 3, 3]
+    assert finders(index, 6, order="layer", budget=(1, 0, 5)) == [1, 3, 3, 3, 3, 3]
     alone = index.search(QUESTION, k=4, order="layer", layers=(2,))
     assert [hit.score for hit in alone] == sorted((hit.score for hit in alone), reverse=True)
     assert len(index.search(QUESTION, k=7, order="layer", filter={"colour": "red"})) == 7
@@ -39,7 +39,7 @@ def test_each_layer_has_its_share(index: Index) -> None:
         assert finders(index, 4, layers=some, order="layer", budget=np.array([1, 3])) == [1, 2, 2, 2]
 
 
-@pytest.mark.parametrize("order", ["fused", "layer", "interleave"])
+@pytest.mark.parametrize("order", ["fused", "layer"])
 def test_parts_add_up_in_every_order(index: Index, order: str) -> None:
     weights = layers().module.weights().tolist()
     assert sum(weights) == pytest.approx(1)
@@ -55,34 +55,18 @@ def test_parts_add_up_in_every_order(index: Index, order: str) -> None:
         assert "words of the question" in explanation.text
 
 
-def test_a_fused_hit_was_found_by_the_layer_that_ranks_it_highest(index: Index) -> None:
-    """Whatever the depth of the search, with words and without, and where it covers the whole index."""
-    model, bees = layers(), [f"Number {n} keeps {n % 7} bees, a cow and house {n % 5}." for n in range(90)]
-    given = documents() + [Document(id=str(n), text=text) for n, text in enumerate(bees)]
-    vectors = model.encoder.encode([document.text for document in given])
-    every = model.encode_queries([QUESTION], model.search_options({}))["layers"][0]
-    for where, held in ((index, 48), (Index.build(given, model), 138)):
-        ranks = (-every @ vectors[:held].T).argsort(axis=1).argsort(axis=1)  # [L, N]
-        best = dict(zip([document.id for document in given], ranks.argmin(axis=0) + 1, strict=False))
-        lowest = dict(zip([document.id for document in given], ranks.min(axis=0), strict=False))
-        for k, lexical in ((5, "auto"), (5, 0), (40, "auto"), (held, 0)):
-            hits = where.search(QUESTION, k=k, lexical=lexical)  # type: ignore[call-overload]
-            found = finders(where, k, lexical=lexical)
-            seen = k if lexical == 0 else 50  # how deep each layer searched
-            assert found == [best[hit.id] if lowest[hit.id] < seen else None for hit in hits]
-            assert k < 40 or len(set(found)) > 1
-            assert f"ranked highest by layer {found[0]}" in hits[0].explain().text
+def test_a_fused_search_is_one_query_and_names_the_nearest_layer(index: Index) -> None:
+    model = index.model
+    for how, rows in (({}, 1), ({"layers": (1, 2)}, 1), ({"order": "layer"}, 3)):
+        options = model.search_options(how)
+        plan = model.plan(model.encode_queries([QUESTION], options), 5, options, None)
+        assert len(plan.first.queries) == plan.group == rows
+    for hit in [*index.search(QUESTION, k=5), *index.search(QUESTION, k=5, lexical=0)]:
+        explanation = hit.explain()
+        similar = explanation.detail["similarity"]
+        assert str(explanation.detail["found_by"]) == max(similar, key=similar.get)
+        assert f"nearest to layer {explanation.detail['found_by']}" in explanation.text
     assert "found by layer 1 first" in index.search(QUESTION, k=3, order="layer")[0].explain().text
-
-
-def test_what_words_alone_bring_in_was_found_by_no_layer() -> None:
-    texts = [f"the {colour} owl lives in house {n}" for n in range(60) for colour in ("red", "blue")]
-    index = Index.build([*texts, "zyzzyva " + "bread and butter for breakfast " * 3], layers())
-    hits = index.search("the owl zyzzyva", k=5, lexical=0.95)
-    assert "zyzzyva" in hits[0].document.text
-    assert hits[0].explain().detail["found_by"] is None
-    assert {hit.explain().detail["found_by"] for hit in hits[1:]} <= {1, 2, 3}
-    assert index.explain(QUESTION, hits[1].id).detail["found_by"] is None  # no search
 
 
 def test_the_encoder_stops_at_the_last_layer(monkeypatch: pytest.MonkeyPatch) -> None:

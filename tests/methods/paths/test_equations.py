@@ -45,11 +45,6 @@ def task_of(module: Paths) -> PathsTask:
     return PathsTask(module, pairs, None)
 
 
-def embedded(w: dict[str, Doubles], x: Doubles) -> Doubles:
-    """The linear map that stands for the encoder's fine-tuning: x + Ax, of unit length."""
-    return unit(x + x @ w["adapter"].T)
-
-
 def path_embedding(w: dict[str, Doubles], x: Doubles) -> tuple[Doubles, list[int]]:
     """Equation 1 along the likeliest path of one text, p = softmax(Wᵀ F(k) + b) · p(parent), F(k) = k + ReLU(Uᵀk)."""
     parts, path, reached = [], list[int](), 1.0
@@ -66,8 +61,8 @@ def path_embedding(w: dict[str, Doubles], x: Doubles) -> tuple[Doubles, list[int
 def loss_by_hand(task: PathsTask, rows: np.ndarray, documents: np.ndarray) -> tuple[float, list[float]]:
     """Equation 6 of training rows, against these documents, of which the first are their own; and its three parts."""
     w, config, pairs = weights_of(task.module), task.module.config, task.pairs
-    q = embedded(w, pairs.queries[pairs.query_rows[rows]].double().numpy())
-    d = embedded(w, pairs.documents[documents].double().numpy())
+    q = unit(pairs.queries[pairs.query_rows[rows]].double().numpy())
+    d = unit(pairs.documents[documents].double().numpy())
     tq, td = (np.array([path_embedding(w, x)[0] for x in some]) for some in (q, d))
     known = pairs.data.positives_mask(pairs.query_rows[rows], documents)
     siamese, indexing, intra, count, apart = 0.0, 0.0, 0.0, 0, 0
@@ -89,7 +84,7 @@ def loss_by_hand(task: PathsTask, rows: np.ndarray, documents: np.ndarray) -> tu
 @pytest.mark.parametrize(("branches", "height"), [(5, 1), (3, 2), (2, 3)])
 def test_path_embeddings_are_equation_1(branches: int, height: int) -> None:
     module = random_paths(branches=branches, height=height)
-    x = embedded(weights_of(module), np.random.default_rng(0).normal(size=(9, WIDTH)))
+    x = unit(np.random.default_rng(0).normal(size=(40, WIDTH)))
     found = module.indexer(torch.from_numpy(x))
     by_hand = [path_embedding(weights_of(module), one) for one in x]
     np.testing.assert_allclose(found.embedding.detach().numpy(), [e for e, _ in by_hand], atol=1e-9)
@@ -111,7 +106,7 @@ def test_the_loss_of_a_batch_is_equation_6() -> None:
 def test_mined_negatives_are_the_nearest_wrong_documents_of_the_querys_leaf() -> None:
     task = task_of(random_paths(negatives="leaves").float())
     w, pairs = weights_of(task.module), task.pairs
-    q, d = (embedded(w, x.double().numpy()) for x in (pairs.queries, pairs.documents))
+    q, d = (unit(x.double().numpy()) for x in (pairs.queries, pairs.documents))
     leaf_q, leaf_d = ([tuple(path_embedding(w, x)[1]) for x in some] for some in (q, d))
     mined, empty = task._mine(), 0
     assert mined.shape == (len(pairs), min(NEAREST, len(d)))

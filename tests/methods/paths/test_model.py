@@ -127,8 +127,6 @@ def test_the_structure_says_what_training_has_shown() -> None:
     assert described["leaves"] == 8
     measured = described["recall by share of documents visited"]["1"]
     assert set(measured) == {"visited", "recall@10", "recall@100", "ndcg@10"}
-    steps = [row["step"] for row in described["documents per leaf in training"]]
-    assert (steps[0], steps[-1]) == (0, 20)
 
 
 def test_checkpoint_round_trip(index: Index, tmp_path) -> None:
@@ -140,19 +138,15 @@ def test_checkpoint_round_trip(index: Index, tmp_path) -> None:
     again = Index.build(documents(), loaded)
     for options in ({}, {"visit": 0.3}, {"visit": 9}, {"beam": 2}):
         assert again.search(QUERY, k=5, **options) == index.search(QUERY, k=5, **options)
-    for spoilt in (b"[]", b'{"curve": {}}', b"nothing", b'{"curve":{"x":{}},"load":{},"loads":[]}'):
+    for spoilt in (
+        b"[]",
+        b'{"curve": {}}',
+        b"nothing",
+        b'{"curve":{"x":{}},"load":{},"documents":{},"queries":{}}',
+    ):
         with pytest.raises(CheckpointError, match=r"leaves\.json"):
             IndexReport.from_json(spoilt)
     assert IndexReport.from_json(IndexReport().to_json()) == IndexReport()
-
-
-def test_a_loose_capacity_parts_nothing_that_is_not_too_full() -> None:
-    loads = {}
-    for capacity in (0.0, 50.0, 1.0):
-        model = train_paths(capacity=capacity, branches=5, steps=1, learning_rate=1e-9)
-        loads[capacity] = model.report.load, model.module.indexer.bias[0].tolist()
-    assert loads[50.0] == loads[0.0]
-    assert loads[1.0][0]["expected"] < loads[0.0][0]["expected"]
 
 
 def test_unequal_leaves_are_said_aloud(tmp_path, capsys) -> None:
@@ -213,10 +207,16 @@ def test_every_kind_of_training_searches(options: dict) -> None:
 def test_training_learns_and_needs_no_labels() -> None:
     early, late = train_paths(steps=0), train_paths(steps=60, learning_rate=1e-3)
     assert late.record.metrics["recall over visits"] >= early.record.metrics["recall over visits"]
-    assert any((late.module.adapter != 0).flatten().tolist())
-    model = PathsModel.fit(documents(), encoder=FakeEncoder(16), branches=4, steps=3, progress=False)
+    assert not torch.equal(late.module.indexer.outer[0], early.module.indexer.outer[0])
+    model = PathsModel.fit(documents(), encoder=FakeEncoder(16), branches=4, progress=False)
     assert not model.record.labelled
-    assert len(Index.build(documents(), model).search("red owl", k=3, beam=1)) == 3
+    index = Index.build(documents(), model)
+    assert len(index.search("red owl", k=3, beam=1)) == 3
+    held = index.model.encode_documents(documents())
+    centres = model.module.centres.numpy()
+    assert (
+        held["leaves"][:, 0] == np.square(held["vector"][:, None] - centres).sum(2).argmin(1)
+    ).mean() > 0.9
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,6 @@ def test_training_learns_and_needs_no_labels() -> None:
         (lambda: PathsConfig(branches=2000, height=3), "8,000,000,000 leaves"),
         (lambda: PathsConfig(branches=2, per_document=3), "at least per_document=3"),
         (lambda: PathsConfig(margin=0.0), "margin must be above 0"),
-        (lambda: PathsConfig(capacity=0.5), "capacity must be 0 or at least 1"),
-        (lambda: PathsConfig(capacity=float("nan")), "capacity must be .*got nan"),
         (lambda: PathsSearch(visit=0.0), "visit must be a share"),
         (lambda: PathsSearch(visit=1.5), "visit must be a share"),
         (lambda: PathsSearch(visit=0), "visit must be a share"),
@@ -268,8 +266,8 @@ def test_the_encoder_may_learn_too(tmp_path) -> None:
 
 def test_options_of_earlier_versions() -> None:
     old = {
-        "branches": 4, "nearness": 0.3, "sharpness": 40.0, "balance": 0.0, "intra_leaf_form": "triplet",
-        "indexer_rate": 1.0, "encoder_rate": 0.1,
+        "branches": 4, "nearness": 0.3, "capacity": 1.15, "sharpness": 40.0, "balance": 0.0,
+        "intra_leaf_form": "triplet", "indexer_rate": 1.0, "encoder_rate": 0.1,
     }  # fmt: skip
     assert PathsConfig.from_dict(old) == PathsConfig(branches=4, centroid_weight=0.3)
     with pytest.raises(ConfigError, match="balance=0.5 is no longer supported"):

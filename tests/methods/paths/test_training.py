@@ -1,4 +1,4 @@
-"""Losses by hand, the k-means start, leaves of limited size."""
+"""The k-means start, and losses beside half precision."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from palmette.data import load_data
 from palmette.methods.paths.config import SHARPNESS, PathsConfig
 from palmette.methods.paths.init import initialise, kmeans
 from palmette.methods.paths.module import Indexer, Paths
-from palmette.methods.paths.training import PathsTask, limit_leaf_size, load_imbalance
+from palmette.methods.paths.training import PathsTask
 from palmette.training.pairs import TrainingPairs, Validation
 
 
@@ -39,35 +39,6 @@ def test_the_start_is_a_kmeans_of_the_residuals(height: int) -> None:
         centres = made.outer[h][4 * h :].T / SHARPNESS  # [B, m]
         assert torch.equal(path[:, h], torch.cdist(left, centres).argmin(1))
         left = left - centres[path[:, h]]
-
-
-@pytest.mark.parametrize(("branches", "height"), [(12, 1), (4, 2), (3, 3)])
-def test_full_leaves_give_some_away(branches: int, height: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    spots = torch.randn(20, 8, generator=generator)
-    x = spots[torch.randint(20, (2000,), generator=generator) ** 2 // 20]  # some spots are much fuller
-    x = torch.nn.functional.normalize(x + 0.6 * torch.randn(2000, 8, generator=generator))
-    torch.manual_seed(0)
-    indexer = Indexer(branches, height, 8).requires_grad_(False)
-    initialise(indexer, x, 0)
-
-    def measured() -> float:
-        leaves = indexer.numbers(indexer(x).path)
-        return load_imbalance(torch.bincount(leaves, minlength=branches**height))
-
-    before, inner = measured(), indexer.inner[0].clone()
-    reached = limit_leaf_size(indexer, x, 1.1)
-    assert measured() == pytest.approx(reached, abs=0.005)
-    assert reached <= before
-    assert torch.equal(indexer.inner[0], inner)
-    if height < 3:  # deeper, prices are shared by leaves with the same last turns
-        assert reached <= 1.1 < before
-    assert limit_leaf_size(indexer, x, 5.0) == pytest.approx(reached, abs=0.01), "what is level enough stays"
-
-
-def test_the_imbalance_is_one_where_all_are_equal() -> None:
-    assert load_imbalance(torch.tensor([7, 7, 7])) == pytest.approx(1)
-    assert load_imbalance(torch.tensor([6, 0, 0])) == pytest.approx(3)
 
 
 def test_the_loss_needs_every_digit_while_a_transformer_learns_in_half_precision() -> None:

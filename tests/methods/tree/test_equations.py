@@ -24,10 +24,8 @@ SPLITS = [
     {"split": "cross_attention", "aggregation": "tree"},
 ]
 CASES = [
-    {**split, "propagation": how, "start": start, "space": space}
-    for split, how, (start, space) in product(
-        SPLITS, ("product", "learned", "none"), (("principal", "adapted"), ("random", "encoder"))
-    )
+    {**split, "propagation": how, "start": start, "adapted": start == "clusters"}  # as in earlier versions
+    for split, how, start in product(SPLITS, ("product", "learned", "none"), ("clusters", "random"))
 ]
 
 
@@ -41,7 +39,7 @@ def small() -> Iterator[None]:
 
 def random_tree(**options: Any) -> Tree:
     """A tree whose every weight is random: nothing is 0, 1 or equal to another."""
-    draw = torch.Generator().manual_seed(5)
+    draw = torch.Generator().manual_seed(8)
     tree = Tree(TreeConfig(depth=DEPTH, width=WIDTH, token_width=TOKENS, **options)).double().eval()
     with torch.no_grad():
         for value in (
@@ -98,7 +96,7 @@ def leaves_by_hand(tree: Tree, states: States) -> Doubles:
     assert states.tokens is not None
     assert states.mask is not None
     for x, every, mask in zip(states.pooled.numpy(), states.tokens.numpy(), states.mask.numpy(), strict=True):
-        x = unit(w["adapter.weight"] @ x) if config.space == "adapted" else x
+        x = unit(w["adapter.weight"] @ x) if config.adapted else x
         s = np.array([score(tree, w, node, x, every[mask]) for node in range(count)])
         if (
             config.split == "cross_attention"
@@ -135,7 +133,7 @@ def refined(w: dict[str, Doubles], s: Doubles) -> Doubles:
     return out
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case.values()))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
 def test_every_level_is_what_the_equations_say(case: dict[str, Any]) -> None:
     tree, states = random_tree(**case), texts()
     leaves = leaves_by_hand(tree, states)

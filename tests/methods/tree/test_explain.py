@@ -100,7 +100,7 @@ def test_a_trained_tree_keeps_its_topics(tmp_path: Path) -> None:
 
 
 def test_topics_are_no_part_of_the_fingerprint_and_checked(tmp_path: Path) -> None:
-    model = train_tree(steps=1, space="encoder")
+    model = train_tree(depth=3)
     fingerprint, model.topics = model.fingerprint, {}
     model.save_pretrained(tmp_path / "bare")
     assert "topics.json" not in {path.name for path in (tmp_path / "bare").iterdir()}
@@ -126,37 +126,36 @@ def index() -> Index:
     return Index.build(documents(), tree())
 
 
-def test_a_path_is_explained_from_the_root_down(index: Index) -> None:
-    hit = index.search("where does the blue fox live?", lexical=0, k=1)[0]
+QUESTION = "where does the blue fox live?"
+
+
+@pytest.mark.parametrize("level", [5, 3])
+def test_an_overlap_is_explained_from_the_root_down(index: Index, level: int) -> None:
+    hit = index.search(QUESTION, lexical=0, k=1, level=level)[0]
     explanation = hit.explain()
-    path = explanation.detail["path"]
-    assert len(path) == 5
-    assert set(path) <= {"L", "R"}
-    assert [step["node"] for step in explanation.detail["nodes"]] == [path[: n + 1] for n in range(5)]
+    path, steps = explanation.detail["path"], explanation.detail["nodes"]
+    assert [step["node"] for step in steps] == [path[: n + 1] for n in range(level)]
     for side in ("query", "document"):
-        reached = [step[side] for step in explanation.detail["nodes"]]
+        reached = [step[side] for step in steps]
         assert reached == sorted(reached, reverse=True), "a child is never likelier than its parent"
-    assert len(explanation.parts) == 6
+    assert len(explanation.parts) == level + 1
     assert explanation.score == pytest.approx(hit.score)
-    assert sum(part.value for part in explanation.parts) == pytest.approx(hit.score)
-    shallow = index.explain("where does the blue fox live?", hit.id, lexical=0, level=3)
-    assert len(shallow.detail["path"]) == 3
+    assert sum(part.value for part in explanation.parts) == pytest.approx(explanation.score)
 
 
-def test_an_explanation_names_topics(index: Index) -> None:
+def test_a_hit_names_the_finest_topic_that_both_texts_are_under(index: Index) -> None:
     topics, named = tree().topics, 0
-    for question in ("where does the red cow live?", "the black ant", "the golden hen"):
-        explanation = index.search(question, k=1, lexical=0)[0].explain()
-        for step in explanation.detail["nodes"]:
-            assert step["topic"] == [word for word, _ in topics.get(step["node"], ())]
-        places = explanation.detail["places"]
-        for place in places:
-            named += 1
-            assert place["topic"] == [word for word, _ in topics[place["node"]]]
-            assert min(place["query"], place["document"]) > place["even"] == 2.0 ** -len(place["node"])
-            assert f"{', '.join(place['topic'][:3])} (node {place['node']} holds" in explanation.text
-        for other in places[1:]:
-            assert not other["node"].startswith(places[0]["node"]), "nodes under each other say it twice"
-        assert ("both speak more than most of" in explanation.text) == bool(places)
-        assert f"the larger share of it leads to {explanation.detail['path']}," in explanation.text
-    assert named
+    for document in documents():
+        explanation = index.search(document.text, k=1, lexical=0)[0].explain()
+        steps = explanation.detail["nodes"]
+        assert [step["topic"] for step in steps] == [
+            [word for word, _ in topics.get(step["node"], ())] for step in steps
+        ]
+        both = [
+            s for s in steps[2:] if s["topic"] and min(s["query"], s["document"]) >= 0.5
+        ]  # three levels of five
+        assert explanation.detail["topic"] == (both[-1] if both else None)
+        assert explanation.brief == (f"both about: {', '.join(both[-1]['topic'][:3])}" if both else "")
+        assert explanation.text.endswith(explanation.brief)
+        named += bool(both)
+    assert named > 10

@@ -291,12 +291,9 @@ def test_a_query_lights_its_way_and_links_lead_back(tab: Page, url: str, inspect
 
 
 @browsing
-def test_the_keyboard_stays_in_a_tree_that_folds(
-    tab: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_keyboard_stays_in_a_tree_that_folds(tab: Page, tmp_path: Path) -> None:
     """In a tree with levels below those that the page opens by itself."""
-    monkeypatch.setattr("palmette.methods.tree.init.COARSE_LEVELS", 0)
-    deep = train_tree(depth=7, steps=1, space="encoder")
+    deep = train_tree(depth=7)
     seen = TreeInspection.of(Index.build(documents(), deep), queries=QUERIES)
     url = seen.save_html(tmp_path / "deep.html").as_uri()
     for way in ("Escape", "chip"):

@@ -36,7 +36,7 @@ def index() -> Index:
     "options",
     [
         {"depth": 0}, {"depth": 15}, {"dropout": 1.0}, {"sharpness": 0.0}, {"sharpness": float("inf")},
-        {"schedule": "uniform"}, {"split": "axe"}, {"distill": 1.5}, {"learn_from": "documents"},
+        {"schedule": "uniform"}, {"split": "axe"}, {"start": "principal"}, {"ranking": "words"},
     ],
     ids=str,
 )  # fmt: skip
@@ -46,10 +46,13 @@ def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_configs_of_former_checkpoints() -> None:
-    former = {**TreeConfig(depth=4).to_dict(), **TreeConfig.retired, "closed": []}
-    assert TreeConfig.from_dict(former) == TreeConfig(depth=4)
-    trained_otherwise = {**former, "schedule": "uniform", "learn_from": "documents"}
-    assert TreeConfig.from_dict(trained_otherwise) == TreeConfig(depth=4)
+    training = {"schedule": "uniform", "learn_from": "documents", "distill": 0.5, "start": "principal"}
+    kept = TreeConfig(depth=4).to_dict()
+    del kept["ranking"], kept["adapted"]
+    former = {**kept, **TreeConfig.retired, "closed": [], **training, "space": "adapted"}
+    assert TreeConfig.from_dict(former) == TreeConfig(depth=4, ranking="leaves", adapted=True)
+    plain = TreeConfig.from_dict({**former, "space": "encoder", "start": "random"})
+    assert plain == TreeConfig(depth=4, ranking="leaves", start="random")
     for name, value in {"closed": [3, 4], "heads": 2, "hidden": 8}.items():
         with pytest.raises(ConfigError, match=f"{name}=.* no longer supported"):
             TreeConfig.from_dict({**former, name: value})
@@ -59,7 +62,7 @@ def test_the_papers_recipe() -> None:
     model = train_tree(preset="paper", depth=3, steps=2, batch_size=8)
     config = model.config
     assert (config.split, config.aggregation, config.propagation) == ("cross_attention", "tree", "learned")
-    assert (config.start, config.space, config.distill) == ("random", "encoder", 0.0)
+    assert (config.start, config.ranking) == ("random", "leaves")
     assert model.record.training["learning_rate"] == 4e-4
     assert (model.record.training["steps"], config.depth) == (2, 3), "single options override the preset"
     assert model.module.linear is model.module.adapter is None
@@ -68,9 +71,9 @@ def test_the_papers_recipe() -> None:
 # -- searches -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", [None, 1, 2, 3, 4, 5])
-def test_search_is_the_full_scan_at_every_level(index: Index, level: int | None) -> None:
-    model, h = tree(), level or 5
+@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+def test_search_is_the_full_scan_at_every_level(index: Index, level: int) -> None:
+    model, h = tree(), level
     found = index.search(ASKED, lexical=0, k=48, level=level)
     q = model.encode_queries(ASKED, TreeSearch())["leaves"].reshape(2, 2**h, -1).sum(-1)
     d = as_floats(model.encode_documents(documents())["leaves"]).reshape(48, 2**h, -1).sum(-1)
@@ -102,28 +105,26 @@ def test_embeddings_of_the_encoder_are_enough_unless_the_tree_reads_tokens(index
         np.testing.assert_allclose(as_floats(given[name]), as_floats(array), atol=1e-3)
     vectors = model.encoder.plain.encode_queries(ASKED)
     assert index.search(vectors, k=3, lexical=0) == index.search(ASKED, k=3, lexical=0)
-    reading = train_tree(steps=1, split="cross_attention", depth=2)
+    reading = trained(steps=1, split="cross_attention", depth=2)
     assert not reading.accepts_embeddings
     with pytest.raises(ConfigError, match="give the text itself"):
         reading.encode_queries(vectors, TreeSearch())
 
 
+def trained(**options: Any) -> TreeModel:
+    """A tree that learns its splits, and ranks by its leaves."""
+    return train_tree(**{"start": "random", "ranking": "leaves", "sharpness": 2.0} | options)
+
+
 def test_auto_is_the_smallest_level_that_is_good_enough(index: Index) -> None:
-    table = [index.model.record.metrics[f"ndcg@10 at level {level}"] for level in range(1, 6)]
+    model = trained()
+    table = [model.record.metrics[f"ndcg@10 at level {level}"] for level in range(1, 6)]
     assert len(set(table)) > 1, "a table of equal values would tell nothing"
     for tolerance in (0.0, 0.1, 0.5, 1.0):
         wanted = next(at for at, value in enumerate(table, 1) if value >= (1 - tolerance) * max(table))
-        options = {"level": "auto", "tolerance": tolerance}
-        assert index.model.level(index.model.search_options(options)) == wanted
-        auto = index.search("red owl", lexical=0, k=48, **options)
-        assert auto == index.search("red owl", lexical=0, k=48, level=wanted)
-        assert len(auto[0].explain().detail["path"]) == wanted
-    bare = TreeModel(index.model.config, index.model.encoder, index.model.module)
+        assert model.level(model.search_options({"level": "auto", "tolerance": tolerance})) == wanted
     with pytest.raises(ConfigError, match="level from 1 to 5"):
-        bare.search_options({"level": "auto"})
-
-
-GENTLE: dict[str, Any] = {"propagation": "none", "depth": 9, "sharpness": 0.1, "space": "encoder", "steps": 1}
+        index.search("cat", level="auto")  # a tree of clusters was not validated
 
 
 def stored_quality(model: TreeModel) -> Any:
@@ -133,10 +134,11 @@ def stored_quality(model: TreeModel) -> Any:
 
 
 def test_a_gentle_trees_ranking_is_kept_in_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    gentle: dict[str, Any] = {"propagation": "none", "depth": 9, "sharpness": 0.08, "steps": 1}
     data = load_data(pairs(), dev_fraction=0.5)
-    model = train_tree(data=data, **GENTLE)
+    model = trained(data=data, **gentle)
     assert model.arrays()[0].dtype == "float16"
-    assert train_tree(data=data, **GENTLE | {"sharpness": 9.0}).arrays()[0].dtype == "uint16"
+    assert trained(data=data, **gentle | {"sharpness": 9.0}).arrays()[0].dtype == "uint16"
     x = [torch.from_numpy(model.encoder.encode([d.text for d in documents()]))]
     x.append(torch.from_numpy(model.encoder.encode_queries(data.query_texts)))
     d, q = (model.module(States(vectors)).numpy() for vectors in x)
@@ -147,34 +149,28 @@ def test_a_gentle_trees_ranking_is_kept_in_an_index(monkeypatch: pytest.MonkeyPa
     assert (np.array(found) == best).mean() > 0.9
     assert model.record.metrics["ndcg@10"] == pytest.approx(stored_quality(model), abs=2e-3)
     monkeypatch.setattr(tree_search, "STEPS", 0.0)  # fixed point all the same
-    worse = train_tree(data=data, **GENTLE)
+    worse = trained(data=data, **gentle)
     assert worse.arrays()[0].dtype == "uint16"
     assert worse.record.metrics["ndcg@10"] < model.record.metrics["ndcg@10"] - 0.1, "what is stored is judged"
     assert worse.record.metrics["ndcg@10"] == pytest.approx(stored_quality(worse), abs=2e-3)
 
 
-@pytest.mark.parametrize("space", ["adapted", "encoder"])
-def test_rerank_by_the_cosine_in_the_trees_space(space: str) -> None:
-    model = train_tree(steps=1, space=space, learn_space=False)
-    index, texts = Index.build(documents(), model), [document.text for document in documents()]
-    read = (model.encoder.encode_queries(ASKED), model.encoder.encode(texts))
-    q, d = (model.module.embed(torch.from_numpy(x)).numpy() for x in read)
-    if space == "adapted":
-        assert not torch.equal(model.module.adapter.weight, torch.eye(48)), "the identity would show nothing"
+def test_the_space_ranks_and_reranks_a_level(index: Index) -> None:
+    model, texts = tree(), [document.text for document in documents()]
+    q, d = model.encoder.encode_queries(ASKED), model.encoder.encode(texts)
     cosine = (q / np.linalg.norm(q, axis=1, keepdims=True)) @ (d / np.linalg.norm(d, axis=1, keepdims=True)).T
-    for row, hits in enumerate(index.search(ASKED, lexical=0, k=48, rerank=True, shortlist=1)):
-        by_id = {document.id: score for document, score in zip(documents(), cosine[row], strict=True)}
-        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-        assert {hit.id: hit.score for hit in hits} == pytest.approx(by_id, abs=2e-3)  # half precision
+    for how in ({}, {"rerank": True}, {"level": 3, "rerank": True, "shortlist": 48}):
+        for row, hits in enumerate(index.search(ASKED, lexical=0, k=48, **how)):
+            by_id = {document.id: score for document, score in zip(documents(), cosine[row], strict=True)}
+            assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+            assert {hit.id: hit.score for hit in hits} == pytest.approx(by_id, abs=2e-3)  # half precision
     ids = [document.id for document in documents()]
     for k, shortlist in ((3, 7), (5, 2)):
         listed = {hit.id for hit in index.search(ASKED[0], lexical=0, k=max(k, shortlist), level=2)}
         found = index.search(ASKED[0], lexical=0, k=k, level=2, rerank=True, shortlist=shortlist)
         assert [hit.id for hit in found] == sorted(listed, key=lambda id: -cosine[0][ids.index(id)])[:k]
-        explanation = found[0].explain()
-        assert explanation.score == found[0].score == sum(part.value for part in explanation.parts)
         again = index.explain(ASKED[0], found[0].id, lexical=0, rerank=True, level=2)
-        assert again.score == found[0].score
+        assert again.score == found[0].score == sum(part.value for part in again.parts)
 
 
 def test_options_of_a_search_are_checked(index: Index) -> None:
@@ -194,18 +190,21 @@ def test_options_of_a_search_are_checked(index: Index) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"depth": 10}, {"depth": 8, "split": "mlp"}, {"depth": 8, "propagation": "learned"}, {"depth": 12}],
+    [
+        {"start": "clusters"},
+        {"depth": 10},
+        {"depth": 8, "split": "mlp"},
+        {"depth": 8, "propagation": "learned"},
+    ],
     ids=str,
 )
-def test_a_text_has_the_same_leaves_alone_and_in_any_batch(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("palmette.methods.tree.init.COARSE_LEVELS", 0)
+def test_a_text_has_the_same_leaves_alone_and_in_any_batch(options: dict[str, Any]) -> None:
     generator = np.random.default_rng(0)
     words = [f"word{n}" for n in range(200)]
     texts = [" ".join(generator.choice(words, 3)) for _ in range(80)]
-    how: dict[str, Any] = {"encoder": FakeEncoder(384), "steps": 1, "batch_size": 16, "progress": False}
-    model = TreeModel.fit([(text[:9], text) for text in texts[:64]], **how, **options)
+    how = {"encoder": FakeEncoder(384), "steps": 1, "batch_size": 16, "progress": False, "ranking": "leaves"}
+    how |= {"start": "random", "sharpness": 0.3}
+    model = TreeModel.fit([(text[:9], text) for text in texts[:64]], **how | options)
     together = model.encode_queries(texts, TreeSearch())
     alone = [model.encode_queries([text], TreeSearch()) for text in texts]
     for name, array in together.items():
@@ -226,7 +225,7 @@ def test_a_text_has_the_same_leaves_alone_and_in_any_batch(
 
 
 def test_training_helps_and_is_recorded() -> None:
-    model, start = (train_tree(steps=steps, start="random", sharpness=2.0) for steps in (60, 0))
+    model, start = (trained(steps=steps) for steps in (60, 0))
     record = model.record
     assert (record.documents, record.labelled, record.steps) == (48, True, 60)
     assert 0 < record.best_step <= 60
@@ -238,30 +237,24 @@ def test_training_helps_and_is_recorded() -> None:
     assert right[1] > right[0]
 
 
-def test_documents_without_labels_train_too() -> None:
-    how: dict[str, Any] = {"encoder": FakeEncoder(32), "depth": 3, "steps": 5, "batch_size": 8}
-    model = TreeModel.fit(documents(), **how, progress=False)
-    assert model.record.labelled is False
-    assert model.record.pairs >= 10  # one-sentence documents yield few
-
-
 def test_fit_refuses_what_it_does_not_know() -> None:
     with pytest.raises(ConfigError, match="'depht'.*Did you mean 'depth'"):
         train_tree(depht=3)
     with pytest.raises(InputError, match="no documents|empty"):
         TreeModel.fit([], encoder=FakeEncoder(8))
     with pytest.raises(TrainingError, match="at least 2 pairs .*, got 1, beside 1 held out to validate with"):
-        TreeModel.fit([("q", "d"), ("q2", "d2")], encoder=FakeEncoder(8), depth=2, progress=False)
+        TreeModel.fit(
+            [("q", "d"), ("q2", "d2")], encoder=FakeEncoder(8), depth=2, start="random", progress=False
+        )
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {},
-        {"split": "mlp", "propagation": "learned"},
-        {"split": "cross_attention", "depth": 3},
-        {"propagation": "none", "schedule": "constant"},
-        {"space": "encoder", "schedule": "linear", "start": "random"},
+        {"start": "random", "split": "mlp", "propagation": "learned"},
+        {"start": "random", "split": "cross_attention", "depth": 3},
+        {"start": "random", "propagation": "none", "schedule": "constant"},
     ],
     ids=str,
 )
@@ -318,9 +311,8 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         TreeModel.from_pretrained(path)
 
 
-def test_killed_training_resumes_to_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palmette.methods.tree.init.COARSE_LEVELS", 0)
-    whole = train_tree(steps=20, evaluate_every=5, output_dir=tmp_path / "a")
+def test_killed_training_resumes_to_the_same_model(tmp_path: Path) -> None:
+    whole = trained(steps=20, evaluate_every=5, output_dir=tmp_path / "a")
     calls, original = [], TreeTask.loss
 
     def stop(self: TreeTask, *given: Any) -> torch.Tensor:
@@ -332,6 +324,6 @@ def test_killed_training_resumes_to_the_same_model(tmp_path: Path, monkeypatch: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TreeTask, "loss", stop)
         with pytest.raises(KeyboardInterrupt):
-            train_tree(steps=20, evaluate_every=5, output_dir=tmp_path / "b")
-    resumed = train_tree(steps=20, evaluate_every=5, output_dir=tmp_path / "b", resume=True)
+            trained(steps=20, evaluate_every=5, output_dir=tmp_path / "b")
+    resumed = trained(steps=20, evaluate_every=5, output_dir=tmp_path / "b", resume=True)
     assert resumed.fingerprint == whole.fingerprint

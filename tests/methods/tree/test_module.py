@@ -12,10 +12,8 @@ from palmette.encoder import States
 from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree import TreeConfig, module
 from palmette.methods.tree.init import initialise
-from palmette.methods.tree.module import ATTENTION_LR, Tree, fold_leaves, name_of, propagate
+from palmette.methods.tree.module import Tree, fold_leaves, name_of, propagate
 from palmette.methods.tree.search import greedy_leaf
-from palmette.training.config import TrainingConfig
-from palmette.training.loop import _groups
 
 WIDTH, TOKENS = 6, 5
 AGGREGATIONS = ("mean_then_linear", "linear_then_mean", "tree")
@@ -25,10 +23,9 @@ SPLITS = [
     *({"split": "cross_attention", "aggregation": aggregation} for aggregation in AGGREGATIONS),
 ]
 KINDS = [
-    {**split, "propagation": propagation, "start": start}
+    {**split, "propagation": propagation, "start": "random"}
     for split in SPLITS
     for propagation in ("product", "learned", "none")
-    for start in ("principal", "random")
 ]
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind.values()))
 
@@ -48,7 +45,7 @@ def random_tree(depth: int, seed: int, **options: Any) -> tuple[Tree, torch.Gene
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         tree = Tree(config).eval()
-    initialise(tree, torch.randn(20, WIDTH, generator=generator), generator)
+    initialise(tree, torch.randn(20, WIDTH, generator=generator), seed)
     return tree, generator
 
 
@@ -110,7 +107,7 @@ def test_every_level_is_a_distribution_and_the_sum_of_the_next(
     tree, _ = random_tree(depth, seed, sharpness=sharpness, **kind)
     states = texts(5, seed)
     with torch.no_grad():
-        shaken(tree, 0.3 if kind["start"] == "principal" else 0, seed)
+        shaken(tree, 0.3, seed)
         levels = [tree(states, h) for h in range(1, depth + 1)]
     for h, level in enumerate(levels, 1):
         assert level.shape == (5, 2**h)
@@ -129,50 +126,17 @@ def test_coarser_levels_bound_the_overlap_from_above(depth: int, seed: int) -> N
         assert (coarse >= fine - 1e-5).all()
 
 
-@pytest.mark.parametrize("propagation", ["product", "learned", "none"])
-@pytest.mark.parametrize("split", SPLITS, ids=lambda split: "-".join(split.values()))
-def test_every_split_function_starts_from_the_encoders_geometry(
-    split: dict[str, str], propagation: str
-) -> None:
-    alike = "none" if propagation == "none" else "product"
-    plain, _ = random_tree(4, 0, start="principal", propagation=alike)
-    tree, _ = random_tree(4, 0, start="principal", propagation=propagation, **split)
-    with torch.no_grad():
-        torch.testing.assert_close(tree(texts(6, 1)), plain(texts(6, 1)))
-
-
 @every_kind
 def test_every_parameter_learns(kind: dict[str, Any]) -> None:
     tree, _ = random_tree(3, 1, **kind)
-    if kind["start"] == "principal":  # at the start itself what leads to a zero readout has no gradient
-        shaken(tree, 0.1)
     # as in the paper
-    assert (tree.linear is None) == (kind["split"] != "linear" and kind["start"] == "random")
+    assert (tree.linear is None) == (kind["split"] != "linear")
     loss = symmetric_info_nce(ntvd(tree(texts(8, 1)), tree(texts(8, 2))) * tree.multiplier(3))
     loss = loss + tree.log_multipliers[:2].sum()  # the levels above have their own
     loss.backward()
     for name, parameter in tree.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
-
-
-@pytest.mark.parametrize(
-    ("options", "slow"),
-    [
-        ({"split": "cross_attention", "start": "principal"}, {"beyond", "refine"}),
-        ({"split": "cross_attention", "start": "random"}, set()),
-        ({"split": "mlp", "start": "principal"}, set()),
-    ],
-)
-def test_attention_beside_hyperplanes_learns_slowly(options: dict[str, Any], slow: set[str]) -> None:
-    """Measured: at full rate its first steps lose what the start had (tests/benchmarks/results/quality.md)."""
-    tree, _ = random_tree(3, 0, **options)
-    parts = {id(parameter): name.partition(".")[0] for name, parameter in tree.named_parameters()}
-    rates: dict[str, set[float]] = {}
-    for group in _groups(tree, TrainingConfig()):
-        for parameter in group["params"]:
-            rates.setdefault(parts[id(parameter)], set()).add(group["lr_scale"])
-    assert rates == {part: {ATTENTION_LR if part in slow else 1.0} for part in parts.values()}
 
 
 def test_attention_sees_neither_padding_nor_how_it_was_cut_into_parts(

@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from palmette.errors import FilterError
+from palmette.errors import FilterError, shown
 
 Filters = MetadataFilters | MetadataFilter | Mapping[str, Any] | None
 """LlamaIndex's filters, or palmette's such as ``{"year": {"$gte": 2020}}``."""
@@ -44,7 +44,7 @@ def palmette_filter(filters: Filters) -> dict[str, Any] | None:
         return _single(filters)
     if not isinstance(filters, MetadataFilters):
         raise FilterError(
-            f"filters are MetadataFilters or a mapping, got {type(filters).__name__}: {filters!r:.200}"
+            f"filters are MetadataFilters or a mapping, got {type(filters).__name__}: {shown(filters, 200)}"
         )
     parts = [part for part in map(palmette_filter, filters.filters) if part is not None]
     if not parts:

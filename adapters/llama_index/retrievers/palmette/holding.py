@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from llama_index.core.callbacks import CallbackManager
 
 from llama_index.retrievers.palmette.loading import open_index
+from palmette.config import check_path, parse_json
 from palmette.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class IndexHolder:
         transformations are not kept: give them again.
         """
         here = self.index.path
-        target = here if path is None else Path(path).expanduser()
+        target = here if path is None else check_path(path)
         if target is None:
             raise InputError("this index is in memory: name the folder, retriever.persist(path)")
         if here is None or target.resolve() != here.resolve():
@@ -79,8 +80,8 @@ class IndexHolder:
     ) -> Self:
         """Open a folder of :meth:`persist`; options given here replace stored ones."""
         index = open_index(path, model, engine)
-        kept = Path(path).expanduser() / SETTINGS
-        stored = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+        kept = check_path(path) / SETTINGS
+        stored = parse_json(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
         return cls.from_index(index, **{**stored, **options})
 
     @classmethod

@@ -28,15 +28,12 @@ class SearchOption(Generic[T]):
 
 
 class TreeRetriever(PalmetteRetriever):
-    """Retrieves with a learned tree: coarse levels are fast, the leaves (the default) are exact.
-
-    With ``lexical=0`` scores are 0 … 1 (1 for equal texts), or cosines with ``rerank``; otherwise words are added.
-    """
+    """Retrieves with a tree: ranks by its space, and says the topic that question and document share."""
 
     method: ClassVar[str | None] = "tree"
     level = SearchOption[int | Literal["auto"]]()
     """Level to compare at, 1 … depth; ``auto`` for the smallest that is about as good as the best; ``None`` for the
-    leaves.
+    tree's own ranking.
     """
     rerank = SearchOption[bool]()
     """Rank the best candidates again by the cosine of their vectors."""
@@ -69,12 +66,10 @@ class PerLayerRetriever(PalmetteRetriever):
     method: ClassVar[str | None] = "layers"
     layers = SearchOption[Sequence[int]]()
     """Layers to search with; the encoder stops at the last of them. ``None`` for all."""
-    order = SearchOption[Literal["fused", "layer", "interleave"]]()
-    """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first; ``interleave``: the
-    best of each layer, then the second best of each, ….
-    """
+    order = SearchOption[Literal["fused", "layer"]]()
+    """``fused``: by the mean similarity; ``layer``: each layer's share, the first layer's first."""
     budget = SearchOption[Sequence[int]]()
-    """Shares of ``similarity_top_k`` by layer (with ``layer`` and ``interleave``)."""
+    """Shares of ``similarity_top_k`` by layer (with ``layer``)."""
 
 
 class PathRetriever(PalmetteRetriever):

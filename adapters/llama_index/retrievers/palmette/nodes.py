@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, MutableMapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core import schema
 from llama_index.core.constants import DATA_KEY, TYPE_KEY
 from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, TextNode
 from pydantic_core import PydanticSerializationError
 
-from palmette.errors import InputError, NotFoundError
+from palmette.errors import InputError, NotFoundError, shown
 from palmette.types import Document, Explanation, json_value
 
 if TYPE_CHECKING:
@@ -40,6 +40,14 @@ class ExplainedNode(NodeWithScore):
         return "PalmetteExplainedNode"
 
 
+def hash_of(node: BaseNode) -> str:
+    """Return LlamaIndex's hash of a node's content."""
+    try:
+        return node.hash
+    except (RecursionError, RuntimeError, ValueError) as error:  # half a surrogate pair, too long an integer
+        raise InputError(f"node {node.node_id!r} cannot be written as text ({error}): clean it") from error
+
+
 def to_document(
     node: BaseNode, *, source_hash: str | None = None, mode: MetadataMode = MetadataMode.EMBED
 ) -> Document:
@@ -47,7 +55,7 @@ def to_document(
 
     Dates, UUIDs, paths and NumPy's numbers in metadata become JSON, in the node too.
     """
-    source, node_hash = node.source_node, node.hash
+    source, node_hash = node.source_node, hash_of(node)
     node = node.model_copy(update={"metadata": json_value(node.metadata)})
     origin = node.ref_doc_id or node.node_id
     if node.metadata.get(REF_DOC_ID, origin) != origin:
@@ -88,7 +96,15 @@ def to_node(document: Document) -> BaseNode:
             metadata=dict(document.metadata),
             excluded_embed_metadata_keys=list(document.metadata),
         )
-    return _class(kept["class"]).from_dict(kept["node"])
+    try:
+        node: BaseNode = _class(str(kept["class"])).from_dict(kept["node"])
+        return node
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        if isinstance(error, NotFoundError):
+            raise
+        raise InputError(
+            f"document {shown(document.id)} holds no LlamaIndex node ({error}): index it again"
+        ) from error
 
 
 def source_hash(document: Document) -> str | None:
@@ -141,8 +157,9 @@ def _tag(kind: type[BaseNode]) -> str:
 
 def _class(tag: str) -> type[BaseNode]:
     """Node class of a tag, among classes already imported: an index must not cause imports."""
-    if own := getattr(schema, tag, None):
-        return cast("type[BaseNode]", own)
+    own = getattr(schema, tag, None)
+    if isinstance(own, type) and issubclass(own, BaseNode):
+        return own
     found = [kind for kind in _subclasses(BaseNode) if _tag(kind) == tag]
     if not found:
         raise NotFoundError(

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from llama_index.core.schema import QueryBundle
 
 from llama_index.retrievers.palmette.filters import Filters
+from palmette.config import check_kind
 
 
 @dataclass(init=False)
@@ -51,6 +52,7 @@ class PalmetteQuery(QueryBundle):
         options: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> None:
+        check_kind("options", options, (Mapping, type(None)), "a mapping")
         super().__init__(query_str, image_path, custom_embedding_strs, embedding)
         self.top_k = top_k
         self.filters = filters

@@ -14,8 +14,8 @@ from llama_index.core.response_synthesizers import BaseSynthesizer
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryType
 from llama_index_instrumentation import get_dispatcher
 
-from palmette.config import check_range
-from palmette.errors import InputError
+from palmette.config import check_kind, check_range
+from palmette.errors import InputError, shown
 from palmette.threads import AsyncTwin
 from palmette.types import Document
 
@@ -68,7 +68,7 @@ class PalmetteSynthesizer(BaseSynthesizer):
             reader = Reader.from_pretrained(reader, revision=revision, **(reader_options or {}))
         elif getattr(reader, "kind", None) != "reader":
             raise InputError(
-                f"reader must be a palmette.Reader, or the folder of its checkpoint, got {reader!r:.80}"
+                f"reader must be a palmette.Reader, or the folder of its checkpoint, got {shown(reader)}"
             )
         self.reader, self.threshold, self.no_answer = reader, threshold, no_answer
 
@@ -110,6 +110,7 @@ class PalmetteSynthesizer(BaseSynthesizer):
 
     def get_response(self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any) -> str:
         """Answer from texts."""
+        check_kind("query_str", query_str, str, "a str")
         return self.reader.answer(query_str, text_chunks, threshold=self.threshold).text or self.no_answer
 
     aget_response = AsyncTwin(get_response).method

@@ -14,9 +14,9 @@ from llama_index_instrumentation import get_dispatcher
 
 from llama_index.retrievers.palmette.loading import OfCheckpoint, load_model
 from llama_index.retrievers.palmette.nodes import metadata_mode
-from palmette.errors import ConfigError, InputError
+from palmette.errors import InputError
 from palmette.evidence import check_lexical
-from palmette.frameworks import rerank
+from palmette.frameworks import check_size, rerank
 from palmette.lexical.analyser import check_language
 from palmette.threads import AsyncTwin
 
@@ -62,8 +62,7 @@ class PalmetteRerank(OfCheckpoint, BaseNodePostprocessor):
         callback_manager: CallbackManager | None = None,
         **search_options: Any,
     ) -> None:
-        if top_n < 1:
-            raise ConfigError(f"PalmetteRerank: top_n must be at least 1, got {top_n!r}")
+        check_size("top_n", top_n)
         loaded = load_model(model, revision=revision, **(model_options or {}))
         loaded.search_options(search_options)
         checkpoint = str(model) if isinstance(model, str | Path) else loaded.origin

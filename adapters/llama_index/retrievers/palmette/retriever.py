@@ -29,8 +29,9 @@ from llama_index.retrievers.palmette.loading import ModelLike, load_model
 from llama_index.retrievers.palmette.nodes import scored
 from llama_index.retrievers.palmette.query import PalmetteQuery
 from llama_index.retrievers.palmette.writes import NodeWrites, prepare
-from palmette.config import check_keys, given
+from palmette.config import check_keys, check_kind, given
 from palmette.errors import ConfigError
+from palmette.frameworks import as_vector
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
     @dispatcher.span
     def retrieve_batch(self, queries: Sequence[QueryType]) -> list[list[NodeWithScore]]:
         """Retrieve for many queries in one pass, with the events and callbacks of as many single calls."""
-        bundles = [QueryBundle(query) if isinstance(query, str) else query for query in queries]
+        bundles = [_bundle(query) for query in queries]
         with self.callback_manager.as_trace("query"), ExitStack() as stack:
             events = []
             for bundle in bundles:
@@ -219,7 +220,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
 
     def explain(self, query: QueryType, node_id: str) -> Explanation:
         """Explain a node's score for a query, whether or not a search would return it."""
-        asked, settings = self._call(QueryBundle(query) if isinstance(query, str) else query)
+        asked, settings = self._call(_bundle(query))
         options = {name: value for name, value in settings.items() if name not in CALL}
         return self._filtered().explain(asked, node_id, **options)
 
@@ -234,7 +235,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         """Search for all queries, those of equal settings in one pass."""
         groups: dict[str, list[int]] = {}
         for row, (query, settings) in enumerate(calls):
-            groups.setdefault(repr((type(query), settings)), []).append(row)
+            groups.setdefault(_key(row, query, settings), []).append(row)
         index = self._filtered()
         results: list[list[Hit]] = [[]] * len(calls)
         for rows in groups.values():
@@ -270,8 +271,10 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         A model that reads more of a query than its embedding takes the mean of its query arrays of all texts.
         """
         if bundle.embedding is not None:
-            return np.asarray(bundle.embedding, np.float32)
+            return as_vector(bundle.embedding)
+        check_kind("query_str", bundle.query_str, str, "a str")
         texts = bundle.embedding_strs
+        check_kind("custom_embedding_strs", texts, list, "a list of str")
         if len(texts) > 1 and not self.index.model.accepts_embeddings:
             return tuple(texts)
         if len(texts) > 1:
@@ -318,3 +321,18 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             "explain": self.explain_results,
             **given(self.search_options),
         }
+
+
+def _bundle(query: object) -> QueryBundle:
+    if isinstance(query, str):
+        return QueryBundle(query)
+    check_kind("a query", query, QueryBundle, "a str or a QueryBundle")
+    return cast("QueryBundle", query)
+
+
+def _key(row: int, query: Query, settings: dict[str, Any]) -> str:
+    """Key of the searches that one pass can answer."""
+    try:
+        return repr((type(query), np.shape(query) if isinstance(query, np.ndarray) else (), settings))
+    except Exception:  # what cannot be written cannot be compared: the search refuses it
+        return str(row)

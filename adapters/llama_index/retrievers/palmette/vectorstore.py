@@ -20,8 +20,9 @@ from llama_index.retrievers.palmette.filters import palmette_filter
 from llama_index.retrievers.palmette.nodes import scored, to_node
 from llama_index.retrievers.palmette.query import PalmetteQuery
 from llama_index.retrievers.palmette.retriever import PalmetteRetriever
+from palmette.config import check_kind, check_path
 from palmette.errors import ConfigError
-from palmette.frameworks import diversify
+from palmette.frameworks import check_size, diversify
 from palmette.threads import AsyncTwin
 from palmette.types import Document
 
@@ -118,12 +119,14 @@ class PalmetteVectorStore(BasePydanticVectorStore):
             )
         weight = kwargs.pop("mmr_threshold", query.mmr_threshold)
         diverse = query.mode is VectorStoreQueryMode.MMR
+        check_kind("query_str", query.query_str, (str, type(None)), "a str")
         retriever, text = self._retriever, query.query_str or ""
+        k = check_size("similarity_top_k", query.similarity_top_k)
         call = retriever._call(
             PalmetteQuery(
                 text,
                 embedding=None if text.strip() else query.query_embedding,
-                top_k=query.similarity_top_k * (FETCH if diverse else 1),
+                top_k=k * (FETCH if diverse else 1),
                 filters=self._narrow(query),
                 lexical=_words(query),
                 explain=False,
@@ -133,7 +136,7 @@ class PalmetteVectorStore(BasePydanticVectorStore):
         [hits] = retriever._hits([call])
         if diverse:
             vectors = self.client.vectors([hit.id for hit in hits])
-            hits = diversify(hits, vectors, query.similarity_top_k, 0.5 if weight is None else weight)
+            hits = diversify(hits, vectors, k, 0.5 if weight is None else weight)
         results = [scored(hit, explain=False) for hit in hits]
         return VectorStoreQueryResult(
             nodes=[result.node for result in results],
@@ -143,6 +146,8 @@ class PalmetteVectorStore(BasePydanticVectorStore):
 
     def _narrow(self, query: VectorStoreQuery) -> dict[str, Any] | None:
         """Filter of a query: its filters, its nodes and its documents."""
+        for name in ("node_ids", "doc_ids"):
+            check_kind(name, getattr(query, name), (list, type(None)), "a list of str")
         parts = [palmette_filter(query.filters)]
         if query.node_ids:
             parts.append({"$id": query.node_ids})
@@ -157,7 +162,7 @@ class PalmetteVectorStore(BasePydanticVectorStore):
         ``PalmetteVectorStore.from_index("storage/default__vector_store")`` opens the copy that
         ``storage_context.persist("storage")`` makes.
         """
-        self._retriever.persist(self.client.path or Path(persist_path).with_suffix(""))
+        self._retriever.persist(self.client.path or check_path(persist_path).with_suffix(""))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._retriever,)

@@ -14,6 +14,7 @@ from llama_index.retrievers.palmette.holding import IndexHolder
 from llama_index.retrievers.palmette.nodes import (
     REF_DOC_ID,
     detach,
+    hash_of,
     metadata_mode,
     source_hash,
     to_document,
@@ -35,7 +36,7 @@ def prepare(
     model: Model,
 ) -> list[Document]:
     """Transform nodes or LlamaIndex documents, and convert those that are not blank."""
-    hashes = {node.node_id: node.hash for node in nodes}  # a transformation may change its input
+    hashes = {node.node_id: hash_of(node) for node in nodes}  # a transformation may change its input
     made = run_transformations(list(nodes), transformations) if transformations else nodes
     mode = metadata_mode(model)
     return [
@@ -103,7 +104,7 @@ class NodeWrites(IndexHolder):
         held: defaultdict[str, set[str | None]] = defaultdict(set)
         for document in self._stored([document.node_id for document in documents]):
             held[document.metadata.get(REF_DOC_ID, document.key)].add(source_hash(document))
-        stale = [document for document in documents if held[document.node_id] != {document.hash}]
+        stale = [document for document in documents if held[document.node_id] != {hash_of(document)}]
         if stale:
             self._replace(stale, progress=show_progress)
         written = {document.node_id for document in stale}

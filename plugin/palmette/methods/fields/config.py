@@ -15,8 +15,8 @@ from palmette.errors import ConfigError
 WHOLE = "all"
 """Name of the field that joins all others."""
 
-BLEND = 0.5
-"""Default share of the aggregate's similarity in a two-stage score."""
+BLEND, BLENDS = 0.5, (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Share of the aggregate's similarity in a two-stage score, unless held-out queries choose another of these."""
 
 TRAINING = {"steps": 400, "batch_size": 64, "learning_rate": 5e-5, "warmup": 0.1, "decay": "linear"}
 """Defaults of the training loop: the whole encoder learns, so in few and small steps."""
@@ -53,8 +53,9 @@ class FieldsConfig(Config):
     fields: Items = ()
     """Fields in their order, short to long: ``name`` or ``name=source``, or a mapping of them. A source is a key of
     the document's fields or metadata (``metadata.brand``, ``specs.size``) or ``text``. Empty to detect them."""
-    attention: Literal["triangular", "diagonal", "full"] = "triangular"
-    """Fields that a field attends to besides itself: all earlier ones, none, or all."""
+    attention: Literal["triangular", "printed", "diagonal", "full"] = "triangular"
+    """Fields that a field attends to besides itself: the words of all earlier ones (``triangular``), these and their
+    special tokens (``printed``, equation 3 to the letter), none, or all."""
     whole: bool = True
     """Add a field ``all``: all fields concatenated, attending only to itself, which is the encoder's own vector of the
     document. Without it a model starts far below its encoder; with it a document costs twice the tokens."""
@@ -95,6 +96,9 @@ class FieldsConfig(Config):
     labelled: Annotated[bool, FILLED_IN] = True
     """Whether labelled pairs trained the model. Without them it keeps the encoder's own vectors."""
 
+    blend: Annotated[float | None, FILLED_IN] = None
+    """Share of the aggregate in a two-stage score that held-out queries chose; ``None`` for half."""
+
     retired: ClassVar[Mapping[str, object]] = {
         "sees": (), "query_words": "auto", "word_steps": 2000, "diversity_weight": 0.0, "negatives": "given",
         "mining_rounds": 3, "mining_depth": 30, "pretrain_steps": 0, "pretrain_rate": 1e-4, "targets": "auto",
@@ -102,9 +106,9 @@ class FieldsConfig(Config):
     }  # fmt: skip
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {  # section 4.1 and table 6 (US); its 200 epochs are 200 · pairs / 1,024 steps
-            "whole": False, "pooling": "token", "similarity": "inner_product", "document_tokens": 400,
-            "query_tokens": 64, "temperature": 0.1, "stored": "float32", "learning_rate": 5e-6, "batch_size": 1024,
-            "warmup": 0.1, "decay": "linear", "clip": 1.0,
+            "attention": "printed", "whole": False, "pooling": "token", "similarity": "inner_product",
+            "document_tokens": 400, "query_tokens": 64, "temperature": 0.1, "stored": "float32",
+            "learning_rate": 5e-6, "batch_size": 1024, "warmup": 0.1, "decay": "linear", "clip": 1.0,
         }
     }  # fmt: skip
 
@@ -112,6 +116,10 @@ class FieldsConfig(Config):
         """Conditions between options."""
         if not any((self.aggregate_weight, self.fields_weight, self.best_weight)):
             raise ConfigError("fields: aggregate_weight, fields_weight and best_weight are all 0; raise one")
+        if len(self.limits) not in (0, len(self.fields)):
+            raise ConfigError(
+                f"fields: {len(self.fields)} fields need as many limits, got {len(self.limits)}"
+            )
         for item in self.budgets:
             name, _, tokens = item.partition("=")
             if not tokens.isdecimal() or not int(tokens):
@@ -133,7 +141,8 @@ class FieldsConfig(Config):
     def attended(self) -> NDArray[np.bool_]:
         """[F, F] fields (columns) that each field (row) attends to, itself included."""
         full = np.ones((len(self.fields), len(self.fields)), bool)
-        table = {"triangular": np.tril(full), "diagonal": np.eye(len(full)) > 0, "full": full}[self.attention]
+        tables = {"diagonal": np.eye(len(full)) > 0, "full": full}
+        table = tables.get(self.attention, np.tril(full))
         if self.reads_whole:
             table[-1, :-1] = table[:-1, -1] = False
         return table
@@ -148,8 +157,8 @@ class FieldsSearch(Config):
     shortlist: Annotated[int, Field(ge=1)] = 100
     """Candidates of the second stage; never fewer than ``k``."""
     blend: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Share of the aggregate's similarity in a two-stage score, 0 … 1, beside the best field's. By default half
-    (the paper: 0); 0 where ``fields`` are chosen; 1 for a model that had no labelled pairs."""
+    """Share of the aggregate's similarity in a two-stage score, 0 … 1, beside the best field's (the paper: 0). By
+    default what held-out queries chose, else half; 0 where ``fields`` are chosen; 1 without labelled pairs."""
     fields: Items = ()
     """Only these fields count; words (``lexical="auto"``), which match any field, do not. Empty for all."""
     weights: Items = ()

@@ -78,7 +78,7 @@ def _shares(
 
 def _steps(config: FieldsConfig, similarities: Floats, factor: float, best: int) -> list[Part]:
     """Similarity of the field that matched; in a cascade, what each field up to it adds to the ones before."""
-    alone = config.attention != "triangular" or (config.reads_whole and best == len(config.order) - 1)
+    alone = config.attention in ("diagonal", "full") or (config.reads_whole and best == len(config.order) - 1)
     chosen = slice(best if alone else 0, best + 1)
     steps = np.diff(similarities[chosen].astype(np.float64), prepend=0.0).tolist()
     return [

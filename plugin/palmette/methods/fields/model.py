@@ -101,6 +101,10 @@ class FieldsModel(Model):
         backbone = Backbone.of(encoder, new_tokens=len(config.order), pretrained=False)
         return FieldEncoder(config, backbone, encoder.precision)
 
+    def after_fit(self, task: FieldsTask) -> None:
+        """Keep the share that held-out queries chose."""
+        self.config = task.module.config
+
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Aggregate, fields' vectors with their scales, and fields' weights in the aggregate."""
         count, width, stored = len(self.config.order), self.config.dimension, self.config.stored

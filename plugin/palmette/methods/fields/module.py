@@ -48,10 +48,11 @@ class Layout:
 
     ``attended`` [F, F] says which fields (columns) a field (row) attends to, ``attention_table`` [C, C] the same of
     codes, ``pooling_table`` [F, C] which tokens are averaged into the vector of a field, ``before`` [F, F] the fields
-    whose words are counted before those of a field, for its positions.
+    whose words are counted before those of a field, for its positions. ``printed``, as in equation 3, a field attends
+    to the special tokens of these fields too, else to its own alone.
     """
 
-    def __init__(self, attended: Tensor) -> None:
+    def __init__(self, attended: Tensor, *, printed: bool = False) -> None:
         self.attended, self.fields = attended, len(attended)
         count, own = self.fields, torch.eye(self.fields, dtype=torch.bool)
         full = bool(attended.all()) and count > 1
@@ -61,7 +62,8 @@ class Layout:
         for part in (words, tokens, ends):
             self.attention_table[part, words] = attended
             # Of tokens and SEPs only those of the own field: the encoder knows one CLS and one SEP.
-            self.attention_table[part, tokens] = self.attention_table[part, ends] = own
+            special = attended if printed else own
+            self.attention_table[part, tokens] = self.attention_table[part, ends] = special
         # CLS attends to every word; no word of a document attends to CLS, or later fields would leak through it.
         self.attention_table[cls, words] = self.attention_table[cls, [cls, query]] = True
         self.attention_table[query, [cls, query]] = True
@@ -151,7 +153,7 @@ class FieldEncoder(nn.Module):
         super().__init__()
         self.config, self.backbone, self.precision = config, backbone, precision
         set_dropout(backbone.network, config.dropout)
-        self.layout = Layout(torch.from_numpy(config.attended))
+        self.layout = Layout(torch.from_numpy(config.attended), printed=config.attention == "printed")
         count, width = self.layout.fields, backbone.width
         self.frozen = config.trained_layers == 0
         self.transformer_learns = not self.frozen

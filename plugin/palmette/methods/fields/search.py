@@ -29,7 +29,8 @@ def blend(config: FieldsConfig, options: FieldsSearch) -> float:
         return options.blend
     if options.fields:
         return 0.0
-    return BLEND if config.labelled or not config.reads_whole or options.weights else 1.0
+    chosen = BLEND if config.blend is None else config.blend
+    return chosen if config.labelled or not config.reads_whole or options.weights else 1.0
 
 
 def plan(config: FieldsConfig, queries: Floats, k: int, options: FieldsSearch) -> SearchPlan:

@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.arrays import Floats, Rows, best_of_each
+from palmette.arrays import Floats, Mask, Rows, best_of_each
 from palmette.data import RetrievalData
-from palmette.methods.fields.config import BLEND, FieldsConfig, FieldsSearch
+from palmette.methods.fields.config import BLEND, BLENDS, FieldsConfig, FieldsSearch
 from palmette.methods.fields.documents import FieldExtractor, Tokens, field_tokens, query_tokens
 from palmette.methods.fields.init import fit_field_weights, keep_encoder
 from palmette.methods.fields.losses import best_field, charm_loss
 from palmette.methods.fields.module import Encoded, FieldEncoder, FrozenStates, Kind, gradient_cached
 from palmette.training.config import TrainingConfig
-from palmette.training.loop import Stage, Task
+from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import Validation
 
 DEV_QUERIES, DEV_DOCUMENTS = 200, 1000
@@ -137,13 +137,33 @@ class FieldsTask(Task):
         """Retrieval quality on held-out queries: in two stages, by the aggregate, and by the best field."""
         if self.dev is None:
             return {}
+        by_aggregate, best, listed = self.similarities()
+        two_stage = np.where(listed, BLEND * by_aggregate + (1 - BLEND) * best, -np.inf)
+        tables = {"": two_stage, " by aggregate": by_aggregate, " by best field": best}
+        judged = {name: self.dev.score_ranking(best_of_each(table, 10)) for name, table in tables.items()}
+        return {key + name: value for name, scores in judged.items() for key, value in scores.items()}
+
+    def similarities(self) -> tuple[Floats, Floats, Mask]:
+        """Held-out queries by aggregate and by best field, and which documents are shortlisted: [Q, N] each."""
+        assert self.dev is not None
         fields, _, aggregate = map(torch.from_numpy, self.encode("document", self.dev.documents))
         q = torch.from_numpy(self.encode("query", self.dev.queries)[2])
         by_aggregate = (q @ aggregate.T).numpy()  # [Q, N]
         best = best_field(torch.einsum("qd,nfd->fqn", q, fields), fields).numpy()  # [Q, N]
         place = -min(FieldsSearch().shortlist, by_aggregate.shape[1])
-        listed = by_aggregate >= np.partition(by_aggregate, place, axis=1)[:, [place]]
-        two_stage = np.where(listed, BLEND * by_aggregate + (1 - BLEND) * best, -np.inf)
-        tables = {"": two_stage, " by aggregate": by_aggregate, " by best field": best}
-        judged = {name: self.dev.score_ranking(best_of_each(table, 10)) for name, table in tables.items()}
-        return {key + name: value for name, scores in judged.items() for key, value in scores.items()}
+        return by_aggregate, best, by_aggregate >= np.partition(by_aggregate, place, axis=1)[:, [place]]
+
+    def finish(self, result: TrainingResult) -> TrainingResult:
+        """Choose the aggregate's share of a two-stage score: half, unless held-out queries clearly gain by another."""
+        if self.dev is not None and self.size():
+            aggregate, best, listed = self.similarities()
+            mixed = {share: share * aggregate + (1 - share) * best for share in BLENDS}
+            each = {
+                share: self.dev.each(best_of_each(np.where(listed, table, -np.inf), 10))
+                for share, table in mixed.items()
+            }
+            share = max(each, key=lambda share: each[share].mean())
+            gain = each[share] - each[BLEND]
+            clear = gain.mean() > gain.std() / len(gain) ** 0.5
+            self.module.config = self.module.config.replace(blend=share if clear else BLEND)
+        return result

@@ -126,9 +126,9 @@ class LayersSearch(Config):
 
     layers: Layers | None = None
     """Search with these layers only; the encoder stops at the last of them. ``None`` for all."""
-    order: Literal["fused", "layer", "interleave"] = "fused"
-    """One list from all layers. ``fused``: by the weighted mean of their similarities; ``layer``: each layer's share of
-    ``k``, the first layer's first (the paper); ``interleave``: the same documents, the best of each layer first.
+    order: Literal["fused", "layer"] = "fused"
+    """One list from all layers. ``fused``: by the weighted mean of their similarities, which is one query; ``layer``:
+    each layer's share of ``k``, the first layer's first (the paper).
     """
     budget: tuple[int, ...] | None = None
     """Shares of ``k`` by layer, exact where they add up to ``k``; ``None`` for equal shares. Not with ``fused``."""
@@ -138,7 +138,7 @@ class LayersSearch(Config):
         if self.budget is not None and self.order == "fused":
             raise ConfigError(
                 f"layers search: order='fused' ranks all documents at once and has no use for budget={self.budget!r}; "
-                "use order='layer' or 'interleave'"
+                "use order='layer'"
             )
         if self.budget is not None and (min(self.budget, default=-1) < 0 or not sum(self.budget)):
             raise ConfigError(

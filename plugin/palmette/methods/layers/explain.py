@@ -18,17 +18,18 @@ def explain_layers(
 ) -> Explanation:  # fmt: skip
     """Parts of a document's score, given the layers' queries [L, d] and weights [L], and the document's vector [d].
 
-    A fused score is the weighted mean of the layers' similarities: each adds its share. In the other orders the score
-    is the similarity at the layer that found the document; without a search behind it, the highest.
+    A fused score is the weighted mean of the layers' similarities: each adds its share. In layer order the score is
+    the similarity at the layer that found the document; without a search behind it, the highest.
     """
     similar = (queries @ vector).astype(float).tolist()  # [L]
     finder = int(evidence.get("layer", 0)) or None
     if options.order == "fused":
+        finder = layers[int(np.argmax(similar))]
         parts = [
             Part(f"layer {layer}", float(weight * value), {"similarity": value, "weight": float(weight)})
             for layer, weight, value in zip(layers, weights, similar, strict=True)
         ]
-        how = "ranked highest by layer {}"
+        how = "nearest to layer {}"
     else:
         place = layers.index(finder) if finder is not None else int(np.argmax(similar))
         parts = [Part(f"layer {layers[place]}", similar[place], {"layer": layers[place]})]

@@ -33,9 +33,9 @@ class LayersModel(Model):
     """Per-layer retrieval: every layer of a frozen encoder searches with a query vector of its own.
 
     Documents are the encoder's own vectors, so embeddings that exist already need no second encoding
-    (``index.add(documents, embeddings=…)``). A score is the weighted mean of the layers' similarities, and the layer
-    that ranks a document highest found it. With another ``order`` a document is found by the layer in whose places it
-    is, and its score is the similarity there.
+    (``index.add(documents, embeddings=…)``). A score is the weighted mean of the layers' similarities, which one query
+    gives. With ``order="layer"`` a document is found by the layer in whose places it is, and its score is the similarity
+    there.
 
     Examples:
         >>> from palmette import FakeEncoder, Index, LayersModel

@@ -19,9 +19,9 @@ LAYERS, FUSED = "layers", "fused"
 
 
 def layers_plan(queries: Floats, fused: Floats, options: LayersSearch) -> SearchPlan:
-    """Search with the queries of all layers [Q, L, d], and in a fused search with their weighted mean [Q, d] too."""
+    """Search with the queries of all layers [Q, L, d], or in a fused search with their weighted mean [Q, d] alone."""
     if options.order == "fused":
-        queries = np.concatenate([queries, fused[:, None]], axis=1)  # [Q, L + 1, d]
+        return SearchPlan(Score(VECTOR, fused))
     rows = np.ascontiguousarray(queries.reshape(-1, queries.shape[2]), np.float32)
     return SearchPlan(Score(VECTOR, rows), group=queries.shape[1])
 
@@ -29,29 +29,19 @@ def layers_plan(queries: Floats, fused: Floats, options: LayersSearch) -> Search
 def merge_layers(
     view: View, plan: SearchPlan, found: Candidates, layers: Sequence[int], k: int, options: LayersSearch
 ) -> Candidates:
-    """One list per query from the candidates [Q·L, n] of these layers.
-
-    Evidence ``layer``: the layer in whose places a document is; in a fused list the layer that ranks it highest, of
-    equals the first, and 0 if it is among no layer's candidates or only given documents are scored, where ranks say
-    nothing.
-    """
+    """One list per query from the candidates [Q·L, n] of these layers; evidence ``layer``: in whose places each is."""
+    if options.order == "fused":
+        return found
     shape = (len(found.keys) // plan.group, plan.group, found.keys.shape[1])
     ranked, scores = found.keys.reshape(shape), found.scores.reshape(shape)  # [Q, L, n] each
-    if options.order == "fused":
-        queries = plan.first.queries.reshape(-1, plan.group, plan.first.queries.shape[1])[:, -1]
-        keys, values, finder = _fuse(view, ranked, scores, queries, layers, found.approximate)
-        finder = finder if plan.only is None else np.zeros_like(finder)
-    else:
-        at = take_new_per_layer(ranked, split_budget(min(k, len(view)), options.budget or [1] * len(layers)))
-        if options.order == "interleave":
-            at = interleave(at, at // shape[2])
-        rows = np.arange(len(at))[:, None]
-        keys, values = ranked.reshape(len(at), -1)[rows, at], scores.reshape(len(at), -1)[rows, at]
-        keys, values = np.where(at < 0, -1, keys), np.where(at < 0, np.float32(-np.inf), values)
-        finder = np.asarray(layers)[at // shape[2]]
+    at = take_new_per_layer(ranked, split_budget(min(k, len(view)), options.budget or [1] * len(layers)))
+    rows = np.arange(len(at))[:, None]
+    keys, values = ranked.reshape(len(at), -1)[rows, at], scores.reshape(len(at), -1)[rows, at]
+    keys, values = np.where(at < 0, -1, keys), np.where(at < 0, np.float32(-np.inf), values)
     return replace(
         found, keys=keys, scores=values, visited=min(float(len(view)), plan.group * found.visited),
-        evidence={"layer": finder}, refined=plan.group * found.refined, read=plan.group * found.read,
+        evidence={"layer": np.asarray(layers)[at // shape[2]]}, refined=plan.group * found.refined,
+        read=plan.group * found.read,
     )  # fmt: skip
 
 
@@ -90,36 +80,3 @@ def take_new_per_layer(ranked: Keys, places: Sequence[int]) -> Rows:
                 taken += [layer * width + at for at in columns]
         out[row, : len(taken)] = taken
     return out
-
-
-def interleave(at: Rows, layer: Rows) -> Rows:
-    """Positions [Q, k] with the best of each layer first, then the second best of each, …."""
-    rank = np.zeros_like(layer)
-    for one in np.unique(layer):
-        own = layer == one
-        rank[own] = (np.cumsum(own, axis=1) - 1)[own]
-    return np.take_along_axis(at, np.lexsort((layer, rank, at < 0), axis=1), 1)
-
-
-def _fuse(
-    view: View, ranked: Keys, scores: Floats, fused: Floats, layers: Sequence[int], approximate: bool
-) -> tuple[Keys, Floats, Rows]:
-    """Best documents by the mean query, the last row of [Q, L + 1, n]: keys, scores, layers [Q, n].
-
-    An approximate engine may find documents with a layer's query that it misses with the mean: they are scored too.
-    """
-    width = ranked.shape[2]
-    keys, values = ranked[:, -1].copy(), scores[:, -1].copy()
-    finder = np.zeros(keys.shape, np.int64)
-    number = np.array([*layers] * width + [0] * width)
-    for row, query in enumerate(fused):
-        ranks = np.concatenate([ranked[row, :-1].T.reshape(-1), ranked[row, -1]])  # the layers' best first
-        every, first = np.unique(ranks, return_index=True)
-        if approximate and len(missed := np.setdiff1d(every[every >= 0], keys[row])):
-            held = keys[row] >= 0
-            more = np.asarray(view.rows(VECTOR, missed.tolist()), np.float32) @ query
-            own, value = np.append(keys[row][held], missed), np.append(values[row][held], more)
-            best = np.lexsort((own, -value))[:width]
-            keys[row, : len(best)], values[row, : len(best)] = own[best], value[best]
-        finder[row] = number[first[np.searchsorted(every, keys[row])]]
-    return keys, values, np.where(keys < 0, 0, finder)

@@ -43,8 +43,6 @@ class IndexReport(BaseModel):
     """Share of the documents that may be visited → recall on held-out queries; empty without any."""
     load: Numbers = {}
     """How full the leaves were with the training's documents, see :func:`leaf_load`."""
-    loads: tuple[Numbers, ...] = ()
-    """Loads during training, by step and epoch."""
     documents: LeafTerms = {}
     """What each leaf is about, in the words of its documents."""
     queries: LeafTerms = {}
@@ -59,10 +57,12 @@ class IndexReport(BaseModel):
     def from_json(cls, data: bytes) -> IndexReport:
         """Report of a checkpoint file."""
         try:
-            report = cls.model_validate_json(data)
+            values = json.loads(data)
+            values.pop("loads", None)  # of earlier versions
+            report = cls.model_validate_json(json.dumps(values))
             if missing := cls.model_fields.keys() - report.model_fields_set:
                 raise ValueError(f"without {sorted(missing)}")
-        except ValueError as error:  # pydantic's among them
+        except (AttributeError, TypeError, ValueError) as error:  # pydantic's among them
             raise CheckpointError(
                 f"{REPORT} does not hold the report of a learned index ({error}); save the checkpoint again"
             ) from error

@@ -8,30 +8,38 @@ c(i), c·c(i) is one number per earlier child: a row of its one-hot.
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from palmette.methods.paths.config import SHARPNESS
-from palmette.methods.paths.module import Indexer
+from palmette.methods.paths.module import ROUTED, Indexer
 
-ROUNDS, POINTS = 20, 256
+ROUNDS, POINTS = 20, 128
 """Rounds of a k-means, and points per centre that it looks at."""
 
 
-def kmeans(x: Tensor, centres: int, seed: int) -> Tensor:
-    """Centres [K, m] of points [n, m]."""
-    from sklearn.cluster import KMeans  # slow to load, and only training needs it
-    from sklearn.exceptions import ConvergenceWarning
+def nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """Nearest of the centres [K, m] for points [n, m], and c·x − ½‖c‖² of it: [n] each."""
+    half = 0.5 * centres.square().sum(1)
+    found = [(part @ centres.T - half).max(1) for part in torch.split(x, ROUTED)]
+    return torch.cat([best.indices for best in found]), torch.cat([best.values for best in found])
 
+
+def kmeans(x: Tensor, centres: int, seed: int, *, unit: bool = False) -> Tensor:
+    """Centres [K, m] of points [n, m], of length 1 where ``unit``; an empty one moves to the farthest points."""
     order = np.random.default_rng(seed).permutation(len(x))[: POINTS * centres]
-    points = x[np.resize(order, max(len(order), centres))].numpy()  # at least one point per centre
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than centres
-        found = KMeans(centres, init="random", n_init=1, max_iter=ROUNDS, random_state=seed).fit(points)
-    return torch.from_numpy(found.cluster_centers_).to(x.dtype)
+    x = x[np.resize(order, max(len(order), centres))]  # at least one point per centre
+    c = x[:centres].clone()
+    for _ in range(ROUNDS):
+        own, score = nearest(x, c)
+        sums = torch.zeros_like(c).index_add_(0, own, x)
+        counts = own.bincount(minlength=centres)
+        empty = counts == 0
+        sums[empty] = x[(score - 0.5 * x.square().sum(1)).argsort()[: int(empty.sum())]]
+        c = F.normalize(sums, dim=1) if unit else sums / counts.clamp(min=1)[:, None]
+    return c
 
 
 @torch.no_grad()
@@ -40,11 +48,9 @@ def initialise(indexer: Indexer, x: Tensor, seed: int) -> None:
     earlier: list[Tensor] = []
     residual = x
     for h in range(indexer.height):
-        c = kmeans(residual, indexer.branches, seed + h)  # [B, m]
-        half = 0.5 * c.square().sum(1)
+        c = kmeans(residual, indexer.branches, seed + h, unit=not h)  # [B, m]
         crossed = [-(before @ c.T) for before in reversed(earlier)]  # [B, B] each, the last turn first
         indexer.outer[h].copy_(torch.cat([*crossed, c.T]) * SHARPNESS)
-        indexer.bias[h].copy_(-half * SHARPNESS)
-        nearest = torch.cat([(part @ c.T - half).argmax(1) for part in torch.split(residual, 16_384)])
-        residual = residual - c[nearest]
+        indexer.bias[h].copy_(-0.5 * c.square().sum(1) * SHARPNESS)
+        residual = residual - c[nearest(residual, c)[0]]
         earlier.append(c)

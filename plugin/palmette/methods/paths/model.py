@@ -30,15 +30,16 @@ DEV_QUERIES, DEV_DOCUMENTS = 300, 2000
 
 
 class PathsModel(Model):
-    """Learned index (EHI). Scores are cosines in the learned space: −1 … 1.
+    """Index of leaves over the space (EHI). Scores are cosines: −1 … 1.
 
-    The training corpus should be like the documents to be searched: the leaves are made for it.
+    The training corpus should be like the documents to be searched: the leaves are made for it. Without ``steps`` they
+    are its k-means; held-out questions then only say how many documents to visit.
 
     Examples:
         >>> from palmette import Document, FakeEncoder, Index, PathsModel
         >>> texts = [f"{animal} number {i}" for i in range(8) for animal in ("cat", "dog", "owl")]
         >>> pairs = [(text.upper(), text) for text in texts]
-        >>> model = PathsModel.fit(pairs, encoder=FakeEncoder(32), branches=4, steps=5, batch_size=8)
+        >>> model = PathsModel.fit(pairs, encoder=FakeEncoder(32), branches=4)
         >>> index = Index.in_memory(model)
         >>> _ = index.add(Document(id=str(i), text=text) for i, text in enumerate(texts))
         >>> [hit.document.text for hit in index.search("owl number 3", k=1, visit=0.5)]
@@ -50,6 +51,7 @@ class PathsModel(Model):
     config_class = PathsConfig
     training_defaults = TRAINING
     search_class = PathsSearch
+    needs_queries = False
     config: PathsConfig
     module: Paths
     report: IndexReport = IndexReport()
@@ -177,7 +179,6 @@ class PathsModel(Model):
         return {
             **{name: getattr(config, name) for name in ("leaves", "branches", "height")},
             "documents per leaf": report.load,
-            "documents per leaf in training": list(report.loads),
             "recall by share of documents visited": curve,
             "keywords": terms,
             "keywords of queries": asked,

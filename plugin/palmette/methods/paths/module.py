@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -110,10 +110,12 @@ class Indexer(nn.Module):
 
 
 class Paths(nn.Module):
-    """A residual linear map of the embeddings by an encoder, which may learn too, and the indexer on it."""
+    """The indexer on the embeddings of an encoder, which may learn too."""
 
     centres: Tensor
     """[L, m] mean vector of the training documents in each leaf; zero before training ends."""
+    adapter: Tensor | None
+    """[m, m] residual linear map of the embeddings in checkpoints of earlier versions."""
     lr_scale: Mapping[str, float] = {"backbone.": ENCODER_RATE}
 
     def __init__(self, config: PathsConfig, backbone: Backbone | None = None) -> None:
@@ -123,20 +125,23 @@ class Paths(nn.Module):
         self.transformer_learns = backbone is not None
         if backbone is not None:
             backbone.freeze(None)
-        self.adapter = nn.Parameter(torch.zeros(config.width, config.width))
         self.indexer = Indexer(config.branches, config.height, config.width)
+        self.register_buffer("adapter", None)
         self.register_buffer("centres", torch.zeros(config.leaves, config.width))
 
     def router(self) -> Paths:
         """Copy in double precision on the CPU, without backbone: equal results in any batch."""
-        with torch.device("meta"):  # takes no random numbers
-            router = Paths(self.config)
-        router.adapter, router.indexer, router.centres = deepcopy((self.adapter, self.indexer, self.centres))
-        return router.to("cpu", torch.float64).requires_grad_(False)
+        copy = deepcopy(self, {id(self.backbone): None})
+        return copy.to("cpu", torch.float64).requires_grad_(False)
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *more: Any) -> None:
+        if (known := state.get(f"{prefix}adapter")) is not None:
+            self.adapter = torch.zeros_like(known)
+        super()._load_from_state_dict(state, prefix, *more)
 
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings [n, m] → unit vectors [n, m]."""
-        return F.normalize(x + F.linear(x, self.adapter), dim=1)
+        return F.normalize(x if self.adapter is None else x + F.linear(x, self.adapter), dim=1)
 
     def forward(self, *parts: Part) -> tuple[Tensor, Routed]:
         """Unit vectors of texts [n, m], and their paths."""

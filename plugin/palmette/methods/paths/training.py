@@ -1,9 +1,9 @@
-"""Training of space and indexer: losses, mined negatives, validation, leaves of limited size, the report."""
+"""Training of the indexer: losses, mined negatives, validation, the report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,30 +13,22 @@ from tqdm.auto import tqdm
 
 from palmette.arrays import Rows
 from palmette.encoder import Backbone, Kind
-from palmette.methods.paths.config import SHARPNESS, PathsConfig
+from palmette.methods.paths.config import PathsConfig
 from palmette.methods.paths.explain import IndexReport, Numbers, leaf_load, leaf_terms
 from palmette.methods.paths.init import initialise
 from palmette.methods.paths.losses import intra_leaf, triplet
-from palmette.methods.paths.module import ROUTED, Indexer, Part, Paths
+from palmette.methods.paths.module import Part, Paths
 from palmette.methods.paths.search import SHARES, recall_curve
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import Stage, Task, TrainingResult
 from palmette.training.pairs import TrainingPairs, Validation
 
-LOADED = "documents per leaf, "
-"""Prefix of the validation metrics of :func:`leaf_load`."""
-LOOSE = 1.5
-"""Capacity from which on leaves are limited only once training is over."""
 JUDGED_AT = (0.1, 0.2, 0.4, 1.0)
 """Shares of the documents over whose recall the best weights are chosen."""
 NEAREST = 20
 """Mined negatives of each query."""
 TEXTS = 32
 """Texts that a learning encoder reads at a time outside training."""
-ROUNDS, STEP, FADE = 200, 0.25, 0.99
-"""Rounds of the auction that limits leaves, its first step (for a sharpness of 20), and how the step shrinks."""
-ROOM = 1 << 26
-"""Logits in memory at a time: of very many texts an even sample is looked at."""
 
 
 @torch.no_grad()
@@ -65,54 +57,7 @@ def initial_module(config: PathsConfig, pairs: TrainingPairs, seed: int, backbon
         with torch.no_grad():
             vectors = module.embed(pairs.documents[: len(pairs.data.corpus)])
         initialise(module.indexer, vectors, seed)
-        if 0 < config.capacity < LOOSE:
-            tighter = 1 + (config.capacity - 1) / 3  # training loosens it again
-            limit_leaf_size(module.indexer, vectors, tighter)
     return module
-
-
-def load_imbalance(sizes: Tensor) -> float:
-    """Expected over ideal documents per leaf, of leaves [L]: Σ pᵢcᵢ / (N / L), 1 where all are equal."""
-    counts = sizes.double()
-    return float(counts.square().sum() * len(counts) / counts.sum().clamp(min=1).square())
-
-
-@torch.no_grad()
-def limit_leaf_size(indexer: Indexer, x: Tensor, limit: float) -> float:
-    """Lower the logits of full leaves for texts [n, m] until the imbalance is at most ``limit``; returns it.
-
-    A leaf's logit is its child's bias and, below the root, what the last turn adds to that: rows of W, one for each
-    pair of turns. As in an auction, prices rise by the log of how overfull a leaf is, in ever smaller steps; the best
-    state seen stays.
-    """
-    h, branches = indexer.height - 1, indexer.branches
-    x = x[:: max(1, len(x) * branches // ROOM)]
-    path = torch.cat([indexer(part).path[:, :h] for part in torch.split(x, ROUTED)])  # independent of prices
-    pieces = zip(torch.split(x, ROUTED), torch.split(path, ROUTED), strict=True)
-    seen = [indexer.transformed(some, way[:, None])[:, 0] for some, way in pieces]
-    logits = torch.cat([k @ indexer.outer[h] + indexer.bias[h] for k in seen])  # [n, B]
-    # Prices [T, B], by the last turn where there is one, and how much of each turn's a text pays: [n, T]
-    paid = torch.cat([k[:, :branches] for k in seen]) if h else torch.ones(len(x), 1, device=x.device)
-    prices = torch.zeros(paid.shape[1], branches, device=x.device)
-    node = indexer.numbers(torch.cat([path, torch.zeros_like(logits[:, :1], dtype=torch.int64)], 1))
-    best, kept, step = float("inf"), prices.clone(), STEP * SHARPNESS / 20
-    ideal = len(x) / branches**indexer.height
-    for _ in range(ROUNDS):
-        leaves = node + (logits - paid @ prices).argmax(1)
-        sizes = torch.bincount(leaves, minlength=branches**indexer.height)
-        imbalance = load_imbalance(sizes)
-        if imbalance < best:
-            best, kept = imbalance, prices.clone()
-        if imbalance <= limit:
-            break
-        over = ((sizes + 1) / (ideal + 1)).log().clamp(-2, 2).view(-1, *prices.shape).mean(0)
-        prices += step * over
-        step *= FADE
-    if h:
-        indexer.outer[h][:branches] -= kept
-    else:
-        indexer.bias[0] -= kept[0]
-    return best
 
 
 @dataclass
@@ -160,10 +105,10 @@ class PathsTask(Task):
         return self.module.embed(encode_texts(self.module.backbone, texts, kind, self.progress))
 
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
-        """One run, whose length tells the epochs."""
+        """One run, whose length tells the epochs; none without steps."""
         self.steps = training.steps
-        self.steps_per_epoch = max(1, self.size() // min(training.batch_size, self.size()))
-        return super().stages(training)
+        self.steps_per_epoch = max(1, self.size() // training.batch_size)
+        return super().stages(training) if training.steps else []
 
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
         """λ₁ L_siamese + λ₂ L_indexing + λ₃ L_intra-leaf of a batch of pairs (equation 6)."""
@@ -223,51 +168,37 @@ class PathsTask(Task):
         """Recall at several shares of documents visited, on held-out queries, and how full the leaves are."""
         if self.held_out is None:
             return {}
-        curve, load = self._measure(self.held_out, JUDGED_AT)
+        curve = self._measure(self.held_out, JUDGED_AT)
         recalls = [row[name] for row in curve.values() for name in ("recall@10", "recall@100")]
         return {
             self.metric: float(np.mean(recalls)),
             **{name: curve[1.0][name] for name in ("ndcg@10", "recall@10", "recall@100")},
             **{f"recall@100 at {share:.0%} visited": row["recall@100"] for share, row in curve.items()},
-            **{LOADED + name: value for name, value in load.items()},
         }
 
-    def _measure(self, dev: Validation, shares: Sequence[float]) -> tuple[dict[float, Numbers], Numbers]:
-        """Recall curve of the held-out queries, and load of the documents that they rank."""
+    def _measure(self, dev: Validation, shares: Sequence[float]) -> dict[float, Numbers]:
+        """Recall curve of the held-out queries."""
         config, module = self.module.config, self.module
         queries, documents = self._embed("query", dev.queries), self._embed("document", dev.documents)
         order = module.leaves_in_order(queries, config.leaves).leaves
         leaves = self.module.leaves_of(documents, config.per_document)
-        curve = recall_curve(queries, documents, order, leaves, dev.judgements, shares)
-        return curve, self._load(leaves)
-
-    def _load(self, leaves: Tensor) -> Numbers:
-        counts = torch.bincount(leaves.flatten(), minlength=self.module.config.leaves)
-        return leaf_load(counts.cpu().numpy())
+        return recall_curve(queries, documents, order, leaves, dev.judgements, shares)
 
     @torch.no_grad()
     def finish(self, result: TrainingResult) -> TrainingResult:
-        """Limit the leaves, keep their mean documents, and write the report."""
+        """Keep the leaves' mean documents, and write the report."""
         module, config = self.module, self.module.config
         vectors = self._corpus()
-        if config.capacity:
-            limit_leaf_size(module.indexer, vectors, config.capacity)
         leaves = self.module.leaves_of(vectors, config.per_document)  # [N, l]
         sums = torch.zeros_like(module.centres).index_add_(0, leaves[:, 0], vectors)
         counts = torch.bincount(leaves[:, 0], minlength=config.leaves)
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])
         asked, data = np.unique(self.pairs.query_rows), self.pairs.data
-        to = self.module.leaves_of(self._embed("query", asked), 1)[:, 0]
+        to = self.module.leaves_of(self._embed("query", asked), 1)[:, 0] if len(asked) else None
         self.report = IndexReport(
-            curve={} if self.held_out is None else self._measure(self.held_out, SHARES)[0],
-            load=self._load(leaves),
-            loads=tuple(
-                {"step": entry["step"], "epoch": round(entry["step"] / self.steps_per_epoch, 2)}
-                | {n.removeprefix(LOADED): v for n, v in entry["metrics"].items() if n.startswith(LOADED)}
-                for entry in result.history
-                if entry.get("metrics")
-            ),
+            curve={} if self.held_out is None else self._measure(self.held_out, SHARES),
+            load=leaf_load(leaves.flatten().bincount(minlength=config.leaves).cpu().numpy()),
             documents=leaf_terms(lambda row: data.corpus[row].content, leaves[:, 0], module),
-            queries=leaf_terms(lambda at: data.query_texts[asked[at]], to, module),
+            queries={} if to is None else leaf_terms(lambda at: data.query_texts[asked[at]], to, module),
         )
-        return result
+        return result if result.metrics else replace(result, metrics=self.validate(module))

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Rows
+from palmette.config import parse_json
 from palmette.data.retrieval import RowLists
-from palmette.errors import DuplicateIdError, InputError, NotFoundError
+from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
 from palmette.methods.taxonomy.matches import Matches
 from palmette.types import Document
 
@@ -73,9 +74,9 @@ class Hierarchy:
         given: Iterable[object] = edges  # a user's edges may be anything
         for position, edge in enumerate(given):
             if not isinstance(edge, Sequence) or isinstance(edge, str) or len(edge) != 2:
-                raise InputError(f"edge {position} must be (child id, parent id), got {edge!r:.80}")
+                raise InputError(f"edge {position} must be (child id, parent id), got {shown(edge)}")
             if not all(isinstance(id, str) for id in edge):
-                raise InputError(f"edge {position}: ids are str, got {edge!r:.80}")
+                raise InputError(f"edge {position}: ids are str, got {shown(edge)}")
             listed.append((edge[0], edge[1]))
         ids = list(dict.fromkeys(id for edge in listed for id in edge) if nodes is None else nodes)
         rows = {id: row for row, id in enumerate(ids)}
@@ -100,7 +101,7 @@ class Hierarchy:
         for path in paths:
             steps = [step.strip() for step in path.split(separator)]
             if not all(steps):
-                raise InputError(f"path {path!r:.80} has an empty step between its {separator!r}")
+                raise InputError(f"path {shown(path)} has an empty step between its {separator!r}")
             ids = [f" {separator} ".join(steps[: depth + 1]) for depth in range(len(steps))]
             names |= dict(zip(ids, steps, strict=True))
             edges |= {(child, parent): None for parent, child in pairwise(ids)}
@@ -269,7 +270,7 @@ class Nodes:
         row = self.rows.get(text, self._by_name.get(text.strip().casefold()))
         if row is None:
             raise NotFoundError(
-                f"no node is called {text!r:.80}: a model with queries='lookup' knows its {len(self)} nodes by id "
+                f"no node is called {shown(text)}: a model with queries='lookup' knows its {len(self)} nodes by id "
                 f"or name, such as {self.names[0]!r}; train one with queries='text' to ask anything"
             )
         return row
@@ -310,8 +311,15 @@ class Nodes:
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Nodes from the output of :meth:`to_json`."""
-        facts, hierarchy = json.loads(data), None
+        facts, hierarchy = parse_json(data), None
         ids, names = facts["ids"], facts["names"]
+        for listed in (ids, names, facts["digests"]):
+            if len(listed) != len(ids) or not all(isinstance(text, str) for text in listed):
+                raise ValueError("ids, names and digests must be as many texts")
+        if len(facts.get("counts", ids)) != len(ids) or sum(facts.get("counts", ())) != len(
+            facts.get("parents", ())
+        ):
+            raise ValueError("counts of parents must be one per id and add up to their number")
         if "parents" in facts:
             children = np.repeat(np.arange(len(ids)), facts["counts"])
             hierarchy = Hierarchy.of(ids, children, np.array(facts["parents"], np.int64), names)
@@ -339,10 +347,10 @@ def _parents(document: Document, key: str) -> list[str]:
     value, where = document.metadata.get(key), f"document {document.id!r}: metadata {key!r} must"
     listed: object = [value] if isinstance(value, str) else value or []
     if isinstance(listed, Mapping) or not isinstance(listed, Iterable):
-        raise InputError(f"{where} be an id or a list of ids, got {value!r:.80}")
+        raise InputError(f"{where} be an id or a list of ids, got {shown(value)}")
     found = list(listed)
     if bad := [parent for parent in found if not isinstance(parent, str)]:
-        raise InputError(f"{where} hold ids (str), got {bad[0]!r:.80}")
+        raise InputError(f"{where} hold ids (str), got {shown(bad[0])}")
     return [parent for parent in found if parent]
 
 

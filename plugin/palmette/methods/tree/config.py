@@ -16,7 +16,7 @@ FIXED_POINT = 1 << 11
 class TreeConfig(Config):
     """Shape, split function and training objective of a tree."""
 
-    depth: Annotated[int, Field(ge=1, le=14)] = 10
+    depth: Annotated[int, Field(ge=1, le=14)] = 6
     """Levels D of split nodes; the finest representation has 2^D columns."""
     split: Literal["linear", "mlp", "cross_attention"] = "linear"
     """Score of a text at a node: a hyperplane on the embedding (``linear``), a small network shared by all
@@ -36,24 +36,14 @@ class TreeConfig(Config):
     coarse levels good. ``linear``, ``exponential``: from the root down as training proceeds, one level at a
     time or doubling. ``matryoshka``: all levels at once.
     """
-    start: Literal["principal", "random"] = "principal"
-    """``principal`` starts from the corpus's principal directions, so that the untrained tree keeps the
-    encoder's geometry (other splits than linear add to that); ``random`` as in the paper.
+    start: Literal["clusters", "random"] = "clusters"
+    """Where the splits come from. ``clusters`` leads the documents to their k-means clusters, the leaves, and trains
+    nothing: topics. ``random`` trains all splits by pairs, as in the paper.
     """
-    space: Literal["adapted", "encoder"] = "adapted"
-    """Space of the splits: the encoder's embeddings (``encoder``), or those after a linear map that is learned
-    from the pairs before the tree (``adapted``).
-    """
-    learn_from: Literal["auto", "labels"] = "auto"
-    """Training pairs: the given ones (``labels``), or synthetic ones in their place if the map learned from the
-    given pairs gains nothing on held-out questions and a map learned from synthetic pairs does (``auto``).
-    """
-    sharpness: Annotated[float, Field(gt=0)] = 0.3
-    """Steepness of the root's split at the start. Gentle trees keep the encoder's distances; sharp trees put a
-    text into few leaves, which makes topics crisper.
-    """
-    distill: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Share of the loss that teaches the cosines of the space; the rest teaches the pairs."""
+    ranking: Literal["vectors", "leaves"] = "vectors"
+    """What a search compares that names no ``level``: the ``vectors`` of the space, or the ``leaves``."""
+    sharpness: Annotated[float, Field(gt=0)] = 4.0
+    """Steepness of the linear splits at the start: the sharper, the more of a text is in one leaf."""
     dropout: Annotated[float, Field(ge=0, le=0.99)] = 0.0
     """Probability of dropping a node's score in training."""
     width: Annotated[int, Field(ge=0), FILLED_IN] = 0
@@ -64,6 +54,8 @@ class TreeConfig(Config):
     """Number format of leaf probabilities in an index: ``fixed`` point, or ``float16`` where documents differ by less
     than its steps (filled in by ``fit``).
     """
+    adapted: Annotated[bool, FILLED_IN] = False
+    """Whether the tree has a linear map of its own, as those of earlier versions do."""
 
     retired: ClassVar[Mapping[str, object]] = {
         "growth": 1.414, "upper": 5, "temperature": 0.05, "l1": 0.0, "hidden": 128, "split_dropout": 0.2,
@@ -73,19 +65,21 @@ class TreeConfig(Config):
         # The encoder is BAAI/bge-large-en-v1.5 at 512 tokens. The paper does not state the rates of dropout and decay.
         "paper": {
             "depth": 10, "split": "cross_attention", "aggregation": "tree", "propagation": "learned",
-            "schedule": "stochastic", "start": "random", "space": "encoder", "learn_from": "labels",
-            "distill": 0.0, "dropout": 0.1, "steps": 200_000, "batch_size": 64, "learning_rate": 4e-4,
-            "warmup": 0.05, "decay": "constant",
+            "schedule": "stochastic", "start": "random", "ranking": "leaves", "dropout": 0.1, "steps": 200_000,
+            "batch_size": 64, "learning_rate": 4e-4, "warmup": 0.05, "decay": "constant",
         },
     }  # fmt: skip
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Config of a checkpoint; former values of options that only training reads become the defaults."""
-        former = {"learn_from": ("documents",), "schedule": ("uniform", "stochastic_linear")}
-        return super().from_dict(
-            {key: value for key, value in data.items() if value not in former.get(key, ())}
-        )
+        """Config of a checkpoint; trees of earlier versions rank by their leaves, most in a space of their own."""
+        if "space" in data:
+            former = {"ranking": "leaves", "adapted": data["space"] == "adapted"}
+            trained_by = ("space", "learn_from", "distill", "schedule")
+            data = {name: value for name, value in data.items() if name not in trained_by} | former
+            if data["start"] == "principal":
+                data["start"] = "clusters"
+        return super().from_dict(data)
 
     @property
     def leaves(self) -> int:
@@ -118,12 +112,12 @@ class TreeSearch(Config):
     """Options of one search in a tree."""
 
     level: int | Literal["auto"] | None = None
-    """Level to compare at, 1 … depth; ``None`` for the leaves; ``auto`` for the smallest level that lost at
-    most ``tolerance`` of the best level's validation quality in training.
+    """Level to compare at, 1 … depth; ``None`` for the tree's ``ranking``; ``auto`` for the smallest level that lost
+    at most ``tolerance`` of the best level's validation quality (of trained trees).
     """
     tolerance: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Tolerated loss of quality for ``level="auto"``, as a share."""
     rerank: bool = False
-    """Rank the ``shortlist`` best by the cosine in the space of the splits."""
+    """Rank the ``shortlist`` best of the level by the vectors of the space."""
     shortlist: Annotated[int, Field(ge=1)] = 100
     """Candidates to rerank; never fewer than ``k``. Where words count, as many lexical candidates join."""

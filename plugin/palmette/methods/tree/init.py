@@ -1,258 +1,86 @@
-"""Start of training: the space, the hyperplanes of the corpus's geometry, and the splits of the coarse levels.
+"""Start of a tree: splits that lead the documents to their clusters, or splits at random for training.
 
-With gentle slopes nTVD is an L1 sketch of the embeddings' own distance: a tree of principal directions ranks about as
-well as the encoder before its first step. Three parts learn ahead of it, each as far as held-out queries bear it out:
-
-1. The space. A tree's thousand hyperplanes have far more to learn than the few hundred directions under them, so a
-   linear map W learns first, by InfoNCE on the cosines of Wx / |Wx|.
-2. Its pairs. Pairs of some documents need not say anything of others: on SQuAD, whose dev questions are of other
-   articles, a map of 7,110 pairs brings dev's nDCG@10 from .769 to .770, one of as many synthetic pairs to .784. Where
-   pairs do teach (SciFact, MedQuAD: .14 and more), no synthetic ones are made.
-3. The coarse levels. Principal directions keep most of a distance, which is not what tells an answer from the rest
-   best; so the splits of the first levels learn all these levels at once (https://arxiv.org/abs/2205.13147), and the
-   deeper splits start from the principal directions of what those leave.
+A tree that halves the documents from the root down cuts topics in two wherever they lie across a split. Here k-means
+finds the topics first (2^D clusters, the leaves), and every node then learns the hyperplane between the clusters on its
+left and on its right. Of 2,067 SQuAD passages of 48 articles 98 % share their leaf's main article at 64 leaves; halving
+gives 68 to 76 %, k-means alone 99 %.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from palmette.data import RetrievalData, with_synthetic_queries
-from palmette.errors import InputError, TrainingError
-from palmette.maths import BLOCK, principal_directions, symmetric_info_nce
-from palmette.methods.tree.config import TreeConfig
-from palmette.methods.tree.module import Adapter, Tree, pooled
-from palmette.methods.tree.training import SHRINKAGE, TreeTask
-from palmette.training.config import TrainingConfig
-from palmette.training.loop import Task, train
-from palmette.training.pairs import TrainingPairs, top_documents
+from palmette.arrays import Floats, evenly_spaced
+from palmette.maths import BLOCK, ridge
+from palmette.methods.tree.module import Linear, Tree
+from palmette.threads import one_torch_thread
 
-GROWTH = 1.414
-"""Factor of the slopes from level to level. At √2 every direction counts alike: a node has half its parent's columns,
-and columns add up by their squares."""
-ENOUGH = 20
-"""Held-out questions needed to compare two maps."""
-# Many negatives at once: batches of 128 cost .015 and more of the adapted cosine's nDCG@10 where there are many labels.
-ADAPTER = TrainingConfig(steps=500, batch_size=512, evaluate_every=100, clip=0.0, precision="float32")
-ADAPTER_RATES, ADAPTER_EPOCHS = (1e-4, 1e-3), 300
-COARSE_LEVELS = 5
-COARSE = TrainingConfig(steps=300, batch_size=256, evaluate_every=100, clip=0.0, precision="float32")
-COARSE_RATES, COARSE_EPOCHS = (1e-3, 3e-3), 100
+RESTARTS, ROUNDS = 4, 10
+"""Starts of the search for a node's two halves, and its rounds."""
+PENALTY = 1.0
+"""Of the hyperplanes' weights."""
+SAMPLE = 50_000
+"""Documents that the clusters are found in."""
 
-Synthetic = Callable[[], TrainingPairs | None]
-
-
-def start_task(
-    config: TreeConfig, data: RetrievalData, encode: Callable[[RetrievalData], TrainingPairs], seed: int,
-    progress: bool | None,
-) -> TreeTask:  # fmt: skip
-    """Task of a tree as training starts: its pairs, space, hyperplanes, coarse levels and multipliers."""
-    pairs = encode(data)
-    if len(pairs) < 2:
-        held = 0 if pairs.dev is None else len(pairs.dev.queries)
-        raise TrainingError(
-            f"training needs at least 2 pairs of question and document, got {len(pairs)}, beside {held} held out to "
-            "validate with: give more"
-        )
-
-    def synthetic() -> TrainingPairs | None:
-        try:
-            return encode(with_synthetic_queries(data, seed))
-        except InputError:  # texts too short to make questions of
-            return None
-
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        tree = Tree(config)
-    if tree.adapter is not None:
-        asks = data.labelled and config.learn_from == "auto"
-        pairs = choose_pairs(tree.adapter, pairs, synthetic if asks else None, seed, progress)
-    generator = torch.Generator().manual_seed(seed)
-    initialise(tree, pairs.documents, generator)
-    if config.start == "principal" and config.propagation != "none":
-        trained = train_coarse_levels(tree, pairs, seed, progress)
-        if trained:
-            initialise(tree, pairs.documents, generator, trained)
-    task = TreeTask(tree, pairs)
-    task.init_multipliers(generator)
-    if config.start == "principal" and not pairs.data.labelled:
-        task.initial = {name: value.detach().clone() for name, value in tree.state_dict().items()}
-    return task
-
-
-# -- the space ------------------------------------------------------------------------------------------------
-
-
-def choose_pairs(
-    adapter: Adapter, pairs: TrainingPairs, synthetic: Synthetic | None, seed: int, progress: bool | None
-) -> TrainingPairs:
-    """Learn the map from the given pairs or, where these gain nothing, from synthetic ones; returns the pairs used.
-
-    A map is the best of several looks at the held-out questions, so a gain over the identity must be two standard
-    errors; between two maps chosen alike one is enough.
-    """
-
-    def per_query(represent: Adapter) -> NDArray[np.float64]:
-        """nDCG@10 of the mapped cosines, by held-out question with an answer."""
-        assert pairs.dev is not None
-        with torch.no_grad():
-            mapped = pairs.held_out(lambda states: represent(pooled(states)))
-            return pairs.dev.each(top_documents(*mapped, lambda q, d: q @ d.T))
-
-    def is_gain(gain: NDArray[np.float64], errors: float) -> bool:
-        return bool(gain.mean() > errors * gain.std() / np.sqrt(len(gain)))
-
-    identity = None if synthetic is None or pairs.dev is None else per_query(adapter)
-    fit_adapter(adapter, pairs, seed, progress)
-    if synthetic is None or identity is None or len(identity) < ENOUGH:
-        return pairs
-    given = per_query(adapter)
-    if is_gain(given - identity, 2) or (others := synthetic()) is None:
-        return pairs
-    other = Adapter(len(adapter.weight))
-    fit_adapter(other, others, seed, progress)
-    if not is_gain(per_query(other) - given, 1):
-        return pairs
-    adapter.load_state_dict(other.state_dict())
-    return others
-
-
-def fit_adapter(adapter: Adapter, pairs: TrainingPairs, seed: int, progress: bool | None) -> None:
-    """Set the map to the best one for the held-out queries, half of the way for synthetic pairs."""
-    if pairs.dev is None or len(pairs) < 2:
-        return
-    task = _AdapterTask(_LearningAdapter(adapter.weight), pairs)
-    sweep_learning_rates(
-        task, ADAPTER.replace(seed=seed), ADAPTER_RATES, epochs=ADAPTER_EPOCHS, label="Adapting the space",
-        progress=progress,
-    )  # fmt: skip
-    adapter.weight.lerp_(task.module.weight.detach(), 1.0 if pairs.data.labelled else SHRINKAGE)
-
-
-class _LearningAdapter(nn.Module):
-    def __init__(self, weight: Tensor) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(weight.clone())  # [d, d]
-        self.log_multiplier = nn.Parameter(torch.tensor(math.log(20.0)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.normalize(F.linear(x, self.weight), dim=1)  # [B, d]
-
-
-@dataclass
-class _AdapterTask(Task):
-    module: _LearningAdapter
-    pairs: TrainingPairs
-    metric: str = "ndcg@10"
-
-    def size(self) -> int:
-        return len(self.pairs)
-
-    def to(self, device: torch.device) -> None:
-        self.pairs = self.pairs.to(device)
-
-    def loss(
-        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
-    ) -> Tensor:
-        queries, documents, known = self.pairs.batch(rows)  # [B, d], [B, d], [B, B]
-        cosine = module(queries) @ module(documents).T
-        return symmetric_info_nce(cosine * self.module.log_multiplier.exp(), known)
-
-    def validate(self, module: nn.Module) -> dict[str, float]:
-        return self.pairs.validate(module, lambda q, d: q @ d.T)
-
-
-def sweep_learning_rates(
-    task: Task, config: TrainingConfig, rates: Sequence[float], *, epochs: int, label: str,
-    progress: bool | None,
-) -> None:  # fmt: skip
-    """Leave the best weights of all rates in ``task.module``: the initial ones if none improves on them."""
-    config = config.replace(steps=min(config.steps, epochs * math.ceil(task.size() / config.batch_size)))
-
-    def weights() -> dict[str, Tensor]:
-        return {name: value.clone() for name, value in task.module.state_dict().items()}
-
-    best, kept = -math.inf, (initial := weights())
-    for rate in rates:
-        task.module.load_state_dict(initial)
-        settings, title = config.replace(learning_rate=rate), f"{label}, rate {rate:g}"
-        # In this process alone: of several each comes to the same, and none waits for the others.
-        run = train(task, settings, label=title, device="cpu", alone=True, progress=progress)
-        if run.metrics[task.metric] > best:
-            best, kept = run.metrics[task.metric], weights()
-    task.module.load_state_dict(kept)
-
-
-# -- the hyperplanes ------------------------------------------------------------------------------------------
+Ints = NDArray[np.int64]
 
 
 @torch.no_grad()
-def initialise(tree: Tree, x: Tensor, generator: torch.Generator, trained: int = 0) -> None:
-    """Set all hyperplanes but the first ``trained`` from the embeddings of all documents [N, d].
+def initialise(tree: Tree, x: Tensor, seed: int) -> None:
+    """Set the hyperplanes, where there are any, from the embeddings of all documents [N, d]."""
+    config, linear = tree.config, tree.linear
+    if linear is None:
+        return
+    linear.slopes.fill_(config.sharpness)
+    x = torch.cat([tree.embed(part.float().cpu()) for part in torch.split(x, BLOCK)])
+    if config.start == "clusters":
+        with one_torch_thread():
+            fit_clusters(linear, x[torch.from_numpy(evenly_spaced(len(x), SAMPLE))], config.depth, seed)
+        return
+    generator = torch.Generator().manual_seed(seed)
+    linear.directions.copy_(F.normalize(torch.randn(config.scored, config.width, generator=generator)))
+    linear.offsets.copy_(-linear.directions @ x.mean(0))  # the average document goes either way
 
-    Everything beyond hyperplanes starts at zero.
+
+def fit_clusters(linear: Linear, x: Tensor, depth: int, seed: int) -> None:
+    """Cluster documents [N, d], and fit every node's hyperplane: +1 for documents on its left, −1 on its right.
+
+    A node of one cluster, or of none, does not decide.
     """
-    config = tree.config
-    if tree.linear is not None:
-        x = torch.cat([tree.embed(part.float().cpu()) for part in torch.split(x, BLOCK)])
-        directions = _directions(config, x, generator, tree.linear.directions[:trained])  # [S, d]
-        levels = torch.arange(1, config.scored + 1).double().log2().floor()  # [S] level of each node
-        growth = torch.ones(config.scored) if config.propagation == "none" else GROWTH**levels
-        tree.linear.slopes.copy_((config.sharpness * growth).float())
-        tree.linear.directions.copy_(directions)
-        centred = -directions @ x.mean(0)  # the average document goes either way
-        tree.linear.offsets[trained:] = centred[trained:]
-    if config.start == "principal":
-        for part in (tree.beyond, tree.refine, tree.learned):
-            if part is not None:
-                part.get_parameter("out").zero_()
+    from sklearn.cluster import KMeans
+
+    linear.directions.zero_()
+    linear.offsets.zero_()
+    distinct = len(np.unique(x.numpy(), axis=0))
+    found = KMeans(min(2**depth, distinct), n_init=1, random_state=seed).fit(x.numpy())
+    centres, cluster = found.cluster_centers_.astype(np.float32), found.labels_.astype(np.int64)
+    draw, under = np.random.default_rng(seed), {0: np.arange(len(centres))}
+    for node in range(len(linear.offsets)):
+        here = under.get(node, np.empty(0, np.int64))
+        if len(here) < 2:
+            continue
+        halves = halve(centres[here], draw)
+        under[2 * node + 1], under[2 * node + 2] = here[halves[0]], here[halves[1]]
+        side = np.zeros(len(centres), np.float32)
+        side[here[halves[0]]], side[here[halves[1]]] = 1, -1
+        rows = torch.from_numpy(side[cluster].nonzero()[0])
+        weight, bias = ridge(x[rows], torch.from_numpy(side[cluster])[rows, None], PENALTY)
+        linear.directions[node], linear.offsets[node] = weight[0], bias[0]
 
 
-def _directions(config: TreeConfig, x: Tensor, generator: torch.Generator, first: Tensor) -> Tensor:
-    """Directions [S, d], level by level, after the ``first`` [n, d] ones; all others have length 1.
-
-    ``principal``: the principal directions of what those leave of the corpus, then random orthonormal bases, whose
-    sketch of a distance is steadier than one of independent directions. ``random``: independent directions.
-    """
-    if config.start == "random":
-        return F.normalize(torch.randn(config.scored, config.width, generator=generator))
-    parts = [first, principal_directions(x, first)]
-    while sum(map(len, parts)) < config.scored:
-        parts.append(torch.linalg.qr(torch.randn(config.width, config.width, generator=generator))[0])
-    return torch.cat(parts)[: config.scored]
-
-
-# -- the coarse levels ----------------------------------------------------------------------------------------
-
-
-def train_coarse_levels(tree: Tree, pairs: TrainingPairs, seed: int, progress: bool | None) -> int:
-    """Train the splits of the first levels where that helps the held-out queries; number of splits trained."""
-    levels, whole = min(COARSE_LEVELS, tree.config.depth), tree.linear
-    if not levels or whole is None or pairs.dev is None or len(pairs) < 2:
-        return 0
-    # The first levels as a tree of their own, in the same space.
-    alone = {"split": "linear", "propagation": "product", "schedule": "matryoshka", "dropout": 0.0}
-    coarse = Tree(tree.config.replace(depth=levels, **alone))
-    coarse.lr_scale, coarse.adapter, own = {"log_multipliers": 5.0}, tree.adapter, coarse.linear
-    assert own is not None
-    n = len(own.offsets)
-    own.load_state_dict({name: value[:n] for name, value in whole.state_dict().items()})
-    task = TreeTask(coarse, replace(pairs, query_tokens=None, document_tokens=None))
-    task.init_multipliers(torch.Generator().manual_seed(seed))
-    sweep_learning_rates(
-        task, COARSE.replace(seed=seed), COARSE_RATES, epochs=COARSE_EPOCHS, label="Training the upper splits",
-        progress=progress,
-    )  # fmt: skip
-    if torch.equal(own.directions, whole.directions[:n]):
-        return 0
-    with torch.no_grad():
-        whole.directions[:n], whole.offsets[:n] = own.directions, own.offsets
-    return n
+def halve(centres: Floats, draw: np.random.Generator) -> tuple[Ints, Ints]:
+    """Two equally large groups of the centres [n, d] by 2-means: rows of each, of the best of several starts."""
+    best, groups, half = -np.inf, (np.empty(0, np.int64),) * 2, (len(centres) + 1) // 2
+    for _ in range(RESTARTS):
+        first, second = draw.choice(len(centres), 2, replace=False)
+        means = centres[[first, second]]
+        for _ in range(ROUNDS):
+            order = np.argsort(centres @ (means[1] - means[0]), kind="stable")
+            means = np.stack([centres[order[:half]].mean(0), centres[order[half:]].mean(0)])
+        if (apart := float(np.square(means[0] - means[1]).sum())) > best:
+            best, groups = apart, (order[:half], order[half:])
+    return groups

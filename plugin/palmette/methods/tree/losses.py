@@ -7,41 +7,28 @@ import math
 import torch
 from torch import Tensor
 
-from palmette.maths import distillation, ntvd, symmetric_info_nce
+from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree.config import TreeConfig
-
-TEMPERATURE = 0.05
-"""Temperature of the cosines that distillation teaches."""
 
 
 def level_loss(
-    queries: Tensor, documents: Tensor, multiplier: Tensor, known: Tensor, teacher: Tensor, distill: float,
-    negatives: Tensor | None = None, negatives_known: Tensor | None = None,
+    queries: Tensor, documents: Tensor, multiplier: Tensor, known: Tensor, negatives: Tensor | None = None,
+    negatives_known: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """(1 − λ) · equation 1 + λ · distillation, of a batch of pairs at one level.
+    """Equation 1 of a batch of pairs at one level: symmetric InfoNCE on sim(a, b) = τ · nTVD(a, b) = −τ/2 · Σ|a − b|.
 
-    Equation 1 is the symmetric InfoNCE on sim(a, b) = τ · nTVD(a, b) = −τ/2 · Σ|a − b|. The paper has τ = 1; a learned
-    τ per level lets the loss fall below log B − 1. Distillation is not in the paper: KL(softmax(cosines / T) ‖
-    softmax(sim)), per query and per document, teaches the tree the ranking of its splits' space.
+    The paper has τ = 1; a learned τ per level lets the loss fall below log B − 1.
 
     Args:
         queries: [B, C] probabilities of the level's nodes.
         documents: [B, C] of the documents that belong to the queries.
         multiplier: τ.
         known: [B, B] right answers, which are no negatives elsewhere in the batch.
-        teacher: [B, B] cosines in the space of the splits.
-        distill: λ.
         negatives: [M, C] of given wrong answers.
         negatives_known: [B, M] where one of these is a right answer.
     """
-    similarity = ntvd(queries, documents) * multiplier  # [B, B] in [−τ, 0]
-    loss = similarity.new_zeros(())
-    if distill < 1:
-        extra = None if negatives is None else ntvd(queries, negatives) * multiplier  # [B, M]
-        loss = loss + (1 - distill) * symmetric_info_nce(similarity, known, extra, negatives_known)
-    if distill:
-        loss = loss + distill * distillation(similarity, teacher / TEMPERATURE)
-    return loss
+    extra = None if negatives is None else ntvd(queries, negatives) * multiplier  # [B, M]
+    return symmetric_info_nce(ntvd(queries, documents) * multiplier, known, extra, negatives_known)
 
 
 def level_probabilities(config: TreeConfig) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,14 +12,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats
+from palmette.arrays import Floats, evenly_spaced
 from palmette.config import check_keys, check_range
+from palmette.data import load_data
 from palmette.encoder import Encoder, Kind, States
+from palmette.errors import ConfigError, TrainingError
 from palmette.evidence import options_key
 from palmette.lexical.terms import Terms, terms_from_json, terms_to_json
 from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
 from palmette.methods.tree.explain import explain, topics_of_training
-from palmette.methods.tree.init import start_task
+from palmette.methods.tree.init import initialise
 from palmette.methods.tree.module import DoubleRouter, Tree
 from palmette.methods.tree.search import (
     ADAPTED,
@@ -29,7 +32,7 @@ from palmette.methods.tree.search import (
     stored_format,
     to_stored,
 )
-from palmette.methods.tree.training import TreeTask, level_within_tolerance
+from palmette.methods.tree.training import SAMPLE, TreeTask, level_within_tolerance
 from palmette.model import Arrays, Model, Queries
 from palmette.search.plan import ArraySpec, SearchPlan, View
 from palmette.training.pairs import TrainingPairs
@@ -43,15 +46,15 @@ TOPICS = "topics.json"
 
 
 class TreeModel(Model):
-    """A learned binary tree (ReTreever). Scores are Σ min(q, d) over the nodes of a level: 0 … 1, 1 for twins.
+    """A binary tree over the documents (ReTreever): topics from coarse to fine. Its searches rank by the space.
 
-    With ``rerank=True`` they are cosines in the tree's space. Words are mixed in, unless ``lexical=0``.
+    ``level`` ranks by the tree itself: Σ min(q, d) over the nodes of a level, 0 … 1.
 
     Examples:
         >>> from palmette import Document, FakeEncoder, Index, TreeModel
         >>> texts = [f"{animal} number {i}" for i in range(8) for animal in ("cat", "dog", "owl")]
         >>> pairs = [(text.upper(), text) for text in texts]
-        >>> model = TreeModel.fit(pairs, encoder=FakeEncoder(32), depth=4, steps=5, batch_size=8)
+        >>> model = TreeModel.fit(pairs, encoder=FakeEncoder(32), depth=4)
         >>> index = Index.in_memory(model)
         >>> _ = index.add(Document(id=str(i), text=text) for i, text in enumerate(texts))
         >>> [hit.document.text for hit in index.search("owl number 3", k=1, level=4)]
@@ -63,6 +66,7 @@ class TreeModel(Model):
     config_class = TreeConfig
     search_class = TreeSearch
     training_defaults = TRAINING
+    needs_queries = False
     config: TreeConfig
     module: Tree
     topics: Terms = MappingProxyType({})
@@ -72,25 +76,38 @@ class TreeModel(Model):
 
     @classmethod
     def uses_space(cls, config: TreeConfig, data: RetrievalData) -> bool:
-        """Unless the splits read tokens, or the encoder's own space is wanted."""
-        return not config.reads_tokens and config.space == "adapted"
+        """Unless the splits read tokens."""
+        return not config.reads_tokens
 
     @classmethod
     def task(
         cls, config: TreeConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
         progress: bool | None,
     ) -> tuple[TreeConfig, TreeTask]:  # fmt: skip
-        """Task on pairs that are encoded once, started from the corpus's geometry."""
-        tokens = config.reads_tokens
-        if (
-            encoder.plain is not encoder
-        ):  # labels have taught the space: a map that adds nothing says nothing of them
-            config = config.replace(learn_from="labels")
+        """Task on pairs that are encoded once; questions are made of documents where a trained tree has none."""
+        tokens, trained = config.reads_tokens, config.start == "random"
+        if not trained and (config.split, config.propagation) != ("linear", "product"):
+            raise ConfigError(
+                f"split={config.split!r} with propagation={config.propagation!r} is learned by training: give "
+                "start='random' too"
+            )
+        if trained and not data.trainable:
+            data = replace(load_data(data.corpus, seed=seed), name=data.name)
         config = config.replace(width=encoder.dimension, token_width=encoder.hidden_size if tokens else 0)
-        encode = partial(
-            TrainingPairs.encode, encoder=encoder, cache=cache, seed=seed, tokens=tokens, progress=progress
-        )
-        return config, start_task(config, data, encode, seed, progress)
+        pairs = TrainingPairs.encode(data, encoder, cache, seed=seed, tokens=tokens, progress=progress)
+        if trained and len(pairs) < 2:
+            held = 0 if pairs.dev is None else len(pairs.dev.queries)
+            raise TrainingError(
+                f"training needs at least 2 pairs of question and document, got {len(pairs)}, beside {held} held out "
+                "to validate with: give more"
+            )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            task = TreeTask(Tree(config), pairs)
+        initialise(task.module, pairs.documents, seed)
+        if trained:
+            task.init_multipliers(torch.Generator().manual_seed(seed))
+        return config, task
 
     @classmethod
     def module_for(cls, config: TreeConfig, encoder: Encoder) -> Tree:
@@ -98,10 +115,10 @@ class TreeModel(Model):
         return Tree(config)
 
     def after_fit(self, task: TreeTask) -> None:
-        """Keep the nodes' topics, the format of the leaves, and whether synthetic pairs replaced the given ones."""
-        self.config = self.config.replace(stored=stored_format(task.judged_leaves()))
-        self.topics = topics_of_training(self.module, task.pairs)
-        self.record = self.record.replace(made=self.record.labelled and not task.pairs.data.labelled)
+        """Keep the nodes' topics, and the format of the leaves."""
+        sample = evenly_spaced(len(task.pairs.data.corpus), SAMPLE)
+        self.config = self.config.replace(stored=stored_format(np.concatenate(list(task.leaves(sample)))))
+        self.topics = topics_of_training(task)
 
     def extras(self) -> dict[str, bytes]:
         """Topics."""
@@ -117,7 +134,7 @@ class TreeModel(Model):
     # -- encoding -------------------------------------------------------------------------------------------
 
     def arrays(self) -> tuple[ArraySpec, ...]:
-        """Leaf probabilities (coarser levels are sums of them) and vectors in the space of the splits."""
+        """Leaf probabilities (coarser levels are sums of them) and vectors in the space."""
         leaves = ArraySpec(LEAVES, (self.config.leaves,), self.config.dtype)
         return leaves, ArraySpec(ADAPTED, (self.config.width,), "float16")
 
@@ -155,7 +172,7 @@ class TreeModel(Model):
         check_keys("tree embed", options, ("level", "sqrt"))
         search = self.search_options({"level": level})
         encoded = self.encode_queries(texts, search) if kind == "query" else self._encode(texts, kind)
-        nodes = fold_to_level(encoded[LEAVES], self.level(search))
+        nodes = fold_to_level(encoded[LEAVES], self.level(search) or self.config.depth)
         return np.sqrt(nodes) if sqrt else nodes
 
     @cached_property
@@ -163,7 +180,7 @@ class TreeModel(Model):
         return DoubleRouter(self.module)
 
     def _encode(self, texts: Sequence[str] | Floats, kind: Kind) -> Queries:
-        """Leaf probabilities [N, C] and unit vectors in the space of the splits [N, d], of texts or embeddings."""
+        """Leaf probabilities [N, C] and unit vectors in the space [N, d], of texts or embeddings."""
         leaves = np.empty((len(texts), self.config.leaves), np.float32)
         adapted = np.empty((len(texts), self.config.width), np.float32)
         tokens = self.config.reads_tokens
@@ -188,33 +205,39 @@ class TreeModel(Model):
             check_range("tree search", "level", options.level, 1, self.config.depth)
         self.level(options)
 
-    def level(self, options: TreeSearch) -> int:
-        """Level that a search compares at; ``auto`` reads the validation table of the training."""
-        if options.level != "auto":
-            return options.level or self.config.depth
-        return level_within_tolerance(self.record.metrics, self.config.depth, options.tolerance)
+    def level(self, options: TreeSearch) -> int | None:
+        """Level that a search compares at; ``None`` for the space's vectors.
+
+        ``auto`` reads the validation table of the training.
+        """
+        if options.level == "auto":
+            return level_within_tolerance(self.record.metrics, self.config.depth, options.tolerance)
+        return options.level or (self.config.depth if self.config.ranking == "leaves" else None)
 
     def plan(self, queries: Queries, k: int, options: TreeSearch, view: View) -> SearchPlan:
-        """Overlap at the level; then the cosine, for a rerank."""
+        """Cosines in the space, or overlap at a level; then cosines, for a rerank."""
         return plan(queries, self.level(options), options)
 
     def lexical_key(self, options: TreeSearch) -> str:
-        """Scores are cosines after a rerank, and sums over a level's nodes elsewhere."""
-        if options.rerank:
-            return options_key(TreeSearch(rerank=True))
-        level = self.level(options)
-        return "" if level == self.config.depth else options_key(TreeSearch(level=level))
+        """Name the range of scores: cosines, or overlaps at a level."""
+        level = None if options.rerank else self.level(options)
+        by_leaves = self.config.ranking == "leaves"
+        if level == (self.config.depth if by_leaves else None):
+            return ""
+        return options_key(TreeSearch(rerank=True) if level is None else TreeSearch(level=level))
 
     def lexical_variants(self) -> dict[str, TreeSearch]:
-        """Every level, and the rerank."""
-        levels = [TreeSearch(level=level) for level in range(1, self.config.depth)]
-        return {options_key(search): search for search in (TreeSearch(), TreeSearch(rerank=True), *levels)}
+        """Cosines, and every level."""
+        every = [TreeSearch(), TreeSearch(rerank=True)]
+        every += [TreeSearch(level=level) for level in range(1, self.config.depth + 1)]
+        return {self.lexical_key(search): search for search in reversed(every)}
 
     def explain(
         self, query: Queries, arrays: Arrays, options: TreeSearch, evidence: Mapping[str, Any]
     ) -> Explanation:
-        """Path that both texts share, and the overlap that leaves it at each node."""
-        return explain(query, arrays, self.level(options), self.topics, rerank=options.rerank)
+        """Topic that both texts are under, the path that they share, and the overlap that leaves it at each node."""
+        level = None if options.rerank else self.level(options)
+        return explain(query, arrays, level, self.config.depth, self.topics)
 
     def describe(self, view: View | None = None) -> dict[str, Any]:
         """Shape and steepness of the tree."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -31,8 +30,6 @@ PASS = 1 << 25
 """Numbers that one pass of attention or routing may hold; larger inputs go in parts."""
 LOWEST, HIGHEST = 1e-4, 1e4
 """Bounds of the learned multipliers of similarities."""
-ATTENTION_LR = 0.03
-"""Learning rate of attention beside hyperplanes, as a factor: at full rate its first steps undo their start."""
 
 
 def name_of(node: int) -> str:
@@ -52,8 +49,7 @@ def pooled(states: States) -> Tensor:
 class Linear(nn.Module):
     """A hyperplane per node: s_t(x) = a_t (θ_t·x + b_t).
 
-    The slopes a are set at the start and stay fixed, so that an optimiser step turns gentle splits no further than
-    steep ones.
+    The slopes a are set at the start and stay fixed.
     """
 
     slopes: Tensor
@@ -207,47 +203,30 @@ class LearnedPropagation(nn.Module):
 # -- the tree -------------------------------------------------------------------------------------------------
 
 
-class Adapter(nn.Module):
-    """x → Wx / |Wx|, fixed once learned."""
-
-    weight: Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.eye(width))  # [d, d]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, d] → [B, d], rows of length 1."""
-        return F.normalize(F.linear(x, self.weight), dim=1)
-
-
 class Tree(nn.Module):
     """Scores of all nodes in one pass, and the probabilities that follow.
 
-    With ``start="principal"`` every split function contains the linear one: s_t(x) = θ_t·x + b_t + f_t(x), where
-    f starts at zero, so that any tree can start from the encoder's geometry.
+    Trees of earlier versions may have hyperplanes beside another split function, whose scores add up, and a linear
+    map W of the embeddings, x → Wx / |Wx|.
     """
 
     def __init__(self, config: TreeConfig) -> None:
         super().__init__()
         self.config = config
         attends, alone = config.reads_tokens, config.split != "linear" and config.start == "random"
-        self.adapter = Adapter(config.width) if config.space == "adapted" else None
+        self.adapter = nn.Linear(config.width, config.width, bias=False) if config.adapted else None
         self.linear = None if alone else Linear(config.scored, config.width)
-        self.beyond: nn.Module | None = None  # f
+        self.beyond: nn.Module | None = None
         if config.split != "linear":
             self.beyond = CrossAttention(config) if attends else Mlp(config)
         refined = attends and config.aggregation == "tree" and config.propagation != "none"
         self.refine = AncestorRefinement(config) if refined else None
-        slow = attends and not alone
-        self.lr_scale: Mapping[str, float] = {"beyond": ATTENTION_LR, "refine": ATTENTION_LR} if slow else {}
         self.learned = LearnedPropagation(config) if config.propagation == "learned" else None
         self.log_multipliers = nn.Parameter(torch.zeros(config.depth))  # [D]
 
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings in the space of the splits: [B, d] → [B, d]."""
-        embedded: Tensor = x if self.adapter is None else self.adapter(x)
-        return embedded
+        return x if self.adapter is None else F.normalize(self.adapter(x), dim=1)
 
     def multiplier(self, level: int) -> Tensor:
         """Factor of a level's nTVD in the loss: overlaps of few columns differ by less than those of many."""

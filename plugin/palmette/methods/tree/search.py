@@ -1,4 +1,4 @@
-"""The plan of a search: overlap of the nodes of a level, then cosines of a shortlist."""
+"""The plan of a search: cosines in the space, or overlap of the nodes of a level."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palmette.methods.tree.config import FIXED_POINT, TreeSearch
 from palmette.search.plan import Score, SearchPlan
 
 LEAVES, ADAPTED = "leaves", "adapted"
-"""Stored arrays: leaf probabilities, and unit vectors in the space of the splits."""
+"""Stored arrays: leaf probabilities, and unit vectors in the space."""
 STEPS = 4.0
 """Least mean difference between two documents' leaves, in steps of the fixed point, that keeps the ranking.
 
@@ -38,14 +38,14 @@ def as_searched(leaves: NDArray[Any], dtype: str) -> Floats:
     return as_floats(to_stored(leaves, dtype))
 
 
-def plan(queries: dict[str, NDArray[np.float32]], level: int, options: TreeSearch) -> SearchPlan:
-    """Overlap at a level, Σ min(q, d) = 1 + nTVD(q, d); then the cosine, for a rerank."""
+def plan(queries: dict[str, NDArray[np.float32]], level: int | None, options: TreeSearch) -> SearchPlan:
+    """Overlap at a level, Σ min(q, d) = 1 + nTVD(q, d), reranked by cosines if wished; cosines alone for ``None``."""
+    cosine = Score(ADAPTED, queries[ADAPTED])
+    if level is None:
+        return SearchPlan(cosine)
     leaves = queries[LEAVES]  # [Q, C]
-    run = leaves.shape[1] >> level  # leaves per node
-    first = Score(LEAVES, fold_to_level(leaves, level), "overlap", run)
-    if not options.rerank:
-        return SearchPlan(first)
-    return SearchPlan(first, rescore=Score(ADAPTED, queries[ADAPTED]), fetch=options.shortlist)
+    first = Score(LEAVES, fold_to_level(leaves, level), "overlap", leaves.shape[1] >> level)
+    return SearchPlan(first, rescore=cosine, fetch=options.shortlist) if options.rerank else SearchPlan(first)
 
 
 def fold_to_level(leaves: Floats, level: int) -> Floats:

@@ -1,36 +1,29 @@
-"""The training task of a tree: the losses of a batch, validation at every level, shrinkage without labels."""
+"""The training task of a tree: the losses of a batch, and validation at every level."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from palmette.arrays import Floats, evenly_spaced
 from palmette.errors import ConfigError
 from palmette.maths import ntvd, symmetric_info_nce
 from palmette.methods.tree.losses import level_loss, level_probabilities, levels_of_step
-from palmette.methods.tree.module import Tree, fold_leaves, pooled
+from palmette.methods.tree.module import Tree, fold_leaves
 from palmette.methods.tree.search import as_searched, stored_format
-from palmette.training.loop import Task, TrainingResult
+from palmette.training.config import TrainingConfig
+from palmette.training.loop import Stage, Task
 from palmette.training.pairs import TrainingPairs
 
-SHRINKAGE = 0.5
-"""Share of the way from the start that weights learned from synthetic queries keep, since those overstate gains.
-
-nDCG@10 on dev's own questions, one seed, all the way / half / not at all. Cosines after the learned map: SciFact .631
-/ .671 / .662, SQuAD .783 / .784 / .769, MedQuAD .749 / .749 / .749. Then, at the leaves, the tree's own steps: SciFact
-.640 / .659 / .664, SQuAD .773 / .777 / .777; at 256 columns .630 / .621 / .618 and .770 / .770 / .767. Choosing by
-judged questions does not change that: 500 of SQuAD's dev choose maps that give the other 602 .776, .797, .797 all the
-way and .789, .798, .792 half of it (three seeds; no map: .774, .784, .776).
-"""
 SAMPLE = 1_000
 """Documents whose leaves decide on the stored format."""
+PART = 1024
+"""Documents routed at a time; fewer where their token states are read."""
 
 
 def level_metric(level: int) -> str:
@@ -51,12 +44,10 @@ def level_within_tolerance(metrics: Mapping[str, float], depth: int, tolerance: 
 
 @dataclass
 class TreeTask(Task):
-    """Symmetric InfoNCE on nTVD at the schedule's levels, mixed with distillation; the encoder stays frozen."""
+    """Symmetric InfoNCE on nTVD at the schedule's levels, for trees that are trained; the encoder stays frozen."""
 
     module: Tree
     pairs: TrainingPairs
-    initial: dict[str, Tensor] = field(default_factory=dict)
-    """Weights to shrink to; empty where the trained weights stay."""
 
     @property
     def metric(self) -> str:
@@ -67,6 +58,10 @@ class TreeTask(Task):
     def size(self) -> int:
         """Training pairs."""
         return len(self.pairs)
+
+    def stages(self, training: TrainingConfig) -> Sequence[Stage]:
+        """No run of the loop for a tree of clusters."""
+        return super().stages(training) if self.module.config.start == "random" else ()
 
     def to(self, device: torch.device) -> None:
         """Move the embeddings beside the tree."""
@@ -97,15 +92,11 @@ class TreeTask(Task):
         known, hard = pairs.positives(rows), pairs.hard_negatives(rows, generator)  # [B, B]
         texts = [queries, documents] + ([pairs.document_states(hard.rows)] if hard else [])
         deepest = [module(states, max(levels)) for states in texts]  # [B, C_level] each; [M, C_level]
-        with torch.no_grad():
-            q, d = (F.normalize(self.module.embed(pooled(states))) for states in (queries, documents))
-            teacher = q @ d.T  # [B, B]
         total = deepest[0].new_zeros(())
         for level in levels:
             q, d, *others = (fold_leaves(x, level) for x in deepest) if len(levels) > 1 else deepest
             negatives = (others[0], hard.known) if hard else (None, None)
-            multiplier = self.module.multiplier(level)
-            total = total + level_loss(q, d, multiplier, known, teacher, config.distill, *negatives)
+            total = total + level_loss(q, d, self.module.multiplier(level), known, *negatives)
         # Under a level's loss the deeper splits take no part: an empty sum keeps their gradients defined (and zero).
         idle = sum(parameter.sum() for parameter in self.module.parameters()) * 0.0
         return torch.add(total / len(levels), idle)
@@ -130,23 +121,9 @@ class TreeTask(Task):
         return {**tables[-1], "ndcg@10 over levels": average, **by_level}
 
     @torch.inference_mode()
-    def judged_leaves(self) -> Floats:
-        """Leaf probabilities [n, C] of a sample of the documents that validate, or else that train."""
+    def leaves(self, rows: NDArray[np.int64]) -> Iterator[Floats]:
+        """Leaf probabilities [n, C] of documents, in parts."""
         pairs = self.pairs.to(self.module.log_multipliers.device)
-        rows = np.arange(len(pairs.data.corpus)) if pairs.dev is None else pairs.dev.documents
-        rows = rows[evenly_spaced(len(rows), SAMPLE)]
-        parts = np.array_split(rows, -(-len(rows) // 32))
-        leaves: Floats = torch.cat([self.module(pairs.document_states(part)) for part in parts]).cpu().numpy()
-        return leaves
-
-    def finish(self, result: TrainingResult) -> TrainingResult:
-        """Shrink the weights to the initial ones, where there are any, and validate again."""
-        if not (self.initial and result.steps):
-            return result
-        state = self.module.state_dict()
-        for name, value in self.initial.items():
-            if value.is_floating_point():
-                state[name] = torch.lerp(value.to(state[name]), state[name], SHRINKAGE)
-        self.module.load_state_dict(state)
-        with torch.inference_mode():
-            return replace(result, metrics=self.validate(self.module) or result.metrics)
+        size = PART if pairs.document_tokens is None else PART // 32
+        for start in range(0, len(rows), size):
+            yield self.module(pairs.document_states(rows[start : start + size])).cpu().numpy()

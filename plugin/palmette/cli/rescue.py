@@ -1,0 +1,63 @@
+"""The commands ``repair``, ``backup`` and ``restore``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+from palmette.cli.commands import CHECKPOINT, describe
+
+
+def _add_repair(command: argparse.ArgumentParser) -> None:
+    examples = "palmette repair my-index new-index\npalmette repair my-index new-index --model me/ckpt"
+    add = describe(command, "INDEX NEW", examples, "index", "--device", "--quiet", "--json")
+    add("out", type=Path, metavar="new", help="folder to make; INDEX is left as it is")
+    add("--model", help=f"where the model inside is damaged: its {CHECKPOINT}")
+
+
+def run_repair(args: argparse.Namespace) -> None:
+    """Repair, and list what is damaged and what is lost."""
+    from palmette.index import Index
+    from palmette.methods import load_model
+
+    model = None if args.model is None else load_model(args.model, device=args.device)
+    report = Index.repair(args.index, args.out, model, progress=False if args.quiet else None)
+    if args.json:
+        print(json.dumps({"index": str(args.out), **dataclasses.asdict(report)}, ensure_ascii=False))
+        return
+    print(f"{args.out}: {report.documents} documents saved, {report.encoded} of them encoded again")
+    for sentence in report.damaged:
+        print(f"damaged: {sentence}")
+    print(f"{len(report.lost)} documents lost" + (": add these again" if report.lost else ""))
+    for id in report.lost:
+        print(f"lost: {id}")
+
+
+def _add_backup(command: argparse.ArgumentParser) -> None:
+    add = describe(command, "INDEX COPY", "palmette backup my-index backups/monday", "index")
+    add("copy", type=Path, help="folder to make")
+
+
+def run_backup(args: argparse.Namespace) -> None:
+    """Copy one consistent state."""
+    from palmette.index import Index
+
+    with Index.open(args.index, device="cpu") as index:
+        index.backup(args.copy)
+        print(f"{args.copy}: a copy of {args.index}; `palmette restore` brings it back")
+
+
+def _add_restore(command: argparse.ArgumentParser) -> None:
+    add = describe(command, "COPY INDEX", "palmette restore backups/monday my-index")
+    add("copy", type=Path, help="folder that `palmette backup` made")
+    add("index", type=Path, help="folder to make: move a damaged index out of the way first")
+
+
+def run_restore(args: argparse.Namespace) -> None:
+    """Check and copy."""
+    from palmette.index import Index
+
+    with Index.restore(args.copy, args.index) as index:
+        print(f"{args.index}: {len(index)} documents restored from {args.copy}")

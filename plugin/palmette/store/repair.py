@@ -1,0 +1,154 @@
+"""What is whole in a damaged index: documents by their digests, segments by their files'; nothing is changed there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import apsw
+import numpy as np
+
+from palmette.arrays import Stored, take_documents
+from palmette.errors import CorruptIndexError, PalmetteError
+from palmette.search.plan import ArraySpec
+from palmette.store.database import COLUMNS, DATABASE, connect, document_of, keys_of, storage_errors
+from palmette.store.folder import Manifest
+from palmette.store.segments import Segment
+from palmette.types import Document
+
+_BATCH = 256
+_BAD = (apsw.Error, UnicodeDecodeError)
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Outcome of a repair."""
+
+    documents: int
+    """Documents in the new index."""
+    encoded: int
+    """Documents among them whose arrays were damaged, and encoded again."""
+    lost: list[str]
+    """Documents that could not be read: their ids, or their keys where even the id is gone."""
+    damaged: list[str]
+    """Sentences about the files that are damaged."""
+
+
+@dataclass
+class Salvage:
+    """Whole documents by key, whole segments, and what is not whole."""
+
+    manifest: Manifest | None = None
+    rows: dict[int, Document] = field(default_factory=dict)
+    segments: list[Segment] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+
+    def batches(
+        self, arrays: Sequence[ArraySpec]
+    ) -> Iterator[tuple[list[Document], Mapping[str, Stored] | None]]:
+        """Yield the documents by age, with their arrays where these are whole."""
+        homes = {key: segment for segment in self.segments for key in segment.keys.tolist()}
+        for segment, group in groupby(sorted(self.rows), homes.get):
+            keys = np.fromiter(group, np.int64)
+            for start in range(0, len(keys), _BATCH):
+                some = keys[start : start + _BATCH]
+                kept: dict[str, Stored] = {}
+                if segment is not None:
+                    rows = segment.rows(some)
+                    kept = {spec.name: take_documents(segment.stored(spec.name), rows) for spec in arrays}
+                yield [self.rows[key] for key in some.tolist()], kept or None
+
+
+@contextmanager
+def salvage(folder: Path, beside: Path) -> Iterator[Salvage]:
+    """Read all that is whole in an index folder, through a copy of its database next to ``beside``."""
+    found, scratch = Salvage(), beside.with_name(f".{beside.name}.{uuid4().hex}.db")
+    try:
+        with storage_errors(folder):
+            scratch.mkdir(parents=True)
+            for end in ("", "-wal"):
+                if (path := folder / f"{DATABASE}{end}").is_file():
+                    shutil.copyfile(path, scratch / path.name)
+        try:
+            found.manifest = Manifest.read(folder)
+        except PalmetteError as error:
+            found.damaged.append(str(error))
+        with (
+            _attempt(found, folder / DATABASE),
+            closing(connect(scratch / DATABASE, "mode=rw")) as connection,
+        ):
+            # a page with a flipped bit holds whole documents as well: their digests tell
+            connection.execute("PRAGMA checksum_verification=OFF; PRAGMA query_only=ON").fetchall()
+            _read_documents(connection, found, _read_segments(connection, folder, found))
+        yield found
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _attempt(found: Salvage, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except _BAD as error:
+        found.damaged.append(f"{path} is damaged ({error})")
+
+
+def _read_segments(connection: apsw.Connection, folder: Path, found: Salvage) -> set[int]:
+    """Open the segments whose files are whole; returns the keys that there should be, as far as they are known."""
+    expected: set[int] = set()
+    rows: list[tuple[Any, ...]] = []
+    with _attempt(found, folder / DATABASE):
+        rows = connection.execute("SELECT name, count, files FROM segments ORDER BY position").fetchall()
+    for name, count, files in rows:
+        try:
+            listed = json.loads(files)
+            keys = Segment(folder, name, count, listed, ())
+            expected.update(keys.keys.tolist())
+            segment = Segment(folder, name, count, listed, found.manifest.arrays if found.manifest else ())
+            segment.verify(int)
+            found.segments.append(segment)
+        except (PalmetteError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            found.damaged.append(str(error))
+    with _attempt(found, folder / DATABASE):
+        expected.difference_update(keys_of(connection.execute("SELECT key FROM dead")).tolist())
+    return expected
+
+
+def _read_documents(connection: apsw.Connection, found: Salvage, expected: set[int]) -> None:
+    """Read every document that agrees with its digest."""
+    names, keys = dict[int, str](), set(expected)
+    for query in ("SELECT key, id FROM documents ORDER BY id", "SELECT key, id FROM documents ORDER BY key"):
+        with suppress(*_BAD):  # the index of ids may be whole where the table is not
+            for key, id in connection.execute(query):
+                keys.add(key)
+                names.setdefault(key, id)
+    ids: set[str] = set()
+    for key, *row in _rows(connection, sorted(keys)):
+        with suppress(CorruptIndexError, TypeError):
+            document = document_of(*row)
+            if document.key not in ids:
+                ids.add(document.key)
+                found.rows[key] = document
+    lost = sorted(keys - found.rows.keys())
+    found.lost += [str(names.get(key, f"document number {key}")) for key in lost if names.get(key) not in ids]
+
+
+def _rows(connection: apsw.Connection, keys: list[int]) -> Iterator[tuple[Any, ...]]:
+    """Rows of some keys, each by itself where several cannot be read at once."""
+    query = f"SELECT key, {COLUMNS} FROM documents WHERE key IN (SELECT value FROM json_each(?))"
+    for start in range(0, len(keys), _BATCH):
+        some = keys[start : start + _BATCH]
+        try:
+            yield from connection.execute(query, [json.dumps(some)]).fetchall()
+        except _BAD:
+            for key in some:
+                with suppress(*_BAD):
+                    yield from connection.execute(query, [f"[{key}]"]).fetchall()

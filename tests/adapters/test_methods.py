@@ -1,0 +1,184 @@
+"""The retriever of each method: options of its own and per query, refused options, refused models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+
+from palmette import Document, FusionModel, Index
+from palmette.errors import PalmetteError
+from support import shop, taxonomies, tiny
+from support.frameworks import FRAMEWORKS
+
+QUESTION = "where does the red owl live?"
+
+
+class Case(NamedTuple):
+    """Search options of a method, and some that its search refuses, with what it says."""
+
+    kind: str
+    model: Callable[[], Any]
+    documents: Callable[[], Any]
+    query: str
+    options: list[dict[str, Any]]
+    refused: tuple[dict[str, Any], str]
+
+
+CASES = {
+    "tree": Case(
+        "TreeRetriever",
+        tiny.tree,
+        tiny.documents,
+        QUESTION,
+        [{"level": 2}, {"level": 3}, {"rerank": True, "shortlist": 7}],
+        ({"level": 6}, "level must be between 1 and 5, got 6"),
+    ),
+    "fields": Case(
+        "MultiFieldRetriever",
+        shop.model,
+        shop.shop,
+        "golden owl 22",
+        [
+            {"by": "aggregate"},
+            {"fields": ["brand"], "by": "best"},
+            {"by": "two_stage", "shortlist": 60, "blend": 0.0},
+            {"weights": {"title": 3.0, "text": 0.5}, "blend": 0.0, "shortlist": 50},
+        ],
+        ({"fields": ["colour"]}, "no field 'colour'"),
+    ),
+    "layers": Case(
+        "PerLayerRetriever",
+        tiny.layers,
+        tiny.documents,
+        QUESTION,
+        [{"order": "fused"}, {"order": "layer", "budget": (1, 0, 2)}, {"layers": (1, 2)}],
+        ({"layers": (9,)}, "layer 9 "),
+    ),
+    "paths": Case(
+        "PathRetriever",
+        tiny.paths,
+        tiny.documents,
+        QUESTION,
+        [{"beam": 2}, {"visit": 0.2}, {"visit": 9}, {"visit": "auto", "tolerance": 0.1}],
+        ({"visit": 1.5}, "visit must be a share"),
+    ),
+    "taxonomy": Case(
+        "TaxonomyRetriever",
+        taxonomies.zoo_model,
+        taxonomies.zoo,
+        "owl 3",
+        [{"order": "specific"}, {"within": "owl"}, {"closed": True, "cut": 0.5}],
+        ({"within": "wolf"}, "no node 'wolf'"),
+    ),
+}
+
+
+@cache
+def index_of(name: str, method: str) -> Index:
+    case = CASES[method]
+    return FRAMEWORKS[name].build(case.kind, case.documents(), case.model()).index
+
+
+@pytest.fixture
+def over(request: pytest.FixtureRequest, framework: Any) -> Callable[..., Any]:
+    """Makes a retriever over a method's documents."""
+    name = request.node.callspec.params["framework"]
+
+    def make(method: str, **options: Any) -> Any:
+        how = {"k": 3, "lexical": 0} | options
+        return framework.over(CASES[method].kind, index_of(name, method), **how)
+
+    return make
+
+
+def pairs(found: Any) -> list[tuple[str, float]]:
+    return [(one.id, one.score) for one in found]
+
+
+@pytest.mark.parametrize("method", CASES)
+def test_options_are_attributes_and_may_be_given_per_query(framework: Any, over: Any, method: str) -> None:
+    query, plain = CASES[method].query, over(method)
+    default = pairs(framework.ask(plain, query))
+    assert default == pairs(plain.index.search(query, 3, lexical=0))
+    for options in CASES[method].options:
+        expected = pairs(plain.index.search(query, 3, lexical=0, **options))
+        made, changed = over(method, **options), over(method)
+        assert {name: getattr(made, name) for name in options} == options
+        for name, value in options.items():
+            setattr(changed, name, value)
+        for retriever in (made, changed):
+            assert pairs(framework.ask(retriever, query)) == expected
+        assert pairs(framework.ask(plain, query, **options)) == expected
+        assert pairs(framework.ask(plain, query)) == default, "nothing sticks"
+
+
+@pytest.mark.parametrize("method", CASES)
+def test_wrong_options_and_models_are_named(framework: Any, over: Any, method: str) -> None:
+    case, (options, message) = CASES[method], CASES[method].refused
+    retriever = over(method)
+    for wrong in (lambda: framework.ask(retriever, case.query, **options), lambda: over(method, **options)):
+        with pytest.raises((PalmetteError, ValueError), match=message):
+            wrong()
+    other = "PathRetriever" if method == "tree" else "TreeRetriever"
+    with pytest.raises(PalmetteError, match=f"'{method}'.*: use "):
+        framework.over(other, retriever.index)
+
+
+def test_a_mapping_of_fields_belongs_to_training(over: Any) -> None:
+    with pytest.raises((PalmetteError, ValueError), match=r"FieldsModel\.fit.*fields=\['brand'\]"):
+        over("fields", fields={"brand": "metadata.brand"})
+
+
+def test_explanations_say_which_field_layer_and_leaf(framework: Any, over: Any) -> None:
+    for one in framework.ask(over("fields"), "golden owl 22", explain=True):
+        detail = one.why["method"]["detail"]
+        assert set(detail["similarities"]) == {"brand", "title", "text"}
+        assert detail["field"] in detail["similarities"]
+    assert "leaf" in str(framework.ask(over("paths", beam=2), QUESTION, explain=True)[0].why)
+
+    def finders(**options: Any) -> list[int]:
+        found = framework.ask(layers, QUESTION, explain=True, **options)
+        return [one.why["method"]["detail"]["found_by"] for one in found]
+
+    layers = over("layers", k=6, order="layer")
+    assert finders() == [1, 1, 2, 2, 3, 3]
+    assert finders(budget=(1, 0, 2), k=3) == [1, 3, 3]
+    assert finders(layers=(1, 3), order="layer", k=4) == [1, 1, 3, 3]
+
+
+def test_a_taxonomy_gives_chains_of_ancestors(framework: Any, over: Any) -> None:
+    retriever, chain = over("taxonomy", order="specific"), taxonomies.chain("owl 3")
+    assert [one.id for one in framework.ask(retriever, "owl 3")] == chain
+    assert [one.id for one in framework.ask(retriever, "owl 3", within="owl", k=2)] == chain[:2]
+    closed = framework.ask(over("taxonomy", closed=True, cut=0.5), "owl 3")
+    assert {one.id for one in closed} == set(chain)
+
+
+def test_lexical_is_an_option_of_retrievers_and_queries(framework: Any) -> None:
+    documents = [*tiny.documents(), Document("part", "Spare part dv7-1211ea.")]
+    retriever = framework.build("TreeRetriever", documents, tiny.tree(), lexical=0.95, k=1)
+    assert framework.ask(retriever, "dv7-1211ea")[0].id == "part"
+    first, second, *_ = framework.ask(retriever, "dv7-1211ea", lexical=1, k=9)
+    how = {"lexical": 1, "k": 9, "score_threshold": (first.score + second.score) / 2, "explain": True}
+    [only] = framework.ask(retriever, "dv7-1211ea", **how)
+    assert only.id == "part"
+    assert "word 'dv7'" in [part["name"] for part in only.why["parts"]]
+    with pytest.raises((PalmetteError, ValueError), match="lexical"):
+        framework.ask(retriever, "owl", lexical=7)
+
+
+def test_fusion_is_made_of_models(framework: Any, tmp_path: Any) -> None:
+    models, documents = [tiny.tree(), tiny.taxonomy()], tiny.documents()
+    made = framework.build("FusionRetriever", documents, models, index_path=tmp_path / "index")
+    assert made.index.model.config.weights == (0.5, 0.5)
+    [best, *_] = framework.ask(made, QUESTION, explain=True)
+    assert set(best.why["method"]["detail"]["members"]) == {"0:tree", "1:taxonomy"}
+    again = framework.over("PalmetteRetriever", Index.open(tmp_path / "index"))
+    assert pairs(framework.ask(again, QUESTION)) == pairs(framework.ask(made, QUESTION))
+    weighted = FusionModel.of(models, weights=[3, 1])
+    assert framework.build("FusionRetriever", documents, weighted).index.model is weighted
+    with pytest.raises(PalmetteError, match="fusion"):
+        framework.build("FusionRetriever", documents, tiny.tree())

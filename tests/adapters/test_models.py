@@ -1,0 +1,132 @@
+"""Rerankers, embeddings and readers of either framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from palmette import Index, Model, TreeModel
+from palmette.errors import ConfigError, InputError
+from support import readers, tiny
+from support.frameworks import FRAMEWORKS
+
+QUESTION = "The green owl lives in house 10 and sings at night."
+TEXTS = [document.text for document in tiny.documents()]
+
+
+def test_reranking_is_the_search(framework: Any) -> None:
+    index = Index.build(TEXTS, tiny.tree())
+    ranked = framework.rerank(tiny.tree(), TEXTS[::-1], QUESTION, lexical=0, level=4)
+    hits = index.search(QUESTION, 48, lexical=0, level=4)
+    expected = {hit.document.text: hit.score for hit in hits}
+    assert {TEXTS[::-1][place]: score for place, score in ranked} == pytest.approx(expected, abs=1e-5)
+    scores = [score for _, score in ranked]
+    assert scores == sorted(scores, reverse=True)
+    assert {type(score) for score in scores} == {float}
+    assert framework.rerank(tiny.tree(), TEXTS[::-1], QUESTION, lexical=0, level=4, top_n=3) == ranked[:3]
+
+
+def test_words_count_in_reranking(framework: Any) -> None:
+    model, given = tiny.tree(), [*TEXTS, "Spare part dv7-1211ea.", "ein Häuschen"]
+    (best, score), (_, next_score), *_ = framework.rerank(model, given, "DV7-1211ea", lexical=1)
+    assert (given[best], score > next_score >= 0) == (given[-2], True)
+    [(german, _)] = framework.rerank(model, given, "Häuschens", lexical=1, language="german", top_n=1)
+    assert given[german] == given[-1]
+    learned = model.calibration(model.search_options({}), "auto").words
+    ranked = [framework.rerank(model, TEXTS, QUESTION, **how) for how in ({}, {"lexical": learned})]
+    assert ranked[0] == ranked[1]
+
+
+def test_blank_and_equal_texts(framework: Any) -> None:
+    model, given = tiny.tree(), ["", "a green owl", " \n", "something else"]
+    ranked = framework.rerank(model, given, QUESTION)
+    whole = framework.rerank(model, given[1::2], QUESTION)
+    assert [(place // 2, score) for place, score in ranked[:2]] == whole
+    assert [place for place, _ in ranked[2:]] == [0, 2]
+    assert all(score <= whole[-1][1] for _, score in ranked[2:])
+    assert [place for place, _ in framework.rerank(model, ["", " "], QUESTION, top_n=1)] == [0]
+    assert [place for place, _ in framework.rerank(model, ["an owl"] * 5, QUESTION, top_n=3)] == [0, 1, 2]
+    assert framework.rerank(model, [], QUESTION) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"top_n": 0}, {"top_k": 3}, {"lexical": 2}, {"language": "klingon"}, {"level": 9}],
+    ids=str,
+)
+def test_wrong_settings_of_rerankers(framework: Any, wrong: dict[str, Any]) -> None:
+    with pytest.raises((ConfigError, ValueError), match=next(iter(wrong))):
+        framework.rerank(tiny.tree(), TEXTS, QUESTION, **wrong)
+
+
+@pytest.mark.parametrize("level", [1, 4, None])
+@pytest.mark.parametrize("representation", ["probabilities", "sqrt_probabilities"])
+def test_levels_are_the_models_own(framework: Any, representation: str, level: int | None) -> None:
+    model = tiny.tree()
+    texts, query = framework.embeddings(model, representation=representation, level=level)
+    how: Any = {"level": level, "sqrt": representation == "sqrt_probabilities"}
+    np.testing.assert_array_equal(texts(TEXTS[:3]), model.embed(TEXTS[:3], kind="document", **how))
+    np.testing.assert_array_equal(query(QUESTION), model.embed([QUESTION], kind="query", **how)[0])
+    if representation == "probabilities":  # their overlap is the score
+        [hit] = Index.build(TEXTS, model).search(QUESTION, 1, lexical=0, level=level)
+        overlap = np.minimum(query(QUESTION), texts([hit.document.text])[0]).sum()
+        assert overlap == pytest.approx(hit.evidence["own"], abs=1e-4)
+
+
+def test_the_encoders_own_vectors(framework: Any) -> None:
+    texts, query = framework.embeddings(tiny.tree())
+    plain = tiny.tree().encoder.plain
+    np.testing.assert_allclose(texts(TEXTS[:3]), plain.encode(TEXTS[:3]), atol=1e-6)
+    np.testing.assert_allclose(query(QUESTION), plain.encode_queries([QUESTION])[0], atol=1e-6)
+    assert {type(value) for row in texts(TEXTS[:2]) for value in row} == {float}
+
+
+def test_what_cannot_be_embedded(framework: Any) -> None:
+    class Plain(TreeModel):
+        embed = Model.embed
+
+    model = tiny.tree()
+    plain = Plain(model.config, model.encoder, model.module)
+    for given, options, told in (
+        (plain, {"representation": "probabilities"}, "no option 'level'"),
+        (model, {"representation": "probabilities", "level": 6}, "between 1 and 5"),
+        (model, {"level": 3}, "needs representation"),
+        (model, {"representation": "leaves"}, "leaves|sqrt_probabilities"),
+        (model, {"lvel": 3}, "lvel"),
+    ):
+        with pytest.raises((ConfigError, ValueError), match=told):
+            framework.embeddings(given, **options)[1](QUESTION)
+
+
+def test_readers_answer_or_are_silent(framework: Any) -> None:
+    reader, texts = readers.sentence_reader(), readers.texts()[8:12]
+    asked = "where does the green owl live?"
+    answer, confidence, supports = framework.answer(reader, asked, texts, threshold=0)
+    expected = reader.answer(asked, texts, threshold=0)
+    assert (answer, confidence) == (expected.text, pytest.approx(expected.confidence))
+    assert texts[supports[0]["passage"]][supports[0]["start"] : supports[0]["end"]] == supports[0]["text"]
+    assert supports[0]["id"] == f"n{supports[0]['passage']}"
+    assert framework.answer(reader, "who invented the telephone?", texts)[0] is None
+    for nothing in ([], [" "]):
+        assert framework.answer(reader, asked, nothing, threshold=0)[0] is None
+    with pytest.raises((ConfigError, ValueError), match="threshold"):
+        framework.answer(reader, asked, texts, threshold=2)
+    with pytest.raises((InputError, ValueError), match="got <TreeModel"):
+        framework.answer(tiny.tree(), asked, texts)
+
+
+def test_each_reads_what_the_other_wrote() -> None:
+    for writer, reader in (FRAMEWORKS.values(), reversed(FRAMEWORKS.values())):
+        made, how = (
+            writer.build("TreeRetriever", tiny.documents(), tiny.tree()),
+            {"filter": {"animal": "owl"}},
+        )
+        for one, its in zip(
+            reader.ask(reader.over("TreeRetriever", made.index), QUESTION, k=2, **how),
+            writer.ask(made, QUESTION, k=2, **how),
+            strict=True,
+        ):
+            assert (one.id, one.score, one.text) == (its.id, its.score, its.text)
+            assert one.metadata.items() >= its.metadata.items()

@@ -1,0 +1,466 @@
+"""Kills, damaged files and failing system calls, at random places, against what must hold.
+
+``python tests/damage/run.py kills|damages|calls --count N --seed S`` prints what came of them, and every fault with the
+number that repeats it (``--only NUMBER``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "plugin")]
+
+from palmette import FakeEncoder, Index, PalmetteError, TreeModel, load_model
+from palmette.store.local import LocalBackend
+from support import tiny
+from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state_of
+from support.syscalls import KILL, READS, SHORT, TORN, watch
+
+PAGE = 4096
+FIXTURE = Path(__file__).parents[1] / "regression" / "fixtures" / "tree"
+
+
+# -- what is done -------------------------------------------------------------------------------------------
+
+
+def change(backend: LocalBackend) -> None:
+    """Several steps that must become one: delete, replace, add, and a merge of small segments."""
+    with backend.write() as writer:
+        writer.delete(["d1", "d7"])
+        for some in (
+            [doc(f"d{i}", f"other text {i}", lang="de") for i in range(2, 6)],
+            [doc("x1"), doc("x2")],
+        ):
+            writer.put(some, arrays_of(some))
+
+
+STEPS: tuple[Callable[[LocalBackend], object], ...] = (
+    lambda backend: put(backend, *(doc(f"new{i}", lang="en") for i in range(8))),
+    change,
+    lambda backend: delete(backend, "e0", "x1"),
+    LocalBackend.compact,
+    lambda backend: put(backend, doc("long", "some words " * 3000), doc("d2", "again")),
+)
+
+
+def make_store(folder: Path) -> None:
+    """An index of two segments with deleted rows."""
+    with LocalBackend.create(folder, SPECS, fingerprint="model") as backend:
+        put(backend, *(doc(f"d{i}", lang="en", n=i) for i in range(12)))
+        put(backend, *(doc(f"e{i}", lang="de", n=i) for i in range(3)))
+        delete(backend, "d3")
+
+
+def states_of_steps(folder: Path) -> list[Any]:
+    """States before and after each step, and all of them done to ``folder``."""
+    with LocalBackend.open(folder) as backend:
+        states: list[Any] = [state_of(backend)]
+        for step in STEPS:
+            step(backend)
+            states.append(state_of(backend))
+    return states
+
+
+def check_store(folder: Path, possible: Iterable[object]) -> str:
+    """What is wrong with an index that should be in one of these states, and writable."""
+    try:
+        with LocalBackend.open(folder, verify="full") as backend:
+            state = state_of(backend)
+            if state not in list(possible):
+                return f"neither before nor after: {sorted(state)}"
+            put(backend, doc("next"))
+            backend.verify()
+            if {document.key for document in backend.scan()} != {*state, "next"}:
+                return "the next write went wrong"
+            if len(list((folder / "segments").iterdir())) != backend.stats().segments:
+                return "orphans were left"
+    except PalmetteError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+# -- kills --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Scenario:
+    """Something a process does and may be killed in, and what must hold then."""
+
+    make: Callable[[Path], None]
+    do: Callable[[Path, Callable[[], None]], object]
+    """Gets the folder, and what to call after each step that is done."""
+    check: Callable[[Path, int], str]
+    """Gets the folder and the number of steps that were done; returns a fault."""
+    calls: int = 0
+
+
+def write_steps(folder: Path, done: Callable[[], None]) -> None:
+    with LocalBackend.open(folder / "index") as backend:
+        for step in STEPS:
+            step(backend)
+            done()
+
+
+def back_up(folder: Path, done: Callable[[], None]) -> None:
+    with Index.open(folder / "index", verify=False) as index:
+        index.backup(folder / "copy")
+    done()
+
+
+def check_back_up(folder: Path, done: int) -> str:
+    faults = [observe(folder / "index") != observe(original_index())]
+    if done or (folder / "copy").exists():
+        faults.append(observe(folder / "copy") != observe(original_index()))
+    return "the index or its copy is another" if any(faults) else ""
+
+
+def upgrade(folder: Path, done: Callable[[], None]) -> None:
+    with LocalBackend.open(folder / "index", verify=False) as backend:
+        backend.compact()
+    done()
+
+
+def check_upgrade(folder: Path, done: int) -> str:
+    with LocalBackend.open(next(FIXTURE.glob("**/manifest.json")).parent) as backend:
+        expected = list(backend.scan())
+    for _ in range(2):  # as it was left, and after a compaction that is not killed
+        with LocalBackend.open(folder / "index", verify="full") as backend:
+            if list(backend.scan()) != expected:
+                return "documents are others"
+            backend.compact()
+    return "" if (folder / "index" / "commit.json").exists() else "not upgraded"
+
+
+def train(folder: Path, done: Callable[[], None]) -> None:
+    how = {"output_dir": folder / "run", "resume": True, "cache": folder / "cache", "save_every": 2}
+    options = tiny.settings(depth=3, start="random", steps=6, learn_space=False, **how)
+    model = TreeModel.fit(tiny.pairs(), encoder=FakeEncoder(48), **options)
+    done()
+    if not (folder / "checkpoint").exists():
+        model.save_pretrained(folder / "checkpoint")
+    done()
+    Index.build(tiny.documents(), model, folder / "index", progress=False).close()
+    done()
+
+
+def check_train(folder: Path, done: int) -> str:
+    if done > 1 or (folder / "checkpoint").exists():
+        load_model(folder / "checkpoint")
+    if done > 2 or (folder / "index").exists():
+        with Index.open(folder / "index", verify="full") as index:
+            if len(index) not in ((48,) if done > 2 else (0, 48)):
+                return f"{len(index)} documents"
+    train(folder, lambda: None)  # goes on where it was killed
+    with Index.open(folder / "index", verify="full") as index:
+        expected = trained_fingerprint()
+        return "" if len(index) == 48 and index.model.fingerprint == expected else "another model"
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """What a function returns, or how it ends, in a forked child, which may die of it."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            said = json.dumps(work())
+        except BaseException as error:
+            said = json.dumps(f"{type(error).__name__}: {error}")
+        os.write(writing, said.encode()[:60_000])
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        content = pipe.read()
+    status = os.waitpid(pid, 0)[1]
+    return str(json.loads(content)) if content else f"died ({status})"
+
+
+_kept: dict[str, Any] = {}
+
+
+def trained_fingerprint() -> str:
+    """Fingerprint of a training that nobody disturbs."""
+    if "trained" not in _kept:
+        with tempfile.TemporaryDirectory(dir=fast_place()) as folder:
+            train(Path(folder), lambda: None)
+            _kept["trained"] = load_model(Path(folder, "checkpoint")).fingerprint
+    return str(_kept["trained"])
+
+
+def scenarios(home: Path) -> dict[str, Scenario]:
+    make_store(home / "store")
+    shutil.copytree(home / "store", home / "steps")
+    states = states_of_steps(home / "steps")
+    original, former = original_index(), next(FIXTURE.glob("**/manifest.json")).parent
+    return {
+        "write": Scenario(
+            lambda folder: shutil.copytree(home / "store", folder / "index"),
+            write_steps,
+            lambda folder, done: check_store(folder / "index", states[done : done + 2]),
+        ),
+        "train": Scenario(Path.mkdir, train, check_train),
+        "backup": Scenario(
+            lambda folder: shutil.copytree(original, folder / "index"), back_up, check_back_up
+        ),
+        "upgrade": Scenario(lambda folder: shutil.copytree(former, folder / "index"), upgrade, check_upgrade),
+    }
+
+
+def supervised(scenario: Scenario, folder: Path, decide: Callable[[int, str], int]) -> tuple[int, int]:
+    """Do a scenario under a supervisor: its wait status, and the steps done."""
+    reading, writing = os.pipe()
+    status = watch(lambda: scenario.do(folder, lambda: os.write(writing, b".") and None), folder, decide)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        return status, len(pipe.read())
+
+
+def kill(scenario: Scenario, folder: Path, rng: random.Random) -> str:
+    """Kill a scenario at one of its system calls; returns a fault."""
+    scenario.make(folder)
+    last, how = rng.randrange(scenario.calls), rng.choice([KILL, TORN])
+    status, done = supervised(scenario, folder, lambda n, _: how if n == last else 0)
+    if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL) and status:
+        return f"the child ended with {status}"
+    try:
+        return scenario.check(folder, done)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def kills(count: int, seed: int, only: int | None = None) -> tuple[Counter[str], list[str]]:
+    """A tenth of the kills strike training, saving and building, one in forty each a backup and an upgrade."""
+    with tempfile.TemporaryDirectory(dir=fast_place()) as home:
+        known = scenarios(Path(home))
+        results: Counter[str] = Counter()
+        faults = []
+        for number in range(count) if only is None else [only]:
+            name = {0: "train", 1: "backup" if number % 40 > 20 else "upgrade"}.get(number % 10, "write")
+            name = name if name != "upgrade" or number % 20 == 1 else "write"
+            scenario = known[name]
+            if not scenario.calls:
+                dry = Path(home, f"dry-{name}")
+                scenario.make(dry)
+                met: list[str] = []
+                status, _ = supervised(scenario, dry, lambda _, call, met=met: met.append(call) or 0)
+                assert status == 0, (name, status)
+                scenario.calls = len(met)
+            folder = Path(home, "work")
+            fault = kill(scenario, folder, random.Random(f"{seed} {number}"))
+            results[f"{name}: {'fault' if fault else 'before or after'}"] += 1
+            faults += [f"{number} {name}: {fault}"] if fault else []
+            shutil.rmtree(folder)
+    return results, faults
+
+
+# -- failing system calls -----------------------------------------------------------------------------------
+
+
+def fail(home: Path, states: list[Any], number: int, rng: random.Random, totals: dict[int, int]) -> str:
+    """Let a call of one step fail, once or from there on; returns what came of it."""
+    step, folder, reading = rng.randrange(len(STEPS) + 1), home / "work", rng.random() < 0.2
+    shutil.copytree(home / f"before-{min(step, len(STEPS) - 1)}", folder)
+    said = home / "said"
+    said.unlink(missing_ok=True)
+
+    def work() -> None:
+        try:
+            with LocalBackend.open(folder, lock_timeout=1) as backend:
+                state_of(backend) if step == len(STEPS) else STEPS[step](backend)
+            said.write_text("done")
+        except PalmetteError as error:
+            said.write_text(f"refused {type(error).__name__}")
+        except BaseException as error:
+            said.write_text(f"foreign {type(error).__name__}: {error}")
+
+    if step not in totals:
+        met: list[str] = []
+        watch(work, folder, lambda _, call: met.append(call) or 0, reads=True)
+        totals[step] = len(met)
+        shutil.rmtree(folder)
+        shutil.copytree(home / f"before-{min(step, len(STEPS) - 1)}", folder)
+    first, once = rng.randrange(totals[step]), rng.random() < 0.5
+    code = rng.choice([errno.EIO, errno.ENOSPC, errno.EDQUOT, SHORT])
+
+    def decide(n: int, call: str) -> int:
+        if n < first or (once and n > first):
+            return 0
+        if call in READS:
+            return errno.EIO if reading or n == first else 0
+        return code if code != SHORT or (call in ("write", "pwrite64") and n == first) else errno.ENOSPC
+
+    status = watch(work, folder, decide, reads=True)
+    told = said.read_text() if said.exists() else f"died ({status})"
+    step = min(step, len(STEPS) - 1) if step < len(STEPS) else -1
+    possible = [states[-2]] if step < 0 else states[step : step + 2]
+    if told == "done" and step >= 0:
+        possible = possible[1:]
+    fault = check_store(folder, possible)
+    shutil.rmtree(folder)
+    return f"fault: {told}; then {fault}" if fault else told
+
+
+def calls(count: int, seed: int, only: int | None = None) -> tuple[Counter[str], list[str]]:
+    """Every step of the store, and reading it, with a call that fails: state before or after, and errors of our own."""
+    with tempfile.TemporaryDirectory(dir=fast_place()) as place:
+        home, totals = Path(place), dict[int, int]()
+        make_store(home / "before-0")
+        for n, step in enumerate(STEPS[:-1]):
+            shutil.copytree(home / f"before-{n}", home / f"before-{n + 1}")
+            with LocalBackend.open(home / f"before-{n + 1}") as backend:
+                step(backend)
+        shutil.copytree(home / "before-0", home / "steps")
+        states = states_of_steps(home / "steps")
+        results: Counter[str] = Counter()
+        faults = []
+        for number in range(count) if only is None else [only]:
+            told = fail(home, states, number, random.Random(f"{seed} {number}"), totals)
+            results[told.split(":")[0]] += 1
+            if told.startswith(("fault", "foreign", "died")):
+                faults.append(f"{number} {told}")
+    return results, faults
+
+
+# -- damaged files ------------------------------------------------------------------------------------------
+
+
+def original_index() -> Path:
+    """An index under a trained tree: two segments, long texts and values, deleted documents."""
+    if "original" not in _kept:
+        home = Path(tempfile.mkdtemp(dir=fast_place()))
+        given = [replace(d, payload={"n": 1}) for d in tiny.documents()]
+        long = [replace(d, id=f"{d.id}-long", text=d.text * 300) for d in given[:4]]
+        long = [replace(d, metadata={**d.metadata, "note": "x" * 6000}) for d in long]
+        with Index.build([*given[:40], *long], tiny.tree(), home / "index", progress=False) as index:
+            index.compact()
+            index.add(given[40:], progress=False)
+            index.delete(["red-cat", "red-ant"])
+            shutil.copytree(home / "index", home / "live")  # the log is not yet taken in
+        _kept["original"], _kept["live"] = home / "index", home / "live"
+    return Path(_kept["original"])
+
+
+QUERIES = ["where does the red cat live?", "owl in house 9"]
+FILTERS: tuple[Any, ...] = (
+    None,
+    {"colour": "red"},
+    {"house": {"$gte": 20}},
+    {"note": {"$exists": True}},
+    {"note": "x" * 6000},
+)
+
+
+def observe(folder: Path) -> Any:
+    """Everything a user sees of an index."""
+    with Index.open(folder) as index:
+        _kept["opened"] = True
+        hits = [index.search(QUERIES, 6, filter=filter) for filter in FILTERS]
+        found = [[(hit.id, hit.score.hex(), hit.document) for hit in some] for many in hits for some in many]
+        ids = [document.key for document in index.documents()]
+        return len(index), found, index.get(ids), [d.key for d in index.documents(FILTERS[-1])]
+
+
+def harm(path: Path, rng: random.Random) -> str:
+    """Damage a file; returns how."""
+    content = bytearray(path.read_bytes())
+    size = len(content)
+    kinds = ["flip", "noise", "zeros", "truncate", "extend", "remove", "page", "copy"]
+    kind = rng.choices(kinds, [8, 4, 3, 3, 1, 1, 3, 2])[0]
+    place = rng.randrange(max(size, 1))
+    page = place // PAGE * PAGE
+    if kind == "remove":
+        path.unlink()
+        return kind
+    if kind == "flip" and size:
+        content[place] ^= 1 << rng.randrange(8)
+    elif kind == "noise":
+        length = min(rng.randint(1, 64), size - place)
+        content[place : place + length] = rng.randbytes(length)
+    elif kind == "zeros":
+        content[place : place + 512] = bytes(min(512, size - place))
+    elif kind == "truncate":
+        del content[rng.choice([place, page]) :]
+    elif kind == "extend":
+        content += rng.randbytes(rng.choice([5, PAGE]))
+    elif kind == "page":
+        content[page : page + PAGE] = bytes(min(PAGE, size - page))
+    elif size > 2 * PAGE:
+        other = rng.randrange(size // PAGE) * PAGE
+        content[page : page + PAGE] = content[other : other + PAGE][: size - page]
+    path.write_bytes(content)
+    return f"{kind} at {place} of {size}"
+
+
+def judge(folder: Path, expected: Any) -> str:
+    """How an index with a damaged file behaves."""
+    _kept["opened"] = False
+    try:
+        return "harmless" if observe(folder) == expected else "wrong answer"
+    except PalmetteError as error:
+        where = "noticed in use" if _kept["opened"] else "noticed at opening"
+        named = str(folder) in str(error)
+        return where if named else f"{where}, not named: {type(error).__name__} {error}"
+    except BaseException as error:
+        return f"foreign {type(error).__name__}: {error}"
+
+
+def damages(count: int, seed: int, only: int | None = None) -> tuple[Counter[str], list[str]]:
+    """Damage every kind of file of an index, its checkpoint among them; half of the time of the database or log."""
+    original = original_index()
+    expected = observe(original)
+    results: Counter[str] = Counter()
+    faults = []
+    try:
+        for number in range(count) if only is None else [only]:
+            rng = random.Random(f"{seed} {number}")
+            work = original.parent / "work"
+            shutil.copytree(_kept["live"] if number % 3 == 0 else original, work)
+            files = sorted(path for path in work.rglob("*") if path.is_file() and path.name[0] != ".")
+            heavy = [path for path in files if ".sqlite3" in path.name]
+            path = rng.choice(heavy if rng.random() < 0.5 else files)
+            how = f"{path.relative_to(work)} {harm(path, rng)}"
+            told = in_child(lambda work=work: judge(work, expected))
+            group = (
+                "database" if path in heavy else "checkpoint" if "model" in path.parts[-2] else "arrays, JSON"
+            )
+            results[f"{group}: {told.split(':')[0]}"] += 1
+            if not told.startswith(("harmless", "noticed")) or "not named" in told:
+                faults.append(f"{number} {how}: {told}")
+            shutil.rmtree(work)
+    finally:
+        shutil.rmtree(original.parent)
+        _kept.clear()
+    return results, faults
+
+
+KINDS = {"kills": kills, "damages": damages, "calls": calls}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, help="repeat one number")
+    args = parser.parse_args()
+    began = time.monotonic()
+    results, faults = KINDS[args.kind](args.count, args.seed, args.only)
+    print(f"{sum(results.values())} {args.kind} in {time.monotonic() - began:.0f} s, seed {args.seed}")
+    for name, number in sorted(results.items()):
+        print(f"{number:>7}  {name}")
+    print("\n".join(faults) or "no fault")
+    sys.exit(bool(faults))

@@ -1,0 +1,27 @@
+"""A sample of the kills, damages and failing calls in every run; all of them with ``make test-all``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.stores import program_environment
+from support.syscalls import is_possible
+
+SOME = {"kills": 12, "damages": 24, "calls": 16}
+MANY = {"kills": 2000, "damages": 3000, "calls": 2000}
+ALL = pytest.param(MANY, marks=[pytest.mark.exhaustive, pytest.mark.timeout(7200)])
+
+
+@pytest.mark.skipif(not is_possible(), reason="needs Linux, and leave to supervise system calls")
+@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("counts", [SOME, ALL])
+def test_nothing_is_lost_wrong_or_foreign(kind: str, counts: dict[str, int]) -> None:
+    run, count = Path(__file__).with_name("run.py"), str(counts[kind])
+    program = [sys.executable, str(run), kind, "--count", count, "--seed", "2"]
+    done = subprocess.run(program, env=program_environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(f"{count} {kind}")

@@ -1,0 +1,193 @@
+"""Whatever is typed, and whatever lies in a file: a command ends with 0, 1 or 2, and a reader with a PalmetteError."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from palmette import Index, load_data
+from palmette.cli import COMMANDS, main
+from palmette.data import iter_documents
+from palmette.reader import load_reading
+from support import readers, tiny
+from support.odd import TEXTS, attempt, check, many
+
+SUFFIXES = [".jsonl", ".csv", ".tsv", ".md", ".txt", ".json", ".jsonl.gz", ".csv.gz", "", ".parquet"]
+RECORDS = st.dictionaries(
+    st.sampled_from(
+        [
+            "id",
+            "_id",
+            "text",
+            "title",
+            "query",
+            "positive",
+            "negatives",
+            "question",
+            "context",
+            "answers",
+            "metadata",
+        ]
+    ),
+    TEXTS
+    | st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+        max_leaves=3,
+    ),
+    max_size=4,
+)
+DEEP = "[" * 100_000 + "]" * 100_000
+LINES = st.lists(
+    RECORDS.map(json.dumps)
+    | st.sampled_from(
+        [
+            "",
+            "{",
+            DEEP,
+            '{"text": NaN}',
+            '{"text": "a"}{"text": "b"}',
+            '{"id": ' + "9" * 5000 + ', "text": "a"}',
+            '{"text": "\\ud800"}',
+            "a\tb\tc",
+            "a,b",
+            '"',
+            "# t\n\ntext",
+            "\ufeff",
+        ]
+    )
+    | st.text(max_size=20),
+    max_size=5,
+).map(lambda lines: "\n".join(lines).encode("utf-8", "surrogatepass"))
+CONTENT = (
+    LINES
+    | st.binary(max_size=40)
+    | LINES.map(gzip.compress)
+    | LINES.map(lambda data: gzip.compress(data)[:-5])
+    | LINES.map(lambda data: data + b"\xff\xfe")
+)
+
+
+def lie(name: str, content: bytes) -> Path:
+    """A file, perhaps of a BEIR folder."""
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def whole(files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        lie(f"beir/{name}", content)
+    return Path("beir")
+
+
+BEIR = st.fixed_dictionaries({name: CONTENT for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")})
+NAMES = st.sampled_from([f"data{suffix}" for suffix in SUFFIXES])
+FILES: list[tuple[Any, ...]] = [
+    (lambda name, content: list(iter_documents(lie(name, content))), NAMES, CONTENT),
+    (lambda name, content: load_data(lie(name, content)), NAMES, CONTENT),
+    (lambda name, content: load_reading(lie(name, content)), NAMES, CONTENT),
+    (lambda files: load_data(whole(files)), BEIR),
+]
+FLAGS = (
+    "--out --filter --lexical --device --explain --json --engine --threshold -k --language --prune "
+    "--batch-size --split --baselines --reader --passages --card --html --query --clear --revision "
+    "--cache-dir --tag --quiet --no-titles --level --debug --steps --depth --encoder --preset --seed "
+).split()
+WORDS = st.sampled_from(
+    [
+        *COMMANDS,
+        "index-folder",
+        "checkpoint",
+        "reader",
+        "docs.jsonl",
+        "nothing",
+        "tree",
+        "space",
+        *FLAGS,
+        "0",
+        "1",
+        "-1",
+        "nan",
+        "inf",
+        "{}",
+        '{"lang": "en"}',
+        '{"$and": []}',
+        "[",
+        "",
+        "fake:16",
+        "owl",
+        "red fox",
+        "\x00",
+        "\udcff",
+        "x" * 5000,
+        "--" + "x" * 300,
+    ]
+) | st.text(max_size=5)
+COMMAND = st.sampled_from([name for name in COMMANDS if name not in ("demo", "train", "push", "pull")])
+LINE = st.tuples(COMMAND, st.lists(WORDS, max_size=6))
+SEARCH = st.tuples(
+    st.just("search"), st.lists(WORDS, max_size=4).map(lambda words: ["index-folder", "owl", *words])
+)
+ANSWER = st.tuples(
+    st.just("answer"),
+    st.lists(WORDS, max_size=4).map(lambda words: ["index-folder", "owl", "--reader", "reader", *words]),
+)
+MAKE = st.tuples(
+    st.just("index"),
+    st.lists(WORDS, max_size=4).map(lambda words: ["checkpoint", "docs.jsonl", "--out", "made", *words]),
+)
+TRAIN = st.tuples(
+    st.just("train"),
+    st.lists(WORDS, max_size=4).map(
+        lambda words: ["space", "docs.jsonl", "--encoder", "fake:16", "--out", "trained", *words]
+    ),
+)
+INSPECT = st.tuples(
+    st.just("inspect"), st.lists(WORDS, max_size=4).map(lambda words: ["index-folder", *words])
+)
+
+
+def run(command: str, words: list[str]) -> None:
+    """Run a command in this process."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            code = main([command, *words])
+        except SystemExit as end:
+            code = end.code
+    assert code in (0, 1, 2), code
+    assert "Traceback" not in said.getvalue()
+
+
+TYPED: list[tuple[Any, ...]] = [
+    (lambda given: run(*given), one) for one in (LINE, SEARCH, ANSWER, MAKE, TRAIN, INSPECT)
+]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with documents, an index, a checkpoint and a reader."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("PALMETTE_CACHE", str(tmp_path / "cache"))
+    docs = tiny.documents()[:8]
+    facts = ({"id": d.id, "text": d.text, "metadata": dict(d.metadata)} for d in docs)
+    Path("docs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in facts))
+    Index.build(docs, tiny.tree(), "index-folder", progress=False).close()
+    tiny.tree().save_pretrained("checkpoint")
+    readers.sentence_reader().save_pretrained("reader")
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("uses", [pytest.param(FILES, id="files"), pytest.param(TYPED, id="commands")])
+@pytest.mark.parametrize("examples", [25, pytest.param(400, marks=pytest.mark.exhaustive)])
+def test_nothing_else_is_raised(uses: list[tuple[Any, ...]], examples: int) -> None:
+    many(lambda made: [check(attempt(*call)) for call in made] and None, uses, examples)

@@ -1,0 +1,218 @@
+"""Random histories of an index against a dictionary: what was acknowledged is there, and nothing else.
+
+A failure prints the steps and the seed; ``make soak SEED=N`` repeats a run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from palmette import Document, FakeEncoder, Index, SpaceModel
+from palmette.errors import CorruptIndexError, DuplicateIdError, PalmetteError
+from palmette.store.filters import matches
+from support.odd import LIMITS
+from support.stores import fast_place
+
+IDS = [f"d{number}" for number in range(9)]
+DOCUMENTS = st.builds(
+    Document,
+    st.sampled_from(IDS),
+    st.sampled_from(["red fox", "blue owl. It sings", "a red owl", "the fox and the owl"]),
+    st.fixed_dictionaries({"n": st.integers(0, 2), "tenant": st.sampled_from("ab")}),
+)
+BATCHES = st.lists(DOCUMENTS, min_size=1, max_size=5, unique_by=lambda document: document.id)
+GONE = st.lists(st.sampled_from(IDS), max_size=4)
+FILTERS = st.sampled_from([None, {"n": 1}, {"n": {"$gte": 1}}, {"$not": {"tenant": "a"}}, {"$id": IDS[:4]}])
+MODEL = SpaceModel.untrained(FakeEncoder(16))
+CALLS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "sqlite3.connect"}
+"""Audited calls at which a writer is killed."""
+
+
+def write_and_die(index: Index, documents: list[Document], last: int) -> None:
+    """Write, in a child that is killed at its call number ``last``, unless it has finished before."""
+    made = 0
+
+    def count(event: str, _: object) -> None:
+        nonlocal made
+        made += event in CALLS
+        if made == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    index.upsert(documents, progress=False)
+    os._exit(0)
+
+
+class History(RuleBasedStateMachine):
+    """An index in a folder, and what it must hold."""
+
+    @initialize()
+    def create(self) -> None:
+        self.root = Path(tempfile.mkdtemp(dir=fast_place()))
+        self.held: dict[str, Document] = {}
+        self.index = Index.create(self.root / "index", MODEL)
+
+    def reopened(self) -> Index:
+        return Index.open(self.root / "index", MODEL)
+
+    @rule(documents=BATCHES, gone=GONE)
+    def upsert(self, documents: list[Document], gone: list[str]) -> None:
+        given = {document.key for document in documents}
+        done = self.index.upsert(documents, delete=gone, progress=False)
+        assert set(done.added) == given - self.held.keys()
+        assert set(done.deleted) == {id for id in gone if id in self.held and id not in given}
+        for id in done.deleted:
+            del self.held[id]
+        self.held |= {document.key: document for document in documents}
+
+    @rule(documents=BATCHES)
+    def add(self, documents: list[Document]) -> None:
+        changed = [d for d in documents if self.held.get(d.key, d) != d]
+        try:
+            self.index.add(documents, progress=False)
+        except DuplicateIdError:
+            assert changed
+        else:
+            assert not changed
+            self.held |= {document.key: document for document in documents}
+
+    @rule(ids=GONE)
+    def delete(self, ids: list[str]) -> None:
+        assert set(self.index.delete(ids)) == self.held.keys() & set(ids)
+        self.held = {id: one for id, one in self.held.items() if id not in ids}
+
+    @rule(filter=FILTERS)
+    def delete_by_filter(self, filter: Any) -> None:
+        if filter is None:
+            return
+        expected = self.passing(filter)
+        assert sorted(self.index.delete(filter=filter)) == expected if self.knows(filter) else True
+        self.held = {id: one for id, one in self.held.items() if id not in expected}
+
+    @rule(documents=BATCHES, ids=GONE)
+    def through_a_tenants_view(self, documents: list[Document], ids: list[str]) -> None:
+        """A tenant changes its own documents, and is refused whole where one is not its own."""
+        if not self.knows({"tenant": "a"}):
+            return
+        view = self.index.filtered({"tenant": "a"})
+        own = all(d.metadata["tenant"] == "a" for d in documents)
+        own = own and all(self.held[d.key].metadata["tenant"] == "a" for d in documents if d.key in self.held)
+        try:
+            view.upsert(documents, progress=False)
+        except PalmetteError:
+            assert not own
+        else:
+            assert own
+            self.held |= {document.key: document for document in documents}
+        gone = view.delete(ids)
+        assert all(self.held.pop(id).metadata["tenant"] == "a" for id in gone)
+        assert not [id for id in ids if id in self.held and self.held[id].metadata["tenant"] == "a"]
+
+    @rule(documents=BATCHES, step=st.integers(1, 60))
+    def kill(self, documents: list[Document], step: int) -> None:
+        """A child writes, and is killed at one of its calls of the system: all of it, or nothing."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a fork while other threads run
+            child = os.fork()
+        if not child:
+            try:
+                write_and_die(self.index, documents, step)
+            finally:
+                os._exit(1)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert status in (0, -signal.SIGKILL)
+        after = self.held | {document.key: document for document in documents}
+        found = {document.key: document for document in self.index.documents()}
+        assert found == after or (found == self.held and status != 0)
+        self.held = found
+
+    @rule()
+    def compact(self) -> None:
+        self.index.compact()
+        assert self.index.stats().reclaimable == 0
+
+    @rule()
+    def reopen(self) -> None:
+        self.index.close()
+        self.index = self.reopened()
+
+    @rule()
+    def copy(self) -> None:
+        with self.index.copy_to(self.root / "copy") as made:
+            assert {d.key: d for d in made.documents()} == self.held
+        shutil.rmtree(self.root / "copy")
+
+    @rule(choice=st.randoms(use_true_random=False))
+    def damage(self, choice: Any) -> None:
+        """One byte of an array changes: the next opening says so; put right, all is as before."""
+        arrays = sorted((self.root / "index" / "segments").rglob("*.npy"))
+        if not arrays:
+            return
+        path = choice.choice(arrays)
+        whole = path.read_bytes()
+        at = choice.randrange(len(whole))
+        self.index.close()
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << choice.randrange(8))]) + whole[at + 1 :])
+        with pytest.raises(CorruptIndexError, match=path.name):
+            self.reopened()
+        path.write_bytes(whole)
+        self.index = self.reopened()
+
+    @rule(filter=FILTERS, k=st.integers(1, 12), lexical=st.sampled_from([0, 0.5, 1]))
+    def search(self, filter: Any, k: int, lexical: float) -> None:
+        if not self.knows(filter):
+            return
+        hits = self.index.search("red fox", k, filter=filter, lexical=lexical)
+        expected = self.passing(filter)
+        assert {hit.id for hit in hits} <= set(expected)
+        assert len(hits) == min(k, len(expected)) or lexical == 1
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert all(hit.document == self.held[hit.id] for hit in hits)
+        for hit in hits:
+            assert hit.explain().score == pytest.approx(hit.score, abs=1e-5)
+
+    def knows(self, filter: Any) -> bool:
+        """A filter by a name that no document has is refused."""
+        return filter is None or "$id" in filter or bool(self.held)
+
+    def passing(self, filter: Any) -> list[str]:
+        return sorted(id for id, one in self.held.items() if matches(filter, one.metadata, id))
+
+    @invariant()
+    def holds_what_was_acknowledged(self) -> None:
+        assert {document.key: document for document in self.index.documents()} == self.held
+        assert self.index.get(IDS) == [self.held.get(id) for id in IDS]
+        assert len(self.index) == len(self.held)
+
+    def teardown(self) -> None:
+        self.index.verify()
+        self.index.close()
+        shutil.rmtree(self.root)
+
+
+TestHistory = History.TestCase
+TestHistory.settings = settings(LIMITS, max_examples=10, stateful_step_count=12)
+
+
+@pytest.mark.exhaustive
+class TestSoak(History.TestCase):
+    """Histories that ``make soak`` draws from its seeds."""
+
+    settings = settings(
+        LIMITS,
+        max_examples=40,
+        stateful_step_count=40,
+        derandomize=False,
+    )

@@ -1,0 +1,242 @@
+"""Files from strangers: whatever a checkpoint or an index folder holds, it loads, or raises a PalmetteError."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import random
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palmette import Document, FakeEncoder, Index, SpaceModel, load_data, load_model
+from palmette.data import files
+from palmette.data.documents import passages
+from palmette.data.synthetic import sentences
+from palmette.encoder.sentences import split_sentences
+from palmette.errors import CheckpointError, CorruptIndexError, InputError
+from palmette.hub.checkpoint import LAYOUT, Entry, dump_manifest
+from palmette.lexical.analyser import Analyser
+from palmette.methods.tree import TreeInspection
+from palmette.reader import Reader, load_reading
+from support import readers, tiny
+from support.odd import attempt, check
+
+MODEL = SpaceModel.untrained(FakeEncoder(16))
+ODD = [
+    None,
+    True,
+    -1,
+    0,
+    10**12,
+    2**63,
+    1e308,
+    float("nan"),
+    "",
+    "x" * 200,
+    "\ud800",
+    [],
+    {},
+    [[]],
+    {"a": {}},
+    [10**12] * 3,
+    ["x"],
+]
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Paths to everything inside a JSON value."""
+    inner = (
+        value.items() if isinstance(value, dict) else enumerate(value[:4]) if isinstance(value, list) else ()
+    )
+    return [at, *(place for key, one in inner for place in places(one, (*at, key)))]
+
+
+def changed(value: Any, at: tuple[Any, ...], odd: Any) -> Any:
+    """The value with something odd, or nothing, at one place."""
+    if not at:
+        return odd
+    made = copy.deepcopy(value)
+    held = made
+    for key in at[:-1]:
+        held = held[key]
+    if odd is KeyError:
+        del held[at[-1]]
+    else:
+        held[at[-1]] = odd
+    return made
+
+
+def rewrite(folder: Path, name: str, data: bytes) -> None:
+    """Put other content under a name, with the sums that belong to it."""
+    (folder / name).write_bytes(data)
+    listed = json.loads((folder / LAYOUT.manifest).read_bytes())["files"]
+    entries = {name: Entry.of((folder / name).read_bytes()) for name in {*listed, name}}
+    (folder / LAYOUT.manifest).write_bytes(dump_manifest(entries))
+
+
+METHODS = [
+    pytest.param("fields", marks=pytest.mark.exhaustive),
+    "fusion",
+    "layers",
+    "paths",
+    "space",
+    "taxonomy",
+    "tree",
+    "reader",
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("count", [12, pytest.param(400, marks=pytest.mark.exhaustive)])
+def test_a_checkpoint_with_right_sums_and_impossible_content(method: str, count: int, tmp_path: Path) -> None:
+    model: Any = readers.sentence_reader() if method == "reader" else tiny.METHODS[method]()
+    whole = model.save_pretrained(tmp_path / "whole")
+    names = sorted(path.name for path in whole.glob("*.json") if path.name != LAYOUT.manifest)
+    draw = random.Random(method)
+
+    def use(folder: Path) -> None:
+        if method == "reader":
+            Reader.from_pretrained(folder).answer("where?", ["The red cat lives in house 1."])
+            return
+        with Index.build(tiny.documents()[:3], load_model(folder), progress=False) as index:
+            assert [hit.explain() for hit in index.search("red cat", k=2)]
+
+    for _ in range(count):
+        name = draw.choice([*names, LAYOUT.config])
+        value = json.loads((whole / name).read_bytes())
+        at = draw.choice(places(value))
+        made = changed(value, at, draw.choice([*ODD, KeyError] if at else ODD))
+        shutil.rmtree(tmp_path / "odd", ignore_errors=True)
+        shutil.copytree(whole, tmp_path / "odd")
+        rewrite(tmp_path / "odd", name, json.dumps(made).encode())
+        check(attempt(use, tmp_path / "odd"))
+
+
+def test_sizes_that_a_header_declares_are_checked_before_memory_is_taken(tmp_path: Path) -> None:
+    whole = tiny.tree().save_pretrained(tmp_path / "checkpoint")
+    config = json.loads((whole / LAYOUT.config).read_bytes())
+    rewrite(whole, LAYOUT.config, json.dumps(changed(config, ("config", "width"), 10**12)).encode())
+    with pytest.raises(CheckpointError, match="instead of"):
+        load_model(whole)
+    rewrite(whole, LAYOUT.config, json.dumps(config).encode())
+    header = json.dumps({"a": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}}).encode()
+    rewrite(whole, LAYOUT.weights, len(header).to_bytes(8, "little") + header)
+    with pytest.raises(CheckpointError, match="safetensors"):
+        load_model(whole)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with Index.build(tiny.documents()[:4], MODEL, tmp_path / "index", progress=False) as index:
+        assert index.path is not None
+        return index.path
+
+
+def sql(folder: Path, statement: str, *values: Any) -> None:
+    with closing(sqlite3.connect(folder / "index.sqlite3")) as connection, connection:
+        connection.execute(statement, values)
+
+
+def test_links_and_paths_out_of_a_folder(folder: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in (".owner.json", ".lock", "model/config.json"):
+        kept = (folder / name).read_bytes() if (folder / name).exists() else None
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(victim)
+        with pytest.raises(CorruptIndexError, match="symbolic link"):
+            Index.open(folder)
+        (folder / name).unlink()
+        if kept is not None:
+            (folder / name).write_bytes(kept)
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    shutil.rmtree(folder / "segments")
+    (folder / "segments").symlink_to(other / "segments")  # a writer would sweep what it does not know there
+    with pytest.raises(CorruptIndexError, match="symbolic link"):
+        Index.open(folder)
+    sql(other, "UPDATE segments SET name = '../../victim'")
+    with pytest.raises(CorruptIndexError, match="names of its own files"):
+        Index.open(other)
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "note.md").symlink_to(victim)
+    with pytest.raises(InputError, match="link out of"):
+        load_data(texts)
+    saved = MODEL.save_pretrained(tmp_path / "saved")
+    (saved / ".palmette-lock").unlink(missing_ok=True)
+    (saved / ".palmette-lock").symlink_to(victim)
+    with pytest.raises(CheckpointError, match="symbolic link"):
+        MODEL.save_pretrained(saved)
+    assert victim.read_text() == "precious"
+
+
+def test_files_that_unpack_to_more_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LONGEST", 10_000)
+    monkeypatch.setattr(files, "UNPACKED", 50_000)
+    for name, content, told in (
+        ("line.jsonl", b'{"text": "' + b"x" * 20_000 + b'"}', "longer than"),
+        ("line.csv", b"text\n" + b"x" * 20_000, "longer than"),
+        ("text.md", b"x" * 60_000, "larger than"),
+        ("many.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 10**6), "unpacks to"),
+        ("squad.json.gz", gzip.compress(b" " * 10**6), "unpacks to"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=told):
+            load_reading(tmp_path / name) if "squad" in name else load_data(tmp_path / name)
+
+
+HOSTILE = "<script>alert(1)</script> [x](javascript:alert(1)) `"
+
+
+def test_what_is_shown_is_escaped(tmp_path: Path) -> None:
+    tags = "<script>alert(1)</script>"
+    model = tiny.tree()
+    with Index.build([Document(tags, f"red cat {tags}")], model, progress=False) as index:
+        [hit] = index.search(f"red cat {tags}", 1, explain=True)
+        assert "<script" not in hit.explain()._repr_html_()
+        page = TreeInspection.of(index, queries=[tags]).to_html()
+    assert tags not in page
+    assert page.count("<script") == page.count("</script>")
+    card = model.card(dataset=None, limits=[HOSTILE], license="mit")
+    assert "\\<script>" in card
+    assert "\\[x\\]" in card
+    assert "<script" not in card.replace("\\<script", "")
+
+
+ADVERSE = {
+    "one word": "x", "camelCase": "fooBar", "dots": ".", "dotted": "a.", "marks": "e\u0301", "only marks": "\u0301",
+    "commas": "1,", "han": "語", "hyphens": "a-", "blanks": " ", "lines": "\n", "fences": "```\n", "headings": "# a\n",
+    "quotes": '."', "ligatures": "\ufdfa", "code": "def a(\n",
+}  # fmt: skip
+READERS: dict[str, Callable[[str], Any]] = {
+    "words": lambda text: Analyser().words(text),
+    "highlights": lambda text: Analyser().matches("fox a", text),
+    "sentences": split_sentences,
+    "queries": sentences,
+    "passages": passages,
+}
+
+
+@pytest.mark.parametrize("size", [20_000, pytest.param(500_000, marks=pytest.mark.exhaustive)])
+def test_texts_are_read_in_linear_time(size: int) -> None:
+    """Twice the text takes about twice the time: four times would be a square."""
+    slow = {}
+    for name, part in ADVERSE.items():
+        for reader, read in READERS.items():
+            took = []
+            for length in (size, 4 * size):
+                text, begun = part * (length // len(part)), time.process_time()
+                read(text)
+                took.append(time.process_time() - begun)
+            if took[1] > 10 * took[0] + size / 1e5:  # a square would take sixteen times
+                slow[name, reader] = took
+    assert not slow

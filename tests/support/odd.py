@@ -1,0 +1,165 @@
+"""Values that nobody expects: Hypothesis strategies for fuzzed calls, and what may come of such a call."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from palmette.errors import PalmetteError
+
+LIMITS = settings(deadline=None, suppress_health_check=list(HealthCheck))
+NAMES = [
+    "a",
+    "b",
+    "lang",
+    "__proto__",
+    "$id",
+    "$where",
+    "",
+    "a.b",
+    "\x00",
+    "\ud800",
+    "x" * 5000,
+    "naïve",
+    "0",
+]
+IDS = ["a", "b", "c", "__proto__", "\x00", "\udc00", "d" * 5000]
+
+
+class Hostile:
+    """Raises whatever is asked of it."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no name")
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+SCALARS = st.one_of(
+    st.sampled_from([None, True, 0, 1, -1, 2**63, 0.5, float("nan"), float("inf"), b"a", object()]),
+    st.sampled_from([date(2020, 1, 1), Path("x"), 1j, frozenset("ab"), {1}, range(3), ..., int, len, print]),
+    st.sampled_from([np.float32(1), np.int64(2), np.array([1.0]), np.zeros((0, 16)), np.str_("a"), np.nan]),
+    st.text(max_size=8),
+    st.integers(-3, 3),
+    st.sampled_from(NAMES),
+)
+
+
+def nested(depth: int) -> Any:
+    """Lists and dicts in each other."""
+    value: Any = "deep"
+    for _ in range(depth):
+        value = {"a": [value]}
+    return value
+
+
+UNSHOWABLE = {"<huge>": 10**5000, "<deep>": nested(20), "<deeper>": nested(3000), "<hostile>": Hostile()}
+"""Values that Hypothesis itself could not show, by what stands for them."""
+
+
+def real(value: Any) -> Any:
+    """Put the values that cannot be shown in their places."""
+    if isinstance(value, dict):
+        return {key: real(inner) for key, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(real, value))
+    return UNSHOWABLE.get(value, value) if isinstance(value, str) else value
+
+
+VALUES = st.recursive(
+    SCALARS | st.sampled_from(list(UNSHOWABLE)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3),
+    max_leaves=4,
+)
+OPERATORS = "$eq $ne $gt $gte $lt $lte $in $nin $any $all $exists $contains $icontains $not $and $or $id $where".split()
+OPERANDS = st.sampled_from([1, "en", ["en", None], True, None, [], {}]) | VALUES
+KEYS = st.sampled_from(["lang", "n", *NAMES])
+CONDITIONS = st.dictionaries(KEYS, OPERANDS, max_size=2) | st.dictionaries(
+    KEYS, st.dictionaries(st.sampled_from(OPERATORS), OPERANDS, max_size=2), max_size=2
+)
+FILTERS = st.recursive(
+    CONDITIONS | VALUES,
+    lambda inner: st.dictionaries(
+        st.sampled_from(["$and", "$or", "$not"]), inner | st.lists(inner, max_size=3)
+    ),
+    max_leaves=3,
+)
+METADATA = st.sampled_from([{"lang": "en"}, {"n": 1, "__proto__": {"a": 1}}, {"lang": ["de", "en"]}])
+TEXTS = st.sampled_from(["red fox", "blue owl. It sings", "x"])
+GOOD = st.fixed_dictionaries(
+    {"id": st.sampled_from(IDS[:4]), "text": TEXTS},
+    optional={"metadata": METADATA, "fields": st.sampled_from([{"name": "fox"}, {"name": ["a", 1, None]}])},
+)
+ODD = st.dictionaries(
+    st.sampled_from(["id", "_id", "text", "title", "metadata", "fields", *NAMES]), VALUES, max_size=4
+)
+DOCUMENTS = st.lists(st.one_of(GOOD, GOOD, GOOD, ODD, VALUES), max_size=4) | VALUES
+GIVEN_IDS = st.lists(st.sampled_from(IDS), max_size=3) | VALUES
+QUERIES = st.sampled_from(
+    ["red fox", "owl", ["red", "owl"], [("red", "fox")], "", [], '"red fox" 42', "x" * 9000]
+)
+QUERIES |= st.just(np.ones((1, 16), np.float32)) | VALUES
+COUNTS = st.sampled_from([1, 3, 10**9]) | VALUES
+OPTIONS = {
+    "k": COUNTS,
+    "filter": FILTERS,
+    "threshold": st.sampled_from([0, 0.5]) | VALUES,
+    "explain": st.booleans() | VALUES,
+    "lexical": st.sampled_from([0, 0.4, 1, "auto"]) | VALUES,
+    "sentences": st.booleans() | VALUES,
+    "level": VALUES,
+}
+
+
+def options(known: dict[str, st.SearchStrategy], *names: str) -> st.SearchStrategy:
+    """Some of these options, or of those named."""
+    return st.fixed_dictionaries({}, optional={name: known[name] for name in names or known})
+
+
+PER_EXAMPLE = 10
+"""Calls of an example."""
+
+
+def many(
+    run: Callable[[list[tuple[Any, ...]]], None], uses: Sequence[tuple[Any, ...]], examples: int
+) -> None:
+    """Run examples of ten calls each: functions, and the values that their strategies draw."""
+    drawn = st.one_of([st.tuples(st.just(use), *given) for use, *given in uses])
+    lists = st.lists(drawn, min_size=PER_EXAMPLE, max_size=PER_EXAMPLE)
+    phases = (Phase.explicit, Phase.reuse, Phase.generate)  # a failing list is short enough to read
+    settings(LIMITS, max_examples=examples, phases=phases)(given(lists)(run))()
+
+
+OURS = ("/plugin/palmette/", "/adapters/")
+
+
+def attempt(
+    use: Callable[..., Any], *given: Any, also: type[Exception] = PalmetteError
+) -> BaseException | None:
+    """Call, and return what escapes that is no PalmetteError (nor ``also``), if our code had a part in it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            use(*map(real, given))
+    except (PalmetteError, also) as error:
+        str(error)
+    except BaseException as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        if any(part in frame.filename for frame in frames for part in OURS):
+            return error
+    return None
+
+
+def check(escaped: BaseException | None) -> None:
+    """Raise what escaped."""
+    if escaped is not None:
+        raise escaped
