@@ -143,6 +143,16 @@ def test_parts_are_log_odds(index: Index) -> None:
     assert told.parts[2].detail["text"][:40] in told.text
 
 
+def test_reasons_are_words() -> None:
+    texts = ["## Prune apple trees late. Rake.", "Prune roses in spring.", "Bake the bread."]
+    made = Index.build(texts, SpaceModel.untrained(FakeEncoder(64)))
+    told = {hit.document.text: hit.explain().text for hit in made.search("prune the apple trees", 3)}
+    assert told[texts[0]].endswith("in common: “prune … apple” (1 of 3 documents), “apple trees” (1)")
+    assert " in meaning: “Prune apple trees late. Rake.”; words" in told[texts[0]]
+    assert told[texts[1]].endswith("words in common: “prune” (2 of 3 documents)")
+    assert told[texts[2]].endswith("; no words in common")
+
+
 def test_an_index_without_sentences_scores_documents_alone(index: Index) -> None:
     given = list(index.documents())
     plain = Index.build(given, index.model, sentences=False)
