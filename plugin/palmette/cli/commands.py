@@ -307,10 +307,8 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
         *("--revision", "--json"),
     )
     add("what", help="checkpoint folder, Hub repository or index folder")
-    html = "draw the tree of an index as one page that needs nothing else"
-    add("--html", type=Path, metavar="FILE", help=html)
-    query = "light up its way on the page; may be repeated"
-    add("--query", action="append", default=[], metavar="TEXT", help=query)
+    add("--html", type=Path, metavar="FILE", help="draw the tree of an index as one page")
+    add("--query", action="append", default=[], metavar="TEXT", help="light up its way on the page")
 
 
 def run_inspect(args: argparse.Namespace) -> None:
@@ -321,12 +319,9 @@ def run_inspect(args: argparse.Namespace) -> None:
 
     if not is_url(args.what) and not (Path(args.what) / MODEL).is_dir():
         if args.html:
-            raise ConfigError(
-                f"--html draws the tree of an index, and {args.what} is none: see `palmette index`"
-            )
-        facts: dict[str, Any] = {
-            "model": _model_facts(load_model(args.what, revision=args.revision, device="cpu"))
-        }
+            raise ConfigError(f"--html draws the tree of an index, and {args.what} is none")
+        model = load_model(args.what, revision=args.revision, device="cpu")
+        facts: dict[str, Any] = {"model": _model_facts(model)}
         print(json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts)))
         return
     with Index.open(args.what, device="cpu") as index:
