@@ -143,6 +143,16 @@ def test_parts_are_log_odds(index: Index) -> None:
     assert told.parts[2].detail["text"][:40] in told.text
 
 
+def test_reasons_are_words() -> None:
+    texts = ["## Prune apple trees late. Rake.", "Prune roses in spring.", "Bake the bread."]
+    made = Index.build(texts, SpaceModel.untrained(FakeEncoder(64)))
+    told = {hit.document.text: hit.explain().text for hit in made.search("prune the apple trees", 3)}
+    assert told[texts[0]].endswith("in common: “prune … apple” (1 of 3 documents), “apple trees” (1)")
+    assert " in meaning: “Prune apple trees late. Rake.”; words" in told[texts[0]]
+    assert told[texts[1]].endswith("words in common: “prune” (2 of 3 documents)")
+    assert told[texts[2]].endswith("; no words in common")
+
+
 def test_an_index_without_sentences_scores_documents_alone(index: Index) -> None:
     given = list(index.documents())
     plain = Index.build(given, index.model, sentences=False)
@@ -238,6 +248,16 @@ def test_an_untrained_model_measures_its_units_on_the_documents(index: Index) ->
     assert units.sentence is not None
     one = Index.build(list(index.documents())[:1], index.model)
     assert measured(one) == USUAL.replace(documents=1), "too few to measure"
+
+
+def test_units_are_measured_anew_when_a_fifth_of_the_documents_is_new() -> None:
+    given = texts(60)
+    with Index.build(given[:40], SpaceModel.untrained(FakeEncoder(32))) as made:
+        first = measured(made)
+        made.add(given[40:45])
+        assert measured(made) == first
+        made.add(given[45:])
+        assert (first.documents, measured(made).documents) == (40, 60)
 
 
 def test_a_trained_model_has_its_own_coefficients() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from palmette.evidence import BEST, CHANCE, OWN, SPAN, Evidence, probability
+from palmette.lexical.analyser import Analyser, Kind
 from palmette.search.plan import WordMatches
 from palmette.types import Document, Explanation, Metadata, Part
 
@@ -15,6 +18,7 @@ WORDS_SHOWN, SHOWN = 5, 160
 """Words, and characters of a sentence, in an explanation's text."""
 CLOSE = ((1.1, "very close"), (0.8, "close"), (0.55, "related"), (-np.inf, "hardly related"))
 """Least meaning, in units, that is called so."""
+_MARKS = re.compile(r"(?<!\S)(?:[#|*~]+|`{3}\w*|[=_-]{3,})(?!\S)")
 
 
 def explain(
@@ -67,14 +71,27 @@ def words_in_common(matched: WordMatches, spelled: Mapping[str, str]) -> str:
     shown: list[str] = []
     for at in sorted(common, key=held.__getitem__):
         if matched.words[at] not in paired:
-            word = " ".join(spelled.get(part, part) for part in matched.words[at].split())
+            word = matched.words[at]
+            word = spelled.get(word) or " ".join(spelled.get(part, part) for part in word.split())
             count = f" ({held[at]:,}{'' if shown else total})" if held[at] else ""
             shown.append(f"\u201c{word}\u201d{count}")
     more = ", \u2026" if len(shown) > WORDS_SHOWN else ""
     return f"words in common: {', '.join(shown[:WORDS_SHOWN])}{more}" if shown else "no words in common"
 
 
+def spell(analyser: Analyser, text: str) -> dict[str, str]:
+    """How a query writes its words, and its pairs of neighbours with dots for what stands between."""
+    chunks = [(chunk.lower(), analyser.words_of_chunk(chunk)) for chunk in analyser.chunks(text)]
+    found = [(at, chunk, words[0]) for at, (chunk, words) in enumerate(chunks) if len(words) == 1]
+    spelled = {word.text: chunk for _, chunk, word in found}
+    linked = [one for one in found if one[2].kind == Kind.WORD]
+    for (at, chunk, word), (after, other, follower) in pairwise(linked):
+        dots = "\u2026 " if after > at + 1 else ""
+        spelled[f"{word.text} {follower.text}"] = f"{chunk} {dots}{other}"
+    return spelled
+
+
 def shortened(text: str) -> str:
-    """One line of at most SHOWN characters."""
-    line = " ".join(text.split())
+    """One line of at most SHOWN characters, without the marks of headings, tables and fences."""
+    line = " ".join(_MARKS.sub("", text).split())
     return line if len(line) <= SHOWN else f"{line[: SHOWN - 2].rsplit(' ', 1)[0]} \u2026"

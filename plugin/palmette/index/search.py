@@ -243,7 +243,7 @@ class SearchResult:
         arrays = {s.name: read_array(view, s, [key]) for s in batch.model.arrays() if s in stored}
         facts: dict[str, Any] = {name: array[row, column] for name, array in self.found.evidence.items()}
         facts["document"] = view.documents([key])[0]
-        matched, spelled = None, {}
+        matched, spelled = None, dict[str, str]()
         if batch.texts:
             matched = view.words(batch.texts[row], 0, only=np.array([key]))
             facts["words"] = {w: s > 0 for w, s in zip(matched.words, matched.parts[0].tolist(), strict=True)}
@@ -254,9 +254,7 @@ class SearchResult:
         facts = {OWN: self.found.scores[row, column], BEST: np.nan, CHANCE: 0.0} | facts
         facts[SPAN] = self.spans(view, row, np.array([column]))[0]
         if self.evidence.texts:
-            analyser = analyser_of(backend.language)
-            chunks = [(chunk, analyser.words_of_chunk(chunk)) for chunk in analyser.chunks(batch.texts[row])]
-            spelled = {found[0].text: chunk.lower() for chunk, found in chunks if len(found) == 1}
+            spelled = reasons.spell(analyser_of(backend.language), batch.texts[row])
         told = reasons.explain(
             self.evidence, own, facts["document"], facts, matched if self.evidence.texts else None, spelled
         )
