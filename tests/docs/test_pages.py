@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from palmette import Encoder, TreeModel, errors, load_encoder
+from palmette import Encoder, errors, load_encoder
 from support.local_hub import TOKEN, LocalHub
 from support.pages import PAGES, ROOT, blocks, run, write_samples
 
@@ -34,15 +34,9 @@ def encoder() -> Encoder:
     return load_encoder("packaged:all-MiniLM-L6-v2")
 
 
-@pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short trainings: pages are about twelve documents."""
-    monkeypatch.setattr(TreeModel, "training_defaults", {**TreeModel.training_defaults, "steps": 30})
-
-
 @pytest.mark.encoder
 @pytest.mark.filterwarnings("ignore:<aiosqlite:ResourceWarning")  # LlamaIndex's chat memory is never closed
-@pytest.mark.usefixtures("brief", "encoder")
+@pytest.mark.usefixtures("encoder")
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_its_code_runs(page: Path, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", hub.url)

@@ -134,7 +134,7 @@ def stored_quality(model: TreeModel) -> Any:
 
 
 def test_a_gentle_trees_ranking_is_kept_in_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    gentle: dict[str, Any] = {"propagation": "none", "depth": 9, "sharpness": 0.08, "steps": 1}
+    gentle: dict[str, Any] = {"propagation": "none", "depth": 9, "sharpness": 0.06, "steps": 1}
     data = load_data(pairs(), dev_fraction=0.5)
     model = trained(data=data, **gentle)
     assert model.arrays()[0].dtype == "float16"
