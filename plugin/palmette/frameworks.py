@@ -43,7 +43,8 @@ def as_vector(embedding: Any) -> Floats:
 
 def check_representation(representation: Representation, level: int | None) -> None:
     """Raise for an unknown representation, or a level of a tree that is not used."""
-    if not isinstance(representation, str) or representation not in get_args(Representation):
+    given: object = representation
+    if not isinstance(given, str) or given not in get_args(Representation):
         known = ", ".join(get_args(Representation))
         raise ConfigError(f"representation must be one of {known}, got {shown(representation)}")
     if representation == "encoder" and level is not None:
