@@ -13,7 +13,7 @@ import torch
 
 from palmette.encoder import Backbone, States, load_encoder
 from palmette.evidence import Calibration, Evidence, Scale, Units, chance, probability
-from palmette.maths import info_nce, ntvd, symmetric_info_nce
+from palmette.maths import info_nce, ntvd
 from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.losses import charm_loss
 from palmette.methods.fields.module import FieldEncoder, Layout, Pooled

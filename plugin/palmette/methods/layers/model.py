@@ -34,7 +34,7 @@ class LayersModel(Model):
 
     Documents are the encoder's own vectors, so embeddings that exist already need no second encoding
     (``index.add(documents, embeddings=…)``). A score is the weighted mean of the layers' similarities, which one query
-    gives. With ``order="layer"`` a document is found by the layer in whose places it is, and its score is the similarity
+    gives. With ``order="layer"`` a document is found by the layer in whose places it is, and scores by the similarity
     there.
 
     Examples:
