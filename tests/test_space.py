@@ -267,6 +267,12 @@ def test_a_papers_recipe_begins_in_the_encoders_space(given_space: Space) -> Non
     assert isinstance(model.encoder, FakeEncoder)
 
 
+def test_of_equal_ways_the_shortest_is_taken() -> None:
+    encoder, choice = np.random.default_rng(0).random(60), space_module._Choice
+    better = {choice(maps, way): encoder + 0.1 for way in (1.0, 0.5) for maps in (2, 1)}
+    assert space_module._choose({choice(0, 0.0): encoder, **better}) == choice(1, 0.5)
+
+
 def test_without_labels_no_space_is_learned(given_space: Space) -> None:
     model = TreeModel.fit(documents(), encoder=FakeEncoder(48), **settings(depth=3, steps=2))
     assert isinstance(model.encoder, FakeEncoder)

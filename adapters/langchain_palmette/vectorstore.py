@@ -13,6 +13,7 @@ from langchain_core.vectorstores import VectorStore
 from langchain_palmette.documents import from_hit
 from langchain_palmette.embeddings import PalmetteEmbeddings
 from langchain_palmette.retriever import PalmetteRetriever
+from palmette.config import check_kind
 from palmette.errors import ConfigError, InputError, shown
 from palmette.frameworks import as_vector, check_size, diversify
 from palmette.methods.space import SpaceModel
@@ -98,6 +99,7 @@ class PalmetteVectorStore(VectorStore):
         self, documents: Sequence[Document], *, ids: Sequence[str | None] | None = None, **options: Any
     ) -> list[str]:
         """Add documents, replacing those whose id exists; blank ones are left out. Returns the ids of the others."""
+        check_kind("ids", ids, (Sequence, type(None)), "a list of str")
         if ids is not None:
             if len(ids) != len(documents):
                 raise InputError(

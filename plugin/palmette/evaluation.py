@@ -259,12 +259,14 @@ def evaluate_index(
     """Measure an index as it stands, on queries and judgements by document id; see :func:`evaluate`."""
     for name, given in (("queries", queries), ("qrels", qrels)):
         check_kind(name, given, Mapping, "a mapping by query id")
+    for judged in qrels.values():
+        check_kind("judgements", judged, Mapping, "a mapping of document id → grade")
     asked = {id: text for id, text in queries.items() if id in qrels}
     if not asked:
         raise InputError(f"none of the {len(queries)} queries is judged: qrels name {list(qrels)[:3]}")
     search = _index_search(index, {"filter": filter, "lexical": lexical, "sentences": sentences, **options})
-    judged = Split("queries", asked, {id: dict(qrels[id]) for id in asked})
-    return _measure(_label(index.model, lexical, sentences, options), lambda: search, judged)
+    split = Split("queries", asked, {id: dict(qrels[id]) for id in asked})
+    return _measure(_label(index.model, lexical, sentences, options), lambda: search, split)
 
 
 def _reading(reader: Reader, data: Any, split: str, passages: int) -> tuple[RetrievalData, Split, _Reading]:

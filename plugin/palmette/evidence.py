@@ -28,7 +28,7 @@ from palmette.arrays import Floats, Keys, Ragged
 from palmette.config import Config
 from palmette.encoder.sentences import Sentences, split_sentences
 from palmette.errors import ConfigError, shown
-from palmette.search.plan import ArraySpec, Candidates, View, stack_rows
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View, stack_rows
 
 Lexical = float | Literal["auto"]
 """Weight λ of words in a search, 0 … 1, or ``"auto"`` for the model's own."""
@@ -212,6 +212,8 @@ class Evidence:
     def rank(self, search: Search, view: View, plan: Any, k: int) -> Candidates:
         """Find the ``k`` best documents of every query; scores are log-odds."""
         depth = min(max(SHORTLIST, 2 * k), max(1, len(view)))
+        read = () if self.vectors is None else (SENTENCES, SCALES)
+        view.expect(plan if isinstance(plan, SearchPlan) else None, depth, self.texts, read)
         found, rows = search(plan, depth), []
         for row in range(len(found.keys)):
             listed = found.one_query(row)

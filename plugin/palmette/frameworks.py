@@ -43,7 +43,7 @@ def as_vector(embedding: Any) -> Floats:
 
 def check_representation(representation: Representation, level: int | None) -> None:
     """Raise for an unknown representation, or a level of a tree that is not used."""
-    if representation not in get_args(Representation):
+    if not isinstance(representation, str) or representation not in get_args(Representation):
         known = ", ".join(get_args(Representation))
         raise ConfigError(f"representation must be one of {known}, got {shown(representation)}")
     if representation == "encoder" and level is not None:

@@ -203,7 +203,7 @@ class FusionModel(Model):
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Arrays of all members."""
         return tuple(
-            replace(spec, name=_array(place, spec.name))
+            replace(spec, name=_array(place, spec.name), scales=spec.scales and _array(place, spec.scales))
             for place, member in enumerate(self.members)
             for spec in member.arrays()
         )

@@ -1,9 +1,25 @@
-"""The contract of Index holds for every method: each row of support.tiny.METHODS makes a trained model."""
+"""The contract of Index holds for every method (each row of support.tiny.METHODS) in every kind of storage.
+
+``PALMETTE_QDRANT_URL=qdrant://localhost:6333`` adds a server, where collections are made and removed.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
 
 import pytest
 
 from palmette import Index, Model
+from palmette.store.qdrant_client import Collection
+from support.stores import fast_place
 from support.tiny import METHODS, documents
+
+PLACES = {"folder": "", "local": "qdrant+local://", "edge": "qdrant+edge://"}
+URL = os.environ.get("PALMETTE_QDRANT_URL")
+KINDS = ["folder", "local", *(["server"] if URL else []), pytest.param("edge", marks=pytest.mark.exhaustive)]
 
 
 @pytest.fixture(scope="session", params=sorted(METHODS))
@@ -11,17 +27,46 @@ def model(request: pytest.FixtureRequest) -> Model:
     return METHODS[request.param]()
 
 
+def server() -> Iterator[Callable[[], str]]:
+    """Names of new collections of a server."""
+    made = list[str]()
+
+    def name() -> str:
+        made.append(f"{URL}/palmette-{uuid4().hex}")
+        return made[-1]
+
+    yield name
+    for one in made:
+        Collection(one)("delete_collection")
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def place(request: pytest.FixtureRequest) -> Iterator[Callable[[], str | Path]]:
+    """Names of new places of a kind of storage."""
+    if request.param != "folder":
+        pytest.importorskip("qdrant_client")
+    if request.param == "edge":
+        pytest.importorskip("qdrant_edge")
+        import support.edge  # noqa: F401  adds the scheme
+    if request.param == "server":
+        yield from server()
+        return
+    numbers = count()
+    with TemporaryDirectory(dir=fast_place()) as folder:
+        yield lambda: f"{PLACES[request.param]}{folder}/{next(numbers)}/index"
+
+
 @pytest.fixture(scope="session")
-def shared(model: Model) -> Index:
-    """An index in memory, for tests that change nothing."""
-    made = Index.in_memory(model)
-    made.add(documents())
-    return made
+def shared(model: Model, place: Callable[[], str | Path]) -> Iterator[Index]:
+    """An index for tests that change nothing."""
+    with Index.create(place(), model) as made:
+        made.add(documents())
+        yield made
 
 
 @pytest.fixture
-def index(model: Model, tmp_path) -> Index:
-    """An index in a folder, for tests that change it."""
-    made = Index.create(tmp_path / "index", model)
-    made.add(documents())
-    return made
+def index(model: Model, place: Callable[[], str | Path]) -> Iterator[Index]:
+    """An index for tests that change it."""
+    with Index.create(place(), model) as made:
+        made.add(documents())
+        yield made

@@ -70,6 +70,9 @@ class PlainView:
             keys = order[shares[order] > 0][:k] + 10
         return WordMatches([text], shares[keys - 10, None], keys, rarity=matched.rarity)
 
+    def expect(self, *search: Any) -> None:
+        pass
+
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         keys = self.keys() if plan.only is None else plan.only
         scores = self._table(plan.first, keys)  # [Q, N]

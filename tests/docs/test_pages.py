@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from palmette import Encoder, TreeModel, errors, load_encoder
-from palmette.methods.tree import init
 from support.local_hub import TOKEN, LocalHub
 from support.pages import PAGES, ROOT, blocks, run, write_samples
 
@@ -39,7 +38,6 @@ def encoder() -> Encoder:
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short trainings: pages are about twelve documents."""
     monkeypatch.setattr(TreeModel, "training_defaults", {**TreeModel.training_defaults, "steps": 30})
-    monkeypatch.setattr(init, "ADAPTER", init.ADAPTER.replace(steps=10, evaluate_every=10))
 
 
 @pytest.mark.encoder

@@ -212,7 +212,7 @@ class TestSoak(History.TestCase):
 
     settings = settings(
         LIMITS,
-        max_examples=40,
+        max_examples=10,
         stateful_step_count=40,
         derandomize=False,
     )

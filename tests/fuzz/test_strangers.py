@@ -7,7 +7,6 @@ import gzip
 import json
 import random
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -26,6 +25,7 @@ from palmette.hub.checkpoint import LAYOUT, Entry, dump_manifest
 from palmette.lexical.analyser import Analyser
 from palmette.methods.tree import TreeInspection
 from palmette.reader import Reader, load_reading
+from palmette.store.database import DATABASE, connect
 from support import readers, tiny
 from support.odd import attempt, check
 
@@ -141,7 +141,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def sql(folder: Path, statement: str, *values: Any) -> None:
-    with closing(sqlite3.connect(folder / "index.sqlite3")) as connection, connection:
+    with closing(connect(folder / DATABASE, "mode=rw")) as connection:
         connection.execute(statement, values)
 
 
@@ -182,6 +182,7 @@ def test_links_and_paths_out_of_a_folder(folder: Path, tmp_path: Path) -> None:
 def test_files_that_unpack_to_more_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LONGEST", 10_000)
     monkeypatch.setattr(files, "UNPACKED", 50_000)
+    monkeypatch.setattr(files, "RATIO", 2)
     for name, content, told in (
         ("line.jsonl", b'{"text": "' + b"x" * 20_000 + b'"}', "longer than"),
         ("line.csv", b"text\n" + b"x" * 20_000, "longer than"),

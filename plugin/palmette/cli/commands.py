@@ -27,7 +27,7 @@ def read_lexical(text: str) -> float | str:
 
 SHARED: dict[str, dict[str, Any]] = {
     "checkpoint": {"help": CHECKPOINT},
-    "index": {"help": "index folder"},
+    "index": {"help": "index folder, or qdrant://host:6333/name"},
     "--revision": {"help": "branch, tag or commit of a Hub repository"},
     "--device": {"help": "cpu, cuda, mps; the best there is by default"},
     "--filter": {"help": "conditions on metadata, as JSON"},
@@ -86,8 +86,7 @@ def _search_options(args: argparse.Namespace) -> dict[str, Any]:
         try:
             options["filter"] = parse_json(text)
         except ValueError as error:
-            example = '{"lang": "en"}'
-            raise ConfigError(f"--filter must be JSON such as '{example}', got {text!r} ({error})") from error
+            raise ConfigError(f"--filter must be JSON, got {text!r} ({error})") from error
         if not isinstance(options["filter"], dict):
             raise ConfigError(f"--filter must be a JSON object, got {text!r}")
     return options
@@ -111,7 +110,11 @@ def _add_index(command: argparse.ArgumentParser) -> None:
     )
     add("checkpoint", nargs="?", help=f"{CHECKPOINT}; none for the default encoder, or an index's own model")
     add("documents", help="JSONL or table of documents, BEIR folder, or folder of .md and .txt files")
-    add("--out", required=True, type=Path, help="index folder: made, or updated where it exists")
+    add(
+        "--out",
+        required=True,
+        help="index folder, or qdrant://host:6333/name: made, or updated where it exists",
+    )
     add("--prune", action="store_true", help="delete what is in the index and not in DOCUMENTS")
     add("--batch-size", type=int, default=256, help="documents encoded at a time")
     add("--language", default="english", help="language of a new index's stemmer, or none")
@@ -288,13 +291,10 @@ def run_evaluate(args: argparse.Namespace) -> None:
     if args.card:
         card = Path(args.checkpoint) / "README.md"
         if not card.parent.is_dir():
-            raise ConfigError(
-                f"--card writes into a checkpoint folder, but {args.checkpoint!r} is none: pull it first"
-            )
-        draft = card.with_name("README.md.tmp")
-        draft.unlink(missing_ok=True)
-        draft.write_text(model.card(report), encoding="utf-8")
-        draft.replace(card)  # never through a link, into the Hub's cache for instance
+            raise ConfigError(f"--card writes into a checkpoint folder; {args.checkpoint!r} is none: pull it")
+        text = model.card(report)
+        card.unlink(missing_ok=True)  # never through a link, into the Hub's cache for instance
+        card.write_text(text, encoding="utf-8")
     print(json.dumps(report.to_dict(), indent=2) if args.json else report.table())
 
 
@@ -307,25 +307,21 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
         *("--revision", "--json"),
     )
     add("what", help="checkpoint folder, Hub repository or index folder")
-    html = "draw the tree of an index as one page that needs nothing else"
-    add("--html", type=Path, metavar="FILE", help=html)
-    query = "light up its way on the page; may be repeated"
-    add("--query", action="append", default=[], metavar="TEXT", help=query)
+    add("--html", type=Path, metavar="FILE", help="draw the tree of an index as one page")
+    add("--query", action="append", default=[], metavar="TEXT", help="light up its way on the page")
 
 
 def run_inspect(args: argparse.Namespace) -> None:
     """Print facts of a checkpoint or an index, or draw an index's tree."""
     from palmette.index import MODEL, Index
     from palmette.methods import load_model
+    from palmette.store.qdrant_client import is_url
 
-    if not (Path(args.what) / MODEL).is_dir():
+    if not is_url(args.what) and not (Path(args.what) / MODEL).is_dir():
         if args.html:
-            raise ConfigError(
-                f"--html draws the tree of an index; {args.what} is none: make one with `palmette index`"
-            )
-        facts: dict[str, Any] = {
-            "model": _model_facts(load_model(args.what, revision=args.revision, device="cpu"))
-        }
+            raise ConfigError(f"--html draws the tree of an index, and {args.what} is none")
+        model = load_model(args.what, revision=args.revision, device="cpu")
+        facts: dict[str, Any] = {"model": _model_facts(model)}
         print(json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts)))
         return
     with Index.open(args.what, device="cpu") as index:

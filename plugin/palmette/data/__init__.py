@@ -73,6 +73,7 @@ def load_data(
         DuplicateIdError: Two different contents under one id.
     """
     check_kind("seed", seed, int, "a whole number")
+    check_kind("kinds", kinds, Iterable, f"some of {', '.join(KINDS)}")
     synthetic: dict[str, Any] = {"seed": seed, "kinds": tuple(kinds), "cut": cut}
     loaded = data if isinstance(data, RetrievalData) else _read(data, titles, synthetic)
     return loaded.with_dev(dev_fraction, seed)

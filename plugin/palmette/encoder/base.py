@@ -267,8 +267,8 @@ class Encoder(ABC):
                 f"texts must be a list of str, got one str: {shown(texts)}. Put it in a list: [text]"
             )
         check_kind("texts", texts, Sequence, "a list of str")
-        if kind not in get_args(Kind):
-            raise ConfigError(f"kind must be 'query' or 'document', got {kind!r}")
+        if not isinstance(kind, str) or kind not in get_args(Kind):
+            raise ConfigError(f"kind must be 'query' or 'document', got {shown(kind)}")
         limit, checked = self.longest, []
         for position, text in enumerate(texts):
             if not isinstance(text, str):

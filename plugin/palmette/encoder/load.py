@@ -90,8 +90,8 @@ def load_encoder(
             "an encoder is given by its name, directory or config, or is an Encoder; got "
             f"{type(name).__name__}: {shown(name)}"
         )
-    if dtype not in ("auto", *PRECISIONS):
-        raise ConfigError(f"dtype must be auto, {', '.join(PRECISIONS)}; got {dtype!r}")
+    if not isinstance(dtype, str) or dtype not in ("auto", *PRECISIONS):
+        raise ConfigError(f"dtype must be auto, {', '.join(PRECISIONS)}; got {shown(dtype)}")
     name = str(name)
     with _loading:
         if name == "fake" or name.startswith("fake:"):

@@ -1,10 +1,11 @@
-"""Index folders created, opened and copied, each whole or not at all; and checks of what users hand in."""
+"""Index folders and collections created, opened and copied, each whole or not at all; and checks of user input."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,15 +27,17 @@ from palmette.errors import (
 )
 from palmette.evidence import UNITS, sentence_arrays, stores_sentences
 from palmette.index.search import check_count
-from palmette.lexical.analyser import LANGUAGE
+from palmette.lexical.analyser import LANGUAGE, check_language
 from palmette.methods import load_model
 from palmette.methods.space import SpaceModel
 from palmette.model import Model
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
-from palmette.store.folder import atomic_folder
+from palmette.store.folder import atomic_folder, is_occupied
 from palmette.store.local import LocalBackend
+from palmette.store.qdrant import QdrantBackend
+from palmette.store.qdrant_client import is_url
 from palmette.store.repair import Repair, salvage
 from palmette.types import Document
 
@@ -44,6 +47,10 @@ MODEL = "model"
 Engine = str
 """``exact`` kernels; ``faiss`` (on the GPU where there is one); ``ivf`` or ``hnsw``, which search a part of the
 vectors, with options if wished: ``"ivf:nlist=256,nprobe=8"``."""
+Place = str | Path
+"""A folder, or the URL of a Qdrant collection: ``qdrant://host:6333/name``."""
+COPIED = 64
+"""Batches of a copy that a collection commits at a time."""
 ModelLike = Model | str | Path | Sequence[Model | str | Path]
 """A model, where its checkpoint lies, or several of either to fuse."""
 
@@ -92,14 +99,40 @@ def check_opening(engine: Any, lock_timeout: Any) -> None:
     check_range("Index", "lock_timeout", np.nan if lock_timeout is None else lock_timeout, 0, MOST_SECONDS)
 
 
-def open_folder(
-    path: Path, model: Model | None, model_options: dict[str, Any], **options: Any
-) -> tuple[Model, LocalBackend]:
+def create_index(path: Place, model: Model, arrays: Sequence[ArraySpec], language: str | None) -> None:
+    """Create an empty index, with a copy of the model's checkpoint, in a folder or a collection."""
+    how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": check_language(language)}
+    if is_url(path):
+        with TemporaryDirectory() as folder:
+            saved = model.save_pretrained(Path(folder) / MODEL)
+            QdrantBackend.create(str(path), arrays, model=saved, **how)
+        return
+    with atomic_folder(Path(path)) as draft:
+        LocalBackend.create(draft, arrays, **how).close()
+        model.save_pretrained(draft / MODEL)
+
+
+def exists(path: Place) -> bool:
+    """Whether there is something at a folder or a collection."""
+    return QdrantBackend.exists(str(path)) if is_url(path) else is_occupied(Path(path))
+
+
+def open_index(
+    path: Place, model: Model | None, model_options: dict[str, Any], **options: Any
+) -> tuple[Model, Backend]:
     """Open the model and the documents of an index; ``options`` are those of ``LocalBackend.open``."""
     if model is not None and model_options:
         raise ConfigError(
             f"{', '.join(model_options)}: these load the model inside, but a model is given; leave them out"
         )
+    fingerprint = None if model is None else model.fingerprint
+    if isinstance(path, str):
+        remote = QdrantBackend.open(path, fingerprint=fingerprint, lock_timeout=options["lock_timeout"])
+        if model is None:
+            with TemporaryDirectory() as folder:
+                remote.save_model(Path(folder))
+                model = load_model(folder, **model_options)
+        return model, remote
     if (path / "model.safetensors").is_file():
         raise InputError(
             f"{path} is a checkpoint, not an index: make one with Index.build or `palmette index`"
@@ -115,7 +148,7 @@ def open_folder(
             raise CorruptIndexError(
                 f"{entry} is a symbolic link: an index folder has none; copy the files themselves"
             )
-    backend = LocalBackend.open(path, fingerprint=None if model is None else model.fingerprint, **options)
+    backend = LocalBackend.open(path, fingerprint=fingerprint, **options)
     try:
         opened = model or load_model(path / MODEL, **model_options)
         if opened.fingerprint != backend.fingerprint:
@@ -129,32 +162,49 @@ def open_folder(
     return opened, backend
 
 
-def copy_folder(
-    path: Path, model: Model, source: Backend, batch_size: int, *, encode: bool, progress: bool | None
+def copy_index(
+    path: Place, model: Model, source: Backend, batch_size: int, *, encode: bool, progress: bool | None
 ) -> None:
-    """Copy all documents that a backend shows to a new folder, with their arrays or encoded anew."""
+    """Copy all documents that a backend shows to a new place, with their arrays or encoded anew."""
     arrays, batch_size = source.arrays, check_count("batch_size", batch_size)
     expected = index_arrays(model, stores_sentences(source))
-    if encode or arrays != expected:  # for another model, or made by an earlier version
-        arrays, encode = expected, True
+    encode = encode or arrays != expected  # for another model, or made by an earlier version
+    arrays = expected
     hidden, sentences = None if progress is None else not progress, stores_sentences(source)
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": source.language}
-    with atomic_folder(path) as draft:
+
+    def fill(backend: Backend, at_once: int | None) -> None:
         with (
-            LocalBackend.create(draft, arrays, **how) as backend,
             source.read() as view,
-            backend.write() as writer,
             tqdm(total=len(view), desc="Copying", unit="doc", delay=2, disable=hidden) as bar,
         ):
             keys = view.keys().tolist()
-            for start in range(0, len(keys), batch_size):
-                batch = keys[start : start + batch_size]
-                documents = view.documents(batch)
-                kept = {} if encode else {spec.name: read_array(view, spec, batch) for spec in arrays}
-                writer.put(documents, stored_arrays(model, documents, sentences) if encode else kept)
-                bar.update(len(batch))
-            if not encode and (noted := view.note(UNITS)) is not None:
-                writer.note(UNITS, noted)
+            for part in range(0, max(1, len(keys)), at_once or max(1, len(keys))):
+                with backend.write() as writer:
+                    whole = keys[part : part + (at_once or len(keys))]
+                    for start in range(0, len(whole), batch_size):
+                        batch = whole[start : start + batch_size]
+                        documents = view.documents(batch)
+                        kept = {} if encode else {spec.name: read_array(view, spec, batch) for spec in arrays}
+                        writer.put(documents, stored_arrays(model, documents, sentences) if encode else kept)
+                        bar.update(len(batch))
+                    if not encode and (noted := view.note(UNITS)) is not None:
+                        writer.note(UNITS, noted)
+
+    if is_url(path):
+        create_index(path, model, arrays, source.language)
+        remote = QdrantBackend.open(str(path))
+        try:
+            fill(remote, COPIED * batch_size)
+        except BaseException:
+            remote.db("delete_collection")
+            raise
+        finally:
+            remote.close()
+        return
+    with atomic_folder(Path(path)) as draft:
+        with LocalBackend.create(draft, arrays, **how) as backend:
+            fill(backend, None)
         model.save_pretrained(draft / MODEL)
 
 
@@ -189,9 +239,9 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
 # -- what users hand in -------------------------------------------------------------------------------------
 
 
-def absolute(value: object) -> Path:
-    """Make a path absolute: what is opened stays what it is when the working directory changes."""
-    return check_path(value).absolute()
+def absolute(value: object) -> Path | str:
+    """Make a path absolute: what is opened stays what it is when the working directory changes. URLs are."""
+    return str(value) if is_url(value) else check_path(value).absolute()
 
 
 def check_ids(ids: Iterable[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from palmette.arrays import Floats, unit_rows
+from palmette.config import check_path
 from palmette.errors import InputError, StoreError
 from palmette.evidence import Units
 from palmette.index.folder import (
@@ -16,14 +17,17 @@ from palmette.index.folder import (
     Engine,
     IndexStats,
     ModelLike,
+    Place,
     absolute,
     as_model,
     check_documents,
     check_ids,
     check_opening,
-    copy_folder,
+    copy_index,
+    create_index,
+    exists,
     index_arrays,
-    open_folder,
+    open_index,
     repair_folder,
     unique,
 )
@@ -35,7 +39,7 @@ from palmette.model import Model
 from palmette.search.faiss_engine import is_engine
 from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import Filter, parse_filter
-from palmette.store.folder import atomic_folder, is_occupied
+from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend, Verify
 from palmette.store.repair import Repair
 from palmette.types import Document
@@ -53,11 +57,11 @@ class Index(Searching):
     never between. Use :meth:`create`, :meth:`open` or :meth:`in_memory`.
     """
 
-    def __init__(self, model: Model, backend: Backend, path: Path | None = None) -> None:
+    def __init__(self, model: Model, backend: Backend, path: Place | None = None) -> None:
         self.model = model
         self.backend = backend
         self.path = path
-        """The folder it can be opened from again; ``None`` for one in memory."""
+        """Folder or URL it can be opened from again; ``None`` for one in memory."""
         self._measured: dict[str, Units] = {}
 
     # -- making and opening ---------------------------------------------------------------------------------
@@ -73,10 +77,10 @@ class Index(Searching):
         engine: Engine = "exact",
         lock_timeout: float = 10.0,
     ) -> Self:
-        """Create an empty index in a new folder; it keeps a copy of the model's checkpoint beside the data.
+        """Create an empty index in a new place; it keeps a copy of the model's checkpoint beside the data.
 
         Args:
-            path: A new or empty folder.
+            path: A new or empty folder; or the URL of a new Qdrant collection, ``qdrant://host:6333/name``.
             model: A model, or the folder or repository of its checkpoint; or a list of those, to be fused
                 (:class:`palmette.FusionModel`). ``None`` for the default encoder, untrained.
             language: Whose word endings are cut off, so that "searches" finds "search"; ``None`` for none.
@@ -87,10 +91,7 @@ class Index(Searching):
         """
         path, model = absolute(path), as_model(model)
         check_opening(engine, lock_timeout)  # a wrong one leaves no folder behind
-        with atomic_folder(path) as draft:
-            how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": language}
-            LocalBackend.create(draft, index_arrays(model, sentences), **how).close()
-            model.save_pretrained(draft / MODEL)
+        create_index(path, model, index_arrays(model, sentences), language)
         return cls.open(path, model, verify=False, engine=engine, lock_timeout=lock_timeout)
 
     @classmethod
@@ -104,10 +105,10 @@ class Index(Searching):
         lock_timeout: float = 10.0,
         **model_options: Any,
     ) -> Self:
-        """Open an index folder.
+        """Open an index.
 
         Args:
-            path: The folder.
+            path: The folder, or the URL of the collection.
             model: The very model it was made with, when it is loaded already; ``None`` loads the copy inside.
             verify: ``fast`` reads every file once and compares it with its checksums; ``full`` also compares every
                 document with its digest and the columns that filters read; ``False`` compares sizes and commits.
@@ -118,7 +119,8 @@ class Index(Searching):
         path = absolute(path)
         check_opening(engine, lock_timeout)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout, "verify": verify}
-        return cls(*open_folder(path, model, model_options, **how), path)
+        opened, backend = open_index(path, model, model_options, **how)
+        return cls(opened, backend, getattr(backend, "url", path))  # without a key
 
     @classmethod
     def open_or_create(
@@ -135,7 +137,7 @@ class Index(Searching):
         """Open the index in a folder, or create one where there is none (``language``, ``sentences``: of a new one)."""
         folder = absolute(path)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
-        if is_occupied(folder):  # without a model given, by its own
+        if exists(folder):  # without a model given, by its own
             return cls.open(folder, None if model is None else as_model(model), verify=verify, **how)
         return cls.create(folder, model, language=language, sentences=sentences, **how)
 
@@ -282,10 +284,10 @@ class Index(Searching):
         batch_size: int = 1024,
         progress: bool | None = None,
     ) -> Self:
-        """Copy to a new folder, compact, whole or not at all; only for another ``model`` is anything encoded."""
+        """Copy to a new folder or collection, compact, whole or not at all; only another ``model`` encodes anew."""
         path, made = absolute(path), self.model if model is None else as_model(model)
         again = made.fingerprint != self.model.fingerprint
-        copy_folder(path, made, self.backend, batch_size, encode=again, progress=progress)
+        copy_index(path, made, self.backend, batch_size, encode=again, progress=progress)
         engine = self.engine if is_engine(self.engine) else "exact"
         return type(self).open(path, made, verify=False, engine=engine)
 
@@ -296,7 +298,7 @@ class Index(Searching):
         """
         if not isinstance(self.backend, LocalBackend):
             raise StoreError("only a whole local index can be backed up: index.copy_to(…) copies this one")
-        with atomic_folder(absolute(path)) as draft:
+        with atomic_folder(check_path(path).absolute()) as draft:
             self.backend.backup(draft)
             self.model.save_pretrained(draft / MODEL)
 
@@ -315,7 +317,7 @@ class Index(Searching):
 
         Documents whose arrays are damaged are encoded again, by the model inside or the ``model`` given.
         """
-        report = repair_folder(absolute(path), absolute(out), model, progress)
+        report = repair_folder(check_path(path).absolute(), check_path(out).absolute(), model, progress)
         with cls.open(out, model, verify=False) as index:
             note_units(index.model, index.backend)
         return report

@@ -82,7 +82,7 @@ def _pairs(words: Sequence[Word]) -> dict[str, int]:
     return dict(zip(named, pair_terms(terms[:-1], terms[1:]).tolist(), strict=True))
 
 
-def weights(query: QueryTerms, holding: Sequence[int], documents: int) -> tuple[NDArray[np.float64], float]:
+def weights(query: QueryTerms, holding: Sequence[float], documents: int) -> tuple[NDArray[np.float64], float]:
     """[T] weight of each term, and what the query can reach.
 
     ``holding`` of ``documents`` contain each term, then each skipped one.
@@ -104,6 +104,16 @@ def shares(counts: Counts, norms: Floats, weight: np.float32) -> Floats:
     many = counts.astype(np.float32)
     share: Floats = weight * (many / (many + norms))
     return share
+
+
+def matches_of(
+    query: QueryTerms, keys: Keys, parts: Floats, holding: Sequence[float], documents: int
+) -> WordMatches:
+    """Wrap what each term adds to documents, with how rare the terms are."""
+    _, reach = weights(query, holding, documents)
+    rarity = reach / (REACH * float(np.log1p((documents + 0.5) / 0.5)))
+    held = [round(count) for count in holding[: len(query.terms)]]
+    return WordMatches(query.words, parts, keys, bool(query.required), held, documents, rarity)
 
 
 class PostingList(NamedTuple):
@@ -289,10 +299,7 @@ class WordSearcher:
         """Wrap what each term adds to documents, with how rare the terms are."""
         terms, places = (*query.terms, *query.skipped), range(len(self.sources))
         holding = [sum(self._statistics(at, term)[0] for at in places) for term in terms]
-        _, reach = weights(query, holding, self.documents)
-        rarity = reach / (REACH * float(np.log1p((self.documents + 0.5) / 0.5)))
-        held = holding[: len(query.terms)]
-        return WordMatches(query.words, parts, keys, bool(query.required), held, self.documents, rarity)
+        return matches_of(query, keys, parts, holding, self.documents)
 
 
 def _mask(source: WordSource, rows: Rows) -> Mask:

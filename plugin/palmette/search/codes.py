@@ -83,13 +83,14 @@ class Codes(NamedTuple):
         found: tuple[Any, ...] = (0, np.empty((2, room), np.int64), np.empty(room))  # pairs and upper bounds
         step = max(_TILE, _PRODUCTS // count)
         products = np.empty((count, min(step, stop - start)), np.int32)
+        wide = queries.numbers.astype(np.int16)  # a loop widens less
         for low in range(start, stop, step):
             tile = slice(low, min(low + step, stop))
             places = np.arange(tile.start, tile.stop) if rows is None else rows[tile]
             here = tile if rows is None else places
             if count < _MATRIX:
                 made = products[:, : len(places)]
-                kernels.multiply(self.numbers, places, queries.numbers, made)
+                kernels.multiply(self.numbers, places, wide, made)
             else:
                 made = self._matrix(places, queries.numbers)
             bounds = self.steps[here], self.errors[here], self.lengths[here]

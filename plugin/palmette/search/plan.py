@@ -35,6 +35,15 @@ class ArraySpec:
     shape: tuple[int, ...]
     dtype: str = "float32"
     ragged: bool = False
+    searched: Metric | Literal["lists"] | None = field(default=None, compare=False)
+    """How plans compare the array, or that they name it as lists; ``None``: only rows of documents are read."""
+    scales: str | None = field(default=None, compare=False)
+    """Stored array of the factors of its int8 vectors, where it is searched."""
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """What a storage records of an array, and compares."""
+        return {"name": self.name, "shape": self.shape, "dtype": self.dtype, "ragged": self.ragged}
 
     def zeros(self, count: int) -> Stored:
         """Array of ``count`` documents: zeros, or no rows where it is ragged."""
@@ -200,6 +209,12 @@ class View(Protocol):
 
     def __len__(self) -> int:
         """Number of documents that pass the filter."""
+
+    def expect(self, plan: SearchPlan | None, k: int, texts: Sequence[str], arrays: Sequence[str]) -> None:
+        """Hear what a search is about to read, so that storage elsewhere can fetch it in one request.
+
+        It will ask for the ``k`` best of a plan and of each text's words, and read these arrays of all of them.
+        """
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of the plan (all of them when fewer exist)."""

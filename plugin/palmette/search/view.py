@@ -106,10 +106,13 @@ class ArrayView:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def expect(self, *search: Any) -> None:
+        """Do nothing: all is here."""
+
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best rows for every row of the plan."""
         keys = self._keys if plan.only is None else plan.only
-        segment = _Arrays(self._all, self.arrays, self._blocks)
+        segment = ArraySegment(self._all, self.arrays, self._blocks)
         rows = None if len(keys) == len(self._all) else keys
         return execute(plan, k, [(segment, rows)], ExactEngine(), self)
 
@@ -152,20 +155,23 @@ class ArrayView:
 
 
 @dataclass(frozen=True)
-class _Arrays:
-    """The arrays of a view as one segment."""
+class ArraySegment:
+    """Arrays in memory as one segment, with blocks made of them so far."""
 
     keys: Keys
     arrays: Mapping[str, NDArray[Any]]
     blocks: dict[tuple[str, int], Block]
 
     def array(self, name: str) -> NDArray[Any]:
+        """Stored array."""
         return self.arrays[name]
 
     def block(self, name: str, fold: int) -> Block:
+        """Array ready to be searched."""
         if (name, fold) not in self.blocks:
             self.blocks[name, fold] = as_block(self.arrays[name], self.keys, fold)
         return self.blocks[name, fold]
 
     def list_order(self, name: str) -> ListOrder:
+        """Rows in the order of their lists."""
         return ListOrder(self.arrays[name])

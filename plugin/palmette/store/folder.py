@@ -77,6 +77,7 @@ class Manifest:
         except importlib.metadata.PackageNotFoundError:  # run from a source tree
             version = "unknown"
         content = {"kind": _KIND, **asdict(self), "created_with": version}
+        content["arrays"] = [spec.layout for spec in self.arrays]
         draft_json(folder / MANIFEST, {**content, "digest": _digest(content)}, durable=durable).replace(
             folder / MANIFEST
         )

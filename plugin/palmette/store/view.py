@@ -300,6 +300,9 @@ class LocalView:
             return searcher.matches(query, only, searcher.parts(query, self._check_keys(only)))
         return searcher.matches(query, *searcher.best(query, self._snapshot.rows(self._keys), k))
 
+    def expect(self, *search: Any) -> None:
+        """Do nothing: all is here."""
+
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""
         self._check_open()

@@ -73,7 +73,7 @@ class LocalWriter:
     def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
         """Insert documents, replacing those whose id exists."""
         rows = [row_of(document) for document in documents]
-        self._check_arrays(documents, arrays)
+        check_arrays(self._arrays, documents, arrays)
         fresh: dict[str, int] = {}
         for place, row in enumerate(rows):
             known = rows[fresh[row.id]].digest if row.id in fresh else self._put.get(row.id)
@@ -129,15 +129,6 @@ class LocalWriter:
         self._db.executemany("INSERT INTO dead VALUES (?)", keys)
         removed = {id for _, id, _ in found}
         return [id for id in unique if id in removed]
-
-    def _check_arrays(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
-        if set(arrays) != {spec.name for spec in self._arrays}:
-            expected = ", ".join(spec.name for spec in self._arrays)
-            raise InputError(
-                f"this index stores the arrays {expected}; got {', '.join(map(str, arrays)) or 'none'}"
-            )
-        for spec in self._arrays:
-            _check_array(spec, documents, arrays[spec.name])
 
     def compact(self) -> None:
         """Rewrite all living rows into one segment when this write commits."""
@@ -211,6 +202,19 @@ class LocalWriter:
     def _register(self, segment: SegmentWriter, files: Files) -> None:
         row = [segment.name, segment.count, json.dumps(files)]
         self._db.execute("INSERT INTO segments(name, count, files) VALUES (?, ?, ?)", row)
+
+
+def check_arrays(
+    specs: Sequence[ArraySpec], documents: Sequence[Document], arrays: Mapping[str, Stored]
+) -> None:
+    """Raise unless these are a storage's arrays of some documents, and finite."""
+    if set(arrays) != {spec.name for spec in specs}:
+        expected = ", ".join(spec.name for spec in specs)
+        raise InputError(
+            f"this index stores the arrays {expected}; got {', '.join(map(str, arrays)) or 'none'}"
+        )
+    for spec in specs:
+        _check_array(spec, documents, arrays[spec.name])
 
 
 def _check_array(spec: ArraySpec, documents: Sequence[Document], array: Stored) -> None:

@@ -31,7 +31,7 @@ class IndexHolder:
 
     _index: Index | None
     _opening: threading.Lock
-    _path: Path | None
+    _path: Path | str | None
     _engine: str
     _within: Filter | None
 
@@ -59,10 +59,14 @@ class IndexHolder:
         is copied into that new folder; nothing is encoded again. Objects that index nodes refer to, callbacks and
         transformations are not kept: give them again.
         """
-        here = self.index.path
+        here = (
+            self.index.path if isinstance(self.index.path, Path) else None
+        )  # a collection keeps no settings
         target = here if path is None else check_path(path)
         if target is None:
-            raise InputError("this index is in memory: name the folder, retriever.persist(path)")
+            raise InputError(
+                "this index is in memory, or a collection: name the folder, retriever.persist(path)"
+            )
         if here is None or target.resolve() != here.resolve():
             self.index.copy_to(target).close()
         elif self.index.within is not None:

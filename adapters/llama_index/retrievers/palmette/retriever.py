@@ -200,6 +200,7 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
     @dispatcher.span
     def retrieve_batch(self, queries: Sequence[QueryType]) -> list[list[NodeWithScore]]:
         """Retrieve for many queries in one pass, with the events and callbacks of as many single calls."""
+        check_kind("queries", queries, (list, tuple), "a list of queries")
         bundles = [_bundle(query) for query in queries]
         with self.callback_manager.as_trace("query"), ExitStack() as stack:
             events = []

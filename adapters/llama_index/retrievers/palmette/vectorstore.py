@@ -157,12 +157,13 @@ class PalmetteVectorStore(BasePydanticVectorStore):
         return {"$and": conditions} if conditions else None
 
     def persist(self, persist_path: str, fs: Any = None) -> None:
-        """Keep the index: one in a folder is kept already, one in memory is copied to ``persist_path`` without suffix.
+        """Keep the index: folders and collections are kept, memory is copied to ``persist_path`` without suffix.
 
         ``PalmetteVectorStore.from_index("storage/default__vector_store")`` opens the copy that
         ``storage_context.persist("storage")`` makes.
         """
-        self._retriever.persist(self.client.path or check_path(persist_path).with_suffix(""))
+        if not isinstance(self.client.path, str):
+            self._retriever.persist(self.client.path or check_path(persist_path).with_suffix(""))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._retriever,)

@@ -109,8 +109,14 @@ class FieldsModel(Model):
         """Aggregate, fields' vectors with their scales, and fields' weights in the aggregate."""
         count, width, stored = len(self.config.order), self.config.dimension, self.config.stored
         scales = (ArraySpec(SCALES, (count,)),) if stored == "int8" else ()
-        fields = ArraySpec(FIELDS, (count, width), stored)
-        return ArraySpec(AGGREGATE, (width,)), fields, *scales, ArraySpec(WEIGHTS, (count,))
+        factors = SCALES if scales else None
+        fields = ArraySpec(FIELDS, (count, width), stored, searched="inner_product", scales=factors)
+        return (
+            ArraySpec(AGGREGATE, (width,), searched="inner_product"),
+            fields,
+            *scales,
+            ArraySpec(WEIGHTS, (count,)),
+        )
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None

@@ -34,8 +34,7 @@ class LayersModel(Model):
 
     Documents are the encoder's own vectors, so embeddings that exist already need no second encoding
     (``index.add(documents, embeddings=…)``). A score is the weighted mean of the layers' similarities, which one query
-    gives. With ``order="layer"`` a document is found by the layer in whose places it is, and scores by the similarity
-    there.
+    gives. With ``order="layer"`` a document is found by the layer in whose places it is, and scores its similarity.
 
     Examples:
         >>> from palmette import FakeEncoder, Index, LayersModel
@@ -77,7 +76,7 @@ class LayersModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """The encoder's own vector."""
-        return (ArraySpec(VECTOR, (self.config.vector,)),)
+        return (ArraySpec(VECTOR, (self.config.vector,), searched="inner_product"),)
 
     @property
     def indexes_embeddings(self) -> bool:

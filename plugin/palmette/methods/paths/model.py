@@ -107,8 +107,8 @@ class PathsModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Unit vectors, and the leaves of each document, likeliest first."""
-        leaves = ArraySpec(LEAVES, (self.config.per_document,), "int32")
-        return ArraySpec(VECTOR, (self.config.width,)), leaves
+        leaves = ArraySpec(LEAVES, (self.config.per_document,), "int32", searched="lists")
+        return ArraySpec(VECTOR, (self.config.width,), searched="inner_product"), leaves
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None

@@ -98,7 +98,7 @@ class SpaceModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """The document's vector."""
-        return (ArraySpec(VECTOR, (self.encoder.dimension,), "float16"),)
+        return (ArraySpec(VECTOR, (self.encoder.dimension,), "float16", searched="inner_product"),)
 
     @property
     def usual_units(self) -> Units | None:

@@ -178,7 +178,8 @@ class TaxonomyModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """An embedding, and the row of the node that a document is (−1 for none)."""
-        return (ArraySpec(VECTOR, (self.config.dimension,)), ArraySpec(NODE, (), "int64"))
+        vector = ArraySpec(VECTOR, (self.config.dimension,), searched="inner_product")
+        return vector, ArraySpec(NODE, (), "int64")
 
     def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Embeddings [N, d] and rows of nodes [N]."""

@@ -135,8 +135,8 @@ class TreeModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Leaf probabilities (coarser levels are sums of them) and vectors in the space."""
-        leaves = ArraySpec(LEAVES, (self.config.leaves,), self.config.dtype)
-        return leaves, ArraySpec(ADAPTED, (self.config.width,), "float16")
+        leaves = ArraySpec(LEAVES, (self.config.leaves,), self.config.dtype, searched="overlap")
+        return leaves, ArraySpec(ADAPTED, (self.config.width,), "float16", searched="inner_product")
 
     @property
     def accepts_embeddings(self) -> bool:

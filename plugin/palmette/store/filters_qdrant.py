@@ -1,0 +1,61 @@
+"""Filters as conditions on a Qdrant collection's payload."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from palmette.errors import FilterError
+from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar
+
+MOST = 2**53
+"""Numbers that the engine's comparisons, in double precision, tell apart."""
+
+
+def field_name(name: str) -> str:
+    """Payload field of a metadata name: characters that a path may not hold become their numbers."""
+    return "m." + (re.sub(r"[^A-Za-z0-9_-]|_(?=x)", lambda found: f"_x{ord(found[0]):x}_", name) or "_x_")
+
+
+def plain(value: Scalar) -> Scalar:
+    """Equal numbers in one form, since the engine tells 1, 1.0 and true apart."""
+    if isinstance(value, float) and value.is_integer() and -(2.0**63) <= value < 2.0**63:
+        return int(value)
+    return int(value) if isinstance(value, bool) else value
+
+
+def to_qdrant(m: Any, node: Filter) -> Any:
+    """Write a filter with the classes of a client (``m``); what the engine lacks raises FilterError."""
+    match node:
+        case And(parts):
+            return m.Filter(must=[to_qdrant(m, part) for part in parts])
+        case Or(parts):
+            return m.Filter(should=[to_qdrant(m, part) for part in parts])
+        case Not(part):
+            return m.Filter(must_not=[to_qdrant(m, part)])
+        case Ids(ids):
+            return m.FieldCondition(key="id", match=m.MatchAny(any=sorted(ids) or [""]))  # no id is empty
+        case Condition(name, "exists"):
+            return m.FieldCondition(key="n", match=m.MatchValue(value=name))
+        case Condition(name, "in", values):
+            return _among(m, field_name(name), [plain(value) for value in values])
+        case Condition(name, "all", values):
+            return m.Filter(must=[_among(m, field_name(name), [plain(value)]) for value in values])
+    name, op, value = node.name, node.op, node.values[0]
+    if isinstance(value, str):
+        raise FilterError(
+            f"Qdrant has no ${op} with text, asked for {name!r}: filter by equality, $in, $exists or numbers, or keep "
+            "what is looked for as metadata of its own"
+        )
+    if abs(value) >= MOST:
+        raise FilterError(f"Qdrant compares numbers below 2⁵³ only, got ${op}: {value} for {name!r}")
+    return m.FieldCondition(key=field_name(name), range=m.Range(**{op: float(value)}))
+
+
+def _among(m: Any, key: str, values: Sequence[Scalar]) -> Any:
+    texts, whole = ([v for v in values if isinstance(v, kind)] for kind in (str, int))
+    found = [m.FieldCondition(key=key, match=m.MatchAny(any=some)) for some in (texts, whole) if some]
+    parts = (value for value in values if isinstance(value, float))
+    found += [m.FieldCondition(key=key, range=m.Range(gte=part, lte=part)) for part in parts]
+    return m.Filter(should=found) if found else to_qdrant(m, Ids(frozenset()))

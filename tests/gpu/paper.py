@@ -1,0 +1,108 @@
+"""Train every method at its paper's scale on the data sets of a machine, search with FAISS on the GPU, write one page.
+
+Called by run.sh. What is trained stays in WORK, so that a run that was broken off goes on with the next model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from palmette import Index, RetrievalData, load_data, load_encoder
+from palmette.devices import auto_precision, check_device
+from palmette.evaluation import evaluate_index
+from palmette.methods import model_class, names
+from palmette.sample import sample_data
+
+COLUMNS = [
+    "data",
+    "method",
+    "trained, s",
+    "indexed, s",
+    "nDCG@10",
+    "recall@100",
+    "exact, ms",
+    "faiss, ms",
+    "memory, GB",
+]
+
+
+def one(method: str, data: RetrievalData, args: argparse.Namespace) -> dict[str, Any]:
+    """Train, index, search."""
+    cls, encoder = model_class(method), load_encoder(args.encoder, device=args.device)
+    saved, start = args.work / f"{data.name}-{method}", time.perf_counter()
+    options: dict[str, Any] = {"steps": args.steps} if args.steps else {}
+    if "paper" in cls.config_class.presets:
+        options["preset"] = "paper"
+    if not saved.exists():
+        cls.fit(data, encoder=encoder, progress=False, **options).save_pretrained(saved)
+    line: dict[str, Any] = {"data": data.name, "method": method, "trained, s": time.perf_counter() - start}
+    model, start = cls.from_pretrained(saved, encoder=encoder), time.perf_counter()
+    index = Index.build(data.corpus, model, args.work / f"{data.name}-{method}-index", progress=False)
+    line["indexed, s"] = time.perf_counter() - start
+    split = "test" if data.qrels.get("test") else "dev"
+    row = evaluate_index(index, data.queries, data.qrels[split])
+    line |= {"nDCG@10": row.metrics["ndcg@10"], "recall@100": row.metrics["recall@100"]}
+    asked = list(data.queries.values())[:200]
+    for name in ("exact", "faiss"):
+        try:
+            with Index.open(index.path, model, engine=name, verify=False) as opened:  # type: ignore[arg-type]
+                opened.rank(asked[:8], 10, lexical=0, sentences=False)
+                start = time.perf_counter()
+                opened.rank(asked, 10, lexical=0, sentences=False)
+                line[f"{name}, ms"] = 1000 * (time.perf_counter() - start) / len(asked)
+        except Exception as error:  # FAISS is not installed, or a method has no use for it
+            line[f"{name}, ms"] = f"{type(error).__name__}"
+    if torch.cuda.is_available():
+        line["GB"] = torch.cuda.max_memory_allocated() / 1e9
+        torch.cuda.reset_peak_memory_stats()
+    return line
+
+
+def page(lines: list[dict[str, Any]], device: torch.device) -> str:
+    """Results as a page."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    cells = [
+        [f"{v:.3g}" if isinstance(v := line.get(c, ""), float) else str(v) for c in COLUMNS] for line in lines
+    ]
+    rows = "\n".join(f"| {' | '.join(row)} |" for row in [COLUMNS, ["---"] * len(COLUMNS), *cells])
+    return f"# At paper scale\n\n{name}, torch {torch.__version__}, {auto_precision(device)}.\n\n{rows}\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path, nargs="*", help="BEIR folders; without them, the sample data")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--device", default=None)
+    parser.add_argument("--methods", nargs="+", default=[name for name in names() if name != "fusion"])
+    parser.add_argument("--steps", type=int, help="a short run, to see that all works")
+    args = parser.parse_args()
+    device = check_device(args.device)
+    args.work.mkdir(parents=True, exist_ok=True)
+    done, lines = args.work / "results.jsonl", []
+    for data in map(load_data, args.data) if args.data else [sample_data("full")]:
+        for method in args.methods:
+            try:
+                line = one(method, data, args)
+            except Exception:  # a data set without fields, or a taxonomy: the others go on
+                line = {
+                    "data": data.name,
+                    "method": method,
+                    "nDCG@10": traceback.format_exc(limit=0).strip()[:80],
+                }
+            lines.append(line)
+            with done.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+            (args.work / "results.md").write_text(page(lines, device), encoding="utf-8")
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

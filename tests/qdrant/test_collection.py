@@ -1,0 +1,272 @@
+"""A Qdrant collection holds what a folder holds and finds what it finds; what is its own: URLs, leases, failures."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+
+from palmette import Document, Index
+from palmette.errors import (
+    ConfigError,
+    CorruptIndexError,
+    DuplicateIdError,
+    FilterError,
+    InputError,
+    LockedError,
+    ModelMismatchError,
+    NotFoundError,
+    StoreError,
+)
+from palmette.search.plan import ArraySpec
+from palmette.store import qdrant_client, qdrant_writer
+from palmette.store.filters import matches, parse_filter
+from palmette.store.qdrant import QdrantBackend
+from palmette.store.qdrant_client import Collection
+from palmette.store.qdrant_writer import QdrantWriter
+from store.test_filters import ADA, FAILING, PASSING
+from support import tiny
+from support.stores import SPECS, arrays_of, delete, doc, fast_place, put, state_for, state_of
+
+pytest.importorskip("qdrant_client")
+FOUND = (ArraySpec("leaves", (8,), searched="overlap"), *SPECS[1:])
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    with TemporaryDirectory(dir=fast_place()) as made:
+        yield made
+
+
+@pytest.fixture
+def url(folder: str) -> str:
+    QdrantBackend.create(f"qdrant+local://{folder}/docs", FOUND, fingerprint="model", language="english")
+    return f"qdrant+local://{folder}/docs"
+
+
+@pytest.fixture
+def backend(url: str) -> Iterator[QdrantBackend]:
+    made = QdrantBackend.open(url, lock_timeout=0.1)
+    yield made
+    made.close()
+
+
+def many(count: int = 300) -> list[Document]:
+    """More documents than any shortlist, of words that some share."""
+    rng = random.Random(3)
+    words = [f"{a}{b}" for a in tiny.COLOURS for b in tiny.ANIMALS] + list(tiny.ANIMALS)
+    return [
+        Document(
+            str(n),
+            f"{' '.join(rng.choices(words, k=12))}. {' '.join(rng.choices(words, k=8))}.",
+            {"n": n % 9},
+        )
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("method", ["space", "tree"])
+def test_searches_find_what_the_folder_finds(method: str, folder: str) -> None:
+    """Ids and scores to the bit, where the engine lists a part of the documents."""
+    model, given = tiny.METHODS[method](), many()
+    here = Index.build(given, model)
+    there = here.copy_to(f"qdrant+local://{folder}/docs?levels=2")
+    queries = [
+        "golden owl and redcat",
+        "blackhen",
+        '"cat dog"',
+        "where do the bluebee and the white cow sing?",
+    ]
+    options = [{}, {"level": 2}, {"rerank": True}] if method == "tree" else [{}]
+    for how in options:
+        for more in ({}, {"filter": {"n": {"$lt": 5}}}, {"lexical": 0, "sentences": False}):
+            assert there.search(queries, k=30, **how, **more) == here.search(queries, k=30, **how, **more)
+    hit = there.search(queries[0])[0]
+    assert hit.explain().parts == here.search(queries[0])[0].explain().parts
+    changed = [Document("3", "a submarine under the golden ice"), Document("new", "the golden submarine")]
+    for index in (here, there):
+        index.upsert(changed, delete=["7", "8"])
+    assert there.search([*queries, "submarine"], k=9) == here.search([*queries, "submarine"], k=9)
+    back = there.copy_to(Path(folder) / "back")
+    assert back.search(queries, k=9) == here.search(queries, k=9)
+    if method == "tree":
+        with pytest.raises(InputError, match=r"created for levels 5, 2, not 3: .*\?levels=3"):
+            there.search(queries, level=3)
+    there.close()
+    if method == "space":
+        with Index.open(f"qdrant+local://{folder}/docs") as again:  # with the model that lies in it
+            assert again.search(queries, k=9) == here.search(queries, k=9)
+            assert again.path == pickle.loads(pickle.dumps(again.path))
+
+
+def test_filters_mean_what_they_mean_everywhere(backend: QdrantBackend) -> None:
+    others = [{"lang": "de", "tags": "red"}, {"year": 2021.5, "score": 1}, {'a"b[]': 1, "draft": 1.0}, {}]
+    given = [Document("ada", "x", ADA), *(Document(f"d{n}", f"y{n}", one) for n, one in enumerate(others))]
+    put(backend, *given)
+    refused: list[str] = []
+    for asked in [*PASSING, *FAILING, {'a"b[]': 1}, {"draft": True}, {"score": {"$gte": 0.75}}]:
+        try:
+            found = [one.key for one in backend.scan(parse_filter(asked))]
+        except FilterError as error:
+            refused.append(str(error))
+            continue
+        assert found == [one.key for one in given if matches(asked, one.metadata, one.key)], asked
+    told = (
+        "Qdrant has no $",
+        "no document has metadata",
+    )  # text that is contained or compared, and unknown names
+    assert all(one.startswith(told[0]) or told[1] in one for one in refused)
+    assert len(refused) < 22
+    with pytest.raises(FilterError, match=r"no \$contains with text, asked for 'lang'"):
+        list(backend.scan(parse_filter({"lang": {"$contains": "e"}})))
+    with pytest.raises(FilterError, match="2⁵³"):
+        list(backend.scan(parse_filter({"year": {"$gt": 2**53}})))
+
+
+def test_a_change_counts_as_a_whole_or_not_at_all(backend: QdrantBackend) -> None:
+    first = [doc("a"), doc("b", lang="en"), doc("c", "")]
+    put(backend, *first)
+    assert state_of(backend) == state_for(first)
+    with backend.read() as before:
+        with pytest.raises(RuntimeError), backend.write() as writer:
+            writer.put([doc("a", "other"), doc("d")], arrays_of([doc("a", "other"), doc("d")]))
+            writer.delete(["b"])
+            raise RuntimeError
+        assert state_of(backend) == state_for(first)
+        assert delete(backend, "b", "nobody", "b") == ["b"]
+        put(backend, doc("a", "other"))
+        assert [one.key for one in before.documents(before.keys().tolist())] == ["a", "b", "c"], "as it was"
+    assert state_of(backend) == state_for([doc("a", "other"), doc("c", "")])
+    assert backend.stats().reclaimable == 2
+    backend.compact()
+    assert backend.stats().reclaimable == 0
+    backend.verify()
+    with pytest.raises(DuplicateIdError, match="'x'"):
+        put(backend, doc("x"), doc("x", "else"))
+    backend.db("set_payload", {"text": "forged"}, backend.db.where(backend.db.equals("id", "c")))
+    with pytest.raises(CorruptIndexError, match="'c'"):
+        backend.verify()
+
+
+def test_a_killed_writer_leaves_nothing_and_a_slow_one_is_told(backend: QdrantBackend, monkeypatch) -> None:
+    put(backend, doc("a"), doc("b"))
+    left = QdrantWriter(backend.db, 0.1)  # never commits
+    left.put([doc("a", "other"), doc("c")], arrays_of([doc("a", "other"), doc("c")]))
+    with pytest.raises(LockedError, match="ends in"):
+        put(backend, doc("d"))
+    assert state_of(backend) == state_for([doc("a"), doc("b")])
+    monkeypatch.setattr(
+        qdrant_writer.time, "time", lambda now=qdrant_writer.time.time: now() + 2 * qdrant_writer.GRACE
+    )
+    put(backend, doc("d"))
+    assert state_of(backend) == state_for([doc("a"), doc("b"), doc("d")])
+    for late in (left._renew, left.commit):
+        with pytest.raises(LockedError, match="another writer took over"):
+            left._renewed = 0.0
+            late()
+    assert state_of(backend) == state_for([doc("a"), doc("b"), doc("d")])
+
+
+def test_a_writer_that_was_killed_in_this_folder_is_forgotten(url: str, backend: QdrantBackend) -> None:
+    put(backend, doc("a"))
+    QdrantWriter(backend.db, 0.1).put([doc("b")], arrays_of([doc("b")]))
+    backend.close()
+    again = QdrantBackend.open(url)
+    put(again, doc("c"))
+    assert state_of(again) == state_for([doc("a"), doc("c")])
+    again.close()
+    with pytest.raises(StoreError, match="closed; open it again"):
+        again.get(["a"])
+
+
+def test_places_that_cannot_be(url: str, folder: str) -> None:
+    with pytest.raises(ModelMismatchError, match=r"model, but the model given is other"):
+        QdrantBackend.open(url, fingerprint="other")
+    with pytest.raises(InputError, match="exists: choose another"):
+        QdrantBackend.create(url, SPECS, fingerprint="model", language=None)
+    with pytest.raises(NotFoundError, match="create it first"):
+        Index.open(f"qdrant+local://{folder}/other")
+    for bad in ("qdrant://host:6333", "qdrant:///folder/name", "qdrant+local://name", "qdrant://host/a/b"):
+        with pytest.raises(ConfigError, match="names no collection"):
+            QdrantBackend.open(bad)
+    with pytest.raises(ConfigError, match="did you mean 'timeout'|timeout"):
+        QdrantBackend.open(f"{url}?timeuot=3")
+    given = Collection("qdrants://host:6333/docs?api_key=secret&ef=64&exact=true&levels=2,3&tenant=who")
+    assert "secret" not in given.url
+    assert (given.options.ef, given.options.exact, given.options.levels) == (64, True, (2, 3))
+    for one, protocol in ((given, "https"), (Collection("qdrant://host:6333/docs"), "http")):
+        assert one.client._client.rest_uri == f"{protocol}://host:6333"
+
+
+@pytest.mark.parametrize(
+    ("failures", "status", "told"),
+    [
+        (2, None, None),
+        (2, 503, None),
+        (9, None, "no answer"),
+        (9, 429, "answered 429"),
+        (1, 401, "QDRANT_API_KEY"),
+        (1, 404, "create it"),
+    ],
+)
+def test_requests_are_repeated_where_that_may_help(
+    failures: int, status: int | None, told: str | None, backend: QdrantBackend, monkeypatch
+) -> None:
+    from httpx import Headers
+    from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+
+    waits: list[float] = []
+    monkeypatch.setattr(qdrant_client.time, "sleep", waits.append)
+    call, left = backend.db.client.retrieve, [failures]
+
+    def flaky(*given: Any, **named: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            gone = ResponseHandlingException(OSError("gone"))
+            raise UnexpectedResponse(status, "no", b"", Headers()) if status else gone
+        return call(*given, **named)
+
+    monkeypatch.setattr(backend.db.client, "retrieve", flaky)
+    if told is None:
+        assert backend.stats().documents == 0
+        assert len(waits) == failures
+        assert waits == sorted(waits)
+        return
+    with pytest.raises((StoreError, NotFoundError), match=told):
+        backend.stats()
+    assert left[0] == max(0, failures - (1 if status in (401, 404) else 6))
+
+
+def test_names_are_swapped_and_tenants_kept_apart(url: str, folder: str, backend: QdrantBackend) -> None:
+    put(backend, doc("a", "old"))
+    backend.close()
+    QdrantBackend.create(f"{url}2?tenant=who", FOUND, fingerprint="model", language="english")
+    new = QdrantBackend.open(f"{url}2")
+    put(new, doc("a", "new", who="ada"), doc("b", "new", who="bob"))
+    new.alias("current")
+    new.close()
+    with_name = QdrantBackend.open(f"qdrant+local://{folder}/current")
+    assert with_name.state()["indexed"] == ["who"]
+    assert [one.key for one in with_name.scan(parse_filter({"who": "ada"}))] == ["a"]
+    with_name.close()
+    old = QdrantBackend.open(url)
+    old.alias("current")
+    old.close()
+    swapped = QdrantBackend.open(f"qdrant+local://{folder}/current")
+    assert [one.text for one in swapped.scan()] == ["old"]
+    swapped.close()
+
+
+def test_lists_are_counted_where_a_filter_passes(folder: str) -> None:
+    made = Index.build(tiny.documents(), tiny.paths(), f"qdrant+local://{folder}/docs")
+    for within in (made, made.filtered({"colour": "red"})):
+        with within.backend.read() as view:
+            rows = view.rows("leaves", view.keys())
+            assert view.list_sizes("leaves").tolist() == np.bincount(rows.ravel()).tolist()
+    made.close()
