@@ -34,7 +34,7 @@ demo: $(VENV)/.demo      ## train, index and ask: this Python's own documentatio
 test: $(VENV)/.dev       ## run every test
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-test-all: $(VENV)/.dev   ## every test and every crash point (an hour)
+test-all: $(VENV)/.dev   ## every test; thousands of kills, damages and failing calls (hours)
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m ''
 
 soak: $(VENV)/.dev       ## random histories of an index for MINUTES=30, on seeds it prints (SEED=N repeats one)

@@ -24,10 +24,13 @@ LONGEST_ID = 2**14
 _BITS = 10_000  # Python refuses to write longer integers out
 
 
-def _canonical(what: str, value: object) -> str:
-    if fault := _fault(value, ""):
-        raise InputError(f"{what} must hold JSON values only: {fault}")
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+_canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode
+
+
+def content_digest(text: str, *parts: Metadata) -> str:
+    """Digest a document's text and its metadata, fields and payload, which must be JSON."""
+    content = [text, *(_canonical(dict(part)) if part else "{}" for part in parts)]
+    return hashlib.sha256(_canonical(content).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _fault(value: object, place: str, depth: int = 0) -> str | None:
@@ -141,12 +144,10 @@ class Document:
     @property
     def digest(self) -> str:
         """SHA-256 of all content: equal digests mean nothing changed."""
-        parts = {"metadata": self.metadata, "fields": self.fields, "payload": self.payload}
-        content = [
-            self.text,
-            *(_canonical(f"document {shown(self.id)}: {k}", dict(v)) for k, v in parts.items()),
-        ]
-        return hashlib.sha256(_canonical("document", content).encode("utf-8", "surrogatepass")).hexdigest()
+        for name in ("metadata", "fields", "payload"):
+            if fault := _fault(dict(getattr(self, name)), ""):
+                raise InputError(f"document {shown(self.id)}: {name} must hold JSON values only: {fault}")
+        return content_digest(self.text, self.metadata, self.fields, self.payload)
 
     @property
     def content(self) -> str:

@@ -411,7 +411,7 @@ def judge(folder: Path, expected: Any) -> str:
         return "harmless" if observe(folder) == expected else "wrong answer"
     except PalmetteError as error:
         where = "noticed in use" if _kept["opened"] else "noticed at opening"
-        named = str(folder) in str(error)
+        named = any(path.name in str(error) for path in [folder, *original_index().rglob("*")])
         return where if named else f"{where}, not named: {type(error).__name__} {error}"
     except BaseException as error:
         return f"foreign {type(error).__name__}: {error}"

@@ -32,7 +32,7 @@ from palmette.errors import (
     StoreError,
 )
 from palmette.store.filters import Scalar, flatten
-from palmette.types import Document, Metadata
+from palmette.types import Document, Metadata, content_digest
 
 DATABASE = "index.sqlite3"
 
@@ -170,8 +170,8 @@ def keys_of(rows: Iterable[tuple[int]]) -> Keys:
 def document_of(id: str, text: str, metadata: str, fields: str, payload: str, digest: str) -> Document:
     """Convert a row of ``COLUMNS`` into a document; raises where its content is not what was written."""
     try:
-        document = Document(id, text, *map(json.loads, (metadata, fields, payload)))
-        found = document.digest
+        parts = [json.loads(part) for part in (metadata, fields, payload)]
+        document, found = Document(id, text, *parts), content_digest(text, *parts)
     except (TypeError, ValueError) as error:  # no JSON, no mapping, no document
         found, why = "", str(error)
     if found == digest:
