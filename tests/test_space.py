@@ -182,11 +182,11 @@ def test_pairs_that_teach_nothing_leave_the_encoder(dev: int, enough_steps: None
 
 def test_chance_leaves_the_encoder(enough_steps: None) -> None:
     """Pairs of strangers: whatever seems to help on some questions is noise."""
-    given = made(noise=1.0, dev=60)
-    strangers = replace(
-        given, queries=given.queries[torch.randperm(COUNT, generator=torch.Generator().manual_seed(1))]
-    )
-    assert fit_space(strangers, progress=False)[0] is None
+    order = torch.randperm(COUNT, generator=torch.Generator().manual_seed(1))
+    held, turns = (made(noise=1.0, dev=dev) for dev in (60, 0))
+    assert fit_space(replace(held, queries=held.queries[order]), progress=False)[0] is None
+    _, facts = fit_space(replace(turns, queries=turns.queries[order]), progress=False)
+    assert facts["ndcg@10"] < facts["encoder"] + 0.03, "questions are judged by maps that have not seen them"
 
 
 def test_learning_is_repeatable_and_restores_the_threads() -> None:
