@@ -1,6 +1,7 @@
 """The sum of evidence, against the formula on every document."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -250,12 +251,14 @@ def test_an_untrained_model_measures_its_units_on_the_documents(index: Index) ->
     assert measured(one) == USUAL.replace(documents=1), "too few to measure"
 
 
-def test_units_are_measured_anew_when_a_fifth_of_the_documents_is_new() -> None:
+def test_units_are_measured_anew_when_a_fifth_of_the_documents_is_new(tmp_path: Path) -> None:
     given = texts(60)
     with Index.build(given[:40], SpaceModel.untrained(FakeEncoder(32))) as made:
         first = measured(made)
         made.add(given[40:45])
         assert measured(made) == first
+        with made.copy_to(tmp_path / "copy") as copied:
+            assert measured(copied) == first
         made.add(given[45:])
         assert (first.documents, measured(made).documents) == (40, 60)
 

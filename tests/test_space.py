@@ -182,11 +182,27 @@ def test_pairs_that_teach_nothing_leave_the_encoder(dev: int, enough_steps: None
 
 def test_chance_leaves_the_encoder(enough_steps: None) -> None:
     """Pairs of strangers: whatever seems to help on some questions is noise."""
-    given = made(noise=1.0, dev=60)
-    strangers = replace(
-        given, queries=given.queries[torch.randperm(COUNT, generator=torch.Generator().manual_seed(1))]
-    )
-    assert fit_space(strangers, progress=False)[0] is None
+    order = torch.randperm(COUNT, generator=torch.Generator().manual_seed(1))
+    held, turns = (made(noise=1.0, dev=dev) for dev in (60, 0))
+    assert fit_space(replace(held, queries=held.queries[order]), progress=False)[0] is None
+    _, facts = fit_space(replace(turns, queries=turns.queries[order]), progress=False)
+    assert facts["ndcg@10"] < facts["encoder"] + 0.03, "questions are judged by maps that have not seen them"
+
+
+def test_few_pairs_teach_nothing() -> None:
+    given = made(noise=3.0, dev=0)
+    few = replace(given, query_rows=given.query_rows[:40], document_rows=given.document_rows[:40])
+    assert fit_space(few, progress=False) == (None, {})
+
+
+def test_other_answers_of_a_question_are_no_negatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, loss, seen = made(noise=1.0, dev=0), space_module.symmetric_info_nce, []
+    judged = {f"q{n}": {f"d{n}": 1, f"d{(n + 1) % COUNT}": 1} for n in range(COUNT)}
+    data = replace(given.data, qrels={"train": judged})
+    pairs = TrainingPairs(data, given.queries, given.documents, *data.pairs("train"), None)
+    monkeypatch.setattr(space_module, "symmetric_info_nce", lambda *how: seen.append(how[1]) or loss(*how))
+    space_module.learn_maps(pairs, 1)
+    assert all(known.sum() > len(known) for known in seen)
 
 
 def test_learning_is_repeatable_and_restores_the_threads() -> None:

@@ -1,5 +1,6 @@
 """Training pairs and their given negatives; the documents that a validation ranks."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,11 @@ def test_judgements_stay_and_the_others_are_the_nearest(data, vectors):
     for row in near.queries.tolist():
         nearest = cosines(vectors[0][row : row + 1], vectors[1])[0].argsort(descending=True)[:each]
         assert set(nearest.tolist()) <= set(near.documents.tolist())
+
+
+def test_without_an_answer_nothing_is_validated(data: RetrievalData) -> None:
+    unanswered = replace(data, qrels={**data.qrels, "dev": {"q1": {"1 3": 0}}})
+    assert Validation.of(unanswered, 0) is Validation.of(data, 0, split="test") is None
 
 
 def test_what_is_worse_among_all_is_worse_among_the_nearest(data, vectors):
