@@ -157,7 +157,8 @@ class History(RuleBasedStateMachine):
     @rule(choice=st.randoms(use_true_random=False))
     def damage(self, choice: Any) -> None:
         """One byte of an array changes: the next opening says so; put right, all is as before."""
-        arrays = sorted((self.root / "index" / "segments").rglob("*.npy"))
+        latest = self.index.backend._snapshots.latest  # others are what a killed child left
+        arrays = [path for segment in latest.segments for path in sorted(segment.path.glob("*.npy"))]
         if not arrays:
             return
         path = choice.choice(arrays)
