@@ -62,7 +62,7 @@ def forked(work: Callable[[Any], None]) -> tuple[int, Any]:
 
 
 def main(folder: str, kills: int) -> None:
-    """Print how often the last write was there, and how often not."""
+    """Print after every kill how often the last write was there, and how often not."""
     url, rng, at, counts = f"qdrant+edge://{folder}/docs", random.Random(5), 0, {"before": 0, "after": 0}
 
     def create(pipe: Any) -> None:
@@ -94,7 +94,7 @@ def main(folder: str, kills: int) -> None:
         assert before or after, f"after a kill in step {at} the index is neither as before nor as after it"
         counts["after" if after else "before"] += 1
         at += int(after)
-    print(json.dumps(counts))
+        print(json.dumps(counts), flush=True)
 
 
 if __name__ == "__main__":
