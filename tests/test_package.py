@@ -162,6 +162,7 @@ def test_the_extras_are_those_that_errors_name() -> None:
         "cpu",
         "gpu",
         "baselines",
+        "qdrant",
         "demo",
         "docs",
         "dev",
