@@ -20,7 +20,7 @@ from llama_index.retrievers.palmette.filters import palmette_filter
 from llama_index.retrievers.palmette.nodes import scored, to_node
 from llama_index.retrievers.palmette.query import PalmetteQuery
 from llama_index.retrievers.palmette.retriever import PalmetteRetriever
-from palmette.config import check_kind, check_path
+from palmette.config import check_kind, check_path, check_range
 from palmette.errors import ConfigError
 from palmette.frameworks import check_size, diversify
 from palmette.threads import AsyncTwin
@@ -178,6 +178,7 @@ class PalmetteVectorStore(BasePydanticVectorStore):
 
 def _words(query: VectorStoreQuery) -> float | None:
     """Weight of words that a query mode asks for; ``None`` for the retriever's."""
+    check_range("a query", "alpha", query.alpha, 0, 1)
     if query.mode in _WORDS:
         return 1.0
     return 1 - query.alpha if query.mode in _MIXED and query.alpha is not None else None
