@@ -90,7 +90,7 @@ def test_train_help_shows_the_methods_own_options(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         main(["train", "tree", "--help"])
     shown = capsys.readouterr().out
-    for option in ("--depth", "--schedule", "--steps", "--learning-rate", "(default: 10)"):
+    for option in ("--depth", "--schedule", "--steps", "--learning-rate", "(default: 6)"):
         assert option in shown
     assert "--width" not in shown
 
