@@ -319,7 +319,7 @@ def run_inspect(args: argparse.Namespace) -> None:
 
     if not is_url(args.what) and not (Path(args.what) / MODEL).is_dir():
         if args.html:
-            raise ConfigError(f"--html draws an index's tree, and {args.what} is no index: see `palmette index`")
+            raise ConfigError(f"--html draws an index; {args.what} is none: see `palmette index`")
         model = load_model(args.what, revision=args.revision, device="cpu")
         facts: dict[str, Any] = {"model": _model_facts(model)}
         print(json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts)))
