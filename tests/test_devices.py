@@ -19,7 +19,8 @@ from support.tiny import pairs
 # So small a rate improves nothing: patience is spent at the first validation.
 WORDS = (
     "--standalone --nproc_per_node 2 -m palmette train tree {data} --out {out} --encoder fake:32 --device cpu "
-    "--depth 3 --batch-size 8 --quiet --steps 50 --evaluate-every 2 --patience 1 --learning-rate 1e-12 --json"
+    "--preset paper --split linear --depth 3 --batch-size 8 --quiet --steps 50 --evaluate-every 2 --patience 1 "
+    "--learning-rate 1e-12 --json"
 )
 
 

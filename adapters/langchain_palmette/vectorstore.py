@@ -16,7 +16,6 @@ from langchain_palmette.retriever import PalmetteRetriever
 from palmette.config import check_kind
 from palmette.errors import ConfigError, InputError, shown
 from palmette.frameworks import as_vector, check_size, diversify
-from palmette.methods.space import SpaceModel
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -65,6 +64,8 @@ class PalmetteVectorStore(VectorStore):
         either or of an encoder; ``None`` for the default encoder, with nothing to train. ``options`` are those of
         :meth:`PalmetteRetriever.from_documents`, such as ``index_path``.
         """
+        from palmette import SpaceModel
+
         model = embedding
         if isinstance(model, PalmetteEmbeddings):
             model = model.model or SpaceModel.untrained(model._load("encoder"))

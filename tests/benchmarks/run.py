@@ -49,6 +49,8 @@ taxonomy.py dimensions --steps 600 --rate 2e-3 --set hard=0 > taxonomy-dimension
 taxonomy.py unseen DATA/wordnet_nouns --steps 800 --batch-size 1024 ENCODER > taxonomy-unseen.txt
 taxonomy.py graded DATA/chorus_icecat ENCODER --steps 100 --rate 3e-4 > taxonomy-graded.txt
 taxonomy.py speed DATA/wordnet_nouns > taxonomy-speed.txt
+# qdrant
+qdrant.py --folder WORK/qdrant --documents 100000 --out PAGE
 # reader
 palmette demo --dir WORK/demo => demo
 reader.py demo WORK/demo --out PAGE
@@ -70,6 +72,8 @@ layers.py DATA/squad --train 300 --queries 100 --out PAGE
 relevance.py index packages --data DATA/ --out PAGE
 # taxonomy
 taxonomy.py toy --rows default --steps 500 > taxonomy-toy.txt
+# qdrant
+qdrant.py --folder WORK/qdrant --documents 2000 --out PAGE
 # reader
 reader.py spans DATA/squad --retrieved 50 --work WORK/readers --out PAGE steps=20
 """

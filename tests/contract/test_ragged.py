@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,9 +95,13 @@ def test_an_index_made_before_opens_and_takes_documents(
     with Index.create(tmp_path / "i", model, sentences=False) as index:
         index.add(documents()[:8])
     manifest = tmp_path / "i" / "manifest.json"
-    old = manifest.read_text().replace('"format": 3', '"format": 2').replace(',\n      "ragged": false', "")
-    assert "ragged" not in old
-    manifest.write_text(old)
+    old = json.loads(manifest.read_text())
+    del old["digest"]
+    old["arrays"] = [
+        {name: value for name, value in array.items() if name in ("name", "shape", "dtype")}
+        for array in old["arrays"]
+    ]
+    manifest.write_text(json.dumps({**old, "format": 2}))
     lettered = request.getfixturevalue("lettered")
     with Index.open(tmp_path / "i", lettered) as index:
         index.add(documents()[8:10])

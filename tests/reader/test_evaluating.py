@@ -46,7 +46,8 @@ def test_every_figure_is_what_searching_and_reading_give(
     questions = [record["question"] for record in asked]
     found = index.search(questions, 10, lexical=0, sentences=False)
     answers = [
-        reader.answer(question, hits[:3]).text for question, hits in zip(questions, found, strict=True)
+        reader.answer(question, [hit.document for hit in hits[:3]]).text
+        for question, hits in zip(questions, found, strict=True)
     ]
     accepted = [record["answers"] for record in asked]
     pairs = list(zip(answers, accepted, strict=True))

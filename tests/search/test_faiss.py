@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from palmette import Document, Index
-from palmette.errors import ConfigError
 from palmette.search import faiss_engine
-from palmette.search.faiss_engine import FaissEngine, engine_named, is_engine
+from palmette.search.faiss_engine import FaissEngine, engine_named
 from palmette.search.flat import Block, top_k
-from palmette.search.plan import Score, SearchPlan
 from support.tiny import layers
 from support.vectors import search
 
@@ -108,68 +104,3 @@ def test_an_index_follows_its_documents(monkeypatch: pytest.MonkeyPatch) -> None
     for _ in range(3):
         index.search(question, k=5, lexical=0)
     assert built == []  # built when it was first searched, and kept
-
-
-def test_a_fused_list_looks_where_any_layer_does() -> None:
-    model = layers()
-    texts = [f"the {n} owl number {n} eats {n % 13} fish and {n % 7} figs" for n in range(300)]
-    index, options = Index.build(texts, model, engine="ivf:nlist=30,nprobe=1"), model.search_options({})
-    queries = model.encode_queries(
-        [f"how many figs does number {n} eat?" for n in range(0, 300, 10)], options
-    )
-    with index.backend.read() as view:
-        alone = view.candidates(SearchPlan(Score("vector", queries["fused"])), 5)
-        found = model.search(view, queries, 5, options)
-        vectors = np.asarray(view.rows("vector", found.keys.reshape(-1).tolist())).reshape(30, 5, -1)
-    np.testing.assert_allclose(found.scores, np.einsum("qd,qkd->qk", queries["fused"], vectors), atol=1e-5)
-    assert (found.scores >= alone.scores - 1e-6).all()
-    assert (found.scores > alone.scores + 1e-6).any()
-
-
-def test_a_gpu_searches_what_it_can_and_the_cpu_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Gpu:
-        asked = 0
-
-        def search(self, queries: np.ndarray, fetch: int, params: Any = None) -> Any:
-            self.asked += 1
-            return np.zeros((len(queries), fetch), np.float32), np.zeros((len(queries), fetch), np.int64)
-
-    monkeypatch.setattr(faiss_engine, "_GPU_MOST", 8)
-    data, gpu = clustered(400), Gpu()
-    block = Block(data, np.arange(400))
-    for name in ("ivf:nlist=20,nprobe=2", "faiss"):
-        engine = engine_named(name)
-        assert isinstance(engine, FaissEngine)
-        built = engine._build(data)._replace(on_gpu=gpu)
-        assert (
-            engine._search(built, block, None, data[:3], 5, 2)[1].any() == np.False_
-        )  # the one that is no GPU
-        for rows, fetch in ((None, 10), (np.arange(90), 5)):
-            found, scores = engine._search(built, block, rows, data[:3], fetch, 2)
-            assert found.shape == (3, fetch)
-            assert scores.any()
-    assert gpu.asked == 2
-
-
-def test_names_are_checked() -> None:
-    assert is_engine("ivf:nprobe=3")
-    assert not is_engine("qdrant")
-    for name, words in (
-        ("ivf:probes=3", "probes.*nprobe"),
-        ("ivf:nprobe", "name=number"),
-        ("ivf:nprobe=0", "at least 1"),
-        ("annoy", "Engines: exact, faiss, ivf, hnsw"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            engine_named(name)
-    for rows in (300, 10):  # not only once there are so many that it counts
-        data = clustered(rows)
-        with pytest.raises(ConfigError, match="pq=5 does not divide"):
-            search(data, data[:1], "inner_product", 3, engine_named("ivf:nlist=4,pq=5"))
-
-
-def test_what_is_no_inner_product_is_exact() -> None:
-    data = np.abs(clustered(500))
-    data /= data.sum(1, keepdims=True)
-    found, exact = (search(data, data[:5], "overlap", 9, engine_named(name)) for name in ("ivf", "exact"))
-    assert np.array_equal(found.keys, exact.keys)
