@@ -227,17 +227,27 @@ READERS: dict[str, Callable[[str], Any]] = {
 }
 
 
+def least(read: Callable[[str], Any], text: str, times: int) -> float:
+    """Processor time of a reader, the least of several: other processes may disturb one."""
+    took = []
+    for _ in range(times):
+        begun = time.process_time()
+        read(text)
+        took.append(time.process_time() - begun)
+    return min(took)
+
+
 @pytest.mark.parametrize("size", [20_000, pytest.param(500_000, marks=pytest.mark.exhaustive)])
 def test_texts_are_read_in_linear_time(size: int) -> None:
     """Twice the text takes about twice the time: four times would be a square."""
     slow = {}
     for name, part in ADVERSE.items():
         for reader, read in READERS.items():
-            took = []
-            for length in (size, 4 * size):
-                text, begun = part * (length // len(part)), time.process_time()
-                read(text)
-                took.append(time.process_time() - begun)
-            if took[1] > 10 * took[0] + size / 1e5:  # a square would take sixteen times
-                slow[name, reader] = took
+            texts = [part * (length // len(part)) for length in (size, 4 * size)]
+            for times in (1, 5):
+                short, long = (least(read, text, times) for text in texts)
+                if long <= 10 * short + size / 1e5:  # a square would take sixteen times
+                    break
+            else:
+                slow[name, reader] = short, long
     assert not slow
