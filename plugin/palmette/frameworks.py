@@ -48,7 +48,9 @@ def check_representation(representation: Representation, level: int | None) -> N
         known = ", ".join(get_args(Representation))
         raise ConfigError(f"representation must be one of {known}, got {shown(representation)}")
     if representation == "encoder" and level is not None:
-        raise ConfigError(f"level={shown(level)} needs representation='probabilities' or 'sqrt_probabilities'")
+        raise ConfigError(
+            f"level={shown(level)} needs representation='probabilities' or 'sqrt_probabilities'"
+        )
 
 
 def represent(

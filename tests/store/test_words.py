@@ -4,6 +4,7 @@ import json
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -184,3 +185,32 @@ def test_phrases_are_found_under_filters() -> None:
         put(backend, doc("whole", "red owl sings"), doc("half", "owl sings loudly"))
         with backend.read() as view:
             assert view.ids(view.words('"red owl sings"', 9).keys.tolist()) == ["whole"]
+
+
+def test_words_of_another_stemmer_are_stemmed_anew_by_a_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(backend: LocalBackend, text: str) -> list[int]:
+        with backend.read() as view:
+            return view.words(text, 9).keys.tolist()
+
+    import Stemmer
+
+    with monkeypatch.context() as former:
+        former.setattr(Stemmer, "Stemmer", lambda language: SimpleNamespace(stemWord=str))  # stems nothing
+        former.setattr(Stemmer, "version", lambda: "0.1")
+        analyser_of.cache_clear()
+        with LocalBackend.create(tmp_path / "i", SPECS, fingerprint="f") as backend:
+            put(backend, doc("a", "pruning trees"), doc("b", "a loaf"))
+            put(backend, doc("c", "apple trees"))
+            delete(backend, "b")
+    analyser_of.cache_clear()
+    with pytest.warns(UserWarning, match=r"stemmed by version 0\.1.*index\.compact\(\)"):
+        backend = LocalBackend.open(tmp_path / "i")
+    with backend:
+        assert found(backend, "prune a tree") == []
+        backend.compact()
+        assert found(backend, "prune a tree") == [1, 3]
+        backend.verify()
+    with LocalBackend.open(tmp_path / "i") as backend:  # without a warning
+        assert found(backend, "pruned") == [1]

@@ -196,6 +196,13 @@ def _word(text: str, kind: Kind) -> Word:
     return Word(text, int.from_bytes(digest, "little") >> (64 - TERM_BITS), kind)
 
 
+def stemmer_version() -> str:
+    """Version of the stemmer's library: another one stems some words otherwise."""
+    import Stemmer
+
+    return str(Stemmer.version())
+
+
 def languages() -> list[str]:
     """List the languages that have a stemmer."""
     import Stemmer

@@ -30,7 +30,7 @@ from palmette.errors import (
     NotFoundError,
     StoreError,
 )
-from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language
+from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_version
 from palmette.search.plan import ArraySpec
 from palmette.store.database import DATABASE, REPAIR, create_database, no_fork, read_meta, storage_errors
 
@@ -223,6 +223,7 @@ def create_files(folder: Path, manifest: Manifest, *, durable: bool) -> None:
     """Make an empty index; the manifest comes last, so that a folder with a manifest is whole."""
     (folder / SEGMENTS).mkdir(exist_ok=True)
     values: dict[str, str | int] = {"fingerprint": manifest.fingerprint, "generation": 0, "next_key": 1}
+    values["stemmer"] = stemmer_version()
     with no_fork, closing(create_database(folder / DATABASE, durable=durable, **values)) as connection:
         Commit.of(connection).draft(folder, durable=durable).replace(folder / COMMIT)
     manifest.write(folder, durable=durable)

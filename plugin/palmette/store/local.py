@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -24,7 +25,7 @@ import apsw
 import numpy as np
 
 from palmette.errors import ConfigError, ModelMismatchError, ReadOnlyError, StoreError
-from palmette.lexical.analyser import LANGUAGE, analyser_of
+from palmette.lexical.analyser import LANGUAGE, analyser_of, stemmer_version
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
 from palmette.store.backend import BackendStats
@@ -140,6 +141,12 @@ class LocalBackend:
                     expected = f"model {manifest.fingerprint} as in {MANIFEST}"
                     raise damaged(folder / DATABASE, expected, f"model {found}")
                 backend._snapshots.open_snapshot(connection)
+                if former := backend._former_stemmer(connection):
+                    warnings.warn(
+                        f"the words of {folder} were stemmed by version {former} of the stemmer, and version "
+                        f"{stemmer_version()} stems some otherwise: index.compact() stems them anew",
+                        stacklevel=2,
+                    )
                 now = Commit.of(connection)
                 if noted and noted.generation == now.generation and noted.digest != now.digest:
                     expected = f"commit {now.generation} with digest {noted.digest}"
@@ -255,9 +262,11 @@ class LocalBackend:
     def compact(self) -> None:
         """Give back the space of deleted documents; results and keys do not change."""
         before = self.stats()
-        if before.reclaimable or before.segments > 1:
+        with self._pool.connection() as connection, storage_errors(self.path):
+            stem = self._former_stemmer(connection) is not None
+        if before.reclaimable or before.segments > 1 or stem:
             with self.write() as writer:
-                writer.compact()
+                writer.compact(stem=stem)
         lock = write_lock(self.path, self._lock_timeout)
         with self._pool.connection(write=True) as connection, storage_errors(self.path), lock:
             [(patience,)] = connection.execute("PRAGMA busy_timeout")
@@ -269,6 +278,11 @@ class LocalBackend:
         noted = read_commit(self.path)
         if noted is None or not noted.checksums:
             self._upgrade()
+
+    def _former_stemmer(self, connection: apsw.Connection) -> str | None:
+        """Version that stemmed the words, where it is known and not the one at hand."""
+        row = connection.execute("SELECT value FROM meta WHERE name = 'stemmer'").fetchone()
+        return str(row[0]) if self.language and row and row[0] != stemmer_version() else None
 
     def _upgrade(self) -> None:
         """Give the pages of an earlier format checksums; while others have the index open, a later compaction does."""

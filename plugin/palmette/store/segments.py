@@ -114,8 +114,14 @@ class SegmentWriter:
             column.append(array.values if isinstance(array, Ragged) else array)
         self.count += len(keys)
 
-    def append_segment(self, segment: Segment, rows: Rows, advance: Callable[[int], object]) -> None:
-        """Copy some rows of another segment, a piece at a time."""
+    def append_segment(
+        self,
+        segment: Segment,
+        rows: Rows,
+        advance: Callable[[int], object],
+        read: Callable[[Keys], Sequence[Document]] | None = None,
+    ) -> None:
+        """Copy some rows of another segment, a piece at a time; ``read`` gives documents to find the words of anew."""
         sizes = np.full(len(rows), 8)  # bytes of each document, its key included
         for spec in self.arrays:
             array, width = segment.stored(spec.name), np.dtype(spec.dtype).itemsize * math.prod(spec.shape)
@@ -126,10 +132,11 @@ class SegmentWriter:
             stop = max(start + 1, int(np.searchsorted(ends, most, side="right")))
             piece = rows[start:stop]
             arrays = {s.name: take_documents(segment.stored(s.name), piece) for s in self.arrays}
-            self.append(segment.keys[piece], arrays)
+            self.append(segment.keys[piece], arrays, read(segment.keys[piece]) if read else ())
             advance(len(piece))
             start = stop
-        self._words.add_postings(segment.words, rows)
+        if read is None:
+            self._words.add_postings(segment.words, rows)
 
     def finish(self) -> Files:
         """Write the words, fill in the headers and flush everything to the disk."""

@@ -11,10 +11,13 @@ from pathlib import Path
 import apsw
 import numpy as np
 
-from palmette.arrays import Ragged, Stored, take_documents
+from palmette.arrays import Keys, Ragged, Stored, take_documents
 from palmette.errors import DuplicateIdError, EncodingError, InputError, StoreError
+from palmette.lexical.analyser import stemmer_version
 from palmette.search.plan import ArraySpec
 from palmette.store.database import (
+    COLUMNS,
+    document_of,
     keys_of,
     read_meta,
     row_of,
@@ -46,7 +49,7 @@ class LocalWriter:
         self._next = int(read_meta(connection, "next_key"))
         self._segment: SegmentWriter | None = None
         self._put: dict[str, str] = {}
-        self._changed = self._everything = False
+        self._changed = self._everything = self._stem = False
         self._failed = False
         self._pid = os.getpid()
         self.is_open = True
@@ -130,10 +133,11 @@ class LocalWriter:
         removed = {id for _, id, _ in found}
         return [id for id in unique if id in removed]
 
-    def compact(self) -> None:
-        """Rewrite all living rows into one segment when this write commits."""
+    def compact(self, *, stem: bool = False) -> None:
+        """Rewrite all living rows into one segment when this write commits; ``stem`` finds their words anew."""
         with self._step():
             self._changed = self._everything = True
+            self._stem = stem
 
     def commit(self) -> None:
         """Commit: the segment first, then the one database commit."""
@@ -144,6 +148,8 @@ class LocalWriter:
             self._merge_segments()
             generation = int(read_meta(self._db, "generation")) + 1
             write_meta(self._db, next_key=self._next, generation=generation)
+            if self._stem:
+                write_meta(self._db, stemmer=stemmer_version())
             segment, self._segment = self._segment, None  # may soon be named: orphaned at worst, not dropped
             if segment is not None:
                 segment.publish()
@@ -191,13 +197,17 @@ class LocalWriter:
                     query = "SELECT key FROM dead WHERE key BETWEEN ? AND ?"
                     deleted = keys_of(self._db.execute(query, _span(segment)))
                     kept = np.flatnonzero(np.isin(segment.keys, deleted, invert=True))
-                    merged.append_segment(segment, kept, bar.update)
+                    merged.append_segment(segment, kept, bar.update, self._documents if self._stem else None)
                 self._db.execute("DELETE FROM dead WHERE key BETWEEN ? AND ?", _span(segment))
                 self._db.execute("DELETE FROM segments WHERE name = ?", [segment.name])
         if replaced:
             replaced.drop()
         if merged:
             self._register(merged, merged.finish())
+
+    def _documents(self, keys: Keys) -> list[Document]:
+        query = f"SELECT {COLUMNS} FROM documents WHERE key IN ({{}}) ORDER BY key"
+        return [document_of(*row) for row in rows_among(self._db, query, keys.tolist())]
 
     def _register(self, segment: SegmentWriter, files: Files) -> None:
         row = [segment.name, segment.count, json.dumps(files)]
