@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import copy
+import gc
 import gzip
 import json
 import random
