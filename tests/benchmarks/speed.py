@@ -27,16 +27,14 @@ import numpy as np
 import torch
 from recording import Line, append, find, read, table, write_part
 
-from palmette import FakeEncoder, SpaceModel, TreeModel, load_data
+from palmette import FakeEncoder, SpaceModel, load_data
 from palmette.arrays import evenly_spaced
 from palmette.encoder import States
 from palmette.encoder.sentences import Sentences
-from palmette.methods.tree.search import fold_to_level
 from palmette.metrics import score_run
 from palmette.search import set_threads
 from palmette.search.codes import Codes, integer_products
 from palmette.search.flat import ExactEngine, as_block, top_k
-from palmette.search.plan import Metric
 
 K, BATCHES, SINGLES = 10, (1, 8, 64, 512), 16
 AMOUNT = 0.6
@@ -101,7 +99,6 @@ class Collection:
         with tempfile.TemporaryDirectory() as cache:
             fit: dict[str, Any] = {"encoder": Ready(found), "cache": cache, "progress": False}
             self.space = SpaceModel.fit(self.data, **fit)
-            self.tree = TreeModel.fit(self.data, **fit)
 
     def ndcg(self, ask: Ask, queries: np.ndarray) -> float:
         """nDCG@10 of a search of the collection itself."""
@@ -125,24 +122,14 @@ def grown(vectors: np.ndarray, count: int) -> np.ndarray:
     return made
 
 
-def leaves(model: TreeModel, vectors: np.ndarray) -> np.ndarray:
-    """Leaves of documents as an index stores them."""
-    parts = np.array_split(model.encoder.map(vectors, "document"), len(vectors) // _PART + 1)
-    return np.concatenate([model.encode_documents([], part)["leaves"] for part in parts])
-
-
-def ours(
-    label: str, rows: np.ndarray, queries: np.ndarray, metric: Metric = "inner_product", fold: int = 1
-) -> Way:
+def ours(label: str, rows: np.ndarray, queries: np.ndarray) -> Way:
     """The engine of an index over stored rows."""
     begun = time.process_time()
-    block, extra = as_block(rows, np.arange(len(rows)), fold), 0.0
-    if metric == "inner_product":
-        codes = block.memo("codes", lambda: Codes.encode(block.data))
-        extra = codes.nbytes / len(rows)
+    block = as_block(rows, np.arange(len(rows)), 1)
+    extra = block.memo("codes", lambda: Codes.encode(block.data)).nbytes / len(rows)
 
     def ask(some: np.ndarray) -> np.ndarray:
-        return top_k([(block, None)], some, metric, K, ExactEngine()).keys
+        return top_k([(block, None)], some, "inner_product", K, ExactEngine()).keys
 
     ask(queries[:1])
     return Way(label, ask, queries, block.data[0].nbytes + extra, time.process_time() - begun)
@@ -198,15 +185,6 @@ def ways(of: Collection, count: int, graphs: int) -> Iterator[Way]:
     yield ours("palmette, the encoder's vectors", data.astype(np.float16), queries)
     mapped, asked = of.space.encoder.map(data, "document"), of.space.encoder.map(queries, "query")
     yield ours("palmette, the learned space", mapped.astype(np.float16), asked)
-    rows = leaves(of.tree, data)
-    routed = of.tree.encode_queries(of.tree.encoder.map(queries, "query"), of.tree.search_options({}))[
-        "leaves"
-    ]
-    for level in range(of.tree.config.depth, 1, -2):
-        fold = rows.shape[1] >> level
-        yield ours(
-            f"palmette, tree of {1 << level} columns", rows, fold_to_level(routed, level), "overlap", fold
-        )
 
 
 def timed(all_ways: Sequence[Way], threads: int, seconds: float) -> list[list[float]]:
@@ -263,7 +241,7 @@ def measure(
     exact = all_ways[0].ask(all_ways[0].queries)
     times = [timed(all_ways, some, seconds) for some in threads]
     for at, way in enumerate(all_ways):
-        found = None if "learned" in way.label or "tree" in way.label else recall(way.ask(way.queries), exact)
+        found = None if "learned" in way.label else recall(way.ask(way.queries), exact)
         yield {
             "part": "search", "collection": name, "documents": count, "search": way.label, "bytes": round(way.bytes),
             "build": round(way.build, 1), "ndcg": small.get(way.label), "recall": found,
