@@ -117,3 +117,9 @@ def test_the_commands(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     shutil.rmtree(folder)
     assert main(["restore", copy, str(folder)]) == 0
     assert "31 documents restored" in capsys.readouterr().out
+
+
+def test_a_collection_is_not_repaired(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="folders are repaired, not collections"):
+        Index.repair("qdrant://localhost:6333/docs", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

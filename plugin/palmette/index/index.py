@@ -41,6 +41,7 @@ from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend, Verify
+from palmette.store.qdrant_client import is_url
 from palmette.store.repair import Repair
 from palmette.types import Document
 
@@ -317,6 +318,8 @@ class Index(Searching):
 
         Documents whose arrays are damaged are encoded again, by the model inside or the ``model`` given.
         """
+        if is_url(path) or is_url(out):
+            raise StoreError("folders are repaired, not collections: their engine has snapshots of its own")
         report = repair_folder(check_path(path).absolute(), check_path(out).absolute(), model, progress)
         with cls.open(out, model, verify=False) as index:
             note_units(index.model, index.backend)
