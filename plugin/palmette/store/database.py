@@ -167,6 +167,14 @@ def keys_of(rows: Iterable[tuple[int]]) -> Keys:
     return np.fromiter((key for (key,) in rows), np.int64)
 
 
+def parsed(text: str) -> Any:
+    """Parse JSON of the database; what is none was not written so."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise CorruptIndexError(f"{DATABASE} is damaged ({error}); {REPAIR}") from error
+
+
 def document_of(id: str, text: str, metadata: str, fields: str, payload: str, digest: str) -> Document:
     """Convert a row of ``COLUMNS`` into a document; raises where its content is not what was written."""
     try:

@@ -11,7 +11,7 @@ import numpy as np
 
 from palmette.arrays import Keys
 from palmette.errors import FilterError
-from palmette.store.database import CHUNK, keys_of, rows_among
+from palmette.store.database import CHUNK, keys_of, parsed, rows_among
 from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, matches, names
 
 _FEW = 256  # documents that are quicker read and judged one by one
@@ -25,7 +25,7 @@ def select_keys(connection: apsw.Connection, node: Filter, within: Keys) -> Keys
     if len(within) <= _FEW:  # evaluate the filter's definition
         query = "SELECT key, id, metadata FROM documents WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key"
         read = connection.execute(query, [json.dumps(within.tolist())])
-        passing = [key for key, id, metadata in read if matches(node, json.loads(metadata), id)]
+        passing = [key for key, id, metadata in read if matches(node, parsed(metadata), id)]
         return np.array(passing, np.int64)
     match node:
         case And(parts):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections import OrderedDict
@@ -28,6 +27,7 @@ from palmette.store.database import (
     DATABASE,
     document_of,
     keys_of,
+    parsed,
     read_meta,
     rows_among,
     storage_errors,
@@ -165,7 +165,7 @@ class Snapshots:
         query = "SELECT name, count, files FROM segments ORDER BY position"
         rows: list[tuple[Any, ...]] = connection.execute(query).fetchall()
         return [
-            known.get(name) or Segment(self.folder, name, count, json.loads(files), self.arrays)
+            known.get(name) or Segment(self.folder, name, count, parsed(files), self.arrays)
             for name, count, files in rows
         ]
 

@@ -19,6 +19,7 @@ from palmette.store.database import (
     COLUMNS,
     document_of,
     keys_of,
+    parsed,
     read_meta,
     row_of,
     rows_among,
@@ -125,7 +126,7 @@ class LocalWriter:
     def _remove(self, ids: Sequence[str]) -> list[str]:
         unique = list(dict.fromkeys(ids))
         found = list(rows_among(self._db, "SELECT key, id, metadata FROM documents WHERE id IN ({})", unique))
-        described = ((*pair, key) for key, _, text in found for pair in values_of(json.loads(text)))
+        described = ((*pair, key) for key, _, text in found for pair in values_of(parsed(text)))
         self._db.executemany("DELETE FROM metadata WHERE name = ? AND value = ? AND key = ?", described)
         keys = [(key,) for key, *_ in found]
         self._db.executemany("DELETE FROM documents WHERE key = ?", keys)
