@@ -275,7 +275,8 @@ class LocalBackend:
                 "PRAGMA incremental_vacuum; PRAGMA busy_timeout=0; PRAGMA wal_checkpoint(TRUNCATE);"
                 f"PRAGMA busy_timeout={patience};"
             ).fetchall()
-        noted = read_commit(self.path)
+        with storage_errors(self.path):
+            noted = read_commit(self.path)
         if noted is None or not noted.checksums:
             self._upgrade()
 
