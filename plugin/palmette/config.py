@@ -165,7 +165,7 @@ def _reason(error: ValidationError, options: Mapping[str, Any]) -> str:
     for long, short in (("greater than or equal to", "at least"), ("less than or equal to", "at most")):
         wanted = wanted.replace(long, short)
     wanted = wanted.replace("greater than", "above")
-    return f"{name} must be {wanted}, got {options[name]!r} ({type(options[name]).__name__})"
+    return f"{name} must be {wanted}, got {shown(options[name])} ({type(options[name]).__name__})"
 
 
 def _plain(value: object) -> object:

@@ -154,9 +154,18 @@ class History(RuleBasedStateMachine):
             assert {d.key: d for d in made.documents()} == self.held
         shutil.rmtree(self.root / "copy")
 
-    @rule(choice=st.randoms(use_true_random=False))
-    def damage(self, choice: Any) -> None:
-        """One byte of an array changes: the next opening says so; put right, all is as before."""
+    @rule()
+    def back_up(self) -> None:
+        """A backup, and what is restored from it, hold the same."""
+        self.index.backup(self.root / "backup")
+        with Index.restore(self.root / "backup", self.root / "restored") as restored:
+            assert {d.key: d for d in restored.documents()} == self.held
+        for name in ("backup", "restored"):
+            shutil.rmtree(self.root / name)
+
+    @rule(choice=st.randoms(use_true_random=False), repairs=st.booleans())
+    def damage(self, choice: Any, repairs: bool) -> None:
+        """One byte of an array changes: the next opening says so; repaired or put right, nothing is lost."""
         latest = self.index.backend._snapshots.latest  # others are what a killed child left
         arrays = [path for segment in latest.segments for path in sorted(segment.path.glob("*.npy"))]
         if not arrays:
@@ -168,7 +177,13 @@ class History(RuleBasedStateMachine):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << choice.randrange(8))]) + whole[at + 1 :])
         with pytest.raises(CorruptIndexError, match=path.name):
             self.reopened()
-        path.write_bytes(whole)
+        if repairs:
+            report = Index.repair(self.root / "index", self.root / "repaired", MODEL, progress=False)
+            assert not report.lost
+            shutil.rmtree(self.root / "index")
+            (self.root / "repaired").rename(self.root / "index")
+        else:
+            path.write_bytes(whole)
         self.index = self.reopened()
 
     @rule(filter=FILTERS, k=st.integers(1, 12), lexical=st.sampled_from([0, 0.5, 1]))

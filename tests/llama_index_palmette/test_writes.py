@@ -140,6 +140,12 @@ def test_refresh_compares_documents_as_they_were_before_the_transformations(mode
     assert empty.get_nodes(["a"])[0].text == "AN OWL"
 
 
+def test_transformations_that_are_none_are_named(empty):
+    empty.transformations = [-1, "splitter"]
+    with pytest.raises(InputError, match=r"such as splitters; got \[-1, 'splitter'\]"):
+        empty.insert(Document(text="an owl"))
+
+
 @pytest.mark.parametrize("split", [False, True])
 def test_from_documents_brings_a_folder_up_to_date(model, tmp_path, split):
     splitter = [SentenceSplitter(chunk_size=12, chunk_overlap=0)] if split else None

@@ -21,6 +21,7 @@ from llama_index.retrievers.palmette.nodes import (
     to_node,
 )
 from palmette.data import drop_blanks
+from palmette.errors import InputError, shown
 from palmette.threads import AsyncTwin
 from palmette.types import Document
 
@@ -36,6 +37,10 @@ def prepare(
     model: Model,
 ) -> list[Document]:
     """Transform nodes or LlamaIndex documents, and convert those that are not blank."""
+    if not all(map(callable, transformations)):
+        raise InputError(
+            f"transformations must be LlamaIndex transformations, such as splitters; got {shown(transformations)}"
+        )
     hashes = {node.node_id: hash_of(node) for node in nodes}  # a transformation may change its input
     made = run_transformations(list(nodes), transformations) if transformations else nodes
     mode = metadata_mode(model)
