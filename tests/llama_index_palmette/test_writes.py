@@ -146,6 +146,11 @@ def test_transformations_that_are_none_are_named(empty):
         empty.insert(Document(text="an owl"))
 
 
+def test_an_index_path_that_is_none_is_named(model):
+    with pytest.raises(InputError, match="a path must be a str or a Path"):
+        TreeRetriever.from_documents([], model, index_path={"a": 1}, transformations=[Shout()])
+
+
 @pytest.mark.parametrize("split", [False, True])
 def test_from_documents_brings_a_folder_up_to_date(model, tmp_path, split):
     splitter = [SentenceSplitter(chunk_size=12, chunk_overlap=0)] if split else None
