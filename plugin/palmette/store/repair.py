@@ -20,7 +20,7 @@ from palmette.errors import CorruptIndexError, PalmetteError
 from palmette.search.plan import ArraySpec
 from palmette.store.database import COLUMNS, DATABASE, connect, document_of, keys_of, storage_errors
 from palmette.store.folder import Manifest
-from palmette.store.segments import Segment
+from palmette.store.segments import KEYS, Segment
 from palmette.types import Document
 
 _BATCH = 256
@@ -110,7 +110,8 @@ def _read_segments(connection: apsw.Connection, folder: Path, found: Salvage) ->
     for name, count, files in rows:
         try:
             listed = json.loads(files)
-            keys = Segment(folder, name, count, listed, ())
+            keys = Segment(folder, name, count, {f"{KEYS}.npy": listed[f"{KEYS}.npy"]}, ())
+            keys.verify(int)  # of a damaged file nothing can be expected
             expected.update(keys.keys.tolist())
             segment = Segment(folder, name, count, listed, found.manifest.arrays if found.manifest else ())
             segment.verify(int)
