@@ -110,8 +110,8 @@ def _read_segments(connection: apsw.Connection, folder: Path, found: Salvage) ->
     for name, count, files in rows:
         try:
             listed = json.loads(files)
-            keys = Segment(folder, name, count, {f"{KEYS}.npy": listed[f"{KEYS}.npy"]}, ())
-            keys.verify(int)  # of a damaged file nothing can be expected
+            keys = Segment(folder, name, count, listed, ())
+            keys.verify(int, [f"{KEYS}.npy"])  # of a damaged file nothing can be expected
             expected.update(keys.keys.tolist())
             segment = Segment(folder, name, count, listed, found.manifest.arrays if found.manifest else ())
             segment.verify(int)

@@ -254,9 +254,10 @@ class Segment:
                 self._list_orders[name] = ListOrder(self.array(name))
             return self._list_orders[name]
 
-    def verify(self, advance: Callable[[int], object]) -> None:
-        """Compare every file with its checksum."""
-        for name, recorded in self.files.items():
+    def verify(self, advance: Callable[[int], object], names: Iterable[str] | None = None) -> None:
+        """Compare files, by default all, with their checksums."""
+        for name in names or self.files:
+            recorded = self.files[name]
             found = _sha256(self.path / name)
             if found != recorded["sha256"]:
                 raise damaged(self.path / name, f"sha256 {recorded['sha256']}", f"sha256 {found}")
