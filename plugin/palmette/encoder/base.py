@@ -22,6 +22,7 @@ from palmette.errors import ConfigError, EncodingError, InputError, shown
 Kind = Literal["query", "document"]
 Output = Literal["pooled", "tokens", "layers"]
 Floats = NDArray[np.float32]
+_POOLED: frozenset[Output] = frozenset(["pooled"])
 
 
 @dataclass(frozen=True)
@@ -193,15 +194,15 @@ class Encoder(ABC):
         depth: int | None = None,
     ) -> Iterator[tuple[NDArray[np.int64], States]]:
         """Yield the states of checked texts, one pass a batch, longest first."""
-        order = np.argsort([-len(text) for text in texts], kind="stable").astype(np.int64)
+        order = np.argsort(-np.fromiter(map(len, texts), np.int64), kind="stable")
         while len(order):
             count = size
             if self.tokens_per_pass:
                 tokens = min(self.max_length, 2 + len(texts[order[0]]) // 4)
                 count = min(size, max(1, self.tokens_per_pass // tokens))
             rows, order = order[:count], order[count:]
-            some = [texts[row] for row in rows]
-            yield rows, self._run_batch(some, [names[row] for row in rows], kind, wanted, depth)
+            some, named = list(map(texts.__getitem__, rows)), list(map(names.__getitem__, rows))
+            yield rows, self._run_batch(some, named, kind, wanted, depth)
 
     def encode(
         self,
@@ -247,9 +248,16 @@ class Encoder(ABC):
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return pooled query vectors [N, d]. Concurrent callers in other threads share a forward pass."""
         checked = self.check(texts, "query")  # a bad text stops its own caller only
-        if not 0 < len(checked) <= self.batch_size:
-            return self.encode(checked, kind="query")
-        return self._coalesce(checked, lambda gathered: self.encode(gathered, kind="query"))
+        if len(checked) > self.batch_size:
+            return self._encode_queries(checked)
+        return self._coalesce(checked, self._encode_queries)
+
+    def _encode_queries(self, checked: list[str]) -> Floats:
+        out, names = np.empty((len(checked), self.dimension), np.float32), range(len(checked))
+        for rows, states in self.iter_batches(checked, "query", _POOLED, self.batch_size, names):
+            assert states.pooled is not None
+            out[rows] = states.pooled.cpu().numpy()
+        return out
 
     def variant(self, kind: Kind) -> str:
         """Return a part of a cache's key: equal for two kinds that give equal vectors."""
@@ -262,13 +270,12 @@ class Encoder(ABC):
 
     def check(self, texts: Sequence[str], kind: Kind, *, cut: bool = True) -> list[str]:
         """Return texts that the model can take: str, with ``cut`` not much longer than it reads, encodable."""
-        if isinstance(texts, str):
+        if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise InputError(
-                f"texts must be a list of str, got one str: {shown(texts)}. Put it in a list: [text]"
+                f"texts must be a list of str, got {type(texts).__name__}: {shown(texts)}. A single text goes in a "
+                "list: [text]"
             )
-        check_kind("texts", texts, Sequence, "a list of str")
-        given: object = kind
-        if not isinstance(given, str) or given not in get_args(Kind):
+        if kind not in ("query", "document"):
             raise ConfigError(f"kind must be 'query' or 'document', got {shown(kind)}")
         limit, checked = self.longest, []
         for position, text in enumerate(texts):
@@ -278,7 +285,7 @@ class Encoder(ABC):
                 text = text[: 8 * limit].strip()[:limit]
             if kind == "query" and not text.strip():
                 raise InputError(f"query {position} is empty: {text!r}; give it at least one word")
-            checked.append(readable(text))
+            checked.append(text if text.isascii() else readable(text))
         return checked
 
     def __repr__(self) -> str:
@@ -337,4 +344,4 @@ class Encoder(ABC):
 
 def readable(text: str) -> str:
     """Replace lone surrogates, which tokenizers refuse, by "?"; every character keeps its place."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -66,19 +66,20 @@ class Coalescer(Renewed):
             self._queue.append(call)
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: not self._busy or call.alone or call.rows is not None)
+                while self._busy and not call.alone and call.rows is None:
+                    self._changed.wait()
                 if call.rows is not None:
                     return call.rows
                 if call.alone:
                     break
                 self._busy = True
                 batch = [self._queue.popleft()]  # the oldest, and as many more as fit
-                room = self._max_texts - len(batch[0].texts)
-                while self._queue and len(self._queue[0].texts) <= room:
+                gathered = list(batch[0].texts)
+                while self._queue and len(gathered) + len(self._queue[0].texts) <= self._max_texts:
                     batch.append(self._queue.popleft())
-                    room -= len(batch[-1].texts)
+                    gathered += batch[-1].texts
             try:
-                rows = run([text for each in batch for text in each.texts])
+                rows = run(gathered)
                 for each in batch:
                     each.rows, rows = rows[: len(each.texts)], rows[len(each.texts) :]
             except Exception:  # it belongs to one of the callers, and must not reach the others

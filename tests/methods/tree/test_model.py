@@ -75,7 +75,7 @@ def test_the_papers_recipe() -> None:
 def test_search_is_the_full_scan_at_every_level(index: Index, level: int) -> None:
     model, h = tree(), level
     found = index.search(ASKED, lexical=0, k=48, level=level)
-    q = model.encode_queries(ASKED, TreeSearch())["leaves"].reshape(2, 2**h, -1).sum(-1)
+    q = model.encode_queries(ASKED, TreeSearch(level=5))["leaves"].reshape(2, 2**h, -1).sum(-1)
     d = as_floats(model.encode_documents(documents())["leaves"]).reshape(48, 2**h, -1).sum(-1)
     expected = np.minimum(q[:, None], d[None]).sum(-1)  # [2, 48]
     for row, hits in enumerate(found):
@@ -93,7 +93,7 @@ def test_embeddings_of_a_level_and_their_roots() -> None:
         roots = model.embed(texts, level=level, sqrt=True)
         assert np.minimum(nodes[0], nodes[1]).sum() <= roots[0] @ roots[1] + 1e-6
         assert model.embed([], level=level).shape == (0, 2**level)
-    leaves = model.encode_queries(texts, TreeSearch())["leaves"]
+    leaves = model.encode_queries(texts, TreeSearch(level=5))["leaves"]
     assert np.array_equal(model.embed(texts, kind="query"), leaves)
 
 

@@ -186,8 +186,8 @@ class TreeInspection:
             vectors = view.rows(ADAPTED, keys[compared].tolist()).astype(np.float32)
             picked = _picked(leaf, probability, listed)
             documents = view.documents(keys[picked].tolist())
-            plain = index.model.search_options({})
-            encoded = index.model.encode_queries(queries, plain)[LEAVES] if queries else []
+            by_leaves = index.model.search_options({"level": depth})
+            encoded = index.model.encode_queries(queries, by_leaves)[LEAVES] if queries else []
             routes = [_route(view, *each, names) for each in zip(queries, results, encoded, strict=True)]
         per_leaf = np.bincount(leaf, minlength=2**depth)
         counts, leaves = node_masses(per_leaf[None])[0], names[2**depth - 1 :]

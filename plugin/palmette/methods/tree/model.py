@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from palmette.encoder.cache import EncodingCache
 
 TOPICS = "topics.json"
+EMBEDDING = "embedding"
+"""Query array: the encoder's own vectors, of which :meth:`TreeModel.explain` makes the leaves that no search read."""
 
 
 class TreeModel(Model):
@@ -141,7 +143,7 @@ class TreeModel(Model):
     @property
     def accepts_embeddings(self) -> bool:
         """Unless the tree reads tokens."""
-        return not self.config.reads_tokens
+        return not self.module.reads_tokens
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
@@ -155,10 +157,16 @@ class TreeModel(Model):
         }
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: TreeSearch) -> Queries:
-        """Leaf probabilities [Q, C] and vectors [Q, d]."""
-        if isinstance(queries, np.ndarray) or self.config.reads_tokens:
+        """Vectors [Q, d], and leaf probabilities [Q, C]; where no leaves are compared, what :meth:`explain` needs."""
+        if self.module.reads_tokens:
             return self._encode(queries, "query")
-        return self._encode(self.encoder.encode_queries(queries), "query")  # joins concurrent calls
+        if not isinstance(queries, np.ndarray):
+            queries = self.encoder.encode_queries(queries)  # joins concurrent calls
+        if self.level(options) is not None:
+            return self._encode(queries, "query")
+        with torch.inference_mode():
+            vectors = self._router.embed(torch.from_numpy(queries))
+        return {ADAPTED: vectors.astype(np.float32), EMBEDDING: queries}
 
     def embed(
         self, texts: Sequence[str], *, kind: Kind = "document", level: int | None = None, sqrt: bool = False,
@@ -170,7 +178,7 @@ class TreeModel(Model):
         engine that has inner products only can fetch candidates with it.
         """
         check_keys("tree embed", options, ("level", "sqrt"))
-        search = self.search_options({"level": level})
+        search = self.search_options({"level": self.config.depth if level is None else level})
         encoded = self.encode_queries(texts, search) if kind == "query" else self._encode(texts, kind)
         nodes = fold_to_level(encoded[LEAVES], self.level(search) or self.config.depth)
         return np.sqrt(nodes) if sqrt else nodes
@@ -237,6 +245,8 @@ class TreeModel(Model):
     ) -> Explanation:
         """Topic that both texts are under, the path that they share, and the overlap that leaves it at each node."""
         level = None if options.rerank else self.level(options)
+        if EMBEDDING in query:
+            query = self._encode(query[EMBEDDING], "query")
         return explain(query, arrays, level, self.config.depth, self.topics)
 
     def describe(self, view: View | None = None) -> dict[str, Any]:
