@@ -31,6 +31,7 @@ from palmette.evidence import (
     check_lexical,
     options_key,
 )
+from palmette.index.search import read_queries
 from palmette.methods.space import SpaceModel
 from palmette.methods.tree import TreeSearch
 from support.taxonomies import zoo, zoo_model
@@ -68,7 +69,7 @@ def measured(index: Index) -> Units:
 
 def formula(index: Index, query: str, ids: list[str], lexical: float, sentences: bool) -> dict[str, float]:
     """Probabilities of documents, written out."""
-    batch = index._read([query], {}, lexical, sentences)
+    batch = read_queries(index.model, [query], {}, lexical, sentences)
     with index.backend.read() as view:
         units = index._units(batch.calibration, batch.options, view)
         keys = [view.key_of(id) for id in ids]

@@ -53,8 +53,8 @@ class Ragged:
         """Concatenate the documents of one or more parts."""
         if len(parts) == 1:
             return parts[0]
-        counts = [np.diff(part.starts) for part in parts]
-        return cls(np.concatenate([part.values for part in parts]), _running_sum(np.concatenate(counts)))
+        counts = np.concatenate([[0], *(np.diff(part.starts) for part in parts)])
+        return cls(np.concatenate([part.values for part in parts]), np.cumsum(counts, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -71,15 +71,10 @@ class Ragged:
     def take(self, documents: NDArray[Any]) -> Ragged:
         """Copy the rows of some documents, in any order."""
         counts = self.counts(documents)
-        starts = _running_sum(counts)
+        starts = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=starts[1:])
         places = np.repeat(self.starts[:-1][documents] - starts[:-1], counts) + np.arange(starts[-1])
         return Ragged(self.values.take(places, axis=0, mode="clip"), starts)
-
-
-def _running_sum(counts: Rows) -> Rows:
-    sums = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=sums[1:])
-    return sums
 
 
 Stored = NDArray[Any] | Ragged
@@ -131,11 +126,6 @@ def as_fixed(fractions: Floats) -> NDArray[np.uint16] | None:
     if not fits or (fixed.sum(axis=1, dtype=np.float64) >= 2 * ONE).any():
         return None
     return fixed.astype(np.uint16)
-
-
-def value_of_one(data: NDArray[Any]) -> np.float32:
-    """Value of a stored 1."""
-    return np.float32(1 / ONE if data.dtype == np.uint16 else 1)
 
 
 def fold_columns(stored: NDArray[Any], fold: int) -> NDArray[Any]:

@@ -21,7 +21,7 @@ from palmette.encoder import Encoder
 from palmette.errors import ConfigError, InputError, MissingExtraError, shown
 from palmette.evidence import Lexical
 from palmette.index import Index
-from palmette.index.search import check_count
+from palmette.index.folder import check_count
 from palmette.methods.space import SpaceModel
 from palmette.metrics import Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
 from palmette.model import Model

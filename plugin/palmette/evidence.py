@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -121,6 +122,12 @@ class Units(Config):
     """Number of documents: the more there are, the better is the best that has nothing to do with a question."""
 
 
+@lru_cache(64)
+def noted_units(text: str) -> Units:
+    """Read the units that an index notes with its documents."""
+    return Units.from_dict(json.loads(text))
+
+
 USUAL = Units(own=Scale(unit=0.55), sentence=Scale(unit=0.55))
 """Units of all-MiniLM-L6-v2's cosines, of which the shipped coefficients were learned; and of other encoders where
 there are too few documents to measure."""
@@ -143,6 +150,9 @@ class Calibration(Config):
         if self.source != "shipped":
             return self.prior
         return self.prior - CROWD * float(np.log(min(max(documents, 10), 20_000) / USUAL_SIZE))
+
+
+SHIPPED = Calibration()
 
 
 def probability(logit: NDArray[Any]) -> NDArray[np.float32]:
@@ -200,14 +210,10 @@ class Evidence:
             meaning = np.where(np.isnan(sentence), meaning, (meaning + sentence) / 2)
         return np.asarray((1 - self.words) * meaning + self.words * np.asarray(share, np.float64))
 
-    @property
-    def prior(self) -> float:
-        """Log-odds of a document without evidence."""
-        return self.calibration.prior_among(self.units.documents)
-
     def logit(self, total: NDArray[Any]) -> Numbers:
         """Log-odds of a sum of evidence."""
-        return np.asarray(self.calibration.slope * np.asarray(total, np.float64) + self.prior)
+        prior = self.calibration.prior_among(self.units.documents)
+        return np.asarray(self.calibration.slope * np.asarray(total, np.float64) + prior)
 
     def rank(self, search: Search, view: View, plan: Any, k: int) -> Candidates:
         """Find the ``k`` best documents of every query; scores are log-odds."""
@@ -228,15 +234,15 @@ class Evidence:
             facts = {**listed.evidence, **scored.evidence}
             chosen = {name: array[0][order] for name, array in facts.items()}
             rows.append((scored.keys[0][order], scored.scores[0][order], chosen))
-        like = {name: array[None] for name, array in rows[0][2].items()} if rows else {}
-        return stack_rows(rows, replace(found, evidence=like))
+        return stack_rows(rows, found)
 
     def score(self, view: View, row: int, keys: Keys, own: Floats) -> Candidates:
         """Score documents of one query by everything."""
         best, at = np.full(len(keys), np.nan, np.float32), np.full(len(keys), -1, np.int32)
         if self.vectors is not None and len(keys):
-            scales = view.ragged(SCALES, keys.tolist())
-            best, at = best_sentences(view.ragged(SENTENCES, keys.tolist()), scales, self.vectors[row])
+            best, at = best_sentences(
+                view.ragged(SENTENCES, keys), view.ragged(SCALES, keys), self.vectors[row]
+            )
         share, lucky, matched = np.zeros(len(keys), np.float32), np.zeros((), np.float32), None
         if self.texts and len(keys):
             matched = view.words(self.texts[row], 0, only=keys)

@@ -261,8 +261,7 @@ class FusionModel(Model):
             ]
             rows.append((every[best], sums[best].astype(np.float32), _join(facts)))
         visited = float(np.mean([found.visited for found in first]))
-        evidence = _join([found.evidence for found in first])
-        return stack_rows(rows, Candidates(first[0].keys, first[0].scores, visited, evidence))
+        return stack_rows(rows, Candidates(first[0].keys, first[0].scores, visited))
 
     def explain(
         self, query: Queries, arrays: Arrays, options: FusionSearch, evidence: Mapping[str, Any]

@@ -26,6 +26,7 @@ from palmette.encoder.cache import EncodingCache
 from palmette.encoder.load import encoder_of
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.evidence import (
+    SHIPPED,
     USUAL,
     Calibration,
     Lexical,
@@ -365,9 +366,9 @@ class Model(Checkpointed):
             )
         if key is None:
             return None
-        found = self.calibrations.get(key) or self.calibrations.get("") or Calibration()
+        found = self.calibrations.get(key) or self.calibrations.get("") or SHIPPED
         words = self.default_words(options) if lexical == "auto" else lexical
-        return found if words is None else found.replace(words=words)
+        return found if words is None else found.model_copy(update={"words": words})
 
     def score(
         self,

@@ -45,7 +45,7 @@ def explain(
         details.append({"text": sentence, "start": start, "end": end, "cosine": float(facts[BEST])})
         quoted = f": \u201c{shortened(sentence)}\u201d"
     weight = slope * (1 - evidence.words) / len(meaning)
-    parts = [Part("prior", evidence.prior)]
+    parts = [Part("prior", evidence.calibration.prior_among(units.documents))]
     for name, value, detail in zip(("document", "best sentence"), meaning, details, strict=False):
         parts.append(Part(name, weight * value, detail))
     said = [f"{next(word for least, word in CLOSE if np.mean(meaning) >= least)} in meaning{quoted}"]

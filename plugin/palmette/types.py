@@ -22,6 +22,7 @@ Metadata = Mapping[str, Any]
 _DEPTH = 100  # far below Python's own limit
 LONGEST_ID = 2**14
 _BITS = 10_000  # Python refuses to write longer integers out
+_KINDS: Mapping[str, type] = {"text": str, "metadata": Mapping, "fields": Mapping, "payload": Mapping}
 
 
 _canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode
@@ -54,11 +55,6 @@ def _fault(value: object, place: str, depth: int = 0) -> str | None:
         (text for name, text in hints.items() if hasattr(value, name)), "text, numbers, lists or None"
     )
     return f"{place!r} is {shown(value)} ({type(value).__name__}); write {hint}"
-
-
-def _check_str(what: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise InputError(f"{what} must be a str, got {type(value).__name__}: {shown(value)}")
 
 
 def written(value: Any) -> str:
@@ -116,14 +112,18 @@ class Document:
     payload: Metadata = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_str(f"document {shown(self.id)}: text", self.text)
-        for name in ("metadata", "fields", "payload"):
-            if not isinstance(value := getattr(self, name), Mapping):
+        for name, kind in _KINDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                wanted = "str" if kind is str else "mapping"
                 raise InputError(
-                    f"document {shown(self.id)}: {name} must be a mapping, got {type(value).__name__}"
+                    f"document {shown(self.id)}: {name} must be a {wanted}, got {type(value).__name__}: {shown(value)}"
                 )
-            for key in value:
-                _check_str(f"document {shown(self.id)}: {name} keys", key)
+            for key in () if kind is str else value:
+                if not isinstance(key, str):
+                    raise InputError(
+                        f"document {shown(self.id)}: {name} keys must be a str, got {type(key).__name__}: {shown(key)}"
+                    )
         if not self.text.strip() and not self.fields:
             raise InputError(f"document {shown(self.id)} is empty: give it a text (or fields)")
         identity: object = self.id

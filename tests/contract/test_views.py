@@ -13,6 +13,7 @@ from palmette import Document, Index, Model
 from palmette.arrays import Ragged, as_floats
 from palmette.calibration import stored_arrays
 from palmette.evidence import probability
+from palmette.index.search import read_queries
 from palmette.lexical.analyser import LANGUAGE, analyser_of
 from palmette.lexical.bm25 import WordCollection
 from palmette.search.plan import Candidates, Score, SearchPlan, View, WordMatches, rescore_rows
@@ -118,7 +119,7 @@ def test_a_plain_view_gives_the_same_hits(model: Model, lexical: float) -> None:
         options = model.search_options(how)
         if lexical and model.lexical_key(options) is None:  # these options do not rank by score
             continue
-        batch = index._read(QUERIES, how, lexical, True)
+        batch = read_queries(index.model, QUERIES, how, lexical, index.model.sentences)
         result = batch.search(plain, 7, index._units)
         found, chances = result.found, probability(result.logits)
         expected = index.search(QUERIES, k=7, lexical=lexical, **how)

@@ -26,7 +26,6 @@ from palmette.errors import (
     shown,
 )
 from palmette.evidence import UNITS, sentence_arrays, stores_sentences
-from palmette.index.search import check_count
 from palmette.lexical.analyser import LANGUAGE, check_language
 from palmette.methods import load_model
 from palmette.methods.space import SpaceModel
@@ -242,6 +241,13 @@ def repair_folder(source: Path, path: Path, model: Model | None, progress: bool 
 def absolute(value: object) -> Path | str:
     """Make a path absolute: what is opened stays what it is when the working directory changes. URLs are."""
     return str(value) if is_url(value) else check_path(value).absolute()
+
+
+def check_count(name: str, value: object) -> int:
+    """Check a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1, got {shown(value)}")
+    return int(value)
 
 
 def check_ids(ids: Iterable[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +12,6 @@ import numpy as np
 from palmette.arrays import Floats, unit_rows
 from palmette.config import check_path
 from palmette.errors import InputError, StoreError
-from palmette.evidence import Units
 from palmette.index.folder import (
     MODEL,
     Engine,
@@ -31,8 +31,7 @@ from palmette.index.folder import (
     repair_folder,
     unique,
 )
-from palmette.index.search import FilterLike
-from palmette.index.searching import Searching
+from palmette.index.search import FilterLike, Searching
 from palmette.index.write import Changes, apply_changes, note_units
 from palmette.lexical.analyser import LANGUAGE
 from palmette.model import Model
@@ -43,6 +42,7 @@ from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend, Verify
 from palmette.store.qdrant_client import is_url
 from palmette.store.repair import Repair
+from palmette.threads import run_in_thread
 from palmette.types import Document
 
 Documents = Iterable[Any] | str | Path
@@ -59,11 +59,9 @@ class Index(Searching):
     """
 
     def __init__(self, model: Model, backend: Backend, path: Place | None = None) -> None:
-        self.model = model
-        self.backend = backend
+        super().__init__(model, backend)
         self.path = path
         """Folder or URL it can be opened from again; ``None`` for one in memory."""
-        self._measured: dict[str, Units] = {}
 
     # -- making and opening ---------------------------------------------------------------------------------
 
@@ -211,6 +209,10 @@ class Index(Searching):
     def within(self) -> Filter | None:
         """Filter that this index lies behind, if any."""
         return getattr(self.backend, "within", None)
+
+    async def asearch(self, query: Any, k: int = 10, **how: Any) -> Any:
+        """:meth:`search` off the event loop; searches that arrive together share one encoding pass."""
+        return await run_in_thread(partial(self.search, query, k, **how))
 
     # -- writing --------------------------------------------------------------------------------------------
 

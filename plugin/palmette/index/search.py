@@ -1,12 +1,11 @@
-"""One search of an index, and the explanations of its hits."""
+"""The searches of an index, and the explanations of their hits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +17,26 @@ from palmette.evidence import (
     BEST,
     BEST_AT,
     CHANCE,
+    DEFAULT,
     OWN,
     SHARE,
     SPAN,
     SPANS,
+    UNITS,
     Calibration,
     Evidence,
     Lexical,
     Units,
+    noted_units,
     probability,
+    stores_sentences,
 )
+from palmette.index.folder import check_count, check_ids
 from palmette.lexical.analyser import analyser_of
 from palmette.model import Model, Queries
 from palmette.search.plan import Candidates, View, read_array
 from palmette.store.backend import Backend
-from palmette.store.filters import Filter
+from palmette.store.filters import Filter, parse_filter
 from palmette.types import Document, Explanation, Highlights, Hit
 
 FilterLike = Mapping[str, Any] | Filter | None
@@ -45,13 +49,6 @@ Measure = Callable[[Calibration, Any, View], Units]
 """Gives the units of a calibration and search options on an index."""
 RAW = (OWN, BEST, SHARE, CHANCE)
 """Evidence that a hit shows as it is."""
-
-
-def check_count(name: str, value: object) -> int:
-    """Check a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1, got {shown(value)}")
-    return int(value)
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class QueryBatch:
         mix = self.calibration or Calibration(words=0.0)
         units = measure(mix, self.options, view)
         if self.vectors is None:
-            units = units.replace(sentence=None)
+            units = units.model_copy(update={"sentence": None})
         return Evidence(mix, units, self.texts if mix.words else (), self.vectors)
 
 
@@ -106,47 +103,44 @@ def read_queries(
         raise InputError(
             f"queries are a list of str or an array of embeddings, got {type(given).__name__} {shown(given)}"
         )
-    single = not isinstance(given, np.ndarray) and tuple not in map(type, given)
-    if not single and lexical not in ("auto", 0):
-        raise ConfigError(
-            f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0"
-        )
-    read: Any
+    texts, sizes, several, read = list[str](), list[int](), False, None
     if isinstance(given, np.ndarray):
         read = model.encoder.map(_check_embeddings(given, model.encoder.dimension), "query")
         model.require_embeddings()
-        bounds, texts = None, list[str]()
     else:
-        texts, bounds = _check_texts(given)
+        for one in given:
+            several |= isinstance(one, tuple)
+            sizes.append(_add_texts(one if isinstance(one, tuple) else (one,), texts))
+    if (several or read is not None) and lexical not in ("auto", 0):
+        raise ConfigError(
+            f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0"
+        )
+    if read is None:
         read = model.query_input(texts)
     arrays = model.encode_queries(read, chosen)
     vectors = model.sentence_queries(arrays, read) if sentences and mix is not None else None
-    if single:
-        return QueryBatch(model, arrays, chosen, mix, texts, vectors)
-    if bounds is not None:
-        arrays = {name: _means(array, bounds) for name, array in arrays.items()}
-        vectors = None if vectors is None else unit_rows(_means(vectors, bounds))
-    return QueryBatch(model, arrays, chosen, mix, (), vectors)
+    if several:
+        arrays = {name: _means(array, sizes) for name, array in arrays.items()}
+        vectors = None if vectors is None else unit_rows(_means(vectors, sizes))
+    return QueryBatch(model, arrays, chosen, mix, () if several else texts, vectors)
 
 
-def _check_texts(given: Sequence[Texts]) -> tuple[list[str], list[tuple[int, int]]]:
-    """Check the texts of all queries; with the places of each query's first text and of the next one's."""
-    texts: list[str] = []
-    for one in given:
-        if isinstance(one, tuple) and not one:
-            raise InputError("a query of several texts has none: give it at least one")
-        texts += one if isinstance(one, tuple) else (one,)
-    for text in texts:
+def _add_texts(query: tuple[str, ...], texts: list[str]) -> int:
+    """Check and add the texts of one query, and count them."""
+    if not query:
+        raise InputError("a query of several texts has none: give it at least one")
+    for text in query:
         if not isinstance(text, str):
             raise InputError(f"a query must be a str, got {type(text).__name__}: {shown(text)}")
         if not text.strip():
             raise InputError("the query is empty: give it at least one word")
-    sizes = [len(one) if isinstance(one, tuple) else 1 for one in given]
-    return texts, list(pairwise(np.cumsum([0, *sizes]).tolist()))
+    texts += query
+    return len(query)
 
 
-def _means(array: NDArray[Any], bounds: Sequence[tuple[int, int]]) -> NDArray[Any]:
-    return np.stack([array[start:end].mean(axis=0) for start, end in bounds]).astype(array.dtype)
+def _means(array: NDArray[Any], sizes: Sequence[int]) -> NDArray[Any]:
+    parts = np.split(array, np.cumsum(sizes)[:-1])
+    return np.stack([part.mean(axis=0) for part in parts]).astype(array.dtype)
 
 
 def _check_embeddings(given: Embeddings, width: int) -> NDArray[np.float32]:
@@ -200,11 +194,10 @@ class SearchResult:
                 if explained:
                     explanation = self.explain(view, backend, row, column)
                     explain = partial(lambda made: made, explanation)
-                parts = {
-                    name: float(array[row, column])
-                    for name, array in found.evidence.items()
-                    if name in RAW and array[row, column] == array[row, column]
-                }
+                parts = {}
+                for name in RAW:
+                    if name in found.evidence and not np.isnan(value := found.evidence[name][row, column]):
+                        parts[name] = float(value)
                 parts = parts or {OWN: float(found.scores[row, column])}
                 words = partial(self.word_spans, backend, row, document)
                 hits.append(Hit(document, float(scores[row, column]), explain, parts, span, words))
@@ -215,10 +208,12 @@ class SearchResult:
         """Places of the best sentences of hits in their documents' content."""
         if self.batch.vectors is None or BEST_AT not in self.found.evidence or not len(columns):
             return [None] * len(columns)
-        places = self.found.evidence[BEST_AT][row, columns]
-        held = view.ragged(SPANS, self.found.keys[row, columns].tolist())
-        found = (held.row(at)[place] if place >= 0 else None for at, place in enumerate(places.tolist()))
-        return [None if one is None else (int(one[0]), int(one[1])) for one in found]
+        places, found = self.found.evidence[BEST_AT][row, columns].tolist(), list[tuple[int, int] | None]()
+        held = view.ragged(SPANS, self.found.keys[row, columns])
+        for first, place in zip(held.starts[:-1].tolist(), places, strict=True):
+            begin, end = held.values[first + place].tolist() if place >= 0 else (0, 0)
+            found.append((begin, end) if place >= 0 else None)
+        return found
 
     def word_spans(self, backend: Backend, row: int, document: Document) -> list[tuple[int, int]]:
         """Places of the query's words in a document's content."""
@@ -271,18 +266,135 @@ class SearchResult:
             return self.explain(view, backend, row, column)
 
 
-def explain(batch: QueryBatch, backend: Backend, id: str, measure: Measure) -> Explanation:
-    """Explain a document's score for the first query of a batch."""
-    with backend.read() as view:
-        key = view.key_of(id)
-        if key is None:
-            raise NotFoundError(f"there is no document {shown(id)} in this index")
-        keys, model = np.array([key]), batch.model
-        plan = model.plan(batch.arrays, 1, batch.options, view).one_query(0).among(keys)
-        found = model.execute(view, plan, 1, batch.options).one_query(0)
-        evidence = batch.evidence(measure, view)
-        if batch.calibration is not None and found.keys.size:
-            found = evidence.score(view, 0, found.keys[0], found.scores[0])
-        if not found.keys.size:
-            found = Candidates(keys[None], np.zeros((1, 1), np.float32))
-        return SearchResult(batch, evidence, found).explain(view, backend, 0, 0)
+class Searching:
+    """The searching half of :class:`palmette.Index`: documents under one model."""
+
+    def __init__(self, model: Model, backend: Backend) -> None:
+        self.model = model
+        self.backend = backend
+        self._sentences = model.sentences and stores_sentences(backend)
+        self._measured: dict[str, Units] = {}
+
+    @overload
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        filter: FilterLike = None,
+        threshold: float | None = None,
+        lexical: Lexical = DEFAULT,
+        sentences: bool = True,
+        explain: bool = False,
+        **options: Any,
+    ) -> list[Hit]: ...
+
+    @overload
+    def search(
+        self,
+        query: QueryList,
+        k: int = 10,
+        *,
+        filter: FilterLike = None,
+        threshold: float | None = None,
+        lexical: Lexical = DEFAULT,
+        sentences: bool = True,
+        explain: bool = False,
+        **options: Any,
+    ) -> list[list[Hit]]: ...
+
+    def search(
+        self,
+        query: Query | QueryList,
+        k: int = 10,
+        *,
+        filter: FilterLike = None,
+        threshold: float | None = None,
+        lexical: Lexical = DEFAULT,
+        sentences: bool = True,
+        explain: bool = False,
+        **options: Any,
+    ) -> list[Hit] | list[list[Hit]]:
+        """Find the ``k`` best documents, best first.
+
+        Args:
+            query: A text; or several texts, or encoder embeddings [Q, d], for a list of results each, in one pass. A
+                tuple among several texts is one query, the mean of what the model makes of its texts.
+            k: How many; fewer come back only when fewer match.
+            filter: Conditions on metadata, applied before ranking: ``{"lang": "en", "year": {"$gte": 2020}}``.
+            threshold: Leave out hits whose probability is less.
+            lexical: How much words count beside meaning, 0 (not at all) … 1 (words alone), or ``"auto"`` for what the
+                model has learned, else one half.
+            sentences: Whether the best sentence counts beside the method's score, where the index stores sentences.
+                ``lexical=0, sentences=False`` ranks as the method alone does.
+            explain: Explain every hit now, from the very state that was searched; otherwise :meth:`Hit.explain`
+                does so when asked, if the document is still the same.
+            options: The method's own, such as ``level=`` for a tree.
+        """
+        single = isinstance(query, str)
+        given: Any = threshold
+        if given is not None and (
+            isinstance(given, bool)
+            or not isinstance(given, int | float | np.number)
+            or given != given
+            or (isinstance(given, int) and abs(given) > 10**300)  # no float
+        ):
+            raise InputError(f"threshold must be a number or None, got {shown(threshold)}")
+        queries = [query] if isinstance(query, str) else query
+        if isinstance(queries, Sequence) and not queries:
+            return []
+        k, counted = check_count("k", k), sentences and self._sentences
+        batch = read_queries(self.model, queries, options, lexical, counted)
+        with self.backend.read(None if filter is None else parse_filter(filter)) as view:
+            results = batch.search(view, k, self._units).to_hits(view, self.backend, threshold, explain)
+        return results[0] if single else results
+
+    def rank(
+        self,
+        queries: QueryList,
+        k: int = 10,
+        *,
+        filter: FilterLike = None,
+        lexical: Lexical = DEFAULT,
+        sentences: bool = True,
+        **options: Any,
+    ) -> Ranking:
+        """Rank documents by id and score only, for evaluation: :meth:`search` without the documents' texts."""
+        if isinstance(queries, Sequence) and not queries:
+            return Ranking([], [], 0.0)
+        k, counted = check_count("k", k), sentences and self._sentences
+        batch = read_queries(self.model, queries, options, lexical, counted)
+        with self.backend.read(parse_filter(filter)) as view:
+            return batch.search(view, k, self._units).ranking(view)
+
+    def _units(self, calibration: Calibration, options: Any, view: View) -> Units:
+        """Units of meaning: of the training, or as they were noted with the documents, or measured now."""
+        key, noted = self.model.lexical_key(options) or "", view.note(UNITS)
+        whole = None if noted is None else noted_units(noted)
+        if whole is not None and not key:
+            return whole
+        if key not in self._measured:
+            self._measured[key] = self.model.units(calibration, view, self._sentences, options)
+        documents = whole.documents if whole else max(1, len(view))
+        return self._measured[key].model_copy(update={"documents": documents})
+
+    def explain(
+        self, query: Query, id: str, *, lexical: Lexical = DEFAULT, sentences: bool = True, **options: Any
+    ) -> Explanation:
+        """Explain a document's score for a query, whether or not a search would return it."""
+        given = np.atleast_2d(query)[:1] if isinstance(query, np.ndarray) else [query]
+        [id] = check_ids([id])
+        model, wanted = self.model, sentences and self._sentences
+        batch = read_queries(model, given, options, lexical, wanted)
+        with self.backend.read() as view:
+            key = view.key_of(id)
+            if key is None:
+                raise NotFoundError(f"there is no document {shown(id)} in this index")
+            keys, evidence = np.array([key]), batch.evidence(self._units, view)
+            plan = model.plan(batch.arrays, 1, batch.options, view).one_query(0).among(keys)
+            found = model.execute(view, plan, 1, batch.options).one_query(0)
+            if batch.calibration is not None and found.keys.size:
+                found = evidence.score(view, 0, found.keys[0], found.scores[0])
+            if not found.keys.size:
+                found = Candidates(keys[None], np.zeros((1, 1), np.float32))
+            return SearchResult(batch, evidence, found).explain(view, self.backend, 0, 0)

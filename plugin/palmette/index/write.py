@@ -16,8 +16,7 @@ from palmette.calibration import stored_arrays
 from palmette.encoder import Encoder
 from palmette.errors import DuplicateIdError, InputError, shown
 from palmette.evidence import UNITS, stores_sentences
-from palmette.index.folder import unique
-from palmette.index.search import check_count
+from palmette.index.folder import check_count, unique
 from palmette.model import Model
 from palmette.store.backend import Backend, FilteredBackend
 from palmette.types import Document

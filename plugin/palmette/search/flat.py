@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, Keys, Rows, as_fixed, as_floats, fold_columns, highest, value_of_one
+from palmette.arrays import ONE, Floats, Keys, Rows, as_fixed, as_floats, fold_columns, highest
 from palmette.search.codes import Codes, Queries
 from palmette.search.plan import Candidates, Metric, Score
 from palmette.threads import get_threads, run_in_threads
@@ -163,6 +163,7 @@ def exact_scores(data: NDArray[Any], near: Shortlist, queries: Floats, metric: M
     from palmette.search import kernels
 
     queries, scores = np.ascontiguousarray(queries), np.empty(len(near.rows), np.float32)
+    unit = np.float32(1 / ONE if data.dtype == np.uint16 else 1)  # value of a stored 1
     # compiled loops do not know float16
     step = len(scores) if data.dtype != np.float16 else max(1, _PIECE // data.shape[1])
     for start in range(0, len(scores), max(1, step)):
@@ -170,9 +171,7 @@ def exact_scores(data: NDArray[Any], near: Shortlist, queries: Floats, metric: M
         some, rows = data, near.rows[part]
         if data.dtype == np.float16:
             some, rows = as_floats(data[rows]), np.arange(len(rows))
-        kernels.exact_scores(
-            some, value_of_one(data), rows, queries, near.of[part], metric == "overlap", scores[part]
-        )
+        kernels.exact_scores(some, unit, rows, queries, near.of[part], metric == "overlap", scores[part])
     return scores
 
 

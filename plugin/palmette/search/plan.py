@@ -166,14 +166,17 @@ class Candidates:
 
 
 def stack_rows(rows: Sequence[tuple[Keys, Floats, Evidence]], like: Candidates) -> Candidates:
-    """Stack keys, scores and evidence of several queries, with the effort of ``like``."""
-    width = max((len(keys) for keys, _, _ in rows), default=0)
+    """Stack keys, scores and evidence of one or more queries, with the effort of ``like``."""
+    width, evidence = 0, dict[str, NDArray[Any]]()
+    for one, _, _ in rows:
+        width = max(width, len(one))
     keys = np.full((len(rows), width), -1, np.int64)
     scores = np.full((len(rows), width), -np.inf, np.float32)
-    evidence = {n: np.zeros((len(rows), width, *a.shape[2:]), a.dtype) for n, a in like.evidence.items()}
     for row, (found, scored, facts) in enumerate(rows):
         keys[row, : len(found)], scores[row, : len(found)] = found, scored
         for name, array in facts.items():
+            if name not in evidence:
+                evidence[name] = np.zeros((len(rows), width, *array.shape[1:]), array.dtype)
             evidence[name][row, : len(found)] = array
     return replace(like, keys=keys, scores=scores, evidence=evidence)
 

@@ -184,12 +184,18 @@ class LocalBackend:
     @contextmanager
     def read(self, filter: Filter | None = None) -> Iterator[LocalView]:
         """Open a consistent view under a filter that is applied before any ranking."""
-        parsed = parse_filter(filter)
+        parsed = None if filter is None else parse_filter(filter)
         with self._pool.connection() as connection:
             with storage_errors(self.path):
                 snapshot = self._snapshots.open_snapshot(connection)
                 view = LocalView(
-                    connection, snapshot, parsed, self.arrays, self._engine, self.path, self._analyser
+                    connection,
+                    snapshot,
+                    parsed,
+                    self._snapshots.arrays,
+                    self._engine,
+                    self.path,
+                    self._analyser,
                 )
             try:
                 yield view

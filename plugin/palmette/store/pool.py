@@ -63,9 +63,8 @@ class Pool:
         thread = threading.get_ident()
         with self._lock, storage_errors(self.folder):
             # a thread that has one may need another before it can give either back
-            self._lock.wait_for(
-                lambda: not self._forking or thread in (one for one, _ in self._lent.values())
-            )
+            while self._forking and thread not in (one for one, _ in self._lent.values()):
+                self._lock.wait()
             if self._closed:
                 raise StoreError(f"the index {self.folder} is closed; open it again")
             if self._stamp is not None and self._stamp != self._read_only_stamp():

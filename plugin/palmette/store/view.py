@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from palmette.lexical.analyser import Analyser
 from palmette.lexical.bm25 import WordSearcher, WordSource, query_terms
 from palmette.search.flat import Engine
 from palmette.search.lists import add_sizes
-from palmette.search.plan import ArraySpec, Candidates, SearchPlan, WordMatches
+from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches
 from palmette.search.view import execute
 from palmette.store.database import (
     COLUMNS,
@@ -52,10 +52,8 @@ class Snapshot:
         self._filtered: OrderedDict[Filter, Keys] = OrderedDict()
         self._lock = threading.Lock()
 
-    def select(self, connection: apsw.Connection, filter: Filter | None) -> Keys:
+    def select(self, connection: apsw.Connection, filter: Filter) -> Keys:
         """Select the keys that pass; recent filters are remembered, since requests repeat them (a tenant, say)."""
-        if filter is None:
-            return self.keys
         with self._lock:
             if filter in self._filtered:
                 self._filtered.move_to_end(filter)
@@ -102,13 +100,13 @@ class Snapshot:
 
     def gather_ragged(self, name: str, keys: Keys) -> Ragged:
         """Copy the rows of one or more ``keys`` (any order, all present)."""
-        order = np.argsort(keys, kind="stable")
+        order, parts = np.argsort(keys, kind="stable"), []
         back = np.argsort(order)
-        located = [(segment.ragged(name), rows) for segment, rows, _ in self.locate(keys[order])]
-        if len(located) == 1:
-            [(array, rows)] = located
-            return array.take(rows[back])
-        return Ragged.concatenate([array.take(rows) for array, rows in located]).take(back)
+        for segment, rows, _ in self.locate(keys[order]):
+            if len(rows) == len(keys):
+                return segment.ragged(name).take(rows[back])
+            parts.append(segment.ragged(name).take(rows))
+        return Ragged.concatenate(parts).take(back)
 
     def gather(self, name: str, keys: Keys, out: NDArray[Any]) -> None:
         """Copy the rows of ``keys`` (any order, all present) into ``out``."""
@@ -125,7 +123,7 @@ class Snapshots:
     """The latest snapshot, and the way to one that fits a connection's read transaction."""
 
     def __init__(self, folder: Path, arrays: Sequence[ArraySpec]) -> None:
-        self.folder, self.arrays = folder, arrays
+        self.folder, self.arrays = folder, {spec.name: spec for spec in arrays}
         self.latest: Snapshot | None = None
         self._loading, self._pid = threading.Lock(), os.getpid()
 
@@ -137,8 +135,11 @@ class Snapshots:
         for _ in range(RETRIES):
             connection.execute("BEGIN")
             generation = int(read_meta(connection, "generation"))
+            snapshot = self.latest
+            if snapshot is not None and snapshot.generation == generation:
+                return snapshot
             try:
-                return self._arrays_of(connection, generation)
+                return self._load(connection, generation)
             except FileNotFoundError as error:
                 connection.execute("ROLLBACK")
                 if generation == overtaken:
@@ -146,10 +147,7 @@ class Snapshots:
                 overtaken = generation
         raise StoreError(f"{self.folder} is being rewritten faster than it can be read; retry")
 
-    def _arrays_of(self, connection: apsw.Connection, generation: int) -> Snapshot:
-        snapshot = self.latest
-        if snapshot is not None and snapshot.generation == generation:
-            return snapshot
+    def _load(self, connection: apsw.Connection, generation: int) -> Snapshot:
         with self._loading:
             snapshot = self.latest
             if snapshot is None or snapshot.generation != generation:
@@ -165,7 +163,7 @@ class Snapshots:
         query = "SELECT name, count, files FROM segments ORDER BY position"
         rows: list[tuple[Any, ...]] = connection.execute(query).fetchall()
         return [
-            known.get(name) or Segment(self.folder, name, count, parsed(files), self.arrays)
+            known.get(name) or Segment(self.folder, name, count, parsed(files), self.arrays.values())
             for name, count, files in rows
         ]
 
@@ -178,16 +176,15 @@ class LocalView:
         connection: apsw.Connection,
         snapshot: Snapshot,
         filter: Filter | None,
-        arrays: Sequence[ArraySpec],
+        arrays: Mapping[str, ArraySpec],
         engine: Engine,
         folder: Path,
         analyser: Analyser,
     ) -> None:
         self._analyser = analyser
         self._connection, self._snapshot, self._engine, self._folder = connection, snapshot, engine, folder
-        self._arrays = {spec.name: spec for spec in arrays}
-        self._lock = threading.Lock()
-        self._keys, self._filter = snapshot.select(connection, filter), filter
+        self._arrays, self._filter, self._lock = arrays, filter, threading.Lock()
+        self._keys = snapshot.keys if filter is None else snapshot.select(connection, filter)
         self._pid = os.getpid()
         self.is_open = True
 
@@ -212,41 +209,43 @@ class LocalView:
     def key_of(self, id: str) -> int | None:
         """Return the key of a document that passes the filter."""
         rows = self._query("SELECT key FROM documents WHERE id IN ({})", [id])
-        return int(rows[0][0]) if rows and self._contains(np.array(rows[0])).all() else None
+        found = [key for (key,) in rows if self._holds(np.array([key])).all()]
+        return found[0] if found else None
 
-    def _contains(self, keys: Keys) -> Mask:
-        if not len(self._keys):
-            return np.zeros(len(keys), bool)
-        places = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
-        held: Mask = self._keys[places] == keys
+    def _holds(self, keys: Keys) -> Mask:
+        after = np.searchsorted(self._keys, keys, side="right")
+        held: Mask = after > np.searchsorted(self._keys, keys)
         return held
 
     def _check_keys(self, keys: Sequence[int] | Keys) -> Keys:
         self._check_open()
         wanted = np.asarray(keys, np.int64).reshape(-1)
-        held = self._contains(wanted)
+        held = self._holds(wanted)
         if not held.all():
             raise NotFoundError(
                 f"key {wanted[~held][0]} is not in this view: it was never there, or fails its filter"
             )
         return wanted
 
-    def _columns(self, columns: str, keys: Sequence[int]) -> list[Sequence[Any]]:
-        wanted = self._check_keys(keys).tolist()
-        rows = self._query(f"SELECT key, {columns} FROM documents WHERE key IN ({{}})", wanted)
-        found = {key: row for key, *row in rows}
-        if lost := [key for key in wanted if key not in found]:
-            raise damaged(self._folder / DATABASE, f"a row for document {lost[0]}", "none")
-        return [found[key] for key in wanted]
+    def _columns(self, columns: str, keys: Sequence[int]) -> Iterator[Sequence[Any]]:
+        wanted, found = self._check_keys(keys).tolist(), dict[int, Sequence[Any]]()
+        for key, *row in self._query(f"SELECT key, {columns} FROM documents WHERE key IN ({{}})", wanted):
+            found[key] = row
+        for key in wanted:
+            if key not in found:
+                raise damaged(self._folder / DATABASE, f"a row for document {key}", "none")
+            yield found[key]
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Documents in the order of ``keys``."""
-        found = [document_of(*row) for row in self._columns(COLUMNS, keys)]
-        for document in found if self._filter else ():
-            if not matches(self._filter, document.metadata, document.key):
+        found = []
+        for row in self._columns(COLUMNS, keys):
+            document = document_of(*row)
+            if self._filter and not matches(self._filter, document.metadata, document.key):
                 raise damaged(
                     self._folder / DATABASE, f"metadata of document {document.key!r} that pass", "others"
                 )
+            found.append(document)
         return found
 
     def ids(self, keys: Sequence[int]) -> list[str]:
@@ -306,10 +305,10 @@ class LocalView:
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""
         self._check_open()
-        arrays = [plan.lists.array] if plan.lists else []
-        for score in filter(None, (plan.first, plan.rescore)):
-            arrays += [score.array, *filter(None, [score.scales])]
-        for name in arrays:
-            self._spec(name)
+        for part in (plan.lists, plan.first, plan.rescore):
+            if part is not None:
+                self._spec(part.array)
+            if isinstance(part, Score) and part.scales is not None:
+                self._spec(part.scales)
         keys = self._keys if plan.only is None else self._check_keys(plan.only)
         return execute(plan, k, list(self._snapshot.segments_with(keys)), self._engine, self)

@@ -110,7 +110,7 @@ def _close(nodes: Nodes, view: View, plan: SearchPlan, k: int, found: Candidates
         one = replace(plan.one_query(place), only=np.array(sorted(taken), np.int64))
         scored = view.candidates(one, max(1, len(taken)))
         closed.append((scored.keys[0, : len(taken)], scored.scores[0, : len(taken)], {}))
-    return stack_rows(closed, replace(found, evidence={}))
+    return stack_rows(closed, found)
 
 
 def score_gaps(scores: Tensor, nodes: Tensor, depth: int) -> Tensor:
