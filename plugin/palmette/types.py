@@ -113,13 +113,13 @@ class Document:
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
-            value = getattr(self, name)
+            value: object = getattr(self, name)
             if not isinstance(value, kind):
                 wanted = "str" if kind is str else "mapping"
                 raise InputError(
                     f"document {shown(self.id)}: {name} must be a {wanted}, got {type(value).__name__}: {shown(value)}"
                 )
-            for key in () if kind is str else value:
+            for key in value if isinstance(value, Mapping) else ():
                 if not isinstance(key, str):
                     raise InputError(
                         f"document {shown(self.id)}: {name} keys must be a str, got {type(key).__name__}: {shown(key)}"

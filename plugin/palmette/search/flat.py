@@ -32,7 +32,7 @@ _TILE = 8192  # rows scored between two looks at the k best so far
 _PART_TILE = 256  # documents that stay in the cache
 _PIECE = 1 << 19  # numbers handled at once: they stay in the cache
 _WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
-_FEW = 4096  # pairs of a query and a row that are compared in full at once
+_FEW = 512  # pairs of a query and a row that are compared in full at once
 
 _T = TypeVar("_T")
 

@@ -160,13 +160,12 @@ class TreeModel(Model):
         """Vectors [Q, d], and leaf probabilities [Q, C]; where no leaves are compared, what :meth:`explain` needs."""
         if self.module.reads_tokens:
             return self._encode(queries, "query")
-        if not isinstance(queries, np.ndarray):
-            queries = self.encoder.encode_queries(queries)  # joins concurrent calls
+        given = queries if isinstance(queries, np.ndarray) else self.encoder.encode_queries(queries)
         if self.level(options) is not None:
-            return self._encode(queries, "query")
+            return self._encode(given, "query")
         with torch.inference_mode():
-            vectors = self._router.embed(torch.from_numpy(queries))
-        return {ADAPTED: vectors.astype(np.float32), EMBEDDING: queries}
+            vectors = self._router.embed(torch.from_numpy(given))
+        return {ADAPTED: vectors.astype(np.float32), EMBEDDING: given}
 
     def embed(
         self, texts: Sequence[str], *, kind: Kind = "document", level: int | None = None, sqrt: bool = False,
