@@ -99,16 +99,13 @@ def calibrate(
         best = np.full(shares.shape, np.nan, np.float32)
         if model.sentences:
             vectors = model.sentence_queries(model.encode_queries(texts, model.search_options({})), texts)
-            best = np.stack([_best(view, vector) for vector in vectors])
+            stored = view.arrays[SENTENCES], view.arrays[SCALES]
+            best = np.stack([best_sentences(*stored, vector)[0] for vector in vectors])
         for key, options in variants.items():
             own = scores(model, view, texts, options)
             units = Units(own=Scale.of(own), sentence=Scale.of(best) if model.sentences else None)
             learned[key] = learn(own, best, shares - accident, units, judgements)
     return learned
-
-
-def _best(view: ArrayView, query: Floats) -> Floats:
-    return best_sentences(view.arrays[SENTENCES], view.arrays[SCALES], query)[0]
 
 
 def learn(

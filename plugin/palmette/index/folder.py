@@ -33,7 +33,7 @@ from palmette.model import Model
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
-from palmette.store.folder import atomic_folder, is_occupied
+from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend
 from palmette.store.qdrant import QdrantBackend
 from palmette.store.qdrant_client import is_url
@@ -109,11 +109,6 @@ def create_index(path: Place, model: Model, arrays: Sequence[ArraySpec], languag
     with atomic_folder(Path(path)) as draft:
         LocalBackend.create(draft, arrays, **how).close()
         model.save_pretrained(draft / MODEL)
-
-
-def exists(path: Place) -> bool:
-    """Whether there is something at a folder or a collection."""
-    return QdrantBackend.exists(str(path)) if is_url(path) else is_occupied(Path(path))
 
 
 def open_index(

@@ -25,7 +25,6 @@ from palmette.index.folder import (
     check_opening,
     copy_index,
     create_index,
-    exists,
     index_arrays,
     open_index,
     repair_folder,
@@ -38,8 +37,9 @@ from palmette.model import Model
 from palmette.search.faiss_engine import is_engine
 from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import Filter, parse_filter
-from palmette.store.folder import atomic_folder
+from palmette.store.folder import atomic_folder, is_occupied
 from palmette.store.local import LocalBackend, Verify
+from palmette.store.qdrant import QdrantBackend
 from palmette.store.qdrant_client import is_url
 from palmette.store.repair import Repair
 from palmette.threads import run_in_thread
@@ -136,7 +136,8 @@ class Index(Searching):
         """Open the index in a folder, or create one where there is none (``language``, ``sentences``: of a new one)."""
         folder = absolute(path)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
-        if exists(folder):  # without a model given, by its own
+        there = QdrantBackend.exists(folder) if isinstance(folder, str) else is_occupied(folder)
+        if there:  # without a model given, by its own
             return cls.open(folder, None if model is None else as_model(model), verify=verify, **how)
         return cls.create(folder, model, language=language, sentences=sentences, **how)
 

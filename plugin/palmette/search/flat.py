@@ -198,7 +198,9 @@ class ExactEngine:
 
 def _by_overlap(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
     """Compare all of some rows."""
-    data: NDArray[Any] = block.memo("overlap", lambda: _comparable(block.data))
+    data = block.data
+    if data.dtype != np.uint16:
+        data = block.memo("overlap", lambda: as_floats(block.data))
     fixed = as_fixed(queries) if data.dtype == np.uint16 else None
     margin = block.margin(queries, "overlap") if fixed is None else np.zeros(len(queries), np.float32)
     asked, work = queries if fixed is None else fixed, len(rows) * queries.size
@@ -211,10 +213,6 @@ def _by_overlap(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
     [(of, near, scores)] = first.pieces
     compared = len(rows) * len(queries)
     return Shortlist(of, near, compared, compared * data[0].nbytes, None if fixed is None else scores)
-
-
-def _comparable(data: NDArray[Any]) -> NDArray[Any]:
-    return data if data.dtype == np.uint16 else as_floats(data)
 
 
 def _scan(data: NDArray[Any], rows: Rows, queries: NDArray[Any], k: int, margin: Floats) -> RunningTopK:
