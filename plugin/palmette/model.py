@@ -357,15 +357,14 @@ class Model(Checkpointed):
 
     def calibration(self, options: Any, lexical: Lexical) -> Calibration | None:
         """Coefficients of a search with these options; ``None`` where it does not rank by score alone."""
-        lexical = check_lexical(lexical)
-        key = self.lexical_key(options)
-        if key is None and lexical not in ("auto", 0):
+        lexical, key = check_lexical(lexical), self.lexical_key(options)
+        if key is None:
+            if lexical in ("auto", 0):
+                return None
             raise ConfigError(
                 f"lexical={lexical!r} adds to a score, but these {self.method} options do not rank by score alone: "
                 "leave them out, or search with lexical=0"
             )
-        if key is None:
-            return None
         found = self.calibrations.get(key) or self.calibrations.get("") or SHIPPED
         words = self.default_words(options) if lexical == "auto" else lexical
         return found if words is None else found.model_copy(update={"words": words})

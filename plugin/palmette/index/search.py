@@ -103,19 +103,19 @@ def read_queries(
         raise InputError(
             f"queries are a list of str or an array of embeddings, got {type(given).__name__} {shown(given)}"
         )
-    texts, sizes, several, read = list[str](), list[int](), False, None
+    texts, sizes, several = list[str](), list[int](), False
+    for one in () if isinstance(given, np.ndarray) else given:
+        several |= isinstance(one, tuple)
+        sizes.append(_add_texts(one if isinstance(one, tuple) else (one,), texts))
+    if (several or not texts) and lexical not in ("auto", 0):
+        raise ConfigError(
+            f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0"
+        )
+    read: Any
     if isinstance(given, np.ndarray):
         read = model.encoder.map(_check_embeddings(given, model.encoder.dimension), "query")
         model.require_embeddings()
     else:
-        for one in given:
-            several |= isinstance(one, tuple)
-            sizes.append(_add_texts(one if isinstance(one, tuple) else (one,), texts))
-    if (several or read is not None) and lexical not in ("auto", 0):
-        raise ConfigError(
-            f"lexical={lexical!r} needs the words of a query: search with its text, or lexical=0"
-        )
-    if read is None:
         read = model.query_input(texts)
     arrays = model.encode_queries(read, chosen)
     vectors = model.sentence_queries(arrays, read) if sentences and mix is not None else None

@@ -245,7 +245,7 @@ class TreeModel(Model):
         """Topic that both texts are under, the path that they share, and the overlap that leaves it at each node."""
         level = None if options.rerank else self.level(options)
         if EMBEDDING in query:
-            query = self._encode(query[EMBEDDING], "query")
+            query = self._encode(query[EMBEDDING], "query") | {ADAPTED: query[ADAPTED]}
         return explain(query, arrays, level, self.config.depth, self.topics)
 
     def describe(self, view: View | None = None) -> dict[str, Any]:
