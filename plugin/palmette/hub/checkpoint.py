@@ -1,9 +1,9 @@
 """Checkpoints on disk: names and sums of their files, and folders written atomically.
 
-A folder that is killed while it is written holds the old checkpoint or the new one, whole. Everything is first
-written to a stage inside the folder and flushed; renaming the stage to ``.palmette-ready`` is the step that decides.
-After it the files only move up, manifest last, which the next reader or writer can finish. The user's other files in
-the folder stay.
+A kill while a folder is written leaves the old checkpoint or the new one, whole. A new folder is written beside its
+place and becomes visible by one rename. Over an earlier checkpoint, everything is first written to a stage inside the
+folder and flushed; renaming the stage to ``.palmette-ready`` is the step that decides. After it the files only move
+up, manifest last, which the next reader or writer can finish. The user's other files in the folder stay.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import json
 import os
 import re
 import shutil
-import tempfile
+import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -35,6 +36,7 @@ _PROGRAMS = (".bat", ".cmd", ".dll", ".dylib", ".exe", ".pth", ".py", ".pyc", ".
 _OURS = ".palmette-"
 _STAGE, READY, _LOCK = _OURS + "stage-", _OURS + "ready", _OURS + "lock"
 _PATIENCE = 60.0  # seconds: far longer than a save takes
+_STALE = 3600.0  # seconds after which a stage beside a new folder is that of a killed process
 
 
 class Layout(NamedTuple):
@@ -163,26 +165,64 @@ def write_folder(folder: Path, files: Mapping[str, bytes], card: str) -> dict[st
     content = {**files, LAYOUT.card: card.encode(), LAYOUT.manifest: dump_manifest(entries)}
     with _writing(folder):
         check_target(folder, content)  # before anything is written there, the lock file included
+        if _create(folder, content):
+            return entries
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / _LOCK, timeout=_PATIENCE):
             _move_up(folder)
             check_target(folder, content)
             for stale in folder.glob(_STAGE + "*"):  # of a process that was killed, since we hold the lock
                 shutil.rmtree(stale)
-            stage = Path(tempfile.mkdtemp(prefix=_STAGE, dir=folder))
+            stage = folder / f"{_STAGE}{uuid.uuid4().hex}"
             try:
-                for name, data in content.items():
-                    with (stage / name).open("wb") as file:
-                        file.write(data)
-                        file.flush()
-                        os.fsync(file.fileno())
-                _flush(stage)
+                stage.mkdir()
+                _fill(stage, content)
                 stage.rename(folder / READY)
             finally:
                 shutil.rmtree(stage, ignore_errors=True)
             _flush(folder)
             _move_up(folder)
     return entries
+
+
+def _create(folder: Path, content: Mapping[str, bytes]) -> bool:
+    """Make a new or empty folder the checkpoint by one rename; False where no rename can, as on a mount point."""
+    if folder.is_dir() and any(folder.iterdir()):
+        return False
+    place = folder.parent
+    stage = place / f"{_STAGE}{folder.name}-{uuid.uuid4().hex}"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        stage.mkdir()  # with the modes that the user's folders have
+        if folder.is_dir():
+            shutil.copymode(folder, stage)
+    except OSError:
+        shutil.rmtree(stage, ignore_errors=True)
+        return False
+    try:
+        _fill(stage, content)
+        try:
+            stage.rename(folder)
+        except OSError:  # another process was faster, or the folder cannot be replaced
+            return False
+        _flush(place)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    for stale in place.glob(_STAGE + "*"):
+        with contextlib.suppress(OSError):
+            if time.time() - stale.stat().st_mtime > _STALE:
+                shutil.rmtree(stale)
+    return True
+
+
+def _fill(stage: Path, content: Mapping[str, bytes]) -> None:
+    """Write files to an empty folder, and flush them to the disk."""
+    for name, data in content.items():
+        with (stage / name).open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    _flush(stage)
 
 
 def check_target(folder: Path, content: Iterable[str] = ()) -> None:
