@@ -22,7 +22,7 @@ from palmette.data.documents import passages
 from palmette.data.synthetic import sentences
 from palmette.encoder.sentences import split_sentences
 from palmette.errors import CheckpointError, CorruptIndexError, InputError
-from palmette.hub.checkpoint import LAYOUT, Entry, dump_manifest
+from palmette.hub.manifest import LAYOUT, Entry, dump_manifest
 from palmette.lexical.analyser import Analyser
 from palmette.methods.tree import TreeInspection
 from palmette.reader import Reader, load_reading

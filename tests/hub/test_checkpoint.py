@@ -200,7 +200,11 @@ outcomes, killed, point = [], True, 0
 while killed:
     point += 1
     shutil.rmtree(folder, ignore_errors=True)
-    save(folder, 1.0, leaves={"a": 1})
+    old = sys.argv[2]
+    if old == "checkpoint":
+        save(folder, 1.0, leaves={"a": 1})
+    elif old == "empty":
+        folder.mkdir()
     if (child := os.fork()) == 0:
         left = [point]
         def counted(real):
@@ -215,6 +219,10 @@ while killed:
         save(folder, 2.0)
         os._exit(0)
     killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    if old != "checkpoint" and not (folder.exists() and list(folder.iterdir())):
+        assert folder.exists() == (old == "empty"), point
+        outcomes.append(1.0)
+        continue
     found = open_checkpoint(folder)
     value = weight_of(found)
     assert ("leaves.json" in found.files) == (value == 1.0), (point, value)
@@ -235,12 +243,22 @@ def run(script: str, *args: object) -> str:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
-def test_a_kill_at_any_moment_leaves_the_old_checkpoint_or_the_new(tmp_path: Path):
-    outcomes = json.loads(run(KILLER, tmp_path / "ckpt"))
+@pytest.mark.parametrize("old", ["checkpoint", "empty", "absent"])
+def test_a_kill_at_any_moment_leaves_the_old_checkpoint_or_the_new(tmp_path: Path, old: str):
+    outcomes = json.loads(run(KILLER, tmp_path / "ckpt", old))
     assert set(outcomes) == {1.0, 2.0}
     assert outcomes == sorted(outcomes), "once the new one is there, it stays"
     assert outcomes.count(1.0) > 5
-    assert outcomes.count(2.0) > 5
+    assert outcomes.count(2.0) > (5 if old == "checkpoint" else 1)
+
+
+def test_a_new_folder_sweeps_what_killed_saves_left_beside_it(tmp_path: Path):
+    old, young = tmp_path / ".palmette-stage-a-1", tmp_path / ".palmette-stage-b-2"
+    for stage in (old, young):
+        stage.mkdir()
+    os.utime(old, (0, 0))
+    save(tmp_path / "ckpt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [young.name, "ckpt"]
 
 
 def test_no_room_leaves_the_old_checkpoint(tmp_path: Path):

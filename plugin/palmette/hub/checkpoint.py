@@ -1,9 +1,9 @@
-"""Checkpoints on disk: names and sums of their files, and folders written atomically.
+"""Checkpoints on disk: folders written atomically, and verified when opened.
 
-A folder that is killed while it is written holds the old checkpoint or the new one, whole. Everything is first
-written to a stage inside the folder and flushed; renaming the stage to ``.palmette-ready`` is the step that decides.
-After it the files only move up, manifest last, which the next reader or writer can finish. The user's other files in
-the folder stay.
+A kill while a folder is written leaves the old checkpoint or the new one, whole. A new folder is written beside its
+place and becomes visible by one rename. Over an earlier checkpoint, everything is first written to a stage inside the
+folder and flushed; renaming the stage to ``.palmette-ready`` is the step that decides. After it the files only move
+up, manifest last, which the next reader or writer can finish. The user's other files in the folder stay.
 """
 
 from __future__ import annotations
@@ -12,142 +12,28 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import shutil
-import tempfile
+import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from palmette.config import check_path, parse_json
 from palmette.errors import CheckpointError, NotFoundError
+from palmette.hub.manifest import LAYOUT, PICKLES, Entry, dump_manifest, flaws, foreign, read_manifest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_PICKLES = (".bin", ".ckpt", ".dill", ".joblib", ".pickle", ".pkl", ".pt", ".pth")
 _PROGRAMS = (".bat", ".cmd", ".dll", ".dylib", ".exe", ".pth", ".py", ".pyc", ".pyd", ".sh", ".so")
 _OURS = ".palmette-"
 _STAGE, READY, _LOCK = _OURS + "stage-", _OURS + "ready", _OURS + "lock"
 _PATIENCE = 60.0  # seconds: far longer than a save takes
-
-
-class Layout(NamedTuple):
-    """Names that a checkpoint may use: nothing else is read, written or fetched."""
-
-    config: str = "config.json"
-    weights: str = "model.safetensors"
-    card: str = "README.md"  # not in the manifest, since its owner may edit it on the Hub
-    manifest: str = "manifest.json"  # size and SHA-256 of every other file
-    notes: tuple[str, ...] = ("training.json", "report.json", "topics.json")  # without effect on results
-    suffixes: tuple[str, ...] = (".json", ".md", ".safetensors", ".txt")
-    format: str = "palmette-checkpoint"
-    version: int = 1
-
-    def allows(self, name: str) -> bool:
-        """Tell whether a manifest may list this name: flat, and data."""
-        plain = _NAME.fullmatch(name) and name not in (self.manifest, self.card)
-        return bool(plain) and name.endswith(self.suffixes)
-
-
-LAYOUT = Layout()
-
-
-class Entry(BaseModel):
-    """Sum and size of a file."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    size: int
-
-    @classmethod
-    def of(cls, data: bytes) -> Self:
-        """Sum up these bytes."""
-        return cls(sha256=hashlib.sha256(data).hexdigest(), size=len(data))
-
-
-_FILES = TypeAdapter(dict[str, Entry])
-
-
-def read_manifest(data: bytes, where: str) -> dict[str, Entry]:
-    """Read the entries of ``manifest.json``, trusting nothing in it."""
-    try:
-        content = parse_json(data)
-    except ValueError as error:
-        raise CheckpointError(
-            f"{where}: {LAYOUT.manifest} is damaged ({error}); save or pull the checkpoint again"
-        ) from error
-    if not isinstance(content, dict):
-        content = {}
-    if content.get("kind") == "palmette index":
-        raise CheckpointError(f"{where} is an index, not a checkpoint: name the one it was made with")
-    if content.get("format") != LAYOUT.format:
-        raise CheckpointError(f"{where} is no palmette checkpoint: its {LAYOUT.manifest} is not palmette's")
-    version = content.get("version")
-    if isinstance(version, int) and version > LAYOUT.version:
-        raise CheckpointError(
-            f"{where} has checkpoint format {version}, and this palmette reads up to {LAYOUT.version}."
-            " Run: pip install --upgrade palmette"
-        )
-    entries: dict[str, Entry] = {}
-    with contextlib.suppress(ValidationError):
-        entries = _FILES.validate_python(content.get("files"))
-    needed = {LAYOUT.config, LAYOUT.weights} <= entries.keys()
-    if version != LAYOUT.version or not needed or not all(map(LAYOUT.allows, entries)):
-        raise CheckpointError(
-            f"{where}: {LAYOUT.manifest} is damaged: it must list {LAYOUT.config}, {LAYOUT.weights} and"
-            f" only flat names ending in {', '.join(LAYOUT.suffixes)}, each with sha256 and size;"
-            " save or pull the checkpoint again"
-        )
-    return entries
-
-
-def dump_manifest(files: Mapping[str, Entry]) -> bytes:
-    """Write ``manifest.json``."""
-    listed = {name: entry.model_dump() for name, entry in files.items()}
-    content = {"format": LAYOUT.format, "version": LAYOUT.version, "files": listed}
-    return json.dumps(content, indent=2, sort_keys=True).encode() + b"\n"
-
-
-def flaws(files: Mapping[str, Entry], folder: Path) -> dict[str, str]:
-    """Map the name of every file that is not as listed to its flaw."""
-    found = {}
-    for name, entry in files.items():
-        path = folder / name
-        if not path.is_file():
-            found[name] = "is missing"
-        elif (size := path.stat().st_size) != entry.size:
-            kind = "truncated" if size < entry.size else "too long"
-            found[name] = f"is {kind}: {entry.size} bytes expected, {size} found"
-        else:
-            with path.open("rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            if sha256 != entry.sha256:
-                found[name] = f"was altered: sha256 {entry.sha256} expected, {sha256} found"
-    return found
-
-
-def foreign(where: str, names: Iterable[str]) -> CheckpointError:
-    """Make the error for a folder or repository without a manifest; it says so when there are only pickles."""
-    names = sorted(names)
-    pickles = [name for name in names if PurePosixPath(name).suffix in _PICKLES]
-    if pickles and not any(name.endswith(".safetensors") for name in names):
-        return CheckpointError(
-            f"{where} has its weights only as a pickle ({pickles[0]!r}), which can run code when loaded:"
-            f" palmette never reads one. Ask its author for a checkpoint with {LAYOUT.weights}, as written by"
-            " save_pretrained"
-        )
-    held = ", ".join(names[:8]) + (f", … ({len(names)} files)" if len(names) > 8 else "")
-    return CheckpointError(
-        f"{where} is no palmette checkpoint: it has no {LAYOUT.manifest} (it holds: {held or 'nothing'})."
-        " Give a folder or repository written by save_pretrained or push_to_hub"
-    )
-
+_STALE = 3600.0  # seconds after which a stage beside a new folder is that of a killed process
 
 # -- folders --------------------------------------------------------------------------------------------
 
@@ -163,26 +49,64 @@ def write_folder(folder: Path, files: Mapping[str, bytes], card: str) -> dict[st
     content = {**files, LAYOUT.card: card.encode(), LAYOUT.manifest: dump_manifest(entries)}
     with _writing(folder):
         check_target(folder, content)  # before anything is written there, the lock file included
+        if _create(folder, content):
+            return entries
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / _LOCK, timeout=_PATIENCE):
             _move_up(folder)
             check_target(folder, content)
             for stale in folder.glob(_STAGE + "*"):  # of a process that was killed, since we hold the lock
                 shutil.rmtree(stale)
-            stage = Path(tempfile.mkdtemp(prefix=_STAGE, dir=folder))
+            stage = folder / f"{_STAGE}{uuid.uuid4().hex}"
             try:
-                for name, data in content.items():
-                    with (stage / name).open("wb") as file:
-                        file.write(data)
-                        file.flush()
-                        os.fsync(file.fileno())
-                _flush(stage)
+                stage.mkdir()
+                _fill(stage, content)
                 stage.rename(folder / READY)
             finally:
                 shutil.rmtree(stage, ignore_errors=True)
             _flush(folder)
             _move_up(folder)
     return entries
+
+
+def _create(folder: Path, content: Mapping[str, bytes]) -> bool:
+    """Make a new or empty folder the checkpoint by one rename; False where no rename can, as on a mount point."""
+    if folder.is_dir() and any(folder.iterdir()):
+        return False
+    place = folder.parent
+    stage = place / f"{_STAGE}{folder.name}-{uuid.uuid4().hex}"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        stage.mkdir()  # with the modes that the user's folders have
+        if folder.is_dir():
+            shutil.copymode(folder, stage)
+    except OSError:
+        shutil.rmtree(stage, ignore_errors=True)
+        return False
+    try:
+        _fill(stage, content)
+        try:
+            stage.rename(folder)
+        except OSError:  # another process was faster, or the folder cannot be replaced
+            return False
+        _flush(place)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    for stale in place.glob(_STAGE + "*"):
+        with contextlib.suppress(OSError):
+            if time.time() - stale.stat().st_mtime > _STALE:
+                shutil.rmtree(stale)
+    return True
+
+
+def _fill(stage: Path, content: Mapping[str, bytes]) -> None:
+    """Write files to an empty folder, and flush them to the disk."""
+    for name, data in content.items():
+        with (stage / name).open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    _flush(stage)
 
 
 def check_target(folder: Path, content: Iterable[str] = ()) -> None:
@@ -349,7 +273,7 @@ def open_folder(folder: Path) -> Checkpoint:
         raise foreign(str(folder), [item.name for item in folder.iterdir()])
     files = read_manifest((folder / LAYOUT.manifest).read_bytes(), str(folder))
     for path in sorted(folder.iterdir()):
-        if path.suffix.lower() in (*_PICKLES, *_PROGRAMS):  # somebody means it to be loaded
+        if path.suffix.lower() in (*PICKLES, *_PROGRAMS):  # somebody means it to be loaded
             raise CheckpointError(
                 f"{folder} holds {path.name!r}, which can run code: a checkpoint is only data"
                 f" ({', '.join(LAYOUT.suffixes)}). Move it away, or get the checkpoint from one you trust"
