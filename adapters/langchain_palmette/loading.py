@@ -8,7 +8,6 @@ that begins with ``memory:``. Both are kept in weak references.
 from __future__ import annotations
 
 import copy
-import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -108,13 +107,6 @@ def _is_open(index: Index) -> bool:
     except StoreError:
         return False
     return True
-
-
-def public_name(name: str) -> str:
-    """Name of an encoder for traces: of a local path the last part only."""
-    parts = re.split(r"[\\/]", name.rstrip("\\/"))
-    local = len(parts) > 2 or parts[0] in ("", ".", "..", "~") or "\\" in name or Path(name).is_dir()
-    return parts[-1] if local else name
 
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from langchain_palmette.loading import (
     load,
     name_of,
     open_index,
-    public_name,
     share,
 )
 from langchain_palmette.writing import Writing
 from palmette.config import check_keys, given
 from palmette.errors import ConfigError
+from palmette.frameworks import public_name
 from palmette.store.filters import parse_filter
 from palmette.threads import AsyncTwin
 

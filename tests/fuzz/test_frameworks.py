@@ -40,6 +40,9 @@ from support.odd import (
     options,
 )
 
+lc_retriever, lc_store = ours_lc.PalmetteRetriever.from_index, ours_lc.PalmetteVectorStore.from_index
+li_retriever, li_store = ours_li.PalmetteRetriever.from_index, ours_li.PalmetteVectorStore.from_index
+
 # -- LangChain ----------------------------------------------------------------------------------------------
 
 LC = {name: OPTIONS[name] for name in ("k", "filter", "lexical", "explain", "level")} | {
@@ -61,14 +64,8 @@ def document(text: Any, metadata: Any, id: Any) -> Any:
         return lc.Document.model_construct(page_content=text, metadata=metadata, id=id)
 
 
-LC_DOCUMENTS = st.lists(
-    st.builds(
-        lambda *given: given,
-        TEXTS | st.sampled_from(["", " "]),
-        ODD_METADATA,
-        st.sampled_from(IDS) | st.none(),
-    ),
-    max_size=3,
+DOCUMENTS = st.lists(
+    st.tuples(TEXTS | st.sampled_from(["", " "]), ODD_METADATA, st.sampled_from(IDS) | st.none()), max_size=3
 )
 
 
@@ -85,99 +82,66 @@ def translated(comparator: Any, operator: Any, name: str, value: Any) -> Any:
 
 
 LANGCHAIN: list[tuple[Any, ...]] = [
+    (lambda index, query, how: lc_retriever(index).invoke(query, **how), QUERIES, options(LC)),
+    (lambda index, fields: lc_retriever(index, **fields).invoke("red owl"), options(LC_FIELDS)),
+    (lambda index, queries, how: lc_retriever(index).batch(queries, **how), QUERIES, options(LC)),
     (
-        lambda index, query, how: ours_lc.PalmetteRetriever.from_index(index).invoke(query, **how),
+        lambda index, query, how: lc_retriever(index).similarity_search_with_score(query, **how),
         QUERIES,
         options(LC),
     ),
     (
-        lambda index, fields: ours_lc.PalmetteRetriever.from_index(index, **fields).invoke("red owl"),
-        options(LC_FIELDS),
-    ),
-    (
-        lambda index, queries, how: ours_lc.PalmetteRetriever.from_index(index).batch(queries, **how),
-        QUERIES,
-        options(LC),
-    ),
-    (
-        lambda index, query, how: ours_lc.PalmetteRetriever.from_index(index).similarity_search_with_score(
-            query, **how
-        ),
-        QUERIES,
-        options(LC),
-    ),
-    (
-        lambda index, how, given, more: getattr(ours_lc.PalmetteRetriever.from_index(index), how)(
-            made(given), **more
-        ),
+        lambda index, how, given, more: getattr(lc_retriever(index), how)(made(given), **more),
         st.sampled_from(["upsert", "add_documents"]),
-        LC_DOCUMENTS,
+        DOCUMENTS,
         options({"batch_size": VALUES, "progress": st.just(False)}),
     ),
-    (lambda index, ids: ours_lc.PalmetteRetriever.from_index(index).get(ids), GIVEN_IDS),
-    (
-        lambda index, ids, how: ours_lc.PalmetteRetriever.from_index(index).delete(ids, **how),
-        GIVEN_IDS,
-        options(OPTIONS, "filter"),
-    ),
+    (lambda index, ids: lc_retriever(index).get(ids), GIVEN_IDS),
+    (lambda index, ids, how: lc_retriever(index).delete(ids, **how), GIVEN_IDS, options(OPTIONS, "filter")),
     (
         lambda index, given, fields: ours_lc.PalmetteRetriever.from_documents(
             made(given), index.model, **fields
         ),
-        LC_DOCUMENTS,
+        DOCUMENTS,
         options(LC_FIELDS),
     ),
     (
-        lambda index, given, ids: ours_lc.PalmetteVectorStore.from_index(index).add_documents(
-            made(given), ids=ids
-        ),
-        LC_DOCUMENTS,
+        lambda index, given, ids: lc_store(index).add_documents(made(given), ids=ids),
+        DOCUMENTS,
         GIVEN_IDS | st.none(),
     ),
     (
-        lambda index, texts, metadatas, ids: ours_lc.PalmetteVectorStore.from_index(index).add_texts(
-            texts, metadatas, ids=ids
-        ),
+        lambda index, texts, metadatas, ids: lc_store(index).add_texts(texts, metadatas, ids=ids),
         st.lists(TEXTS, max_size=2) | VALUES,
         st.lists(ODD_METADATA, max_size=2) | VALUES,
         GIVEN_IDS | st.none(),
     ),
-    (lambda index, ids: ours_lc.PalmetteVectorStore.from_index(index).get_by_ids(ids), GIVEN_IDS),
-    (lambda index, ids: ours_lc.PalmetteVectorStore.from_index(index).delete(ids), GIVEN_IDS),
+    (lambda index, ids: lc_store(index).get_by_ids(ids), GIVEN_IDS),
+    (lambda index, ids: lc_store(index).delete(ids), GIVEN_IDS),
     (
-        lambda index, query, k, how: ours_lc.PalmetteVectorStore.from_index(index).similarity_search(
-            query, k, **how
-        ),
+        lambda index, query, k, how: lc_store(index).similarity_search(query, k, **how),
         QUERIES,
         COUNTS,
         options(LC, "filter", "lexical", "explain", "score_threshold"),
     ),
     (
-        lambda index, query, k, how: ours_lc.PalmetteVectorStore.from_index(
-            index
-        ).similarity_search_with_relevance_scores(query, k, **how),
+        lambda index, query, k, how: lc_store(index).similarity_search_with_relevance_scores(query, k, **how),
         QUERIES,
         COUNTS,
         options(LC, "filter", "score_threshold"),
     ),
     (
-        lambda index, vector, k: ours_lc.PalmetteVectorStore.from_index(index).similarity_search_by_vector(
-            vector, k
-        ),
+        lambda index, vector, k: lc_store(index).similarity_search_by_vector(vector, k),
         VALUES | st.just([1.0] * 16),
         COUNTS,
     ),
     (
-        lambda index, query, how: ours_lc.PalmetteVectorStore.from_index(index).max_marginal_relevance_search(
-            query, **how
-        ),
+        lambda index, query, how: lc_store(index).max_marginal_relevance_search(query, **how),
         QUERIES,
         options({"k": COUNTS, "fetch_k": COUNTS, "lambda_mult": VALUES, "filter": FILTERS}),
     ),
     (
-        lambda index, vector, how: ours_lc.PalmetteVectorStore.from_index(
-            index
-        ).max_marginal_relevance_search_by_vector(vector, **how),
+        lambda index, vector, how: lc_store(index).max_marginal_relevance_search_by_vector(vector, **how),
         VALUES | st.just([1.0] * 16),
         options({"k": COUNTS, "fetch_k": COUNTS, "lambda_mult": VALUES}),
     ),
@@ -198,7 +162,7 @@ LANGCHAIN: list[tuple[Any, ...]] = [
             model=index.model, **fields
         ).compress_documents(made(given), query),
         options({n: VALUES for n in ("top_n", "lexical", "language", "search_options", "score_key")}),
-        LC_DOCUMENTS,
+        DOCUMENTS,
         QUERIES,
     ),
     (
@@ -221,7 +185,7 @@ LANGCHAIN: list[tuple[Any, ...]] = [
             {"question": question, "documents": made(given)}
         ),
         QUERIES,
-        LC_DOCUMENTS,
+        DOCUMENTS,
     ),
     (
         lambda index, question, given: ours_lc.PalmetteReader(reader=readers.sentence_reader()).batch(
@@ -240,20 +204,11 @@ def node(text: Any, metadata: Any, id: Any, kind: Any) -> Any:
     return kind(**{name: value for name, value in fields.items() if value is not None})
 
 
-NODES = st.lists(
-    st.builds(
-        lambda *given: given,
-        TEXTS | st.sampled_from(["", " "]),
-        ODD_METADATA,
-        st.sampled_from(IDS) | st.none(),
-        st.sampled_from([TextNode, IndexNode]),
-    ),
-    max_size=3,
-)
+NODES = st.tuples(DOCUMENTS, st.tuples(*[st.sampled_from([TextNode, IndexNode])] * 3))
 
 
 def nodes(given: Any) -> list[Any]:
-    return [node(*one) for one in given]
+    return [node(*one, kind) for one, kind in zip(*given, strict=False)]
 
 
 def metadata_filters(condition: Any, *given: Any) -> Any:
@@ -306,45 +261,39 @@ def asked(query: Any, embedding: Any, texts: Any) -> QueryBundle:
 
 LLAMA: list[tuple[Any, ...]] = [
     (
-        lambda index, query, how: ours_li.PalmetteRetriever.from_index(index).retrieve(
-            ours_li.PalmetteQuery(query, **opened(how))
-        ),
+        lambda index, query, how: li_retriever(index).retrieve(ours_li.PalmetteQuery(query, **opened(how))),
         QUERIES,
         options(LI | {"top_k": COUNTS, "options": VALUES}),
     ),
-    (lambda index, query: ours_li.PalmetteRetriever.from_index(index).retrieve(query), QUERIES),
+    (lambda index, query: li_retriever(index).retrieve(query), QUERIES),
     (
-        lambda index, *given: ours_li.PalmetteRetriever.from_index(index).retrieve(asked(*given)),
+        lambda index, *given: li_retriever(index).retrieve(asked(*given)),
         st.sampled_from(["owl", ""]),
         VALUES | st.just([1.0] * 16),
         QUERIES | VALUES,
     ),
     (
-        lambda index, how: ours_li.PalmetteRetriever.from_index(index, **opened(how)).retrieve("owl"),
+        lambda index, how: li_retriever(index, **opened(how)).retrieve("owl"),
         options(LI | {"similarity_top_k": COUNTS}),
     ),
-    (lambda index, queries: ours_li.PalmetteRetriever.from_index(index).retrieve_batch(queries), QUERIES),
+    (lambda index, queries: li_retriever(index).retrieve_batch(queries), QUERIES),
+    (lambda index, query, id: li_retriever(index).explain(query, id), QUERIES, st.sampled_from(IDS) | VALUES),
     (
-        lambda index, query, id: ours_li.PalmetteRetriever.from_index(index).explain(query, id),
-        QUERIES,
-        st.sampled_from(IDS) | VALUES,
-    ),
-    (
-        lambda index, how, given: getattr(ours_li.PalmetteRetriever.from_index(index), how)(nodes(given)),
+        lambda index, how, given: getattr(li_retriever(index), how)(nodes(given)),
         st.sampled_from(["add", "upsert", "insert_nodes", "refresh_ref_docs"]),
         NODES,
     ),
     (
-        lambda index, how, given: getattr(ours_li.PalmetteRetriever.from_index(index), how)(node(*given)),
+        lambda index, how, given: getattr(li_retriever(index), how)(node(*given)),
         st.sampled_from(["insert", "update_ref_doc"]),
         st.tuples(TEXTS, ODD_METADATA, st.sampled_from(IDS), st.just(TextNode)),
     ),
     (
-        lambda index, how, ids: getattr(ours_li.PalmetteRetriever.from_index(index), how)(ids),
+        lambda index, how, ids: getattr(li_retriever(index), how)(ids),
         st.sampled_from(["get_nodes", "delete_nodes", "delete_ref_doc"]),
         GIVEN_IDS,
     ),
-    (lambda index: ours_li.PalmetteRetriever.from_index(index).ref_doc_info,),
+    (lambda index: li_retriever(index).ref_doc_info,),
     (
         lambda index, given, how: ours_li.PalmetteRetriever.from_documents(
             nodes(given), index.model, **opened(how)
@@ -352,41 +301,29 @@ LLAMA: list[tuple[Any, ...]] = [
         NODES,
         options(LI | {"index_path": VALUES, "engine": VALUES, "transformations": VALUES}),
     ),
-    (lambda index, path: ours_li.PalmetteRetriever.from_index(index).persist(path), VALUES),
+    (lambda index, path: li_retriever(index).persist(path), VALUES),
     (lambda index, path: ours_li.PalmetteRetriever.from_persist_dir(path), VALUES),
-    (lambda index, given: ours_li.PalmetteVectorStore.from_index(index).add(nodes(given)), NODES),
+    (lambda index, given: li_store(index).add(nodes(given)), NODES),
+    (lambda index, how: li_store(index).query(VectorStoreQuery(**opened(how))), options(STORE)),
     (
-        lambda index, how: ours_li.PalmetteVectorStore.from_index(index).query(
-            VectorStoreQuery(**opened(how))
-        ),
-        options(STORE),
-    ),
-    (
-        lambda index, how, more: ours_li.PalmetteVectorStore.from_index(index).query(
+        lambda index, how, more: li_store(index).query(
             VectorStoreQuery(query_str="owl", similarity_top_k=2, **opened(how)), **more
         ),
         options(STORE, "filters", "mode", "alpha", "node_ids", "doc_ids"),
         options({"mmr_threshold": VALUES, "level": VALUES}),
     ),
     (
-        lambda index, ids, given: ours_li.PalmetteVectorStore.from_index(index).get_nodes(
-            ids, filters(given)
-        ),
+        lambda index, ids, given: li_store(index).get_nodes(ids, filters(given)),
         GIVEN_IDS | st.none(),
         LI_FILTERS | st.none(),
     ),
     (
-        lambda index, ids, given: ours_li.PalmetteVectorStore.from_index(index).delete_nodes(
-            ids, filters(given)
-        ),
+        lambda index, ids, given: li_store(index).delete_nodes(ids, filters(given)),
         GIVEN_IDS | st.none(),
         LI_FILTERS | st.none(),
     ),
-    (
-        lambda index, id: ours_li.PalmetteVectorStore.from_index(index).delete(id),
-        st.sampled_from(IDS) | VALUES,
-    ),
-    (lambda index, path: ours_li.PalmetteVectorStore.from_index(index).persist(path), VALUES),
+    (lambda index, id: li_store(index).delete(id), st.sampled_from(IDS) | VALUES),
+    (lambda index, path: li_store(index).persist(path), VALUES),
     (
         lambda index, how, given, query: ours_li.PalmetteRerank(index.model, **how).postprocess_nodes(
             [NodeWithScore(node=one) for one in nodes(given)], query_str=query

@@ -17,8 +17,8 @@ from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel,
 from langchain_core.tools import create_retriever_tool
 
 from langchain_palmette import PalmetteReranker, TreeRetriever
-from langchain_palmette.loading import public_name
 from palmette import TreeModel
+from palmette.frameworks import public_name
 from support.recorder import Recorder
 
 QUESTION = "The green owl lives in house 10 and sings at night."

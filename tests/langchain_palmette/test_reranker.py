@@ -42,9 +42,6 @@ async def test_async(model: TreeModel, documents: list[Document]) -> None:
 
 
 def test_wrong_settings_and_input(model: TreeModel, documents: list[Document]) -> None:
-    for wrong in ({"top_k": 3}, {"top_n": 0}):
-        with pytest.raises(ValueError, match="top_"):
-            PalmetteReranker(model=model, **wrong)
     with pytest.raises(ConfigError, match="levle"):
         PalmetteReranker(model=model, search_options={"levle": 1}).compress_documents(documents, QUESTION)
     with pytest.raises(InputError, match="query"):

@@ -18,19 +18,6 @@ def ids(documents: list[Document]) -> list[str | None]:
     return [document.id for document in documents]
 
 
-def test_the_best_comes_first_as_it_was_given_with_a_float_score(
-    retriever: TreeRetriever, documents: list[Document]
-) -> None:
-    found = retriever.invoke(QUESTION)
-    given = {document.id: document for document in documents}
-    scores = [document.metadata.pop("score") for document in found]
-    assert len(found) == 4
-    assert found[0] == given["green-owl"]
-    assert all(document == given[document.id] for document in found)
-    assert all(type(score) is float for score in scores)
-    assert scores == sorted(scores, reverse=True)
-
-
 @pytest.mark.parametrize("options", [{}, {"score_key": "score"}, {"score_key": "similarity"}])
 def test_where_the_score_goes(retriever: TreeRetriever, options: dict[str, Any]) -> None:
     other = TreeRetriever.from_index(retriever.index, **options)

@@ -5,7 +5,6 @@ import asyncio
 import numpy as np
 import pytest
 from llama_index.core import VectorStoreIndex
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.schema import NodeWithScore
 
@@ -14,18 +13,6 @@ from palmette.errors import InputError
 
 TEXTS = ["the owl in the forest", "the fox by the river", "a hen"]
 QUESTION = "where does the owl live in the forest"
-
-
-def test_encoder_vectors(model):
-    embedding = PalmetteEmbedding(model)
-    assert isinstance(embedding, BaseEmbedding)
-    vectors = embedding.get_text_embedding_batch(TEXTS)
-    np.testing.assert_allclose(vectors, model.encoder.plain.encode(TEXTS), atol=1e-6)
-    np.testing.assert_allclose(
-        embedding.get_query_embedding(QUESTION), model.encoder.plain.encode_queries([QUESTION])[0]
-    )
-    assert type(vectors) is list
-    assert {type(value) for vector in vectors for value in vector} == {float}
 
 
 async def test_async_embedding(model):
@@ -75,3 +62,18 @@ def test_rerank_calls_back(model, candidates):
     [(start, end)] = debug.get_event_pairs(CBEventType.RERANKING)
     assert start.payload["top_k"] == 2
     assert end.payload["nodes"] == kept
+
+
+def test_events_show_no_local_path(model, candidates, tmp_path):
+    folder, debug = model.save_pretrained(tmp_path / "ckpt"), LlamaDebugHandler(print_trace_on_end=False)
+    embedding = PalmetteEmbedding(folder, callback_manager=CallbackManager([debug]))
+    assert embedding.to_payload()["model_name"] == "ckpt"
+    embedding.get_text_embedding_batch(TEXTS)
+    embedding.get_query_embedding(QUESTION)
+    rerank = PalmetteRerank(folder, callback_manager=CallbackManager([debug]))
+    rerank.postprocess_nodes(candidates, query_str=QUESTION)
+    shown = [event.payload for pair in debug.get_event_pairs() for event in pair if event.payload]
+    assert len(shown) >= 6
+    assert str(tmp_path) not in str(shown)
+    for saved in (embedding, rerank):
+        assert type(saved).from_dict(saved.to_dict())._model is saved._model

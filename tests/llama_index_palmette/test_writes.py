@@ -251,3 +251,9 @@ async def test_async_twins(empty):
     assert await empty.adelete_ref_doc("b") == ["b"]
     assert (await empty.aupdate_ref_doc(Document(id_="a", text="a barn owl"))).updated == ["a"]
     assert await empty.arefresh_ref_docs([Document(id_="a", text="a barn owl"), fox]) == [False, True]
+
+
+@pytest.mark.parametrize("path", [["a", "b"], 7, " ", "a\0b"], ids=repr)
+def test_a_folder_for_split_documents_must_be_a_path(model, path):
+    with pytest.raises(InputError, match="path"):
+        TreeRetriever.from_documents([], model, transformations=[SentenceSplitter()], index_path=path)

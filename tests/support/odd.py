@@ -145,7 +145,7 @@ def many(
     settings(LIMITS, max_examples=examples, phases=phases)(given(lists)(run))()
 
 
-OURS = ("/plugin/palmette/", "/adapters/")
+OURS = ("/plugin/palmette/", "/adapters/langchain_palmette/", "/adapters/llama_index/")
 
 
 def attempt(

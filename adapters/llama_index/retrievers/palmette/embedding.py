@@ -10,7 +10,7 @@ from llama_index.core.bridge.pydantic import Field
 
 from llama_index.retrievers.palmette.loading import OfCheckpoint, load_model
 from palmette.config import check_keys, given
-from palmette.frameworks import Representation, check_representation, represent
+from palmette.frameworks import Representation, check_representation, public_name, represent
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class PalmetteEmbedding(OfCheckpoint, BaseEmbedding):
         checkpoint = str(model) if isinstance(model, str | Path) else loaded.origin
         init: Any = super().__init__  # of two pydantic models
         init(
-            model_name=checkpoint or loaded.encoder.name,
+            model_name=public_name(checkpoint or loaded.encoder.name),
             checkpoint=checkpoint,
             representation=representation,
             level=level,

@@ -16,7 +16,7 @@ from llama_index.retrievers.palmette.loading import OfCheckpoint, load_model
 from llama_index.retrievers.palmette.nodes import metadata_mode
 from palmette.errors import InputError
 from palmette.evidence import check_lexical
-from palmette.frameworks import check_size, rerank
+from palmette.frameworks import check_size, public_name, rerank
 from palmette.lexical.analyser import check_language
 from palmette.threads import AsyncTwin
 
@@ -44,7 +44,7 @@ class PalmetteRerank(OfCheckpoint, BaseNodePostprocessor):
         search_options: Options of the model's method, such as ``level=6`` for a tree.
     """
 
-    model_name: str = Field(description="The checkpoint.")
+    model_name: str = Field(description="Name of the checkpoint, for events.")
     top_n: int = Field(description="Number of nodes to keep.")
     lexical: float | Literal["auto"] = Field(default="auto", description="Weight of words.")
     language: str | None = Field(default="english", description="Language of the stemmer.")
@@ -67,7 +67,7 @@ class PalmetteRerank(OfCheckpoint, BaseNodePostprocessor):
         loaded.search_options(search_options)
         checkpoint = str(model) if isinstance(model, str | Path) else loaded.origin
         options: dict[str, Any] = dict(
-            model_name=checkpoint or loaded.fingerprint[:12],
+            model_name=public_name(checkpoint or loaded.fingerprint[:12]),
             checkpoint=checkpoint,
             revision=loaded.revision,
             top_n=top_n,
