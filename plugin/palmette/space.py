@@ -41,7 +41,7 @@ WAYS = (0.25, 0.5, 0.75, 1.0)
 ENOUGH, FOLDS = 50, 4
 """Judged questions below which nothing is learned, and held-out questions that decide alone: with fewer of these,
 training questions take turns at being held out."""
-ERRORS, TIE = 1.5, 1.0
+ERRORS, TIE = 2.0, 1.0
 """Standard errors by which the best choice must exceed the encoder, and within which a shorter way is as good."""
 
 
