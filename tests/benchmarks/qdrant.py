@@ -3,6 +3,7 @@
     export PYTHONPATH=tests
     python tests/benchmarks/qdrant.py --folder /tmp/both                                       # engine in this process
     python tests/benchmarks/qdrant.py --folder /tmp/both --url qdrant://localhost:6333/bench   # a server
+    python tests/benchmarks/qdrant.py --folder /tmp/graphs --ef 32 64 128 256 512              # the same with graphs
     python tests/benchmarks/qdrant.py --folder . --sizes                                       # arithmetic alone
 
 Documents are made: texts of words drawn by Zipf's law, vectors near one of 500 centres, sentences near their document,
@@ -31,7 +32,7 @@ from palmette.methods.space.model import SpaceModel
 from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan
 from palmette.store.local import LocalBackend
 from palmette.store.qdrant import QdrantBackend
-from support import edge  # noqa: F401  adds the scheme of the engine in this process
+from support import edge  # adds the scheme of the engine in this process
 
 WIDTH, LEAVES, FIELDS, LISTS, SENTENCES_EACH, BATCH = 384, 256, 3, 256, 3, 2000
 SPECS = (
@@ -233,6 +234,7 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, required=True, help="where both are kept, and found by the next run"
     )
+    parser.add_argument("--ef", type=int, nargs="*", help="build graphs, and measure them at these depths")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--sizes", action="store_true")
     args = parser.parse_args()
@@ -240,6 +242,8 @@ def main() -> None:
         print(sizes())
         return
     url = args.url or f"qdrant+edge://{args.folder}/engine/bench"
+    if args.ef:
+        edge.GRAPHS = edge.edge.HnswIndexConfig(m=16, ef_construct=100, full_scan_threshold=10_000)
     corpus, encoder = Corpus(args.documents), Vectors()
     model = SpaceModel(SpaceConfig(), encoder, torch.nn.Module())
     how: dict[str, Any] = {"fingerprint": model.fingerprint, "language": "english"}
@@ -250,19 +254,25 @@ def main() -> None:
             fill(corpus, local, remote)
             for backend in (local, remote):
                 note_units(model, backend)
+            if args.ef and not args.url:
+                remote.db.client.optimize("bench")
             remote.close()
-    local, remote = LocalBackend.open(args.folder / "folder", verify=False), QdrantBackend.open(url)
+    local = LocalBackend.open(args.folder / "folder", verify=False)
     asked, vectors = questions(corpus, local, args.questions)
     encoder.known = dict(zip(asked, vectors, strict=True))
-    text = measure(model, (local, remote), plans(corpus, vectors), asked)
+    tables, asks = [], plans(corpus, vectors)
+    for ef in args.ef or [None]:
+        remote = QdrantBackend.open(f"{url}?ef={ef}" if ef else url)
+        tables.append((f"ef={ef}\n\n" if ef else "") + measure(model, (local, remote), asks, asked))
+        remote.close()
+    text = "\n\n".join(tables)
     size = local.stats().bytes / args.documents
     taken = sum(f.stat().st_size for f in (args.folder / "engine").rglob("*") if f.is_file()) / args.documents
     told = f"{size:.0f} bytes a document in the folder, {taken:.0f} in the engine's."
     text = f"{args.documents:,} documents, {args.questions} questions, one at a time. {told}\n\n{text}\n"
     print(text)
     if args.out:
-        write_part(args.out, "measured", text)
-    remote.close()
+        write_part(args.out, "graphs" if args.ef else "measured", text)
     local.close()
 
 

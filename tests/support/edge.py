@@ -12,6 +12,8 @@ from pydantic import BaseModel
 
 from palmette.store.qdrant_client import EMBEDDED
 
+GRAPHS: Any = None
+"""The engine's settings of graphs for new collections; without them every vector is compared."""
 RENAMED = {"Range": "RangeFloat", "IdfCorpusParams": "IdfParams"}
 
 
@@ -59,8 +61,12 @@ class EdgeClient:
             for n, v in vectors_config.items()
         }
         words = dict.fromkeys(sparse_vectors_config, edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf))
-        config = edge.EdgeConfig(vectors=dense, sparse_vectors=words)
+        config = edge.EdgeConfig(vectors=dense, sparse_vectors=words, hnsw_config=GRAPHS)
         self.shards[name] = edge.EdgeShard.create(str(self.folder / name), config)
+
+    def optimize(self, name: str) -> None:
+        """Build the graphs."""
+        self._shard(name).optimize()
 
     def create_payload_index(self, name: str, field: str, schema: Any) -> None:
         kind = schema if isinstance(schema, str) else schema.type.value
