@@ -16,6 +16,7 @@ import torch
 
 from palmette import Index, RetrievalData, load_data, load_encoder
 from palmette.devices import auto_precision, check_device
+from palmette.errors import InputError
 from palmette.evaluation import evaluate_index
 from palmette.methods import model_class, names
 from palmette.sample import sample_data
@@ -36,13 +37,19 @@ COLUMNS = [
 def one(method: str, data: RetrievalData, args: argparse.Namespace) -> dict[str, Any]:
     """Train, index, search."""
     cls, encoder = model_class(method), load_encoder(args.encoder, device=args.device)
+    line: dict[str, Any] = {"data": data.name, "method": method}
     saved, start = args.work / f"{data.name}-{method}", time.perf_counter()
     options: dict[str, Any] = {"steps": args.steps} if args.steps else {}
     if "paper" in cls.config_class.presets:
         options["preset"] = "paper"
     if not saved.exists():
-        cls.fit(data, encoder=encoder, progress=False, **options).save_pretrained(saved)
-    line: dict[str, Any] = {"data": data.name, "method": method, "trained, s": time.perf_counter() - start}
+        try:
+            model = cls.fit(data, encoder=encoder, progress=False, **options)
+        except InputError:  # pairs without a hierarchy have no far matches, which the taxonomy's recipe draws
+            model = cls.fit(data, encoder=encoder, progress=False, **options | {"preset": None})
+            line["method"] += ", defaults"
+        model.save_pretrained(saved)
+    line["trained, s"] = time.perf_counter() - start
     model, start = cls.from_pretrained(saved, encoder=encoder), time.perf_counter()
     index = Index.build(data.corpus, model, args.work / f"{data.name}-{method}-index", progress=False)
     line["indexed, s"] = time.perf_counter() - start
@@ -60,7 +67,7 @@ def one(method: str, data: RetrievalData, args: argparse.Namespace) -> dict[str,
         except Exception as error:  # FAISS is not installed, or a method has no use for it
             line[f"{name}, ms"] = f"{type(error).__name__}"
     if torch.cuda.is_available():
-        line["GB"] = torch.cuda.max_memory_allocated() / 1e9
+        line["memory, GB"] = torch.cuda.max_memory_allocated() / 1e9
         torch.cuda.reset_peak_memory_stats()
     return line
 
