@@ -13,6 +13,7 @@ from langchain_core.documents import Document as LangChainDocument
 from llama_index.core.schema import TextNode
 
 from palmette import Document, FakeEncoder, Index, load_model
+from palmette.encoder import States
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.metrics import f1, normalise
 from palmette.reader import Answer, Reader
@@ -117,13 +118,13 @@ def test_passages_that_were_met_are_not_encoded_again(
 ) -> None:
     texts = ["A purple owl lives in the barn. Nobody has read of it before."]
     (first,) = reader.candidates([QUESTION], [texts])
-    kinds, encode = [], reader.encoder.encode
+    kinds, forward = [], reader.encoder.forward
 
-    def noted(given: list[str], **how: str) -> np.ndarray:
-        kinds.append(how.get("kind", "document"))
-        return encode(given, **how)
+    def noted(given: list[str], kind: str, *how: object) -> States:
+        kinds.append(kind)
+        return forward(given, kind, *how)
 
-    monkeypatch.setattr(reader.encoder, "encode", noted)
+    monkeypatch.setattr(reader.encoder, "forward", noted)
     (again,) = reader.candidates([QUESTION], [texts])
     assert set(kinds) == {"query"}
     assert again.shares.tolist() == first.shares.tolist()
