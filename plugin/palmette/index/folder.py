@@ -33,7 +33,7 @@ from palmette.model import Model
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec, read_array
 from palmette.store.backend import Backend
-from palmette.store.folder import atomic_folder
+from palmette.store.folder import atomic_folder, is_occupied
 from palmette.store.local import LocalBackend
 from palmette.store.qdrant import QdrantBackend
 from palmette.store.qdrant_client import is_url
@@ -243,6 +243,12 @@ def check_count(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InputError(f"{name} must be a whole number of at least 1, got {shown(value)}")
     return int(value)
+
+
+def index_exists(path: object) -> bool:
+    """Whether there is an index, or another content of a folder, at a path or URL."""
+    place = absolute(path)
+    return QdrantBackend.exists(place) if isinstance(place, str) else is_occupied(place)
 
 
 def check_ids(ids: Iterable[str]) -> list[str]:

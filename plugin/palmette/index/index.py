@@ -26,6 +26,7 @@ from palmette.index.folder import (
     copy_index,
     create_index,
     index_arrays,
+    index_exists,
     open_index,
     repair_folder,
     unique,
@@ -37,9 +38,8 @@ from palmette.model import Model
 from palmette.search.faiss_engine import is_engine
 from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import Filter, parse_filter
-from palmette.store.folder import atomic_folder, is_occupied
+from palmette.store.folder import atomic_folder
 from palmette.store.local import LocalBackend, Verify
-from palmette.store.qdrant import QdrantBackend
 from palmette.store.qdrant_client import is_url
 from palmette.store.repair import Repair
 from palmette.threads import run_in_thread
@@ -136,8 +136,7 @@ class Index(Searching):
         """Open the index in a folder, or create one where there is none (``language``, ``sentences``: of a new one)."""
         folder = absolute(path)
         how: dict[str, Any] = {"engine": engine, "lock_timeout": lock_timeout}
-        there = QdrantBackend.exists(folder) if isinstance(folder, str) else is_occupied(folder)
-        if there:  # without a model given, by its own
+        if index_exists(folder):  # without a model given, by its own
             return cls.open(folder, None if model is None else as_model(model), verify=verify, **how)
         return cls.create(folder, model, language=language, sentences=sentences, **how)
 
@@ -203,8 +202,8 @@ class Index(Searching):
 
     @property
     def engine(self) -> str:
-        """Search engine of the arrays, as it was given, or the backend's own."""
-        return self.backend.engine
+        """Search engine of the arrays, as it was given; ``exact`` of a collection, whose own engine searches."""
+        return self.backend.engine if is_engine(self.backend.engine) else "exact"
 
     @property
     def within(self) -> Filter | None:
@@ -292,8 +291,7 @@ class Index(Searching):
         path, made = absolute(path), self.model if model is None else as_model(model)
         again = made.fingerprint != self.model.fingerprint
         copy_index(path, made, self.backend, batch_size, encode=again, progress=progress)
-        engine = self.engine if is_engine(self.engine) else "exact"
-        return type(self).open(path, made, verify=False, engine=engine)
+        return type(self).open(path, made, verify=False, engine=self.engine)
 
     def backup(self, path: str | Path) -> None:
         """Copy files and database to a new folder, one consistent state, while others read and write.

@@ -29,7 +29,7 @@ from llama_index.retrievers.palmette.loading import ModelLike, load_model
 from llama_index.retrievers.palmette.nodes import scored
 from llama_index.retrievers.palmette.query import PalmetteQuery
 from llama_index.retrievers.palmette.writes import NodeWrites, prepare
-from palmette.config import check_keys, check_kind, check_path, given
+from palmette.config import check_keys, check_kind, given
 from palmette.errors import ConfigError
 from palmette.frameworks import as_vector
 from palmette.threads import AsyncTwin
@@ -134,11 +134,12 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
             options: Options of the class.
         """
         from palmette.index import Index
+        from palmette.index.folder import index_exists
 
         model = load_model(model)
         cls._check(model, options)
         transformations = options.get("transformations") or ()
-        if transformations and index_path is not None and check_path(index_path).exists():
+        if transformations and index_path is not None and index_exists(index_path):
             # transformations make nodes with new ids: only documents that have changed go through them
             retriever = cls(Index.open_or_create(index_path, model, engine=engine), **options)
             retriever.refresh_ref_docs(documents, show_progress=show_progress)
