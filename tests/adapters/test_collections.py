@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from llama_index.core import Document
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.retrievers.palmette import TreeRetriever
 
+from llama_index.retrievers.palmette import TreeRetriever
 from palmette.cli import main
 from support import tiny
 from support.frameworks import Given
@@ -38,7 +38,7 @@ def test_a_retriever_of_a_collection(
     assert framework.delete(made, ["red-owl"]) == ["red-owl"]
     made.index.close()
     again = pickle.loads(kept)  # opens the collection by its URL
-    assert [hit.id for hit in framework.ask(again, QUESTION)][0] == "new"
+    assert next(hit.id for hit in framework.ask(again, QUESTION)) == "new"
     again.index.close()
     opened = framework.package.TreeRetriever.from_index(url)
     assert len(opened.index) == 48
