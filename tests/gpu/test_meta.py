@@ -1,33 +1,73 @@
 """Without a GPU: modules run on ``meta`` tensors, where a constant left on another device raises.
 
-Those of paths and layers look at values, which ``meta`` tensors lack.
+The transformer that fields train looks at its mask's values, which ``meta`` tensors lack: its states are given.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 
 import pytest
 import torch
+from torch import Tensor
 
 from palmette.devices import check_device
 from palmette.encoder import States
 from palmette.errors import ConfigError
+from palmette.methods.fields.module import Pooled
 from support import tiny
 
 
-@pytest.mark.parametrize("method", ["tree", "taxonomy"])
-def test_modules_compute_where_they_are(method: str) -> None:
-    model = tiny.METHODS[method]()
-    module = copy.deepcopy(model.module).to("meta").train()
-    texts = torch.empty(6, model.encoder.dimension, device="meta")
-    calls = {
-        "tree": lambda: [module(States(texts))],
-        "taxonomy": lambda: list(module(texts, texts, torch.zeros(6, dtype=torch.int64, device="meta"))),
-    }
-    for out in calls[method]():
-        parts = out if isinstance(out, tuple | list) else [out]
-        assert all(part.device.type == "meta" for part in parts if isinstance(part, torch.Tensor))
+def made(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(*shape, dtype=dtype, device="meta")
+
+
+def layers_of(module: torch.nn.Module) -> object:
+    config = module.config
+    states = [made(6, 4, config.states)] * len(config.query_layers)
+    return module(states, made(6, 4, dtype=torch.bool), made(6, config.vector))
+
+
+def fields_of(module: torch.nn.Module) -> object:
+    count, width = module.layout.fields, module.backbone.width
+    codes, there = made(6, 9, dtype=torch.int64), made(6, count, dtype=torch.bool)
+    masks = module.layout.mask(codes), module.layout.members(codes), module.layout.present_fields(codes)
+    return masks, module("pooled", Pooled(made(6, count, width), made(6, width), there, there))
+
+
+def paths_of(module: torch.nn.Module) -> object:
+    text = made(6, module.config.width)
+    return module(text), module.indexer.beam(text, 3)
+
+
+RUNS: dict[str, Callable[[torch.nn.Module], object]] = {
+    "fields": fields_of,
+    "layers": layers_of,
+    "paths": paths_of,
+    "taxonomy": lambda module: module(
+        made(6, 48), made(6, 48), torch.zeros(6, dtype=torch.int64, device="meta")
+    ),
+    "tree": lambda module: module(States(made(6, 48))),
+}
+
+
+def tensors(out: object) -> Iterator[Tensor]:
+    if isinstance(out, Tensor):
+        yield out
+    elif isinstance(out, Sequence):
+        for part in out:
+            yield from tensors(part)
+
+
+@pytest.mark.parametrize("method", RUNS)
+def test_modules_compute_where_they_are(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "autocast", lambda *_, **how: nullcontext())  # knows no meta device
+    module = copy.deepcopy(tiny.METHODS[method]().module).to("meta").train()
+    found = list(tensors(RUNS[method](module)))
+    assert found
+    assert {one.device.type for one in found} == {"meta"}
 
 
 def test_a_device_that_computes_nothing_is_refused() -> None:
