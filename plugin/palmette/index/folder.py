@@ -63,6 +63,7 @@ class IndexStats:
     model: str
     location: str
     bytes: int
+    """Size on disk; 0 of a collection, whose engine does not say."""
     segments: int
     reclaimable: int
 

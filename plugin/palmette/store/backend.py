@@ -25,6 +25,7 @@ class BackendStats:
 
     documents: int
     bytes: int
+    """Size on disk; 0 of a collection, whose engine does not say."""
     segments: int
     reclaimable: int
     """Documents deleted or replaced whose space ``compact`` would give back."""
