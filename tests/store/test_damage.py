@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -66,6 +67,12 @@ def flip(path: Path, place: int = -3) -> None:
     path.write_bytes(content)
 
 
+def lose_a_row(path: Path) -> None:
+    """Let a header count a row less than there is."""
+    begin, rows, end = re.split(rb"(?<=\()(\d+)", path.read_bytes(), maxsplit=1)
+    path.write_bytes(begin + str(int(rows) - 1).rjust(len(rows)).encode() + end)
+
+
 def edit_manifest(folder: Path, **changes: object) -> None:
     """Write a manifest that is not damaged, but says something else."""
     path = folder / "manifest.json"
@@ -91,6 +98,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     ),
     "flipped bit in starts": (lambda f: flip(segment_file(f, "sentences.starts.npy")), ["sentences.starts"]),
     "flipped bit in ragged rows": (lambda f: flip(segment_file(f, "sentences.npy")), ["sentences.npy"]),
+    "a row less in a header": (
+        lambda f: lose_a_row(segment_file(f, "sentences.npy")),
+        ["sentences.npy is damaged"],
+    ),
     "no starts": (
         lambda f: segment_file(f, "sentences.starts.npy").unlink(),
         ["sentences.starts.npy", "no file"],

@@ -192,11 +192,13 @@ class Segment:
         if size != expected:
             raise damaged(path, f"{expected} bytes", f"{size} bytes")
         try:
-            mapped: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+            mapped = np.lib.format.open_memmap(path, mode="r")
         except OSError:
             raise
         except Exception as error:  # NumPy parses the header as Python: anything may come of a flipped bit
             raise damaged(path, "a .npy header", str(error)) from error
+        if mapped.offset + mapped.nbytes != size:
+            raise damaged(path, f"numbers in all of {size} bytes", f"a header of the shape {mapped.shape}")
         if mapped.dtype != np.dtype(dtype):
             raise damaged(path, f"numbers of {np.dtype(dtype)}", f"{mapped.dtype}")
         if shape is not None and mapped.shape != shape:
