@@ -53,7 +53,7 @@ def ask_without_training() -> None:
     }
     assert len(found) == 1, found
     assert "white hen" in found.pop()
-    assert BM25(tiny.documents()).search(["white hen"], 1).ids == [["white-hen"]]
+    assert BM25(tiny.documents()).search(["white hen"], 1) == [["white-hen"]]
 
 
 def main() -> None:

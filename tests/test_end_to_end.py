@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from palmette import Index, TreeModel, load_encoder, load_model, sample
+from palmette import Index, SpaceModel, TreeModel, load_encoder, load_model, sample
 from palmette.cli import main
 from palmette.encoder.cache import CachedEncoder
-from palmette.evaluation import EncoderBaseline, evaluate_index
-from palmette.metrics import score_run
+from palmette.evaluation import evaluate_index
 from palmette.reader import Reader
 from palmette.sample import load_questions, python_catalogue
 from support import readers
@@ -133,8 +132,8 @@ def test_a_real_encoder_on_real_documents(tmp_path: Path) -> None:
     encoder = CachedEncoder(load_encoder("packaged:all-MiniLM-L6-v2"), tmp_path)
     model = TreeModel.fit(corpus, encoder=encoder, cache=encoder.cache, progress=False)
     queries, qrels = {q.id: q.question for q in asked}, {q.id: dict.fromkeys(q.gold, 1) for q in asked}
-    found = EncoderBaseline(encoder, corpus).search(list(queries.values())).ids
-    baseline = score_run(dict(zip(queries, found, strict=True)), qrels, ks=(10,))["ndcg@10"]
+    untrained = Index.build(corpus, SpaceModel.untrained(encoder))
+    baseline = evaluate_index(untrained, queries, qrels).metrics["ndcg@10"]
     assert baseline > 0.5
     index = Index.build(corpus, model)
     alone = evaluate_index(index, queries, qrels, lexical=0, sentences=False).metrics["ndcg@10"]

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from palmette.arrays import best
+from palmette.arrays import Floats, best
 from palmette.config import check_kind
 from palmette.data import RetrievalData, Split, load_data
-from palmette.encoder import Encoder
-from palmette.errors import ConfigError, InputError, MissingExtraError, shown
+from palmette.errors import InputError, MissingExtraError, shown
 from palmette.evidence import Lexical
 from palmette.index import Index
 from palmette.index.folder import check_count
@@ -29,82 +26,40 @@ from palmette.reader import Asked, Reader, load_reading
 from palmette.store.filters import Filter
 from palmette.types import Document
 
-__all__ = ["BM25", "EncoderBaseline", "Report", "Row", "evaluate", "evaluate_index"]
+__all__ = ["BM25", "Report", "Row", "evaluate", "evaluate_index"]
 
 KS = (1, 10, 100)
 TIMED_QUERIES = 100
 """Queries asked one by one, for the latency of a single question."""
 READER_BATCH = 64
 """Questions that a reader answers at a time."""
-BLOCK = 256
-"""Queries that a baseline scores at a time, so that the score matrix stays small."""
 K1, B = 1.2, 0.75
 """Lucene's defaults: saturation of repeated words, influence of length."""
 
-Floats = NDArray[np.float32]
 Search = Callable[[Sequence[str], int], tuple[list[list[str]], float]]
 """Queries and k → ids per query, best first, and the share of the documents that was compared."""
 
 
-class Ranked(NamedTuple):
-    """Ids and scores of the documents found for each query, best first."""
-
-    ids: list[list[str]]
-    scores: list[Floats]
-
-
-class _Baseline(ABC):
-    def __init__(self, documents: Sequence[Document]) -> None:
-        if not documents:
-            raise InputError(f"{type(self).__name__}: there are no documents; give at least one")
-        self.ids = [document.key for document in documents]
-
-    @abstractmethod
-    def _score(self, queries: Sequence[str]) -> Iterator[Floats]:
-        """[N] scores of each query."""
-
-    def search(self, queries: Sequence[str], k: int = 10) -> Ranked:
-        """The ``k`` best documents for each query; all of them when there are fewer."""
-        if isinstance(queries, str):
-            raise InputError(
-                f"queries must be a list of str, got one str: {shown(queries)}. Put it in a list: [query]"
-            )
-        if k < 1:
-            raise InputError(f"k must be at least 1, got {k!r}")
-        found = Ranked([], [])
-        for scores in self._score(queries):
-            rows = best(scores, k)
-            found.ids.append([self.ids[row] for row in rows.tolist()])
-            found.scores.append(scores[rows])
-        return found
-
-
-class BM25(_Baseline):
-    """BM25 (Lucene's formula, k1 = 1.2, b = 0.75) over stemmed words, by ``bm25s``.
+class BM25:
+    """BM25 (Lucene's formula, k1 = 1.2, b = 0.75) over English stems, by ``bm25s``.
 
     Args:
         documents: Searched by text: in BEIR folders title and text.
-        language: Language of the stemmer.
-        stem: Reduce words to their stems.
 
     Raises:
         MissingExtraError: ``bm25s`` or ``PyStemmer`` is not installed.
     """
 
-    def __init__(
-        self, documents: Sequence[Document], *, language: str = "english", stem: bool = True
-    ) -> None:
-        super().__init__(documents)
+    def __init__(self, documents: Sequence[Document]) -> None:
+        if not documents:
+            raise InputError("BM25: there are no documents; give at least one")
         try:
             import bm25s
             import Stemmer
         except ImportError as error:
             raise MissingExtraError(error.name or "bm25s", "baselines", "The BM25 baseline") from error
-        if language not in Stemmer.algorithms():
-            raise ConfigError(
-                f"BM25: no stemmer for {language!r}; languages: {', '.join(Stemmer.algorithms())}"
-            )
-        stemmer = Stemmer.Stemmer(language) if stem else None
+        self.ids = [document.key for document in documents]
+        stemmer = Stemmer.Stemmer("english")
         self._words: Callable[..., list[list[str]]] = partial(
             bm25s.tokenize, stopwords=[], stemmer=stemmer, return_ids=False, leave=False
         )
@@ -113,40 +68,19 @@ class BM25(_Baseline):
         words = self._words([document.content for document in documents], show_progress=shown)
         self._index.index(words, show_progress=shown, leave_progress=False)
 
-    def _score(self, queries: Sequence[str]) -> Iterator[Floats]:
+    def scores(self, queries: Sequence[str]) -> Iterator[Floats]:
+        """[N] scores of the documents, for each query."""
+        if isinstance(queries, str):
+            raise InputError(
+                f"queries must be a list of str, got one str: {shown(queries)}. Put it in a list: [query]"
+            )
         for words in self._words(list(queries), show_progress=False):
             yield self._index.get_scores(words) if words else np.zeros(len(self.ids), np.float32)
 
-
-class EncoderBaseline(_Baseline):
-    """The untrained encoder with exact search by inner product.
-
-    Args:
-        encoder: Gives the vectors.
-        documents: Searched by text.
-        vectors: [N, d] the documents' vectors, if known already.
-        progress: Progress bars; ``None`` shows them on a terminal.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        documents: Sequence[Document],
-        *,
-        vectors: Floats | None = None,
-        progress: bool | None = None,
-    ) -> None:
-        super().__init__(documents)
-        if vectors is None:
-            shown = sys.stderr.isatty() if progress is None else progress
-            vectors = encoder.encode([document.content for document in documents], progress=shown)
-        if vectors.shape != (len(documents), encoder.dimension):
-            raise InputError(f"vectors must be {len(documents)} × {encoder.dimension}, got {vectors.shape}")
-        self.encoder, self.vectors = encoder, vectors
-
-    def _score(self, queries: Sequence[str]) -> Iterator[Floats]:
-        for start in range(0, len(queries), BLOCK):
-            yield from self.encoder.encode_queries(queries[start : start + BLOCK]) @ self.vectors.T
+    def search(self, queries: Sequence[str], k: int = 10) -> list[list[str]]:
+        """Ids of the ``k`` best documents for each query; all of them when there are fewer."""
+        check_count("k", k)
+        return [[self.ids[row] for row in best(scores, k).tolist()] for scores in self.scores(queries)]
 
 
 @dataclass(frozen=True)
@@ -300,7 +234,7 @@ def _label(model: Model, lexical: Lexical, sentences: bool, options: Mapping[str
 
 def _bm25(documents: Sequence[Document]) -> Search:
     baseline = BM25(documents)
-    return lambda texts, k: (baseline.search(texts, k).ids, 1.0)
+    return lambda texts, k: (baseline.search(texts, k), 1.0)
 
 
 def _index_search(index: Index, options: Mapping[str, Any]) -> Search:

@@ -29,8 +29,8 @@ import numpy as np
 from recording import Line, append, find, read, table, write_part
 
 from palmette import Hit, Index, load_encoder, sample_data
+from palmette.arrays import best
 from palmette.encoder.cache import CachedEncoder, EncodingCache
-from palmette.evaluation import EncoderBaseline
 from palmette.metrics import exact_match, f1, holds_answer
 from palmette.reader import Asked, Reader, ReadingData, load_reading
 
@@ -77,10 +77,8 @@ def found(data: ReadingData, asked: Sequence[Asked], cache: EncodingCache) -> li
     """For each question, rows of the passages that the encoder finds, best first."""
     encoder = load_encoder(ENCODER)
     vectors = cache.encode(encoder, [passage.content for passage in data.passages])
-    nearest = EncoderBaseline(encoder, data.passages, vectors=vectors)
-    ids = nearest.search([one.question for one in asked], max(DEPTHS)).ids
-    rows = {passage.key: row for row, passage in enumerate(data.passages)}
-    return [[rows[key] for key in some] for some in ids]
+    queries = encoder.encode_queries([one.question for one in asked])
+    return [best(vectors @ query, max(DEPTHS)).tolist() for query in queries]
 
 
 def measure(

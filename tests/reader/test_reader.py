@@ -86,10 +86,10 @@ def test_the_same_seed_trains_the_same_reader(tmp_path: Path) -> None:
 
 def test_all_candidates_of_all_passages_share_one_softmax(reader: Reader) -> None:
     texts = readers.texts()[8:12]
-    (found,) = reader.candidates([QUESTION], [texts])
+    (found,) = reader.module.candidates([QUESTION], [texts])
     assert 0.95 < found.shares.sum() + found.none < 1 + 1e-6  # a window's least probable spans are not kept
     assert (found.shares[:-1] >= found.shares[1:]).all()
-    (alone,) = reader.candidates([QUESTION], [texts[:1]])
+    (alone,) = reader.module.candidates([QUESTION], [texts[:1]])
     assert 1 - alone.none <= 1 - found.none + 1e-6  # another passage can only add
     reordered, answer = (reader.answer(QUESTION, some, threshold=0) for some in (texts[::-1], texts))
     assert reordered.text == answer.text
@@ -98,14 +98,14 @@ def test_all_candidates_of_all_passages_share_one_softmax(reader: Reader) -> Non
 
 def test_what_speaks_for_a_passage_is_learned_and_counts(spans: Reader) -> None:
     texts, weigh = readers.texts()[8:12], spans.module.weigh
-    (found,) = spans.candidates([QUESTION], [texts])
+    (found,) = spans.module.candidates([QUESTION], [texts])
     (signs,) = spans.module.signs([QUESTION], [texts])
     added = spans.module.gains(signs)  # to the log-odds of every span of a passage
     assert added.any()
     weights = {name: value.clone() for name, value in weigh.state_dict().items()}
     try:
         weigh.load_state_dict({name: torch.zeros_like(value) for name, value in weights.items()})
-        (plain,) = spans.candidates([QUESTION], [texts])
+        (plain,) = spans.module.candidates([QUESTION], [texts])
     finally:
         weigh.load_state_dict(weights)
     for passage in range(len(texts)):
@@ -117,7 +117,7 @@ def test_passages_that_were_met_are_not_encoded_again(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = ["A purple owl lives in the barn. Nobody has read of it before."]
-    (first,) = reader.candidates([QUESTION], [texts])
+    (first,) = reader.module.candidates([QUESTION], [texts])
     kinds, forward = [], reader.encoder.forward
 
     def noted(given: list[str], kind: str, *how: object) -> States:
@@ -125,7 +125,7 @@ def test_passages_that_were_met_are_not_encoded_again(
         return forward(given, kind, *how)
 
     monkeypatch.setattr(reader.encoder, "forward", noted)
-    (again,) = reader.candidates([QUESTION], [texts])
+    (again,) = reader.module.candidates([QUESTION], [texts])
     assert set(kinds) == {"query"}
     assert again.shares.tolist() == first.shares.tolist()
 

@@ -20,7 +20,7 @@ from palmette.errors import CheckpointError, InputError, shown
 from palmette.hub import Checkpoint
 from palmette.hub.checkpointed import Checkpointed, TrainingRecord
 from palmette.model import DEFAULT_ENCODER
-from palmette.reader.answer import Answer, Candidates, answer_of
+from palmette.reader.answer import Answer, answer_of
 from palmette.reader.config import TRAINING, ReaderConfig
 from palmette.reader.data import load_reading
 from palmette.reader.sentences import SentenceModule
@@ -169,7 +169,9 @@ class Reader(Checkpointed):
             if not isinstance(one, str) or not one.strip():
                 raise InputError(f"a question must be a str that is not empty, got {shown(one)}")
         documents = [[_document(one, place) for place, one in enumerate(_listed(some))] for some in given]
-        found = self.candidates(questions, [[document.content for document in some] for some in documents])
+        found = self.module.candidates(
+            questions, [[document.content for document in some] for some in documents]
+        )
         answers = [
             Answer(asked, confidence=1 - best, no_answer=1 - best)
             if bound and best < RELEVANT
@@ -179,10 +181,6 @@ class Reader(Checkpointed):
             )
         ]
         return answers[0] if single else answers
-
-    def candidates(self, questions: Sequence[str], passages: Sequence[Sequence[str]]) -> list[Candidates]:
-        """Possible answers of each question in its passages, with probabilities."""
-        return self.module.candidates(questions, passages)
 
     def config_json(self) -> dict[str, Any]:  # noqa: D102
         return {

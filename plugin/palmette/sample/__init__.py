@@ -26,6 +26,8 @@ Entry = dict[str, str]
 """An entry of :mod:`palmette.sample.collect`: id, module, parent, kind, signature, doc."""
 SENTENCE = re.compile(r"(.+?(?<!e\.g)(?<!i\.e)(?<!etc)(?<!vs)[.!?])(?=\s+[A-Z(\"'`]|\Z)")
 SUMMARY_CHARS = 300
+MAX_CHARS = 500
+"""Texts are cut after this many characters; most encoders read no more."""
 HELDOUT = 7
 """One module in this many lends no summaries to training."""
 MIN_WORDS, MAX_SHARED = 3, 3
@@ -56,7 +58,7 @@ def load_questions() -> tuple[Question, ...]:
 
 
 def python_catalogue(
-    modules: Iterable[str] | None = None, *, size: Literal["full", "small"] = "full", max_chars: int = 500
+    modules: Iterable[str] | None = None, *, size: Literal["full", "small"] = "full"
 ) -> list[Document]:
     """One document per documented module, class, function, method and property, in the order of their names.
 
@@ -68,7 +70,6 @@ def python_catalogue(
         modules: Names of modules to keep, submodules included; by default all.
         size: ``"full"`` is everything, about 6,200 entries; ``"small"`` about 2,300, those around the answers
             to :func:`~palmette.sample.load_questions`.
-        max_chars: Texts are cut after this many characters; most encoders read no more.
     """
     if size not in ("full", "small"):
         raise InputError(f"size must be 'full' or 'small', got {size!r}")
@@ -83,7 +84,7 @@ def python_catalogue(
         entries = [entry for entry in entries if not names.isdisjoint(_lineage(entry["module"]))]
     if size == "small":
         entries = _around_answers(entries)
-    return [_document(entry, max_chars) for entry in entries]
+    return [_document(entry) for entry in entries]
 
 
 @cache
@@ -120,11 +121,11 @@ def _lineage(name: str) -> list[str]:
     return [".".join(parts[: i + 1]) for i in range(len(parts))]
 
 
-def _document(entry: Entry, max_chars: int) -> Document:
+def _document(entry: Entry) -> Document:
     name, module = entry["id"], entry["module"]
     summary, body = summarise(entry["doc"])
     head = entry["signature"] or name
-    body = _shorten(body, max_chars - len(head) - len(summary) - 3)
+    body = _shorten(body, MAX_CHARS - len(head) - len(summary) - 3)
     steps = _lineage(module) + [name[: len(n)] for n in _lineage(name) if not module.startswith(n)]
     return Document(
         id=name,

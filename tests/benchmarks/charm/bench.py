@@ -241,7 +241,7 @@ def bm25_rows(bench: Bench, split: str) -> dict[str, Measured]:
 
 
 def _scores(documents: Sequence[Document], texts: Sequence[str]) -> np.ndarray:
-    return np.stack(list(BM25(documents)._score(texts)))
+    return np.stack(list(BM25(documents).scores(texts)))
 
 
 def _judged(scores: Any, judgements: Judgements) -> Measured:
