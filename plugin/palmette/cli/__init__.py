@@ -29,8 +29,8 @@ COMMANDS = {
     "push": "publish a checkpoint on the Hugging Face Hub",
     "demo": "train, index and ask: this Python's own documentation",
 }
-MODULES = {name: name for name in ("train", "cache", "demo")} | dict.fromkeys(
-    ("repair", "backup", "restore"), "rescue"
+MODULES = {"train": "train", "demo": "demo"} | dict.fromkeys(
+    ("repair", "backup", "restore", "cache"), "maintenance"
 )
 """Modules of the commands that are not in ``commands``."""
 TAKES_OPTIONS = ("search", "answer", "evaluate")

@@ -1,13 +1,15 @@
-"""The commands ``repair``, ``backup`` and ``restore``."""
+"""The commands ``repair``, ``backup``, ``restore`` and ``cache``."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import json
+from datetime import datetime
 from pathlib import Path
 
 from palmette.cli.commands import CHECKPOINT, describe
+from palmette.errors import NotFoundError
 
 
 def _add_repair(command: argparse.ArgumentParser) -> None:
@@ -61,3 +63,36 @@ def run_restore(args: argparse.Namespace) -> None:
 
     with Index.restore(args.copy, args.index) as index:
         print(f"{args.index}: {len(index)} documents restored from {args.copy}")
+
+
+def _add_cache(command: argparse.ArgumentParser) -> None:
+    examples = "palmette cache\npalmette cache --clear sentence-transformers/all-MiniLM-L6-v2"
+    add = describe(command, "", examples, "--json")
+    about = "delete all encodings, or those of one encoder"
+    add("--clear", nargs="?", const="", metavar="ENCODER", help=about)
+
+
+def run_cache(args: argparse.Namespace) -> None:
+    """Show or clear the cache."""
+    from palmette.encoder.cache import EncodingCache
+
+    cache = EncodingCache()
+    if args.clear is not None:
+        names = sorted({entry.encoder for entry in cache.entries()})
+        if args.clear and args.clear not in names:
+            raise NotFoundError(
+                f"the cache {cache.root} has nothing of {args.clear!r}, but of: {', '.join(names) or 'no encoder'}"
+            )
+        freed = cache.clear(args.clear or None)
+        print(json.dumps({"freed": freed}) if args.json else f"freed {freed / 1e6:,.1f} MB in {cache.root}")
+        return
+    rows = [entry._asdict() for entry in cache.entries()]
+    if args.json:
+        print(json.dumps({"path": str(cache.root), "limit": cache.max_bytes, "entries": rows}, indent=2))
+        return
+    size = sum(row["bytes"] for row in rows)
+    print(f"{cache.root}: {size / 1e6:,.1f} MB of {cache.max_bytes / 1e6:,.0f}")
+    for row in rows:
+        used = datetime.fromtimestamp(row["used"]).astimezone().strftime("%Y-%m-%d %H:%M")
+        megabytes = f"{row['bytes'] / 1e6:,.1f} MB"
+        print(f"{megabytes:>12}  {row['texts']:>9,} texts  {row['output']:<9}  {used}  {row['encoder']}")
