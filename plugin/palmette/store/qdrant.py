@@ -15,13 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from palmette.errors import (
-    CorruptIndexError,
-    InputError,
-    ModelMismatchError,
-    NotFoundError,
-    StoreError,
-)
+from palmette.errors import CorruptIndexError, InputError, ModelMismatchError, NotFoundError, StoreError
 from palmette.lexical.analyser import SCHEME
 from palmette.search.plan import ArraySpec
 from palmette.store.backend import BackendStats
@@ -68,8 +62,9 @@ class QdrantBackend:
                 for name, (size, metric) in dense.items()
             }
             words = {WORDS: m.SparseVectorParams(modifier=m.Modifier.IDF)}
-            copies: dict[str, Any] = {"shard_number": options.shards, "replication_factor": options.replicas}
-            copies = {} if db.embedded else copies
+            copies: dict[str, Any] = {}
+            if not db.embedded:
+                copies = {"shard_number": options.shards, "replication_factor": options.replicas}
             db("create_collection", vectors_config=vectors, sparse_vectors_config=words, **copies)
             fixed = {"id": "keyword", "born": "integer", "died": "integer", "n": "keyword"}
             fixed |= {f"list_{spec.name}": "integer" for spec in arrays if spec.searched == "lists"}
@@ -82,28 +77,12 @@ class QdrantBackend:
                 db("upsert", [m.PointStruct(id=place, vector={}, payload=piece)])
             specs = [{**spec.layout, "searched": spec.searched, "scales": spec.scales} for spec in arrays]
             state = {
-                "kind": KIND,
-                "format": FORMAT,
-                "fingerprint": fingerprint,
-                "arrays": specs,
-                "language": language,
-            }
-            state |= {
-                "scheme": SCHEME,
-                "folds": folds,
-                "pieces": len(pieces),
-                "born": 0,
-                "notes": {},
-                "commits": [],
-            }
-            state |= dict.fromkeys(("generation", "writes", "documents", "length", "dead"), 0)
-            state |= {
-                "lease": "",
-                "until": 0.0,
-                "dirty": False,
-                "removed": False,
-                "indexed": [options.tenant] if options.tenant else [],
-            }
+                "kind": KIND, "format": FORMAT, "fingerprint": fingerprint, "arrays": specs, "language": language,
+                "scheme": SCHEME, "folds": folds, "pieces": len(pieces), "notes": {}, "commits": [],
+                "indexed": [options.tenant] if options.tenant else [], "lease": "", "until": 0.0,
+                "born": 0, "generation": 0, "writes": 0, "documents": 0, "length": 0, "dead": 0,
+                "dirty": False, "removed": False,
+            }  # fmt: skip
             probe = m.SparseVector(indices=[PROBE], values=[1.0])
             db("upsert", [m.PointStruct(id=STATE, vector={WORDS: probe}, payload=state)])
         finally:
@@ -211,10 +190,9 @@ class QdrantBackend:
         """Let ``name`` mean this collection from now on, in one step, whatever it meant before."""
         m, known = self.db.m, self.db("get_aliases", collection=False).aliases
         gone = [m.DeleteAliasOperation(delete_alias=m.DeleteAlias(alias_name=name))]
-        new = m.CreateAliasOperation(
-            create_alias=m.CreateAlias(collection_name=self.db.name, alias_name=name)
-        )
+        made = m.CreateAlias(collection_name=self.db.name, alias_name=name)
         replaced = gone if any(one.alias_name == name for one in known) else []
+        new = m.CreateAliasOperation(create_alias=made)
         self.db("update_collection_aliases", [*replaced, new], collection=False)
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -80,7 +81,9 @@ class Collection:
             )
         self.url = "?".join(filter(None, (url.split("?")[0], "&".join(f"{n}={v}" for n, v in given.items()))))
         self.options = QdrantOptions(**{name: _option(name, text) for name, text in given.items()})
-        self._lock = threading.RLock() if self.embedded else None  # local mode is not made for threads
+        self._lock: Any = (
+            threading.RLock() if self.embedded else nullcontext()
+        )  # local mode is not made for threads
         try:
             import qdrant_client
 
@@ -95,6 +98,11 @@ class Collection:
             raise MissingExtraError(str(error.name), "qdrant", url.split("?")[0]) from error
         except RuntimeError as error:
             raise LockedError(f"{folder} is open elsewhere, and serves one process: {error}") from error
+
+    @property
+    def has_indexes(self) -> bool:
+        """Whether the engine indexes payloads and vectors; local mode does not, and warns."""
+        return not self.embedded or hasattr(self.client, "indexes")
 
     def describe(self, state: Mapping[str, Any]) -> None:
         """Take in what does not change: arrays, their folds, how texts become words."""
@@ -111,8 +119,6 @@ class Collection:
         given = (self.name, *given) if collection else given
         for attempt in range(last + 1):
             try:
-                if self._lock is None:
-                    return call(*given, **named)
                 with self._lock:
                     return call(*given, **named)
             except ApiException as error:
@@ -163,13 +169,9 @@ class Collection:
 
     def index(self, name: str, kind: str, tenant: bool = False) -> None:
         """Have the engine index a field."""
-        if self.embedded and not hasattr(self.client, "indexes"):
-            return  # local mode has none, and warns
-        self(
-            "create_payload_index",
-            name,
-            self.m.KeywordIndexParams(type=kind, is_tenant=True) if tenant else kind,
-        )
+        if self.has_indexes:
+            params = self.m.KeywordIndexParams(type=kind, is_tenant=True) if tenant else kind
+            self("create_payload_index", name, params)
 
 
 def _option(name: str, text: str) -> Any:

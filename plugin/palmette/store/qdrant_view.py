@@ -43,11 +43,6 @@ def field_of(spec: ArraySpec) -> str:
     return f"array_{spec.name}"
 
 
-def document_of_point(payload: Mapping[str, Any]) -> Document:
-    """Document of a payload."""
-    return document_of(payload["id"], *(payload[name] for name in (*DOCUMENT, "digest")))
-
-
 def _keys_of(found: Sequence[Sequence[Any]]) -> Keys:
     return np.array(sorted({one.id for points in found for one in points}), np.int64)
 
@@ -143,23 +138,17 @@ class QdrantView:
 
     def points(self, keys: Sequence[int] | Keys, include: Sequence[str]) -> list[dict[str, Any]]:
         """Payloads in the order of ``keys``, with these fields at least."""
-        wanted, known = [int(key) for key in keys], self._points
+        wanted, known, needed = [int(key) for key in keys], self._points, set(include)
         if len(known) > KEPT:
             known.clear()
-        unknown = [
-            key for key in dict.fromkeys(wanted) if key not in known or not known[key].keys() >= set(include)
-        ]
+        unknown = [key for key in dict.fromkeys(wanted) if key not in known or needed - known[key].keys()]
         fields = [*SEEN, *include, *(() if self.filter is None else ("metadata",))]
         for start in range(0, len(unknown), PAGE):
             self._keep(self.db("retrieve", unknown[start : start + PAGE], with_payload=fields))
         for key in unknown:
-            one = known.get(key)
-            hidden = one is None or not self._shows(one)
-            if (
-                one is None
-                or hidden
-                or not matches(self.filter, json.loads(one.get("metadata", "{}")), one["id"])
-            ):
+            one = known.get(key, {})
+            shown = self._shows(one)
+            if not shown or not matches(self.filter, json.loads(one.get("metadata", "{}")), one["id"]):
                 raise NotFoundError(f"key {key} is not in this view: it was never there, or fails its filter")
         return [known[key] for key in wanted]
 
@@ -170,7 +159,8 @@ class QdrantView:
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Documents; with their ragged arrays, of which the places of sentences are asked for next."""
         ragged = [field_of(spec) for spec in self._specs.values() if spec.ragged]
-        return [document_of_point(one) for one in self.points(keys, (*DOCUMENT, *ragged))]
+        found, columns = self.points(keys, (*DOCUMENT, *ragged)), ("id", *DOCUMENT, "digest")
+        return [document_of(*(one[name] for name in columns)) for one in found]
 
     def ids(self, keys: Sequence[int]) -> list[str]:
         """Ids in the order of ``keys``."""
@@ -223,7 +213,7 @@ class QdrantView:
             where = m.Filter(must=list(must)) if must else None
             where = self._visible(*must) if visible and not probe else where
             how: dict[str, Any] = {}
-            if not self.db.embedded or hasattr(self.db.client, "indexes"):
+            if self.db.has_indexes:
                 exact = self.total <= SMALL if options.exact is None else options.exact
                 how = {"exact": exact, "hnsw_ef": options.ef}
             if rarity and (visible or self.state["removed"]):  # of visible documents, and the state
@@ -276,9 +266,8 @@ class QdrantView:
                 must.append(self.db.where(keys=plan.only.tolist()))
             if plan.lists is not None:
                 chosen = plan.lists.chosen[row]
-                must.append(
-                    self.db.equals(f"list_{plan.lists.array}", *(chosen[chosen >= 0].tolist() or [-1]))
-                )
+                numbers = chosen[chosen >= 0].tolist() or [-1]
+                must.append(self.db.equals(f"list_{plan.lists.array}", *numbers))
             asked += [self._ask(name, query, depth, include, *must) for name in self._vectors(first)]
         return asked
 
@@ -327,11 +316,8 @@ class QdrantView:
         """Find the ``k`` best documents by words, or score some."""
         query = query_terms(self.db.analyser, text)
         weight = self._memo.get(("weights", text))
-        if (
-            query.terms
-            and self.total
-            and (weight is None or (only is None and (text, k) not in self._matched))
-        ):
+        unread = weight is None or (only is None and (text, k) not in self._matched)
+        if query.terms and self.total and unread:
             asked, unknown = self._word_asks(text, max(k, 1), (WORDS,))
             self._take_words(text, k, unknown, self._search(asked))
             weight = self._memo["weights", text]
@@ -371,13 +357,10 @@ class QdrantView:
         for term, hits in zip(unknown, found[2:], strict=True):
             memo["rarity", term] = 0.0
             if hits:  # its score is its rarity times what the document makes of it
-                impact = impacts(from_texts([hits[0].payload[WORDS]]), hits[0].payload["norm"])[
-                    term >> SPARSE
-                ]
-                memo["rarity", term] = self._holding(hits[0].score / impact)
-        weight, reach = weights(
-            query, [memo["rarity", t] for t in (*query.terms, *query.skipped)], self.total
-        )
+                impact = impacts(from_texts([hits[0].payload[WORDS]]), hits[0].payload["norm"])
+                memo["rarity", term] = self._holding(hits[0].score / impact[term >> SPARSE])
+        holding = [memo["rarity", term] for term in (*query.terms, *query.skipped)]
+        weight, reach = weights(query, holding, self.total)
         total = max(float(weight.sum()), 1e-12)
         scaled = np.asarray(weight / total, np.float32)
         best = add_words(self._parts(query._replace(required=frozenset()), scaled, _keys_of(found[1:2])))

@@ -40,14 +40,9 @@ class QdrantWriter:
             self._clean()
         self._set(writes=self.number, dirty=True, removed=state["removed"] or state["dirty"])
         self.view = QdrantView(db, state, None)
-        self.documents, self.length, self.dead = (
-            int(state[name]) for name in ("documents", "length", "dead")
-        )
-        self.notes, self.indexed, self.commits = (
-            dict(state["notes"]),
-            list(state["indexed"]),
-            state["commits"],
-        )
+        self.documents, self.length = int(state["documents"]), int(state["length"])
+        self.dead, self.commits = int(state["dead"]), state["commits"]
+        self.notes, self.indexed = dict(state["notes"]), list(state["indexed"])
         self._known: dict[str, dict[str, Any] | None] = {}
         self._put: dict[str, dict[str, Any]] = {}
         self._changed, self._next = False, self.number << 32
@@ -113,34 +108,19 @@ class QdrantWriter:
         self.delete(list(fresh))
         places, m = list(fresh.values()), self.db.m
         entries, lengths = pack(self.db.analyser, [documents[place].all_text for place in places])
-        self.documents, self.length, self._changed = (
-            self.documents + len(places),
-            self.length + sum(lengths),
-            True,
-        )
+        self.documents, self.length = self.documents + len(places), self.length + sum(lengths)
+        self._changed, points = True, []
         norm = norms(np.array(lengths), max(1.0, self.length / self.documents)).tolist()
-        points = []
         for place, words, length, one in zip(places, entries, lengths, norm, strict=True):
-            row, impact = (
-                rows[place],
-                impacts(words, one) | {PROBE - 1: 1.0},
-            )  # documents without words count too
+            row, impact = rows[place], impacts(words, one)
+            impact[PROBE - 1] = 1.0  # documents without words count too
             self._index(row)
             vectors, payload = _split(self.db, arrays, place)
             vectors[WORDS] = m.SparseVector(indices=list(impact), values=list(impact.values()))
-            self._put[row.id] = {"key": self._next, "digest": row.digest, "length": length}
-            payload |= {
-                "id": row.id,
-                "digest": row.digest,
-                "born": self.number,
-                "length": length,
-                "norm": one,
-            }
-            payload |= {
-                WORDS: to_text(words),
-                **{name: getattr(row, name) for name in DOCUMENT},
-                **_metadata(row),
-            }
+            own = {"digest": row.digest, "length": length}
+            self._put[row.id] = {"key": self._next, **own}
+            payload |= {name: getattr(row, name) for name in ("id", *DOCUMENT)} | own | _metadata(row)
+            payload |= {"born": self.number, "norm": one, WORDS: to_text(words)}
             points.append(m.PointStruct(id=self._next, vector=vectors, payload=payload))
             self._next += 1
         for start in range(0, len(points), BATCH):
@@ -150,9 +130,8 @@ class QdrantWriter:
         """Have metadata names indexed by the type of their first value."""
         for name, value in row.values:
             if name not in self.indexed and len(self.indexed) < INDEXED:
-                self.db.index(
-                    field_name(name), {str: "keyword", int: "integer"}.get(type(plain(value)), "float")
-                )
+                kind = {str: "keyword", int: "integer"}.get(type(plain(value)), "float")
+                self.db.index(field_name(name), kind)
                 self.indexed.append(name)
 
     def _renew(self) -> None:
@@ -186,9 +165,8 @@ class QdrantWriter:
     def commit(self) -> None:
         """Count this write, in one update of the state."""
         changes: dict[str, Any] = {"dead": self.dead, "indexed": self.indexed, "lease": "", "dirty": False}
-        changes |= (
-            {"removed": True} if self.dead else {}
-        )  # an engine's own rarities count what is gone for a while
+        if self.dead:  # an engine's own rarities count what is gone for a while
+            changes["removed"] = True
         if self._changed:
             changes |= {"generation": self.number, "documents": self.documents, "length": self.length}
             changes |= {"notes": self.notes, "commits": [*self.commits, [self.number, time.time()]][-64:]}
