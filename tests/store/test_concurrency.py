@@ -218,7 +218,7 @@ sys.path.insert(0, sys.argv[2])
 import pytest
 from palmette.errors import StoreError
 from palmette.store.local import LocalBackend
-from support.stores import SPECS, arrays_of, doc, put, state_of
+from support.stores import SPECS, arrays_of, doc, put, state_for, state_of
 from test_concurrency import in_fork
 os.register_at_fork(after_in_child=lambda: signal.alarm(30))
 backend = LocalBackend.open(sys.argv[1], lock_timeout=LIMIT)
@@ -309,7 +309,7 @@ with backend.write() as writer:
         pass
     writer.put(many[700:], arrays_of(many[700:]))
 backend.verify()
-assert backend.stats().documents == 900
+assert state_of(backend) == state_for(many)
 """,
         folder,
     )

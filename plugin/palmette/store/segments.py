@@ -49,14 +49,19 @@ class Column:
 
     def __init__(self, path: Path, dtype: str, shape: tuple[int, ...]) -> None:
         self.path, self.dtype, self.shape = path, np.dtype(dtype), shape
-        self.file = path.open("wb")
-        self.file.write(bytes(_HEADER))
+        self.file = path.open("wb", buffering=0)  # a forked child would write what lies in a buffer once more
+        self._write(bytes(_HEADER))
         self.count = 0
 
     def append(self, rows: NDArray[Any]) -> None:
         """Add rows."""
-        self.file.write(np.ascontiguousarray(rows, self.dtype).data)
+        self._write(np.ascontiguousarray(rows, self.dtype).reshape(-1).view(np.uint8).data)
         self.count += len(rows)
+
+    def _write(self, content: bytes | memoryview) -> None:
+        rest = memoryview(content)
+        while rest:  # the system may take a part only
+            rest = rest[self.file.write(rest) :]
 
     def finish(self, *, durable: bool) -> dict[str, Any]:
         """Fill in the header, flush to the disk, and describe the file."""
@@ -64,8 +69,7 @@ class Column:
         text = repr({**described, "shape": (self.count, *self.shape)}).encode("latin1")
         body = _HEADER - 10
         self.file.seek(0)
-        self.file.write(b"\x93NUMPY\x01\x00" + body.to_bytes(2, "little") + text.ljust(body - 1) + b"\n")
-        self.file.flush()
+        self._write(b"\x93NUMPY\x01\x00" + body.to_bytes(2, "little") + text.ljust(body - 1) + b"\n")
         if durable:
             os.fsync(self.file.fileno())
         self.file.close()
