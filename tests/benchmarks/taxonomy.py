@@ -7,6 +7,7 @@
     python tests/benchmarks/taxonomy.py pairs FOLDER
     python tests/benchmarks/taxonomy.py strength [FOLDER]
     python tests/benchmarks/taxonomy.py unseen FOLDER --encoder packaged:all-MiniLM-L6-v2
+    python tests/benchmarks/taxonomy.py names --encoder packaged:all-MiniLM-L6-v2
     python tests/benchmarks/taxonomy.py graded CHORUS_ICECAT --encoder packaged:all-MiniLM-L6-v2
     python tests/benchmarks/taxonomy.py speed FOLDER
 
@@ -38,6 +39,7 @@ from palmette.methods.taxonomy.data import Sampler, TaxonomyData
 from palmette.methods.taxonomy.hierarchy import Matches
 from palmette.methods.taxonomy.init import dimension_needed
 from palmette.methods.taxonomy.training import found_matches, recall_by_distance, summary
+from palmette.sample import python_catalogue
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import train
 
@@ -311,6 +313,51 @@ def document(synset: dict[str, Any]) -> Document:
     return Document(synset["_id"], f"{synset['title']}: {synset['text']}", {"name": synset["title"]})
 
 
+MODULES = ("collections", "functools", "itertools", "json", "os.path", "pathlib", "random", "shutil")
+
+
+def names(args: argparse.Namespace) -> None:
+    """Names that training never saw, a tenth of some modules' leaves, by cut-off; and those that it saw."""
+    print(
+        "| names | cut | precision | recall | recall of as many best |\n|---|---:|---:|---:|---:|", flush=True
+    )
+    for short in (False, True):
+        scores: dict[tuple[str, float], list[list[float]]] = {}
+        for seed in args.seeds:
+            nodes = [(e.id, e.id.rpartition(".")[2] if short else e.id, e) for e in python_catalogue(MODULES)]
+            above = {id: entry.metadata["parent"] for id, _, entry in nodes}
+            leaves = sorted(id for id, up in above.items() if id not in above.values() and up in above)
+            hidden = np.random.default_rng(100 + seed).permutation(leaves)[: len(leaves) // 10]
+            known = {
+                id: Document(id, e.text.replace(id, n), {"name": n}) for id, n, e in nodes if id not in hidden
+            }
+            model = TaxonomyModel.fit(
+                list(known.values()),
+                edges=[(id, above[id]) for id in known if above[id] in known],
+                encoder=args.encoder,
+                seed=seed,
+                **{"dimension": 64, "steps": 400, "batch_size": 256} | settings(args.set),
+            )
+            for what, asked in (("seen", list(known)), ("unseen", hidden.tolist())):
+                tree, texts = model.nodes.hierarchy, [n for id, n, _ in nodes if id in set(asked)]
+                order = [id for id, _, _ in nodes if id in set(asked)]
+                query = asked_in_words(model, texts, args.cache).numpy() * model.config.multiplier
+                every = query @ model.module.node_vectors.numpy().T
+                best = np.argsort(-every, 1)[:, :100]
+                right = [tree.ancestors(tree.row(id if what == "seen" else above[id])) for id in order]
+                hits = np.array([np.isin(row, rows) for row, rows in zip(best, right, strict=True)])
+                counts = np.array([len(rows) for rows in right])
+                among = np.mean([row[:n].sum() / n for row, n in zip(hits, counts, strict=True)])
+                for cut in (0.5, 0.3, 0.1):
+                    kept = model.cutoff.likely(query, np.take_along_axis(every, best, 1), cut, chains=True)
+                    recall = ((kept & hits).sum(1) / counts).mean()
+                    row = [float((kept & hits).sum() / max(1, kept.sum())), float(recall), float(among)]
+                    scores.setdefault((what, cut), []).append(row)
+        for (what, cut), rows in scores.items():
+            cells = " | ".join(f"{value:.2f}" for value in np.mean(rows, 0))
+            print(f"| {'last part' if short else 'whole path'}, {what} | {cut} | {cells} |", flush=True)
+
+
 GRADED: dict[str, Any] = {"dimension": 384, "documents": "text", "batch_size": 512}
 """Few queries: towers that begin as the encoder itself, and no rows to learn by heart."""
 
@@ -384,6 +431,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "pairs": pairs,
     "strength": strength,
     "unseen": unseen,
+    "names": names,
     "graded": graded,
     "speed": speed,
 }

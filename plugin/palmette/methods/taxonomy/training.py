@@ -51,8 +51,10 @@ class TaxonomyTask(Task):
     hard: int = 0  # H, hard negatives per query
     progress: bool | None = False
     mined: NDArray[np.int64] | None = None  # [Q, H] hard negatives
-    start: NDArray[np.float64] | float = 0.0  # [dev] recall with the first weights
-    metric = "sure recall"  # of all matches, less two standard errors of the gain over the first weights
+    start: NDArray[np.float64] | None = (
+        None  # [dev] recall with the first weights, where these may be the best
+    )
+    metric = "sure recall"  # of all matches, less two standard errors of the gain over ``start``
 
     def size(self) -> int:
         """Number of training queries."""
@@ -120,9 +122,9 @@ class TaxonomyTask(Task):
         matches = self.dev.matches
         found = found_matches(self.module.queries(self.dev_inputs), self.documents(), matches)
         metrics, recall = summary(found, matches), by_query(found, matches)
-        gain = recall - self.start  # [dev]
         # Few queries do not tell luck from learning: with them the first weights stay the best.
-        return {**metrics, "sure recall": metrics["recall"] - SURE * float(gain.std()) / len(gain) ** 0.5}
+        luck = 0.0 if self.start is None else SURE * float((recall - self.start).std()) / len(recall) ** 0.5
+        return {**metrics, "sure recall": metrics["recall"] - luck}
 
     def stages(self, training: TrainingConfig) -> list[Stage]:
         """Train once, or (the paper's recipe) finetune gently on far matches at the end."""
@@ -199,13 +201,13 @@ def make_task(
     task = TaxonomyTask(
         module, train, dev, sampler, config.multiplier, inputs[0], inputs[1], documents, progress=progress
     )
-    if data.hierarchy is None:
+    if data.hierarchy is None:  # the towers begin as the encoder
         module.lr_scale = {"": PAIRS_RATE}
+        with torch.no_grad():
+            found = found_matches(module.queries(task.dev_inputs), task.documents(), dev.matches)
+        task.start = by_query(found, dev.matches)
     elif config.negatives == "masked":
         task.hard = min(config.hard, len(data.corpus) - int(train.matches.counts.max(initial=0)))
-    with torch.no_grad():
-        found = found_matches(module.queries(task.dev_inputs), task.documents(), dev.matches)
-    task.start = by_query(found, dev.matches)
     return task
 
 
