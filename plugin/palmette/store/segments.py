@@ -26,7 +26,7 @@ from tqdm import tqdm
 from palmette.arrays import Keys, Ragged, Rows, Stored, take_documents
 from palmette.errors import CorruptIndexError, InputError
 from palmette.lexical.analyser import Analyser
-from palmette.lexical.postings import TYPES, FormerPostings, Postings, PostingsBuilder
+from palmette.lexical.postings import TYPES, Postings, PostingsBuilder, read_former
 from palmette.search.flat import Block, as_block
 from palmette.search.lists import ListOrder
 from palmette.search.plan import ArraySpec
@@ -182,8 +182,8 @@ class Segment:
         self._first = int(self.keys[0])
         self._dense = int(self.keys[-1]) - self._first + 1 == count
         self._arrays = {spec.name: self._open(spec) for spec in arrays}
-        kind: type[Postings | FormerPostings] = FormerPostings if "words-terms.npy" in files else Postings
-        self.words = kind.read(lambda name, dtype: self._map(f"words-{name}", dtype))
+        read = read_former if "words-terms.npy" in files else Postings.read
+        self.words = read(lambda name, dtype: self._map(f"words-{name}", dtype))
 
     @property
     def bytes(self) -> int:
