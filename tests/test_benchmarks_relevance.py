@@ -56,7 +56,7 @@ def test_candidates_rank_as_all_documents_do() -> None:
     words = WordCollection(analyser_of(LANGUAGE), some.texts)
     found = candidates(some, words, asked, depth=5)
     document, sentence = some.cosines(asked.vectors)
-    share = np.stack([words.shares(text) for text in asked.texts])
+    share = np.stack([words.matches(text).scores for text in asked.texts])
     total = Found(document, sentence, share, share, ideal_of(asked.judged), np.ones(2), 5).total(0.4)
     assert found.ndcg(found.total(0.4)) == pytest.approx(
         ndcg(np.pad(total, ((0, 0), (0, 5)), constant_values=-99), asked)

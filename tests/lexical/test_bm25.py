@@ -30,6 +30,10 @@ NONE = np.empty(0, bool)
 ENGLISH = analyser_of("english")
 
 
+def shares_of(texts: list[str], query: str) -> np.ndarray:
+    return WordCollection(ENGLISH, texts).matches(query).scores
+
+
 FLOORS = st.sampled_from([0, 0.05, 0.2, 2])
 
 
@@ -102,7 +106,7 @@ def test_rare_words_weigh_more_and_unknown_ones_most() -> None:
 
 
 def test_documents_that_lack_function_words_lose_nothing_beside_others() -> None:
-    found = WordCollection(ENGLISH, ["the red owl", "red owl", "a fox"]).shares("where is the red owl?")
+    found = shares_of(["the red owl", "red owl", "a fox"], "where is the red owl?")
     assert found[0] == found[1] > found[2] == 0
 
 
@@ -122,12 +126,12 @@ def test_function_words_count_where_there_are_no_others(text: str, words: list[s
 def test_a_share_is_of_the_reach_or_of_the_best_document() -> None:
     texts = [f"word{n} " + "of long text " * 10 for n in range(50)]
     once, often = "red owl", "red owl " * 20
-    plain = WordCollection(ENGLISH, [*texts, once]).shares("owl nowhere")
+    plain = shares_of([*texts, once], "owl nowhere")
     assert 0.1 < plain[-1] < 0.5, "half of the words, of which one occurrence answers a half"
-    both = WordCollection(ENGLISH, [*texts, once, often]).shares("red owl")
+    both = shares_of([*texts, once, often], "red owl")
     assert both[-1] == pytest.approx(1)
     assert 0.5 < both[-2] < 1
-    apart = WordCollection(ENGLISH, [*texts, "red owl sings", "owl sings red"]).shares("red owl")
+    apart = shares_of([*texts, "red owl sings", "owl sings red"], "red owl")
     assert apart[-2] > 1.1 * apart[-1], "neighbours in order count more"
 
 
@@ -156,13 +160,13 @@ def test_phrases_in_quotes_must_match(query: str, matched: list[int]) -> None:
         "In France, capital flows.",
         "a red owl",
     ]
-    assert np.flatnonzero(WordCollection(ENGLISH, texts).shares(query)).tolist() == matched
+    assert np.flatnonzero(shares_of(texts, query)).tolist() == matched
 
 
 @pytest.mark.parametrize("query", ["red owl", "the the fox", "the", "unknown", ""])
 def test_a_collection_in_memory_scores_as_an_index_of_the_same_documents(query: str) -> None:
     texts = ["red owl", "the red red fox by the river", "an owl, an owl", "nothing", "… !?"]
-    found = WordCollection(analyser_of("english"), texts).shares(query)
+    found = shares_of(texts, query)
     with LocalBackend.in_memory(SPECS) as backend:
         put(backend, *(doc(f"d{place}", text) for place, text in enumerate(texts)))
         with backend.read() as view:

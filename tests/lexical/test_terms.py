@@ -1,17 +1,12 @@
 """Telling terms of groups of texts: words and pairs that are frequent in one and rare in the others."""
 
-import json
-
 import numpy as np
 import pytest
 
-from palmette.errors import CheckpointError
 from palmette.lexical.terms import (
-    Terms,
     add_counts,
     count_terms,
     log_odds,
-    terms_from_json,
     terms_to_json,
     top_terms,
 )
@@ -76,21 +71,3 @@ def test_scripts_quotes_and_hostile_texts(texts: list[str], term: str) -> None:
 @pytest.mark.parametrize("texts", [[], ["", "  ", "the of and"], ["one text alone"]])
 def test_nothing_to_say_is_no_term(texts: list[str]) -> None:
     assert count_terms(texts)[0] == []
-
-
-def test_json_round_trip_and_refusals() -> None:
-    def read(data: bytes) -> Terms:
-        return terms_from_json(data, "topics.json", lambda name: set(name) <= set("LR"), "node such as 'LRL'")
-
-    found = {"L": [("old star", 3.5), ("comète", 2.25)], "LR": [("x", 1.0)]}
-    assert read(terms_to_json(found)) == found
-    bad: list[object] = [
-        [], {"X": []}, {"L": "star"}, {"L": [["star"]]}, {"L": [["star", "3"]]}, {"L": [[3, 3]]},
-        {"L": [["", 1]]}, {"L": [["x" * 500, 1]]}, {"L": [["star", float("nan")]]}, {"L": [["star", True]]},
-    ]  # fmt: skip
-    for content in bad:
-        with pytest.raises(CheckpointError, match="save the checkpoint again"):
-            read(json.dumps(content).encode())
-    for content in (b"{", b"\xff\xfe{}"):
-        with pytest.raises(CheckpointError, match="no JSON"):
-            read(content)

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -288,23 +287,6 @@ def test_an_index_of_an_earlier_format_gets_checksums_when_compacted(tmp_path: P
     flip(tmp_path / "index" / "index.sqlite3", 20)
     with pytest.raises(CorruptIndexError, match="header names no checksums|damaged"):
         LocalBackend.open(tmp_path / "index")
-
-
-def test_create_killed_half_way_can_be_repeated(tmp_path: Path) -> None:
-    script = """
-import os, signal, sys
-from support.stores import SPECS
-from palmette.store import folder
-from palmette.store.local import LocalBackend
-folder.Manifest.write = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-LocalBackend.create(sys.argv[1], SPECS, fingerprint="model")
-"""
-    folder = tmp_path / "index"
-    assert run_python(script, folder).returncode == -signal.SIGKILL
-    assert any(folder.iterdir())
-    with LocalBackend.create(folder, SPECS, fingerprint="model") as backend:
-        put(backend, doc("a"))
-        assert set(state_of(backend)) == {"a"}
 
 
 FULL = [("fsync", errno.ENOSPC), ("mkdir", errno.EDQUOT), ("rename", errno.EFBIG)]

@@ -315,21 +315,12 @@ def test_reopening(tmp_path: Path) -> None:
     assert np.array_equal(starts, expected["sentences"].starts)
 
 
-def test_nothing_of_the_user_is_overwritten(tmp_path: Path) -> None:
-    LocalBackend.create(tmp_path / "index", SPECS, fingerprint="model").close()
-    thesis = tmp_path / "thesis"
-    thesis.mkdir()
-    (thesis / "chapter.tex").write_text("dear")
-    refusals = {
-        "index": "already holds an index",
-        "thesis": r"not empty.*chapter\.tex",
-        "thesis/chapter.tex": "chapter",
-    }
-    for place, told in refusals.items():
-        with pytest.raises(StoreError, match=told):
-            LocalBackend.create(tmp_path / place, SPECS, fingerprint="model")
-    assert [path.name for path in thesis.iterdir()] == ["chapter.tex"]
-    assert (thesis / "chapter.tex").read_text() == "dear"
+def test_nothing_is_created_over_what_is_there(folder: LocalBackend) -> None:
+    put(folder, doc("a"))
+    with pytest.raises(StoreError, match="exists"):
+        LocalBackend.create(folder.path, SPECS, fingerprint="other")
+    folder.verify()
+    assert set(state_of(folder)) == {"a"}
 
 
 def test_what_a_killed_writer_left_goes_even_where_nothing_is_written(folder: LocalBackend) -> None:

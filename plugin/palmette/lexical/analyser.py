@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -98,7 +98,8 @@ class Analyser:
             import Stemmer
 
             self._stem = Stemmer.Stemmer(language).stemWord
-        self._cache: dict[str, tuple[Word, ...]] = {}
+        self.words_of_chunk = lru_cache(_CACHED)(lambda chunk: tuple(self._spell(chunk)))
+        """Lists the words of one chunk."""
 
     def words(self, text: str) -> list[Word]:
         """List the words of a text in order, repetitions included."""
@@ -107,15 +108,6 @@ class Analyser:
     def chunks(self, text: str) -> list[str]:
         """Split a text into runs of characters that are analysed by themselves."""
         return _CHUNK.findall(text if text.isascii() else unicodedata.normalize("NFKC", text))
-
-    def words_of_chunk(self, chunk: str) -> tuple[Word, ...]:
-        """List the words of one chunk."""
-        words = self._cache.get(chunk)
-        if words is None:
-            if len(self._cache) >= _CACHED:
-                self._cache.clear()
-            words = self._cache[chunk] = tuple(self._spell(chunk))
-        return words
 
     def matches(self, query: str, text: str) -> list[tuple[int, int]]:
         """Find the places in a text of words that a query has too."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -24,8 +23,8 @@ from numpy.typing import NDArray
 from palmette.arrays import Floats, Keys, Mask, Rows, best
 from palmette.lexical.analyser import Analyser, Kind, Word, pair_terms
 from palmette.lexical.kernels import Counts, Documents, counts_in, kth_best, max_impact, merge_postings
-from palmette.lexical.postings import COUNT_BITS, FormerPostings, Hits, Postings, PostingsBuilder
-from palmette.search.plan import WordMatches
+from palmette.lexical.postings import COUNT_BITS, Hits, Postings, PostingsBuilder
+from palmette.search.plan import WordMatches, add_words
 
 K1, B = 1.2, 0.6  # how soon repetition stops counting, how much length matters
 PAIR = 0.4  # weight of a pair's IDF beside a word's
@@ -123,11 +122,6 @@ class PostingList(NamedTuple):
     weight: np.float32
     most: float
 
-    def scaled(self, factor: float) -> PostingList:
-        """Multiply the weight."""
-        weight = np.float32(float(self.weight) * factor)
-        return self._replace(weight=weight, most=self.most * factor)
-
 
 Lists = list[list[PostingList]]
 """Postings of a query's terms, per source."""
@@ -166,7 +160,7 @@ class WordSource(NamedTuple):
     """A set of documents with rising keys and their postings; ``alive`` lists the rows that count, if not all."""
 
     keys: Keys
-    postings: Postings | FormerPostings
+    postings: Postings
     alive: Rows | None = None
 
 
@@ -183,10 +177,7 @@ class WordSearcher:
         total = sum(int(lengths.sum(dtype=np.int64)) for lengths in living)
         self.mean = max(1.0, total / max(1, self.documents))
         """Words per document."""
-
-    @cached_property
-    def _norms(self) -> list[Floats]:
-        return [norms(source.postings.lengths, self.mean) for source in self.sources]
+        self._norms = [norms(source.postings.lengths, self.mean) for source in sources]
 
     def _statistics(self, place: int, term: int) -> tuple[int, float]:
         """Count the living documents of a term in a source, and the most it makes of its weight in any."""
@@ -220,7 +211,13 @@ class WordSearcher:
             ]
             _, parts = self._best(known, [source.alive for source in self.sources], 1, reach / total)
             factor = 1 / max(reach / total, *add_words(parts).tolist(), 1e-12)
-            known = [[one.scaled(factor) for one in lists] for lists in known]
+            known = [
+                [
+                    PostingList(hits, np.float32(float(share) * factor), most * factor)
+                    for hits, share, most in one
+                ]
+                for one in known
+            ]
             if len(self._queries) >= _QUERIES:
                 self._queries.clear()
             self._queries[key] = known
@@ -308,14 +305,6 @@ def _mask(source: WordSource, rows: Rows) -> Mask:
     return mask
 
 
-def add_words(parts: Floats) -> Floats:
-    """[n] scores from what each word adds [n, T], always added in the words' order."""
-    sums = np.zeros(len(parts), np.float32)
-    for column in parts.T:
-        sums += column
-    return sums
-
-
 class WordCollection:
     """Some documents in memory that queries are scored on; a word is rare when few of them contain it.
 
@@ -332,7 +321,3 @@ class WordCollection:
         """What each word of a query adds to each document."""
         terms = query_terms(self.analyser, query)
         return self._searcher.matches(terms, self.keys, self._searcher.parts(terms, self.keys))
-
-    def shares(self, query: str) -> Floats:
-        """[n] share of what a query can reach in words; 0 where a phrase in quotes lacks."""
-        return add_words(self._searcher.parts(query_terms(self.analyser, query), self.keys))

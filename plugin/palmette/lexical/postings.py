@@ -111,32 +111,12 @@ class Postings:
         ]
 
 
-@dataclass(frozen=True)
-class FormerPostings:
-    """Postings of a segment that was written before there were pairs; its terms have 64 bits."""
-
-    terms: NDArray[np.uint64]
-    starts: Rows
-    rows: NDArray[np.int32]
-    counts: NDArray[np.uint8]
-    lengths: NDArray[np.int32]
-
-    @classmethod
-    def read(cls, load: Callable[[str, np.dtype[Any]], NDArray[Any]]) -> FormerPostings:
-        """Assemble postings from arrays by name and type."""
-        kinds = {"terms": "u8", "starts": "i8", "rows": "i4", "counts": "u1", "lengths": "i4"}
-        return cls(**{name: load(name, np.dtype(kind)) for name, kind in kinds.items()})
-
-    def find(self, term: int) -> Hits:
-        """Return a term's hits, none where it is unknown."""
-        at = int(np.searchsorted(self.terms, np.uint64(term << _ROW)))
-        known = at < len(self.terms) and int(self.terms[at]) >> _ROW == term
-        span = slice(int(self.starts[at]), int(self.starts[at + 1])) if known else slice(0)
-        return hits_of(self.rows[span], self.counts[span])
-
-    def runs(self) -> list[Run]:
-        """List the terms."""
-        return [Run(self.terms >> np.uint64(_ROW), self.starts, hits_of(self.rows, self.counts))]
+def read_former(load: Callable[[str, np.dtype[Any]], NDArray[Any]]) -> Postings:
+    """Lay out postings that were written before there were pairs, with terms of 64 bits."""
+    kinds = {"terms": "u8", "starts": "i8", "rows": "i4", "counts": "u1", "lengths": "i4"}
+    terms, starts, rows, counts, lengths = (load(name, np.dtype(kind)) for name, kind in kinds.items())
+    arrays = _by_name([(terms >> np.uint64(_ROW), np.diff(starts), hits_of(rows, counts))], [lengths])
+    return Postings.read(lambda name, _: arrays[name])
 
 
 def hits_of(rows: NDArray[np.integer], counts: NDArray[np.integer]) -> Hits:
@@ -177,7 +157,7 @@ class PostingsBuilder:
 
     def __init__(self, analyser: Analyser, folder: Path | None = None, *, run: int = _RUN) -> None:
         self.analyser, self.folder, self.run = analyser, folder, run
-        self._parts: list[tuple[Postings | FormerPostings, Rows]] = []
+        self._parts: list[tuple[Postings, Rows]] = []
         self._files: list[Path] = []
         self._count = 0
         self._clear()
@@ -220,11 +200,7 @@ class PostingsBuilder:
         terms, rows = keys >> np.uint64(_ROW), keys & np.uint64((1 << _ROW) - 1)
         first = _firsts(terms)
         pieces = [(terms[first], np.diff(first, append=len(terms)), hits_of(rows, counts))]
-        joined = {name: [np.empty(0, kind)] for name, kind in TYPES.items()}
-        joined["lengths"] += self._lengths
-        for name, values in _layout(pieces):
-            joined[name].append(values)
-        return {name: np.concatenate(values) for name, values in joined.items()}
+        return _by_name(pieces, self._lengths)
 
     def _spill(self, folder: Path) -> None:
         arrays, number = self._sorted(), len(self._files)
@@ -239,7 +215,7 @@ class PostingsBuilder:
         self.add_postings(Postings.read(mapped), np.arange(self._documents))
         self._clear()
 
-    def add_postings(self, postings: Postings | FormerPostings, rows: Rows) -> None:
+    def add_postings(self, postings: Postings, rows: Rows) -> None:
         """Add some documents (rising rows) of other postings."""
         if self._count + len(rows) > _MOST:
             raise InputError(f"an index holds at most {_MOST:,} documents; split it into several")
@@ -289,13 +265,18 @@ def _layout(pieces: Iterable[Piece]) -> Iterator[tuple[str, NDArray[Any]]]:
     yield from (("heads", _sums(many)), ("bases", _sums(filled)), ("once_heads", _sums(once)))
 
 
+def _by_name(pieces: Iterable[Piece], lengths: Iterable[NDArray[np.int32]]) -> dict[str, NDArray[Any]]:
+    joined = {name: [np.empty(0, kind)] for name, kind in TYPES.items()}
+    for name, values in chain(_layout(pieces), (("lengths", some) for some in lengths)):
+        joined[name].append(values)
+    return {name: np.concatenate(values) for name, values in joined.items()}
+
+
 def _sums(sizes: Rows) -> Rows:
     return np.append(0, np.cumsum(sizes))
 
 
-def merge_parts(
-    parts: Sequence[tuple[Postings | FormerPostings, Rows]], most: int = _PIECE
-) -> Iterator[Piece]:
+def merge_parts(parts: Sequence[tuple[Postings, Rows]], most: int = _PIECE) -> Iterator[Piece]:
     """Merge postings in pieces of at most ``most`` postings (or one term).
 
     Each part comes with the new row of each of its documents, −1 for those that go; they rise from part to part.

@@ -141,20 +141,14 @@ def terms_from_json(data: bytes, where: str, named: Callable[[str], bool], examp
 
     ``named`` tells valid names, ``example`` shows one in the error.
     """
-    wrong: object
     try:
         terms = _TERMS.validate_json(data)
-        wrong = next((name for name in terms if not named(name)), None)
-        if wrong is None:
+        if not (wrong := [name for name in terms if not named(name)]):
             return terms
+        why = shown(wrong[0])
     except ValidationError as error:
-        first = error.errors()[0]
-        if first["type"] == "json_invalid":
-            raise CheckpointError(
-                f"{where} is no JSON ({first['msg']}); save the checkpoint again"
-            ) from error
-        wrong = next(iter(first["loc"]), data)
+        first = error.errors(include_url=False)[0]
+        why = f"{'.'.join(map(str, first['loc']))} {first['msg']}".strip()
     raise CheckpointError(
-        f"{where} must map each {example} to a list of [term, weight], but {shown(wrong)} is not so; save the "
-        "checkpoint again"
+        f"{where} is no JSON that maps each {example} to a list of [term, weight]: {why}; save the checkpoint again"
     )

@@ -200,11 +200,16 @@ class WordMatches:
 
     @property
     def scores(self) -> Floats:
-        """[n] sums in the words' order, as a search adds them."""
-        sums = np.zeros(len(self.parts), np.float32)
-        for column in self.parts.T:
-            sums += column
-        return sums
+        """[n] sums."""
+        return add_words(self.parts)
+
+
+def add_words(parts: Floats) -> Floats:
+    """[n] scores from what each word adds [n, T], always added in the words' order."""
+    sums = np.zeros(len(parts), np.float32)
+    for column in parts.T:
+        sums += column
+    return sums
 
 
 class View(Protocol):

@@ -39,70 +39,50 @@ class Writer(Protocol):
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """Return the content digests of those ids that exist (deletions of this change not counted)."""
-        ...
 
     def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
         """Insert documents, replacing those whose id exists; ``arrays`` are in the documents' order."""
-        ...
 
     def note(self, name: str, value: str) -> None:
         """Keep a short text with the documents, in place of an earlier one of this name."""
-        ...
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         """Remove documents; returns the ids that were there."""
-        ...
 
 
 class Backend(Protocol):
     """Stores documents and their arrays; many readers, one writer at a time."""
 
-    @property
-    def engine(self) -> str:
-        """Search engine of the arrays: ``exact``, ``faiss``, ``ivf`` …, or a vector database's name."""
-        ...
-
-    @property
-    def arrays(self) -> tuple[ArraySpec, ...]:
-        """Arrays stored per document; in an index of an earlier version not quite those of its model."""
-        ...
-
-    @property
-    def language(self) -> str | None:
-        """Stemmer that words are compared with; ``None`` for none."""
-        ...
+    engine: str
+    """Search engine of the arrays: ``exact``, ``faiss``, ``ivf`` …, or a vector database's name."""
+    arrays: tuple[ArraySpec, ...]
+    """Arrays stored per document; in an index of an earlier version not quite those of its model."""
+    language: str | None
+    """Stemmer that words are compared with; ``None`` for none."""
 
     def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
         """Open a consistent view under a filter that is applied before any ranking."""
-        ...
 
     def write(self) -> AbstractContextManager[Writer]:
         """Begin a change: committed as a whole on a clean exit, dropped as a whole on an exception."""
-        ...
 
     def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return documents by id, ``None`` where there is none."""
-        ...
 
     def scan(self, filter: Filter | None = None) -> Iterator[Document]:
         """Yield all documents that pass the filter, in the order they were added."""
-        ...
 
     def stats(self) -> BackendStats:
         """Return counts and sizes."""
-        ...
 
     def compact(self) -> None:
         """Give back the space of deleted documents; results do not change."""
-        ...
 
     def verify(self) -> None:
         """Check every file against its checksum, and every document; raises CorruptIndexError."""
-        ...
 
     def close(self) -> None:
         """Release files and locks; further calls raise StoreError. Does nothing on a filtered backend."""
-        ...
 
 
 class FilteredBackend:

@@ -26,7 +26,6 @@ from palmette.errors import (
     CorruptIndexError,
     InputError,
     LockedError,
-    PalmetteError,
     ReadOnlyError,
     StorageFullError,
     StoreError,
@@ -72,8 +71,6 @@ def storage_errors(path: Path) -> Iterator[None]:
     """Raise what a failing disk or database means for the user, as palmette's own errors."""
     try:
         yield
-    except PalmetteError:
-        raise
     except (OSError, apsw.Error, UnicodeDecodeError) as error:
         raise _explain(error, path) from error
 

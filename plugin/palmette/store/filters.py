@@ -81,35 +81,30 @@ class Not:
 
 
 @dataclass(frozen=True)
-class And:
-    """Every part is true."""
-
+class _Several:
     parts: tuple[Filter, ...]
 
     def __post_init__(self) -> None:
         _check_parts(self, self.parts)
 
 
-@dataclass(frozen=True)
+class And(_Several):
+    """Every part is true."""
+
+
 class Within(And):
     """A filtered backend's own filter, then perhaps its user's, who must not learn of anything outside the first."""
 
 
-@dataclass(frozen=True)
-class Or:
+class Or(_Several):
     """Some part is true."""
-
-    parts: tuple[Filter, ...]
-
-    def __post_init__(self) -> None:
-        _check_parts(self, self.parts)
 
 
 Filter = Condition | Ids | Not | And | Or
 """A parsed filter: frozen, hashable, and the same for every backend."""
 
 
-def _check_parts(node: Not | And | Or, parts: object) -> None:
+def _check_parts(node: Not | _Several, parts: object) -> None:
     kind = type(node).__name__
     if not isinstance(parts, tuple) or not parts:
         raise FilterError(f"{kind} takes a tuple of one or more filters, got {shown(parts, 200)}")

@@ -28,7 +28,6 @@ from palmette.errors import (
     InputError,
     LockedError,
     NotFoundError,
-    StoreError,
 )
 from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_version
 from palmette.search.plan import ArraySpec
@@ -202,26 +201,9 @@ def _read_content(folder: Path) -> dict[str, Any]:
     return content
 
 
-def check_empty(folder: Path) -> None:
-    """Raise unless the folder is empty, or holds what a killed ``create`` left there."""
-    found = {entry.name for entry in folder.iterdir()} - {LOCK, OWNER}
-    if MANIFEST in found:
-        raise StoreError(f"{folder} already holds an index: open it, or create the new one in another folder")
-    database = {DATABASE + end for end in ("", "-wal", "-shm", "-journal")}
-    if others := sorted(found - database - {SEGMENTS, f"{MANIFEST}.tmp", COMMIT, f"{COMMIT}.tmp"}):
-        raise StoreError(
-            f"{folder} is not empty (it holds {others[0]!r}): create the index in a new or empty folder"
-        )
-    segments = folder / SEGMENTS
-    if segments.exists() and any(segments.iterdir()):
-        raise CorruptIndexError(
-            f"{folder / MANIFEST} is missing, but there are arrays: restore it from a backup"
-        )
-
-
 def create_files(folder: Path, manifest: Manifest, *, durable: bool) -> None:
     """Make an empty index; the manifest comes last, so that a folder with a manifest is whole."""
-    (folder / SEGMENTS).mkdir(exist_ok=True)
+    (folder / SEGMENTS).mkdir()
     values: dict[str, str | int] = {"fingerprint": manifest.fingerprint, "generation": 0, "next_key": 1}
     values["stemmer"] = stemmer_version()
     with no_fork, closing(create_database(folder / DATABASE, durable=durable, **values)) as connection:

@@ -51,7 +51,6 @@ from palmette.store.folder import (
     SEGMENTS,
     Commit,
     Manifest,
-    check_empty,
     create_files,
     read_commit,
     write_lock,
@@ -76,7 +75,13 @@ class LocalBackend:
     """
 
     def __init__(
-        self, path: Path, manifest: Manifest, *, lock_timeout: float, engine: str, durable: bool = True
+        self,
+        path: Path,
+        manifest: Manifest,
+        *,
+        lock_timeout: float = 10.0,
+        engine: str = "exact",
+        durable: bool = True,
     ) -> None:
         self.path, self.arrays, self._manifest = path, manifest.arrays, manifest
         self.fingerprint, self.language = manifest.fingerprint, manifest.language
@@ -95,18 +100,13 @@ class LocalBackend:
         *,
         fingerprint: str,
         language: str | None = LANGUAGE,
-        lock_timeout: float = 10.0,
-        engine: str = "exact",
     ) -> LocalBackend:
-        """Create an empty index in a new or empty folder."""
+        """Create an empty index in a new folder."""
         folder, manifest = Path(path), Manifest(fingerprint, tuple(arrays), language)
         with storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            check_empty(folder)
-            with write_lock(folder, lock_timeout):
-                check_empty(folder)
-                create_files(folder, manifest, durable=True)
-        return cls(folder, manifest, lock_timeout=lock_timeout, engine=engine)
+            folder.mkdir(parents=True)
+            create_files(folder, manifest, durable=True)
+        return cls(folder, manifest)
 
     @classmethod
     def open(
@@ -173,7 +173,7 @@ class LocalBackend:
         try:
             with storage_errors(folder):
                 create_files(folder, manifest, durable=False)
-            backend = cls(folder, manifest, lock_timeout=10.0, engine=engine, durable=False)
+            backend = cls(folder, manifest, engine=engine, durable=False)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -184,14 +184,13 @@ class LocalBackend:
     @contextmanager
     def read(self, filter: Filter | None = None) -> Iterator[LocalView]:
         """Open a consistent view under a filter that is applied before any ranking."""
-        parsed = None if filter is None else parse_filter(filter)
         with self._pool.connection() as connection:
             with storage_errors(self.path):
                 snapshot = self._snapshots.open_snapshot(connection)
                 view = LocalView(
                     connection,
                     snapshot,
-                    parsed,
+                    parse_filter(filter),
                     self._snapshots.arrays,
                     self._engine,
                     self.path,

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Ragged, Rows
 from palmette.errors import FilterError, InputError, NotFoundError
-from palmette.lexical.bm25 import PAIR, QueryTerms, add_words, matches_of, norms, query_terms, weights
+from palmette.lexical.bm25 import PAIR, QueryTerms, matches_of, norms, query_terms, weights
 from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, sparse
 from palmette.search.flat import ExactEngine
-from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches, stack_rows
+from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches, add_words, stack_rows
 from palmette.search.view import ArraySegment, execute
 from palmette.store.database import document_of
 from palmette.store.filters import Filter, Within, matches, names

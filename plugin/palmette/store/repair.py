@@ -63,7 +63,7 @@ class Salvage:
                 kept: dict[str, Stored] = {}
                 if segment is not None:
                     rows = segment.rows(some)
-                    kept = {spec.name: take_documents(segment.stored(spec.name), rows) for spec in arrays}
+                    kept = {spec.name: take_documents(segment.arrays[spec.name], rows) for spec in arrays}
                 yield [self.rows[key] for key in some.tolist()], kept or None
 
 

@@ -26,7 +26,7 @@ from tqdm import tqdm
 from palmette.arrays import Keys, Ragged, Rows, Stored, take_documents
 from palmette.errors import CorruptIndexError, InputError
 from palmette.lexical.analyser import Analyser
-from palmette.lexical.postings import TYPES, FormerPostings, Postings, PostingsBuilder
+from palmette.lexical.postings import TYPES, Postings, PostingsBuilder, read_former
 from palmette.search.flat import Block, as_block
 from palmette.search.lists import ListOrder
 from palmette.search.plan import ArraySpec
@@ -128,14 +128,14 @@ class SegmentWriter:
         """Copy some rows of another segment, a piece at a time; ``read`` gives documents to find the words of anew."""
         sizes = np.full(len(rows), 8)  # bytes of each document, its key included
         for spec in self.arrays:
-            array, width = segment.stored(spec.name), np.dtype(spec.dtype).itemsize * math.prod(spec.shape)
+            array, width = segment.arrays[spec.name], np.dtype(spec.dtype).itemsize * math.prod(spec.shape)
             sizes += width * (array.counts(rows) if isinstance(array, Ragged) else 1)
         ends, start = np.cumsum(sizes), 0
         while start < len(rows):
             most = ends[start] - sizes[start] + _CHUNK
             stop = max(start + 1, int(np.searchsorted(ends, most, side="right")))
             piece = rows[start:stop]
-            arrays = {s.name: take_documents(segment.stored(s.name), piece) for s in self.arrays}
+            arrays = {s.name: take_documents(segment.arrays[s.name], piece) for s in self.arrays}
             self.append(segment.keys[piece], arrays, read(segment.keys[piece]) if read else ())
             advance(len(piece))
             start = stop
@@ -181,9 +181,9 @@ class Segment:
         self.keys: Keys = self._map(KEYS, np.int64, (count,))
         self._first = int(self.keys[0])
         self._dense = int(self.keys[-1]) - self._first + 1 == count
-        self._arrays = {spec.name: self._open(spec) for spec in arrays}
-        kind: type[Postings | FormerPostings] = FormerPostings if "words-terms.npy" in files else Postings
-        self.words = kind.read(lambda name, dtype: self._map(f"words-{name}", dtype))
+        self.arrays: dict[str, Stored] = {spec.name: self._open(spec) for spec in arrays}
+        read = read_former if "words-terms.npy" in files else Postings.read
+        self.words = read(lambda name, dtype: self._map(f"words-{name}", dtype))
 
     @property
     def bytes(self) -> int:
@@ -222,17 +222,13 @@ class Segment:
             expected = f"offsets that rise from 0 to {len(values)}"
             raise damaged(self.path / f"{_starts(spec)}.npy", expected, "other numbers") from error
 
-    def stored(self, name: str) -> Stored:
-        """Return a stored array of either kind, mapped."""
-        return self._arrays[name]
-
     def array(self, name: str) -> NDArray[Any]:
         """Return a stored array of one row per document, mapped: [count, *shape]."""
-        return cast("NDArray[Any]", self._arrays[name])
+        return cast("NDArray[Any]", self.arrays[name])
 
     def ragged(self, name: str) -> Ragged:
         """Return a ragged array, mapped."""
-        return cast("Ragged", self._arrays[name])
+        return cast("Ragged", self.arrays[name])
 
     def rows(self, keys: Keys) -> Rows:
         """Row numbers of those keys that lie here (``keys`` rises)."""

@@ -293,7 +293,7 @@ def facts_of(collection: Collection) -> Line:
     """What all documents give: rankings by one score, fusions, and the sum at every weight."""
     asked = collection.asked["test"]
     words = WordCollection(analyser_of(LANGUAGE), collection.texts)
-    share = np.stack([words.shares(text) for text in asked.texts])
+    share = np.stack([words.matches(text).scores for text in asked.texts])
     (document, sentence), plain = collection.cosines(asked.vectors), plain_bm25(collection.texts, asked.texts)
     scaled = [minmax(scores) for scores in (document, plain)]
     values: Line = {"encoder": ndcg(document, asked), "BM25": ndcg(plain, asked)}
