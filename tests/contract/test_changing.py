@@ -132,7 +132,7 @@ def test_a_huge_document_is_stored_whole(index: Index) -> None:
     assert index.search("elephant words and more words", k=1)[0].id == "huge"
 
 
-def test_an_encoder_that_returns_nan_loses_nothing(model: Model) -> None:
+def test_an_encoder_that_returns_nan_loses_nothing() -> None:
     class Broken(FakeEncoder):
         broken = False
 
