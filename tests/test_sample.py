@@ -209,6 +209,11 @@ def test_splits(data):
     assert asked == {question.id: question.question for question in load_questions()}
 
 
+def test_answers_are_in_the_corpus(data):
+    documents, queries = data.pairs("test")
+    assert len(documents) == len(queries) >= len(data.split("test").queries)
+
+
 def test_training_never_sees_questions_or_held_out_modules(data):
     by_id = {entry.id: entry for entry in data.corpus}
 

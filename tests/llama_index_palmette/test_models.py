@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 from llama_index.core import VectorStoreIndex
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.schema import NodeWithScore
 
@@ -13,6 +14,14 @@ from palmette.errors import InputError
 
 TEXTS = ["the owl in the forest", "the fox by the river", "a hen"]
 QUESTION = "where does the owl live in the forest"
+
+
+def test_an_embedding_of_the_framework_gives_lists_of_floats(model):
+    embedding = PalmetteEmbedding(model)
+    assert isinstance(embedding, BaseEmbedding)
+    vectors = embedding.get_text_embedding_batch(TEXTS)
+    assert type(vectors) is list
+    assert {type(value) for vector in vectors for value in vector} == {float}
 
 
 async def test_async_embedding(model):

@@ -27,7 +27,8 @@ from palmette.store.database import connect
 from palmette.store.filters import parse_filter
 from palmette.store.folder import _digest, read_commit
 from palmette.store.local import LocalBackend
-from support.stores import SPECS, delete, doc, put, run_python, state_of
+from palmette.store.segments import Column
+from support.stores import SPECS, arrays_of, delete, doc, put, run_python, state_of
 
 
 @pytest.fixture(scope="module")
@@ -313,6 +314,20 @@ def test_a_disk_that_fails_at_any_call(
         put(backend, doc("new"))
         assert len(state_of(backend)) == len(before) + 1
         backend.verify()
+
+
+def test_a_step_that_stops_half_way_spoils_the_write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with LocalBackend.open(folder) as backend:
+        before = state_of(backend)
+        with pytest.raises(StoreError, match="is over or has failed"), backend.write() as writer:
+            other = [doc("d1", "other")]
+            with monkeypatch.context() as patch, pytest.raises(StorageFullError):
+                patch.setattr(Column, "append", refuse)
+                writer.put(other, arrays_of(other))
+        assert state_of(backend) == before
 
 
 @contextmanager

@@ -214,8 +214,12 @@ class Encoder(ABC):
     ) -> Floats:
         """Return pooled vectors in the order of the texts: [N, d], float32."""
         check_kind("texts", texts, Sequence, "a list of str")
-        out = np.empty((len(texts), self.dimension), np.float32)
-        for rows, states in self.iter_states(texts, kind=kind, batch_size=batch_size, progress=progress):
+        states = self.iter_states(texts, kind=kind, batch_size=batch_size, progress=progress)
+        return self._pooled(len(texts), states)
+
+    def _pooled(self, count: int, batches: Iterator[tuple[NDArray[np.int64], States]]) -> Floats:
+        out = np.empty((count, self.dimension), np.float32)
+        for rows, states in batches:
             assert states.pooled is not None
             out[rows] = states.pooled.cpu().numpy()
         return out
@@ -253,11 +257,10 @@ class Encoder(ABC):
         return self._coalesce(checked, self._encode_queries)
 
     def _encode_queries(self, checked: list[str]) -> Floats:
-        out, names = np.empty((len(checked), self.dimension), np.float32), range(len(checked))
-        for rows, states in self.iter_batches(checked, "query", _POOLED, self.batch_size, names):
-            assert states.pooled is not None
-            out[rows] = states.pooled.cpu().numpy()
-        return out
+        names = range(len(checked))
+        return self._pooled(
+            len(checked), self.iter_batches(checked, "query", _POOLED, self.batch_size, names)
+        )
 
     def variant(self, kind: Kind) -> str:
         """Return a part of a cache's key: equal for two kinds that give equal vectors."""
@@ -275,7 +278,8 @@ class Encoder(ABC):
                 f"texts must be a list of str, got {type(texts).__name__}: {shown(texts)}. A single text goes in a "
                 "list: [text]"
             )
-        if kind not in ("query", "document"):
+        given: object = kind
+        if not isinstance(given, str) or given not in get_args(Kind):
             raise ConfigError(f"kind must be 'query' or 'document', got {shown(kind)}")
         limit, checked = self.longest, []
         for position, text in enumerate(texts):

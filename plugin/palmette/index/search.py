@@ -345,7 +345,7 @@ class Searching:
             return []
         k, counted = check_count("k", k), sentences and self._sentences
         batch = read_queries(self.model, queries, options, lexical, counted)
-        with self.backend.read(None if filter is None else parse_filter(filter)) as view:
+        with self.backend.read(parse_filter(filter)) as view:
             results = batch.search(view, k, self._units).to_hits(view, self.backend, threshold, explain)
         return results[0] if single else results
 
