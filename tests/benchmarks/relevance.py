@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +49,8 @@ DOMAINS = {"encyclopedia": ("squad", "hotpot_mini"), "medicine": ("scifact", "me
 DOMAINS |= {"stories": ("fairytaleqa",), "products": ("chorus_icecat",)}  # all others: software
 SLOPE, PRIOR, THRESHOLD = 5.5, -3.9, 0.2
 """What is shipped."""
+SPREADS = ("questions", "sentences")
+"""What is asked of documents to see how far their scores spread."""
 OFF_TOPIC = 0.2
 """Share of off-topic questions in what slope and prior are fitted on."""
 
@@ -107,138 +109,39 @@ def weights_table(facts: Fact, found: Hits) -> str:
     """Means over the collections at each weight."""
     names = [name for name in facts if name == group(name)]
     shown = [row for row, weight in enumerate(GRID) if 0.3 <= weight <= 0.7]
-    rows = []
-    for key in ("sum", "sum, best sentence alone"):
-        curves = np.array([facts[name][key] for name in names])
-        regret = np.array([facts[name]["hindsight"] for name in names])[:, None] - curves
-        rows.append([f"{key}: mean", *(number(value) for value in curves.mean(axis=0)[shown])])
-        rows.append([f"{key}: highest regret", *(number(value) for value in regret.max(axis=0)[shown])])
+    curves = np.array([facts[name]["sum"] for name in names])
+    regret = np.array([facts[name]["hindsight"] for name in names])[:, None] - curves
+    rows = [["mean", *(number(value) for value in curves.mean(axis=0)[shown])]]
+    rows.append(["highest regret", *(number(value) for value in regret.max(axis=0)[shown])])
     return table(["weight of words", *(f"{GRID[row]:.2f}" for row in shown)], rows)
-
-
-SUMS: dict[str, Callable[[Found], Floats]] = {
-    "document alone, no sentence": lambda f: f.total(part=1.0),
-    "a quarter document": lambda f: f.total(part=0.25),
-    "best sentence alone": lambda f: f.total(part=0.0),
-    "share to the power of 1.5": lambda f: f.meaning() / 2 + np.sign(f.share) * np.abs(f.share) ** 1.5 / 2,
-    "share divided by the root of the best share": lambda f: f.meaning() / 2 + f.share / top(f) ** 0.5 / 2,
-    "and half of meaning times share": lambda f: f.total() + f.meaning().clip(0) * f.share.clip(0) / 4,
-}
-"""Other sums."""
-
-
-def top(found: Found) -> Floats:
-    return found.share.max(axis=1, keepdims=True).clip(1e-3)
-
-
-def sums_table(found: Hits) -> str:
-    """Gains of other sums over the shipped one."""
-    rows = []
-    for label, total in SUMS.items():
-        gains = [
-            one["test"].ndcg(total(one["test"])) - one["test"].ndcg(one["test"].total())
-            for one in found.values()
-        ]
-        rows.append([label, f"{np.mean(gains):+.4f}", f"{min(gains):+.3f}", f"{max(gains):+.3f}"])
-    return table(["instead of the shipped sum", "mean", "lowest", "highest"], rows)
-
-
-def signs(line: Line, found: dict[str, Found]) -> dict[str, float]:
-    """Facts of a collection without labels, from which its weight might be told."""
-    asked = found["test"]
-    leads = [
-        np.sort(scores, axis=1)[:, -1] - np.sort(scores, axis=1)[:, -K]
-        for scores in (asked.share, asked.meaning())
-    ]
-    known = {
-        "words of a document": np.log(line["words a document"]),
-        "documents": np.log(line["documents"]),
-        "spread of documents": line["spreads"]["documents"][0],
-        "questions: share of the best document": float(asked.share.max(axis=1).mean()),
-        "questions: meaning of the best document": float(asked.meaning().max(axis=1).mean()),
-        "questions: lead in words to lead in meaning": float(leads[0].mean() / leads[1].mean()),
-    }
-    if "made" in found:
-        made = found["made"]
-        scores = [made.ndcg(made.total(weight)) for weight in GRID]
-        known["made questions: best weight"] = float(GRID[np.argmax(scores)])
-        known["made questions: words over meaning"] = scores[-1] - scores[0]
-        known["made questions: .6 over .4"] = at_weight(scores, 0.6) - at_weight(scores, 0.4)
-        known["made questions: meaning of the best document"] = float(made.meaning().max(axis=1).mean())
-    return known
-
-
-def decided_table(facts: Fact, found: Hits) -> str:
-    """Weights that depend on one sign: weight = a + b · sign, both chosen on the other collections."""
-    every = {name: signs(facts[name], found[name]) for name in found}
-    rows = []
-    for sign in next(iter(every.values())):
-        names = [name for name in found if sign in every[name]]
-        gains = []
-        for name in names:
-            others = [other for other in names if other != name]
-            values = np.array([every[other][sign] for other in others])
-            scale = lambda value, v=values: (value - v.mean()) / (v.std() + 1e-9)  # noqa: E731
-            tried = {
-                (a, b): np.mean([at_weight(facts[o]["sum"], a + b * scale(every[o][sign])) for o in others])
-                for a in (0.4, 0.45, 0.5, 0.55)
-                for b in np.arange(-0.15, 0.16, 0.025)
-            }
-            a, b = max(tried, key=lambda ab: tried[ab] - 0.01 * abs(ab[1]))
-            weight = float(np.clip(a + b * scale(every[name][sign]), 0, 1))
-            gains.append(at_weight(facts[name]["sum"], weight) - at_weight(facts[name]["sum"], WEIGHT))
-        rows.append(
-            [sign, str(len(names)), f"{np.mean(gains):+.4f}", f"{min(gains):+.3f}", f"{max(gains):+.3f}"]
-        )
-    return table(["weight told from", "collections", "mean gain", "lowest", "highest"], rows)
 
 
 # -- spread ---------------------------------------------------------------------------------------------------------
 
-STANDING_IN = ("sentences", "documents", "first words")
-
 
 def spread_table(facts: Fact, found: Hits) -> str:
-    """The spread of real questions beside what stands in for it, times its mean ratio on the other collections."""
-    true = {name: facts[name]["spreads"]["questions"] for name in found}
+    """The spread of real questions, of documents and of best sentences, beside what stands in for it.
 
-    def factor(kind: str, others: Sequence[str], place: int) -> float:
-        return float(np.mean([true[o][place] / facts[o]["spreads"][kind][place] for o in others]))
-
-    rows, losses = [], {kind: [] for kind in ("constant", *STANDING_IN)}
-    ratios: dict[str, list[float]] = {kind: [] for kind in ("constant", *STANDING_IN)}
+    Both stand-ins come from the other collections: their mean spread, or that of sentences asked as questions times
+    the usual ratio.
+    """
+    spread = {kind: {name: np.array(facts[name]["spreads"][kind]) for name in found} for kind in SPREADS}
+    true, rows, every = spread["questions"], [], []
     for name in found:
-        others, row = (
-            [other for other in found if other != name],
-            [name, *(f"{value:.4f}" for value in true[name])],
-        )
-        best = found[name]["test"].ndcg(found[name]["test"].total(spread=true[name]))
-        for kind in losses:
-            spread = tuple(
-                float(np.mean([true[o][place] for o in others]))
-                if kind == "constant"
-                else facts[name]["spreads"][kind][place] * factor(kind, others, place)
-                for place in (0, 1)
-            )
-            ratios[kind].append(true[name][0] / spread[0])
-            losses[kind].append(best - found[name]["test"].ndcg(found[name]["test"].total(spread=spread)))
-            row += [f"{ratios[kind][-1]:.2f}", f"{losses[kind][-1]:+.3f}"]
-        rows.append(row)
-    last = [
-        "mean, spread of ratios",
-        *(f"{np.mean([true[name][at] for name in found]):.4f}" for at in (0, 1)),
-    ]
-    for kind in losses:
-        last += [f"±{np.std(ratios[kind]):.3f}", f"{np.mean(losses[kind]):+.4f}"]
-    factors = ["factor: documents, sentences", "", ""]
-    for kind in losses:
-        every = list(found)
-        both = [f"{factor(kind, every, at):.3f}" for at in (0, 1)] if kind != "constant" else ["", ""]
-        factors += both
-    head = ["", "documents", "best sentences"]
-    for kind in losses:
-        head += [f"{kind}: ratio", "loss"]
-    return table(head, [*rows, last, factors])
+        others = [other for other in found if other != name]
+        factor = np.mean([true[other] / spread["sentences"][other] for other in others], axis=0)
+        asked, values = found[name]["test"], [*true[name]]
+        for guess in (np.mean([true[other] for other in others], axis=0), spread["sentences"][name] * factor):
+            lost = asked.ndcg(asked.total(spread=true[name])) - asked.ndcg(asked.total(spread=guess))
+            values += [true[name][0] / guess[0], lost]
+        every.append(values)
+        rows.append([name, *(f"{value:.4f}" for value in values)])
+    for label, of in (("mean", np.mean), ("standard deviation", np.std)):
+        rows.append([label, *(f"{value:.4f}" for value in of(every, axis=0))])
+    factors = np.mean([true[name] / spread["sentences"][name] for name in found], axis=0)
+    rows.append(["questions by sentences", *(f"{value:.3f}" for value in factors), *[""] * 4])
+    head = ["", "documents", "best sentences", "constant: ratio", "loss", "sentences: ratio", "loss"]
+    return table(head, rows)
 
 
 # -- probability ----------------------------------------------------------------------------------------------------
@@ -446,100 +349,6 @@ def thresholds_table(found: Hits) -> str:
     return table(["threshold", "sum", "lost", "highest", "empty", "lowest", "both goals met"], rows)
 
 
-def columns(one: First, kind: str) -> Floats:
-    """[Q, k, c] what a hit's probability depends on: its sum, and perhaps how it stands beside the other hits."""
-    best, second = one.total[:, :1], one.total[:, 1:2]
-    if kind.startswith("lead"):
-        other = np.where(np.arange(one.total.shape[1]) == 0, second, best)
-        return np.stack([one.total, one.total - other], axis=-1)
-    return np.stack([one.total, one.total - best] if kind.startswith("behind") else [one.total], axis=-1)
-
-
-KINDS = {
-    "sum, fitted on first hits": 1,
-    "sum": K,
-    "lead over the best other hit": K,
-    "behind the best hit": K,
-}
-"""Columns, and how many hits of a question they are fitted on."""
-
-
-def features_table(found: Hits) -> str:
-    """Errors of first and of later hits with one more coefficient, the collection left out."""
-    own = {name: first(lists["test"]) for name, lists in found.items()}
-    off = {}
-    for name, lists in found.items():
-        some = [first(one) for one in off_topic(name, lists).values()]
-        off[name] = First(
-            np.concatenate([one.total for one in some]), np.concatenate([one.right for one in some])
-        )
-
-    def part(hits: First, kind: str, share: float) -> tuple[Floats, NDArray[Any], Floats]:
-        hits = First(hits.total, hits.right)
-        x, k = columns(hits, kind)[:, : KINDS[kind]], KINDS[kind]
-        weights = np.ones(x.shape[:2])
-        weights[:, 1:] /= max(k - 1, 1)  # the first hit counts as much as all others
-        return x.reshape(-1, x.shape[-1]), hits.right[:, :k].ravel(), share * weights.ravel() / weights.sum()
-
-    rows = []
-    for kind in KINDS:
-        values, coefficients = [], []
-        for left in (*own, None):
-            parts = [part(own[name], kind, 1 - OFF_TOPIC) for name in own if name != left]
-            parts += [part(off[name], kind, OFF_TOPIC) for name in own if name != left]
-            coefficients = fit(*joined(parts))
-            if left is None:
-                break
-            hits = own[left]
-            p, q = (
-                expit(columns(one, kind) @ coefficients[:-1] + coefficients[-1]) for one in (hits, off[left])
-            )
-            right, rest = hits.right, (slice(None), slice(1, None))
-            kept = ((p >= THRESHOLD) & right).any(axis=1).sum() / right.any(axis=1).sum()
-            loss = -np.log(np.where(right, p, 1 - p).clip(1e-9)).mean()
-            errors = [calibration_error(p[at].ravel(), right[at].ravel()) for at in ((slice(None), 0), rest)]
-            areas = [
-                auroc(p[:, 0], q[:, 0]),
-                1 - kept,
-                (p[right] < THRESHOLD).mean(),
-                (q[:, 0] < THRESHOLD).mean(),
-            ]
-            values.append([*errors, loss, *areas])
-        shown = " ".join(f"{value:.2f}" for value in coefficients)
-        rows.append([kind, shown, *map(number, np.mean(values, axis=0))])
-    head = ["probability from", "coefficients, prior last", "ECE, first hits", "ECE, later hits", "log loss"]
-    head += ["AUROC off topic", "all right hits lost", "right hits lost", "off topic: empty"]
-    return table(head, rows)
-
-
-def made_table(found: Hits) -> str:
-    """Calibration error on test after calibrating on made questions: the prior alone, or both coefficients."""
-    every, rows = scored(found), []
-    for name in (name for name in found if "made" in found[name]):
-        slope, prior = fit(*joined(every[o].weighed(OFF_TOPIC) for o in every if o != name))
-        made, one = first(found[name]["made"]), every[name]
-        x, right = made.total[:, 0], made.right[:, 0]
-        both = fit(x, right, np.ones(len(x)), (slope, prior), 0.2)
-        shift = fit(x, right, np.ones(len(x)), (slope, prior), (1e6, 0.2))[1]
-        errors = [
-            calibration_error(expit(a * one.own + b), one.right)
-            for a, b in ((slope, prior), (slope, shift), both)
-        ]
-        rows.append(
-            [name, number(float(one.right.mean())), number(float(right.mean())), *map(number, errors)]
-        )
-    means = np.mean([[float(value.replace("–", "-")) for value in row[1:]] for row in rows], axis=0)
-    head = [
-        "",
-        "first hit right",
-        "of made questions",
-        "ECE, left out",
-        "prior from made",
-        "slope and prior from made",
-    ]
-    return table(head, [*rows, ["mean", *map(number, means)]])
-
-
 def shortlists_table(facts: Fact, found: Hits) -> str:
     """Two shortlists of 100 against the sum of all documents."""
     rows = []
@@ -615,16 +424,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     facts, found = everything(Path(args.data), args.cache, store)
     write_part(args.out, "collections", summary_table(facts, found))
-    for made in (weight_table, weights_table, decided_table, spread_table, shortlists_table):
+    for made in (weight_table, weights_table, spread_table, shortlists_table):
         print(f"\n{made.__doc__}\n\n{made(facts, found)}")
-    for shown in (
-        sums_table,
-        probability_table,
-        thresholds_table,
-        coefficients_table,
-        features_table,
-        made_table,
-    ):
+    for shown in (probability_table, thresholds_table, coefficients_table):
         print(f"\n{shown.__doc__}\n\n{shown(found)}")
     print(f"\n{sizes_table.__doc__}\n\n{sizes_table(Path(args.data), args.cache)}")
 

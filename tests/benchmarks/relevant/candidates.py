@@ -21,7 +21,7 @@ from palmette.lexical.bm25 import WordCollection
 Floats = NDArray[np.floating[Any]]
 GIVEN = ("squad", "scifact", "fairytaleqa", "cosqa", "hotpot_mini", "medquad", "chorus_icecat")
 SIZES = (200, 1000)  # documents of the samples
-QUESTIONS, FOREIGN, MADE, SHORTLIST, K = 600, 100, 300, 100, 10
+QUESTIONS, FOREIGN, SHORTLIST, K = 600, 100, 100, 10
 GRID = np.round(np.arange(0, 1.001, 0.05), 2)
 FUSIONS = (0.3, 0.5, 0.7)
 ENCODER = "packaged:all-MiniLM-L6-v2"
@@ -250,39 +250,6 @@ def minmax(scores: Floats) -> Floats:
     return np.asarray((scores - low) / (high - low + 1e-9))
 
 
-def cut(collection: Collection, rng: np.random.Generator) -> tuple[Collection, Asked]:
-    """Make questions of documents' sentences, and take these out of the documents: no labels are needed."""
-    texts, documents, kept = (
-        list(collection.texts),
-        collection.documents.copy(),
-        np.ones(len(collection.sentences), bool),
-    )
-    questions, rows = [], []
-    for row in rng.permutation(len(texts)).tolist():
-        own, parts = (
-            collection.rows(row),
-            [p for p in texts[row].replace("\n", " ").split(". ") if len(p.split()) >= 5],
-        )
-        if len(own) < 2 or len(parts) < 2:
-            continue
-        questions.append(str(rng.choice(parts)))
-        texts[row] = texts[row].replace("\n", " ").replace(questions[-1], "")
-        rows.append(row)
-        if len(rows) == MADE:
-            break
-    vectors = load_encoder(ENCODER).encode_queries(questions) if questions else np.zeros((0, 1), np.float32)
-    for row, vector in zip(rows, vectors, strict=True):
-        own = collection.rows(row)
-        kept[own[np.argmax(collection.sentences[own] @ vector)]] = False
-        rest = collection.sentences[own[kept[own]]].mean(axis=0)
-        documents[row] = rest / np.linalg.norm(rest)
-    first = np.searchsorted(np.flatnonzero(kept), collection.first)
-    changed = collection._replace(
-        texts=texts, documents=documents, sentences=collection.sentences[kept], first=first
-    )
-    return changed, Asked(questions, vectors, [{row: 1.0} for row in rows])
-
-
 def spreads(collection: Collection, vectors: Floats) -> tuple[float, float]:
     """Mean standard deviation of questions' cosines, of documents and of best sentences."""
     document, sentence = collection.cosines(vectors)
@@ -300,22 +267,16 @@ def facts_of(collection: Collection) -> Line:
     values |= {f"fusion {w}": ndcg((1 - w) * scaled[0] + w * scaled[1], asked) for w in FUSIONS}
     values["hindsight"] = max(values.values())
     values |= {"best sentence": ndcg(sentence, asked), "words": ndcg(share, asked)}
-    for name, meaning in (("sum", (document + sentence) / 2), ("sum, best sentence alone", sentence)):
-        unit = UNIT * SPREAD
-        values[name] = [ndcg((1 - w) * meaning / unit + w * share, asked) for w in GRID]
-    rng = np.random.default_rng(0)
-    first = load_encoder(ENCODER).encode_queries(
-        [" ".join(collection.texts[row].split()[:12]) for row in rng.permutation(len(collection.texts))[:200]]
-    )
-    some = {"questions": asked.vectors, "sentences": rng.permutation(collection.sentences)[:300]}
-    some |= {"documents": rng.permutation(collection.documents)[:300], "first words": first}
+    meaning = (document + sentence) / 2 / (UNIT * SPREAD)
+    values["sum"] = [ndcg((1 - w) * meaning + w * share, asked) for w in GRID]
+    some = {"questions": asked.vectors}
+    some["sentences"] = np.random.default_rng(0).permutation(collection.sentences)[:300]
     values["spreads"] = {name: spreads(collection, vectors) for name, vectors in some.items()}
-    values["words a document"] = float(np.median([len(text.split()) for text in collection.texts]))
     return {"documents": len(collection.texts), "questions": len(asked.texts)} | values
 
 
 def everything(data: Path, cache: Path, store: Path) -> tuple[dict[str, Line], dict[str, dict[str, Found]]]:
-    """Facts of all collections, and the candidates of test, dev, made and other collections' questions."""
+    """Facts of all collections, and the candidates of test, dev and other collections' questions."""
     texts, others, found = dict(texts_of(data)), dict[str, Asked](), {}
     paths = {name: cache / f"{name}.found.npz" for name in texts}
     for name, path in paths.items():
@@ -355,11 +316,8 @@ def rounded(value: Any) -> Any:
 
 
 def lists_of(collection: Collection, others: dict[str, Asked]) -> dict[str, Found]:
-    """Candidates of a collection's own questions, of others' and of made ones."""
+    """Candidates of a collection's own questions and of others'."""
     words = WordCollection(analyser_of(LANGUAGE), collection.texts)
     lists = {split: candidates(collection, words, asked) for split, asked in collection.asked.items()}
     lists |= {f"from {other}": candidates(collection, words, asked, 30) for other, asked in others.items()}
-    changed, made = cut(collection, np.random.default_rng(0))
-    if made.texts:
-        lists["made"] = candidates(changed, WordCollection(words.analyser, changed.texts), made)
     return lists
