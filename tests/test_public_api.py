@@ -9,7 +9,7 @@ import pytest
 import palmette
 
 NAMES = (
-    "Answer Document Encoder Explanation FakeEncoder FieldsModel FusionModel Hit Index LayersModel Model "
+    "Answer Document Encoder Explanation FakeEncoder FieldsModel Hit Index LayersModel Model "
     "PalmetteError Pair Part PathsModel Reader RetrievalData SpaceModel TaxonomyModel TreeModel __version__ evaluate "
     "load_data load_encoder load_model sample_data"
 ).split(" ")

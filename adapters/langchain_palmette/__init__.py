@@ -14,7 +14,6 @@ from palmette.errors import MissingExtraError
 if TYPE_CHECKING:
     from langchain_palmette.embeddings import PalmetteEmbeddings
     from langchain_palmette.methods import (
-        FusionRetriever,
         MultiFieldRetriever,
         PathRetriever,
         PerLayerRetriever,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from langchain_palmette.vectorstore import PalmetteVectorStore
 
 __all__ = [
-    "FusionRetriever",
     "MultiFieldRetriever",
     "PalmetteEmbeddings",
     "PalmetteReader",

@@ -130,17 +130,3 @@ class TaxonomyRetriever(PalmetteRetriever):
     """Id of a node: only it and its descendants."""
     closed: bool | None = None
     """Only whole chains of ancestors."""
-
-
-class FusionRetriever(PalmetteRetriever):
-    """Retriever by several trained models over one set of documents, each document stored once.
-
-    .. code-block:: python
-
-        retriever = FusionRetriever.from_documents(documents, model=["me/tree", "me/fields"], index_path="my-index")
-        retriever = FusionRetriever(index_path="my-index", k=5)  # later, elsewhere
-
-    The models of a list have equal weights; ``palmette.FusionModel.of(models, data)`` learns them, and is a model.
-    """
-
-    method: ClassVar[str | None] = "fusion"

@@ -123,23 +123,22 @@ class PalmetteRetriever(Loading, Batching, Writing):
 
         Args:
             documents: Documents to find; a missing id is made from the content.
-            model: A checkpoint, by folder or Hub repository, or a loaded model, which retrievers may share; or several,
-                to fuse. ``None`` for the default encoder, with nothing to train (:class:`PalmetteRetriever` only).
+            model: A checkpoint, by folder or Hub repository, or a loaded model, which retrievers may share; ``None``
+                for the default encoder, with nothing to train (:class:`PalmetteRetriever` only).
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` keeps the index in memory, for as long as the retriever.
             token: Hub token, where the client's own login is not enough; it is not kept.
             progress: Progress bars; ``None`` shows them on a terminal.
             fields: Fields of the class.
         """
-        from palmette import FusionModel, Index
+        from palmette import Index
 
         probe = cls(**fields)
         stored = to_stored(documents)
         options = probe._loading() | ({} if token is None else {"token": token})
-        given: Any = FusionModel.of(model) if isinstance(model, list | tuple) else model
         if model is None and cls.method is not None:
             raise ConfigError(f"{cls.__name__} needs a model of method {cls.method!r}: give model=")
-        loaded = None if model is None else probe._check_model(load("model", str(name_of(given)), options))
+        loaded = None if model is None else probe._check_model(load("model", str(name_of(model)), options))
         index = Index.build(stored, loaded, index_path, engine=probe.engine, progress=progress)
         retriever = cls.from_index(index, **fields)
         if index_path is not None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from palmette.encoder import Encoder, FakeEncoder, load_encoder
     from palmette.errors import PalmetteError
     from palmette.evaluation import evaluate
-    from palmette.fusion import FusionModel
     from palmette.index import Index
     from palmette.methods import load_model
     from palmette.methods.fields import FieldsModel
@@ -42,7 +41,6 @@ _NAMES = {
     "encoder": ("Encoder", "FakeEncoder", "load_encoder"),
     "errors": ("PalmetteError",),
     "evaluation": ("evaluate",),
-    "fusion": ("FusionModel",),
     "index": ("Index",),
     "methods": ("load_model",),
     "methods.fields": ("FieldsModel",),
@@ -65,7 +63,6 @@ __all__ = [
     "Explanation",
     "FakeEncoder",
     "FieldsModel",
-    "FusionModel",
     "Hit",
     "Index",
     "LayersModel",

@@ -154,33 +154,6 @@ def _ndcg(table: NDArray[Any], judgements: Judgements) -> NDArray[np.float64]:
     return query_scores(best_of_each(table, K), judgements, ks=(K,))[f"ndcg@{K}"]
 
 
-def learn_weights(
-    models: Sequence[Any],
-    units: Sequence[float],
-    data: RetrievalData,
-    cache: EncodingCache,
-    *,
-    seed: int,
-    progress: bool | None,
-) -> tuple[float, ...]:
-    """Learn the weight of each of several models in a sum of their scores, by held-out judgements.
-
-    From equal weights, one after the other is moved while nDCG@10 rises by more than its standard error; without
-    judgements they stay equal.
-    """
-    sample, tables = _sample(data, seed), []
-    if sample is None:
-        raise InputError(
-            f"{data.name} has no queries with an answer to weigh models by: its splits are {sorted(data.qrels)}; give "
-            "'dev', or 'train' for their units alone"
-        )
-    queries, documents, judgements = sample
-    for model, unit in zip(models, units, strict=True):
-        with _encoded(model, documents, model.encoder, cache, progress) as view:
-            tables.append(scores(model, view, queries, model.search_options({})) / unit)
-    return best_weights(np.stack(tables), judgements)
-
-
 def best_weights(tables: Floats, judgements: Judgements | None) -> tuple[float, ...]:
     """Weigh several rankings' scores [M, Q, N]: equally, moved where held-out judgements clearly gain by it."""
     count = len(tables)

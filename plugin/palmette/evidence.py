@@ -60,7 +60,7 @@ UNITS = "units"
 """Note of an index: its units of meaning, with the number of its documents."""
 
 Numbers = NDArray[np.float64]
-Search = Callable[[Any, int], Candidates]
+Search = Callable[[SearchPlan, int], Candidates]
 """Executes the plan of one query for so many documents."""
 
 
@@ -215,11 +215,11 @@ class Evidence:
         prior = self.calibration.prior_among(self.units.documents)
         return np.asarray(self.calibration.slope * np.asarray(total, np.float64) + prior)
 
-    def rank(self, search: Search, view: View, plan: Any, k: int) -> Candidates:
+    def rank(self, search: Search, view: View, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every query; scores are log-odds."""
         depth = min(max(SHORTLIST, 2 * k), max(1, len(view)))
         read = () if self.vectors is None else (SENTENCES, SCALES)
-        view.expect(plan if isinstance(plan, SearchPlan) else None, depth, self.texts, read)
+        view.expect(plan, depth, self.texts, read)
         found, rows = search(plan, depth), []
         for row in range(len(found.keys)):
             listed = found.one_query(row)
@@ -255,7 +255,7 @@ class Evidence:
         return Candidates(keys[None], logit[None].astype(np.float32), evidence=evidence)
 
 
-def score_others(search: Search, plan: Any, found: Candidates, keys: Keys) -> Candidates:
+def score_others(search: Search, plan: SearchPlan, found: Candidates, keys: Keys) -> Candidates:
     """Add the scores of further documents (ascending keys) to one query's candidates.
 
     Those that the method does not score (below a cut-off) count as the last of the candidates.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from palmette import Document, FusionModel, Index
+from palmette import Document, Index
 from palmette.errors import PalmetteError
 from support import shop, taxonomies, tiny
 from support.frameworks import FRAMEWORKS
@@ -168,17 +168,3 @@ def test_lexical_is_an_option_of_retrievers_and_queries(framework: Any) -> None:
     assert "word 'dv7'" in [part["name"] for part in only.why["parts"]]
     with pytest.raises((PalmetteError, ValueError), match="lexical"):
         framework.ask(retriever, "owl", lexical=7)
-
-
-def test_fusion_is_made_of_models(framework: Any, tmp_path: Any) -> None:
-    models, documents = [tiny.tree(), tiny.taxonomy()], tiny.documents()
-    made = framework.build("FusionRetriever", documents, models, index_path=tmp_path / "index")
-    assert made.index.model.config.weights == (0.5, 0.5)
-    [best, *_] = framework.ask(made, QUESTION, explain=True)
-    assert set(best.why["method"]["detail"]["members"]) == {"0:tree", "1:taxonomy"}
-    again = framework.over("PalmetteRetriever", Index.open(tmp_path / "index"))
-    assert pairs(framework.ask(again, QUESTION)) == pairs(framework.ask(made, QUESTION))
-    weighted = FusionModel.of(models, weights=[3, 1])
-    assert framework.build("FusionRetriever", documents, weighted).index.model is weighted
-    with pytest.raises(PalmetteError, match="fusion"):
-        framework.build("FusionRetriever", documents, tiny.tree())

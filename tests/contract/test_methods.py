@@ -6,12 +6,12 @@ import pytest
 
 from palmette import FakeEncoder, TaxonomyModel, TreeModel
 from palmette.errors import CheckpointError, ConfigError
-from palmette.methods import FUSION, names
+from palmette.methods import names
 from support.tiny import METHODS
 
 
 def test_every_method_is_under_contract() -> None:
-    assert sorted(METHODS) == sorted([*names(), *FUSION])
+    assert sorted(METHODS) == names()
 
 
 def test_a_checkpoint_is_loaded_by_its_class_with_the_encoder_given(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from palmette import (
     Document,
     FakeEncoder,
-    FusionModel,
     Index,
     RetrievalData,
     SpaceModel,
@@ -49,7 +48,7 @@ from support.odd import (
 
 NODES = st.sampled_from([Not, And, Or, Ids])
 WRITE = {"batch_size": st.sampled_from([1, 2, 300]) | VALUES, "embeddings": VALUES}
-METHODS = st.sampled_from(["tree", "taxonomy", "paths", "layers", "fusion", "space"])
+METHODS = st.sampled_from(["tree", "taxonomy", "paths", "layers", "space"])
 NAMED = st.fixed_dictionaries(
     {}, optional={name: VALUES for name in ("id", "text", "metadata", "fields", "payload")}
 )
@@ -165,13 +164,8 @@ SINGLE_USES: list[tuple[Any, ...]] = [
     (
         lambda method, name, value: tiny.METHODS[method]().config_class(**{name: value}),
         METHODS,
-        st.sampled_from(["depth", "layers", "weights", "members", "branches", "dimension", *NAMES]),
+        st.sampled_from(["depth", "layers", "branches", "dimension", *NAMES]),
         VALUES,
-    ),
-    (lambda models, weights: FusionModel.of(models, weights=weights), VALUES, VALUES),
-    (
-        lambda weights: FusionModel.of([tiny.tree(), tiny.taxonomy()], weights=weights),
-        VALUES | st.lists(st.floats(), min_size=2, max_size=2),
     ),
     (lambda encoder: SpaceModel.untrained(encoder), VALUES),
     (

@@ -85,7 +85,6 @@ def rewrite(folder: Path, name: str, data: bytes) -> None:
 
 METHODS = [
     pytest.param("fields", marks=pytest.mark.exhaustive),
-    "fusion",
     "layers",
     "paths",
     "space",

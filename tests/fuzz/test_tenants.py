@@ -39,10 +39,10 @@ def corpus() -> list[Document]:
     ]
 
 
-@pytest.fixture(scope="module", params=["space", "fusion"])
+@pytest.fixture(scope="module", params=["space", "paths"])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Index, Index]]:
     """A tenant's view of an index of both, and an index of its documents alone."""
-    model = SpaceModel.untrained(FakeEncoder(16)) if request.param == "space" else tiny.fusion()
+    model = SpaceModel.untrained(FakeEncoder(16)) if request.param == "space" else tiny.paths()
     mine = [document for document in corpus() if document.metadata["tenant"] == MINE]
     with (
         Index.build(corpus(), model, progress=False) as whole,

@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--device", default=None)
-    parser.add_argument("--methods", nargs="+", default=[name for name in names() if name != "fusion"])
+    parser.add_argument("--methods", nargs="+", default=names())
     parser.add_argument("--steps", type=int, help="a short run, to see that all works")
     args = parser.parse_args()
     device = check_device(args.device)

@@ -47,9 +47,7 @@ def test_every_method_is_trained_and_measured(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(sys, "argv", ["paper.py", *map(str, given)])
     paper.main()
     lines = [json.loads(line) for line in (tmp_path / "work" / "results.jsonl").read_text().splitlines()]
-    assert [line["method"].removesuffix(", defaults") for line in lines] == [
-        n for n in names() if n != "fusion"
-    ]
+    assert [line["method"].removesuffix(", defaults") for line in lines] == names()
     for line in lines:
         assert line["recall@100"] == 1.0, line  # of 48 documents; the weights are random
         assert line["exact, ms"] > 0

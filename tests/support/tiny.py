@@ -14,7 +14,6 @@ from palmette import (
     Document,
     FakeEncoder,
     FieldsModel,
-    FusionModel,
     LayersModel,
     Model,
     PathsModel,
@@ -109,15 +108,8 @@ fields, layers, paths = cache(train_fields), cache(train_layers), cache(train_pa
 space, taxonomy, tree = cache(train_space), cache(train_taxonomy), cache(train_tree)
 
 
-@cache
-def fusion() -> FusionModel:
-    """A tree and a taxonomy as one."""
-    return FusionModel.of([tree(), taxonomy()], weights=[2, 1])
-
-
 METHODS: dict[str, Callable[[], Model]] = {
     "fields": fields,
-    "fusion": fusion,
     "layers": layers,
     "paths": paths,
     "space": space,

@@ -50,8 +50,8 @@ Place = str | Path
 """A folder, or the URL of a Qdrant collection: ``qdrant://host:6333/name``."""
 COPIED = 64
 """Batches of a copy that a collection commits at a time."""
-ModelLike = Model | str | Path | Sequence[Model | str | Path]
-"""A model, where its checkpoint lies, or several of either to fuse."""
+ModelLike = Model | str | Path
+"""A model, or where its checkpoint lies."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,9 @@ class IndexStats:
 
 
 def as_model(model: ModelLike | None) -> Model:
-    """Load a model from its folder or repository, or fuse several; ``None`` is the default encoder, untrained."""
+    """Load a model from its folder or repository; ``None`` is the default encoder, untrained."""
     if model is None:
         return SpaceModel.untrained()
-    if isinstance(model, list | tuple):
-        from palmette.fusion import FusionModel
-
-        return FusionModel.of(model)
     if isinstance(model, Model):
         return model
     if isinstance(model, str | Path):

@@ -80,8 +80,7 @@ class Index(Searching):
 
         Args:
             path: A new or empty folder; or the URL of a new Qdrant collection, ``qdrant://host:6333/name``.
-            model: A model, or the folder or repository of its checkpoint; or a list of those, to be fused
-                (:class:`palmette.FusionModel`). ``None`` for the default encoder, untrained.
+            model: A model, or the folder or repository of its checkpoint; ``None`` for the default encoder, untrained.
             language: Whose word endings are cut off, so that "searches" finds "search"; ``None`` for none.
             sentences: Store a vector for every sentence too (about 400 bytes each): a hit is then ranked by its best
                 sentence as well, and shows it.

@@ -23,9 +23,6 @@ METHODS: dict[str, str] = {
     "tree": "palmette.methods.tree:TreeModel",
 }
 """Method name → where its class is; imported when first asked for."""
-FUSION = {"fusion": "palmette.fusion:FusionModel"}
-"""What is made of trained models, not trained itself."""
-_EVERY = METHODS | FUSION
 
 
 def names() -> list[str]:
@@ -35,9 +32,9 @@ def names() -> list[str]:
 
 def model_class(method: str) -> type[Model]:
     """The class of a method."""
-    if method not in _EVERY:
+    if method not in METHODS:
         raise ConfigError(f"there is no method {method!r}; there are: {', '.join(names())}")
-    module, _, name = _EVERY[method].partition(":")
+    module, _, name = METHODS[method].partition(":")
     loaded: type[Model] = getattr(import_module(module), name)
     return loaded
 
@@ -57,7 +54,12 @@ def load_model(repo_or_dir: str | Path, *, revision: str | None = None, **option
     method = checkpoint.config.get("method")
     if method == "reader":
         raise CheckpointError(f"{repo_or_dir} holds a reader, not a retriever: use Reader.from_pretrained")
-    if not isinstance(method, str) or method not in _EVERY:
+    if method == "fusion":
+        raise CheckpointError(
+            f"{repo_or_dir} fuses several models, which this version does not: index the documents with one of them, "
+            "or join several retrievers by what LangChain or LlamaIndex has for that"
+        )
+    if not isinstance(method, str) or method not in METHODS:
         raise CheckpointError(
             f"{repo_or_dir} holds a model of method {method!r}, which this version does not have "
             f"(it has {', '.join(names())}): upgrade palmette"

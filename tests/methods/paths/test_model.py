@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import Document, FakeEncoder, FusionModel, PathsModel, load_data, load_model
+from palmette import Document, FakeEncoder, PathsModel, load_data, load_model
 from palmette.cli import main
 from palmette.encoder import Backbone, EncodingCache, load_encoder
 from palmette.errors import CheckpointError, ConfigError
@@ -15,7 +15,7 @@ from palmette.methods.paths.explain import IndexReport
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import train
 from support.alone import Index
-from support.tiny import documents, pairs, paths, train_paths, tree
+from support.tiny import documents, pairs, paths, train_paths
 from support.tiny_encoder import save_tiny_encoder
 
 QUERY = "where does the red owl live?"
@@ -162,16 +162,6 @@ def test_unequal_leaves_are_said_aloud(tmp_path, capsys) -> None:
     facts = json.loads(capsys.readouterr().out)
     assert facts["index"]["documents per leaf"] == now
     assert facts["model"]["structure"]["leaves"] == 8
-
-
-def test_a_fusion_plans_for_each_member() -> None:
-    fused = FusionModel.of([tree(), paths()], weights=[1, 1])
-    index = Index.build(documents(), fused)
-    hits = index.search(QUERY, k=5, filter={"house": {"$lt": 30}})
-    assert len(hits) == 5
-    for hit in hits:
-        assert sum(part.value for part in hit.explain().parts) == pytest.approx(hit.score, abs=1e-5)
-    assert index.survey().keys() == {"1:paths"}
 
 
 def test_embeddings_are_enough(index: Index) -> None:

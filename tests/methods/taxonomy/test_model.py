@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from palmette import Document, FakeEncoder, FusionModel, TaxonomyModel, TreeModel, load_data, load_model
+from palmette import Document, FakeEncoder, TaxonomyModel, load_data, load_model
 from palmette.cli import main
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import ConfigError, InputError, NotFoundError
@@ -116,22 +116,6 @@ def test_scores_in_a_hierarchy_have_a_scale(index: Index) -> None:
         > 0.5
         > max(sure[id] for id in sure.keys() - chain("owl 3"))
     )
-
-
-def test_a_fusion_hears_the_other_member_too() -> None:
-    """A tree that knows the documents by heart, beside a taxonomy that knows nothing of the question."""
-    tree = TreeModel.fit(
-        [(f"cry {n}", d) for n, d in enumerate(zoo())],
-        encoder=FakeEncoder(48),
-        depth=4,
-        steps=1,
-        progress=False,
-    )
-    fused = Index.build(zoo(), FusionModel.of([tree, texts()], weights=[0.5, 0.5]))
-    for node in ("dog 1", "owl 7"):
-        own = Index.build(zoo(), tree).search(f"{node} of the zoo", k=1, lexical=0)[0]
-        assert own.id == node
-        assert fused.search(f"{node} of the zoo", k=1, lexical=0)[0].id == node
 
 
 def test_an_exact_match_counts_as_likely_as_its_root_lets_it() -> None:

@@ -303,10 +303,14 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     save_checkpoint(path, checkpoint.config, tensors, "card")
     with pytest.raises(CheckpointError, match="do not fit the config"):
         load_model(path)
-    facts = {"method": "forest", "config": {}, "encoder": {"name": "fake:32", "fingerprint": "0"}}
-    save_checkpoint(path, facts, {"w": torch.zeros(1)}, "card")
-    with pytest.raises(CheckpointError, match=r"'forest'.*upgrade palmette"):
-        load_model(path)
+    for method, told in (
+        ("fusion", "index the documents with one of them"),
+        ("forest", "'forest'.*upgrade palmette"),
+    ):
+        facts = {"method": method, "config": {}, "encoder": {"name": "fake:32", "fingerprint": "0"}}
+        save_checkpoint(path, facts, {"w": torch.zeros(1)}, "card")
+        with pytest.raises(CheckpointError, match=told):
+            load_model(path)
     with pytest.raises(CheckpointError, match="load_model"):
         TreeModel.from_pretrained(path)
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from llama_index.retrievers.palmette.embedding import PalmetteEmbedding
     from llama_index.retrievers.palmette.filters import palmette_filter
     from llama_index.retrievers.palmette.methods import (
-        FusionRetriever,
         MultiFieldRetriever,
         PathRetriever,
         PerLayerRetriever,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExplainedNode",
-    "FusionRetriever",
     "MultiFieldRetriever",
     "PalmetteEmbedding",
     "PalmetteQuery",

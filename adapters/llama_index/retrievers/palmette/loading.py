@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.schema import BaseComponent
 
-from palmette.errors import ConfigError
+from palmette.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from palmette import Index, Model
@@ -18,7 +18,7 @@ else:
 
 
 def load_model(model: ModelLike | None, **options: Any) -> Model:
-    """Load the model of a folder or repository, or fuse several; ``None`` is the default encoder, untrained."""
+    """Load the model of a folder or repository; ``None`` is the default encoder, untrained."""
     import palmette
 
     if model is None:
@@ -27,7 +27,7 @@ def load_model(model: ModelLike | None, **options: Any) -> Model:
         return palmette.load_model(model, **options)
     if isinstance(model, palmette.Model):
         return model
-    return palmette.FusionModel.of(model)
+    raise InputError(f"a model must be a Model, or where its checkpoint lies, got {type(model).__name__}")
 
 
 def open_index(index: Index | str | Path, model: Model | None = None, engine: str = "exact") -> Index:

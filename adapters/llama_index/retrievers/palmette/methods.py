@@ -96,14 +96,3 @@ class TaxonomyRetriever(PalmetteRetriever):
     """Id of a node: only it and its descendants."""
     closed = SearchOption[bool]()
     """Only whole chains of ancestors."""
-
-
-class FusionRetriever(PalmetteRetriever):
-    """Retrieves with several trained models over one set of nodes, each node stored once.
-
-        retriever = FusionRetriever.from_documents(documents, model=["me/tree", "me/fields"])
-
-    The models of a list have equal weights; ``palmette.FusionModel.of(models, data)`` learns them, and is a model.
-    """
-
-    method: ClassVar[str | None] = "fusion"

@@ -125,8 +125,8 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
 
         Args:
             documents: Documents or nodes, perhaps none; split documents first, or give ``transformations``.
-            model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository; or several, to fuse.
-                ``None`` for the default encoder, with nothing to train (:class:`PalmetteRetriever` only).
+            model: A loaded model (shared, not copied), a checkpoint folder or a Hub repository; ``None`` for the
+                default encoder, with nothing to train (:class:`PalmetteRetriever` only).
             index_path: Folder of the index; an existing index is brought up to date with the documents (others
                 stay). ``None`` for memory.
             engine: ``exact`` kernels, ``faiss``, ``ivf`` or ``hnsw``, see :meth:`palmette.Index.open`.
