@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.arrays import Floats, Keys, Ragged
+from palmette.arrays import Floats, Keys
 from palmette.calibration import calibrate, learn_weights
 from palmette.config import Config, check_kind, check_range
 from palmette.data import load_data
@@ -25,6 +24,9 @@ from palmette.methods import load_model, model_class
 from palmette.model import Arrays, Model, Queries
 from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, View, stack_rows
 from palmette.types import Document, Explanation, Part
+
+ARRAYS, WEIGHTS, FILES = "of{}_", "{}.", "member{}-"
+"""What precedes the names of a member's arrays, weights and files."""
 
 
 class FusionConfig(Config):
@@ -76,36 +78,27 @@ class MemberView:
     """A view in which one member finds its arrays under their own names."""
 
     def __init__(self, view: View, place: int) -> None:
-        self.view, self.place = view, place
+        self.view, self.start = view, ARRAYS.format(place)
 
     def __len__(self) -> int:
         return len(self.view)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.view, name)
+        inner = getattr(self.view, name)
+        if name in ("rows", "ragged", "list_sizes"):
+            return lambda array, *keys: inner(self.start + array, *keys)
+        return inner
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Execute a plan on the member's arrays."""
 
         def own(score: Score) -> Score:
-            scales = score.scales and _array(self.place, score.scales)
-            return replace(score, array=_array(self.place, score.array), scales=scales)
+            scales = score.scales and self.start + score.scales
+            return replace(score, array=self.start + score.array, scales=scales)
 
-        lists = plan.lists and replace(plan.lists, array=_array(self.place, plan.lists.array))
+        lists = plan.lists and replace(plan.lists, array=self.start + plan.lists.array)
         second = plan.rescore and own(plan.rescore)
         return self.view.candidates(replace(plan, first=own(plan.first), rescore=second, lists=lists), k)
-
-    def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
-        """Rows of the member's array."""
-        return self.view.rows(_array(self.place, array), keys)
-
-    def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
-        """Rows of the member's ragged array."""
-        return self.view.ragged(_array(self.place, array), keys)
-
-    def list_sizes(self, array: str) -> NDArray[np.int64]:
-        """Sizes of the member's lists."""
-        return self.view.list_sizes(_array(self.place, array))
 
 
 class FusionModel(Model):
@@ -128,19 +121,14 @@ class FusionModel(Model):
         self.reads_metadata = any(member.reads_metadata for member in members)
         self.sentences = members[0].sentences
         self._one_encoder = len({member.encoder.fingerprint for member in members}) == 1
-        self._options = [member.search_options({}) for member in members]
+        self._each = [(member, member.search_options({})) for member in members]
         self._factors = [weight / scale for weight, scale in zip(config.weights, config.scales, strict=True)]
 
     @classmethod
     def of(
-        cls,
-        models: Sequence[Model | str | Path],
-        data: Any = None,
-        *,
-        weights: Sequence[float] | None = None,
-        cache: EncodingCache | str | Path | None = None,
-        progress: bool | None = None,
-    ) -> Self:
+        cls, models: Sequence[Model | str | Path], data: Any = None, *, weights: Sequence[float] | None = None,
+        cache: EncodingCache | str | Path | None = None, progress: bool | None = None,
+    ) -> Self:  # fmt: skip
         """Fuse trained models.
 
         Args:
@@ -172,9 +160,7 @@ class FusionModel(Model):
         made = cls(config, members)
         units = [one.units for one in learned if one and one.units]
         if len(units) == len(members):  # a sum of scores in units of meaning is in such units
-            zero = sum(
-                w * unit.own.zero / unit.own.unit for w, unit in zip(config.weights, units, strict=True)
-            )
+            zero = sum(w * one.own.zero / one.own.unit for w, one in zip(config.weights, units, strict=True))
             sentence = next((unit.sentence for unit in units if unit.sentence), None)
             made.calibrations = {"": Calibration(units=Units(own=Scale(zero=zero), sentence=sentence))}
         if data is None:
@@ -202,10 +188,10 @@ class FusionModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Arrays of all members."""
+        named = _join([{spec.name: spec for spec in member.arrays()} for member in self.members])
         return tuple(
-            replace(spec, name=_array(place, spec.name), scales=spec.scales and _array(place, spec.scales))
-            for place, member in enumerate(self.members)
-            for spec in member.arrays()
+            replace(spec, name=name, scales=spec.scales and name.removesuffix(spec.name) + spec.scales)
+            for name, spec in named.items()
         )
 
     def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
@@ -217,8 +203,7 @@ class FusionModel(Model):
         """Query arrays of all members."""
         if isinstance(queries, np.ndarray) and not self._one_encoder:
             raise ConfigError("these models read different encoders: search with the text itself")
-        every = zip(self.members, self._options, strict=True)
-        return _join([member.encode_queries(queries, own) for member, own in every])
+        return _join([member.encode_queries(queries, own) for member, own in self._each])
 
     @property
     def accepts_embeddings(self) -> bool:
@@ -229,7 +214,7 @@ class FusionModel(Model):
         """Plans of all members."""
         plans = tuple(
             member.plan(_split(queries, at), k, own, MemberView(view, at))
-            for at, (member, own) in enumerate(zip(self.members, self._options, strict=True))
+            for at, (member, own) in enumerate(self._each)
         )
         fetch = max((plan.fetch for plan in plans if plan.rescore and plan.fetch), default=None)
         return FusionPlan(plans, fetch)
@@ -240,24 +225,23 @@ class FusionModel(Model):
         depth = max(1, min(max(SHORTLIST, 2 * k, plan.fetch or 0), total))
         searches = [
             partial(member.execute, MemberView(view, place), options=own)
-            for place, (member, own) in enumerate(zip(self.members, self._options, strict=True))
+            for place, (member, own) in enumerate(self._each)
         ]
         first = [search(one, depth) for search, one in zip(searches, plan.members, strict=True)]
         rows = []
         for row in range(len(first[0].keys)):
             listed = [found.one_query(row) for found in first]
             every = np.unique(np.concatenate([found.keys[0] for found in listed]))
-            scored = [
-                score_others(search, one.one_query(row), found, every)
-                for search, one, found in zip(searches, plan.members, listed, strict=True)
-            ]
-            orders = [found.keys[0].argsort() for found in scored]
-            table = np.stack([f.scores[0][order] for f, order in zip(scored, orders, strict=True)])  # [M, n]
+            scored = []
+            for search, one, found in zip(searches, plan.members, listed, strict=True):
+                other = score_others(search, one.one_query(row), found, every)
+                scored.append((other, other.keys[0].argsort()))  # in the order of ``every``
+            table = np.stack([found.scores[0][order] for found, order in scored])  # [M, n]
             sums = np.asarray(self._factors) @ table.astype(np.float64)
             best = np.lexsort((every, -table[0], -sums))[:k]
             facts = [
-                {name: array[0][order][best] for name, array in found.evidence.items()}
-                for found, order in zip(scored, orders, strict=True)
+                {name: array[0][order[best]] for name, array in found.evidence.items()}
+                for found, order in scored
             ]
             rows.append((every[best], sums[best].astype(np.float32), _join(facts)))
         visited = float(np.mean([found.visited for found in first]))
@@ -268,9 +252,9 @@ class FusionModel(Model):
     ) -> Explanation:
         """Every member's parts, weighted."""
         parts, texts, briefs, details, score = [], [], [], {}, 0.0
-        for place, (member, factor) in enumerate(zip(self.members, self._factors, strict=True)):
+        for place, ((member, search), factor) in enumerate(zip(self._each, self._factors, strict=True)):
             facts = {**_split(evidence, place), "document": evidence.get("document")}
-            own = member.explain(_split(query, place), _split(arrays, place), self._options[place], facts)
+            own = member.explain(_split(query, place), _split(arrays, place), search, facts)
             name = f"{place}:{member.method}"
             parts += [Part(f"{name} {part.name}", factor * part.value, part.detail) for part in own.parts]
             briefs.append(own.brief)
@@ -285,29 +269,20 @@ class FusionModel(Model):
         facts: dict[str, Any] = {}
         for at, (member, weight) in enumerate(zip(self.members, self.config.weights, strict=True)):
             own = member.describe(None if view is None else MemberView(view, at))
-            if view is None:
-                facts[f"{at}:{member.method}"] = {"weight": round(weight, 3), **own}
-            elif own:
-                facts[f"{at}:{member.method}"] = own
-        warnings = [facts[name].pop("warning") for name in facts if "warning" in facts[name]]
-        return facts if not warnings else {**facts, "warning": "; ".join(warnings)}
+            weighed = {"weight": round(weight, 3)} if view is None else {}
+            if weighed or own:
+                facts[f"{at}:{member.method}"] = weighed | own
+        warnings = [own.pop("warning") for own in facts.values() if "warning" in own]
+        return facts | ({"warning": "; ".join(warnings)} if warnings else {})
 
     # -- checkpoints ----------------------------------------------------------------------------------------
 
     def weights(self) -> dict[str, Tensor]:  # noqa: D102
-        return {
-            f"{place}.{name}": value
-            for place, member in enumerate(self.members)
-            for name, value in member.weights().items()
-        }
+        return _join([member.weights() for member in self.members], WEIGHTS)
 
     def extras(self) -> dict[str, bytes]:
         """Files of all members."""
-        return {
-            f"member{place}-{name}": content
-            for place, member in enumerate(self.members)
-            for name, content in member.extras().items()
-        }
+        return _join([member.extras() for member in self.members], FILES)
 
     @classmethod
     def from_checkpoint(
@@ -322,56 +297,44 @@ class FusionModel(Model):
             )
         config = FusionConfig.from_dict(facts)
         coders: dict[str, Encoder] = {}
-        members = []
+        members, origin = [], dict[str, Any](origin=checkpoint.origin, revision=checkpoint.revision)
         for place, own in enumerate(config.members):
-            read_by = str(own["encoder"]["fingerprint"])
+            read_by, files = str(own["encoder"]["fingerprint"]), _split(checkpoint.files, place, FILES)
             if read_by not in coders:
-                coders[read_by] = (
-                    load_encoder(own["encoder"], **options) if encoder is None else load_encoder(encoder)
-                )
-            member = MemberCheckpoint.inside(checkpoint, place, own)
+                given = (own["encoder"], options) if encoder is None else (encoder, dict[str, Any]())
+                coders[read_by] = load_encoder(given[0], **given[1])
+            member = MemberCheckpoint(
+                checkpoint.path, own, str(own["fingerprint"]), files, whole=checkpoint, place=place, **origin
+            )
             members.append(model_class(own["method"]).from_checkpoint(member, encoder=coders[read_by]))
-        made = cls(config, members, origin=checkpoint.origin, revision=checkpoint.revision)
+        made = cls(config, members, **origin)
         made.calibrations = read_calibrations(checkpoint.config)
         made.fingerprint = checkpoint.fingerprint
         return made
 
 
+@dataclass(frozen=True)
 class MemberCheckpoint(Checkpoint):
     """A member's checkpoint inside that of its fusion."""
 
-    whole: Checkpoint
-    place: int
-
-    @classmethod
-    def inside(cls, whole: Checkpoint, place: int, facts: Mapping[str, Any]) -> Self:
-        """Select the files of one member."""
-        start = f"member{place}-"
-        files = {n.removeprefix(start): entry for n, entry in whole.files.items() if n.startswith(start)}
-        made = cls(whole.path, dict(facts), str(facts["fingerprint"]), files, whole.origin, whole.revision)
-        made.__dict__.update(whole=whole, place=place)
-        return made
+    whole: Checkpoint = field(kw_only=True)
+    place: int = field(kw_only=True)
 
     def tensors(self, device: str = "cpu") -> dict[str, Tensor]:
         """Load the member's weights."""
-        start, every = f"{self.place}.", self.whole.tensors(device)
-        return {name.removeprefix(start): value for name, value in every.items() if name.startswith(start)}
+        return _split(self.whole.tensors(device), self.place, WEIGHTS)
 
     def file(self, name: str) -> bytes:
         """Read one of the member's files."""
-        return self.whole.file(f"member{self.place}-{name}")
+        return self.whole.file(FILES.format(self.place) + name)
 
 
-def _array(place: int, name: str) -> str:
-    return f"of{place}_{name}"
+def _join(members: Sequence[Mapping[str, Any]], start: str = ARRAYS) -> dict[str, Any]:
+    """Give what the members have names that differ."""
+    return {start.format(at) + name: value for at, one in enumerate(members) for name, value in one.items()}
 
 
-def _join(members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Give the members' arrays names that differ."""
-    return {_array(place, name): array for place, one in enumerate(members) for name, array in one.items()}
-
-
-def _split(arrays: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """Select one member's arrays."""
-    start = _array(place, "")
-    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+def _split(every: Mapping[str, Any], place: int, start: str = ARRAYS) -> dict[str, Any]:
+    """Select what one member has."""
+    own = start.format(place)
+    return {name.removeprefix(own): value for name, value in every.items() if name.startswith(own)}
