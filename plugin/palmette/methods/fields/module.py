@@ -19,10 +19,10 @@ from palmette.methods.fields.config import FieldsConfig
 
 Kind = Literal["document", "query", "pooled"]
 
-WHOLE_FIRST = 3.0
-"""Initial lead of the whole document's logit in the aggregate."""
-_TOKENS = {"cpu": 2048}  # tokens of one pass: what a CPU's cache holds
-_TOKENS_ELSEWHERE = 16_384
+WHOLE_FIRST, WHOLE_ALONE = 3.0, 200.0
+"""Initial lead of the whole document's logit in the aggregate; without labelled pairs the other weights vanish."""
+TOKENS, GPU_TOKENS = 2048, 16_384
+"""Tokens of one pass: on a CPU what its cache holds."""
 
 
 class Batch(NamedTuple):
@@ -166,7 +166,7 @@ class FieldEncoder(nn.Module):
         nn.init.zeros_(self.field_weights.weight)
         nn.init.zeros_(self.field_weights.bias)
         if config.reads_whole:
-            nn.init.constant_(self.field_weights.bias[-1:], WHOLE_FIRST)
+            nn.init.constant_(self.field_weights.bias[-1:], WHOLE_FIRST if config.labelled else WHOLE_ALONE)
 
     def train(self, mode: bool = True) -> Self:
         """Set the training mode; a frozen encoder stays without dropout."""
@@ -241,7 +241,7 @@ class FieldEncoder(nn.Module):
         """Rows of texts of similar length, the longest first."""
         lengths = np.array([_length(text) + 2 * self.layout.fields + 1 for text in texts])
         order, start = np.argsort(-lengths, kind="stable"), 0
-        room = _TOKENS.get(self.backbone.device.type, _TOKENS_ELSEWHERE)
+        room = TOKENS if self.backbone.device.type == "cpu" else GPU_TOKENS
         while start < len(order):
             stop = start + max(1, room // int(lengths[order[start]]))
             yield order[start:stop]
@@ -284,7 +284,7 @@ def gradient_cached(module: nn.Module, kind: Kind, texts: Sequence[Any], chunk: 
 class FrozenStates:
     """Pooled states of texts under a frozen encoder, in half precision: each row is encoded once, on first use."""
 
-    def __init__(self, module: FieldEncoder, kind: Kind, count: int, read: Callable[[int], Any]) -> None:
+    def __init__(self, module: FieldEncoder, kind: Kind, count: int, read: Callable[[Rows], Any]) -> None:
         self.module, self.kind, self.read = module, kind, read
         fields = module.layout.fields
         self.states = np.empty((count, fields + 1, module.backbone.width), np.float16)
@@ -293,7 +293,7 @@ class FrozenStates:
 
     def __getitem__(self, rows: Rows) -> Pooled:
         missing = np.unique(rows[~self.known[rows]])
-        texts = [self.read(row) for row in missing.tolist()]
+        texts = self.read(missing)
         with torch.no_grad(), self.module.autocast():
             for part in self.module.batches(texts):
                 fields, first, filled, _ = self.module.pool(self.kind, [texts[at] for at in part])
