@@ -148,12 +148,9 @@ def test_a_hit_names_the_finest_topic_that_both_texts_are_under(index: Index) ->
     for document in documents():
         explanation = index.search(document.text, k=1, lexical=0)[0].explain()
         steps = explanation.detail["nodes"]
-        assert [step["topic"] for step in steps] == [
-            [word for word, _ in topics.get(step["node"], ())] for step in steps
-        ]
-        both = [
-            s for s in steps[2:] if s["topic"] and min(s["query"], s["document"]) >= 0.5
-        ]  # three levels of five
+        for step in steps:
+            assert step["topic"] == [word for word, _ in topics.get(step["node"], ())]
+        both = [step for step in steps[2:] if step["topic"] and min(step["query"], step["document"]) >= 0.5]
         assert explanation.detail["topic"] == (both[-1] if both else None)
         assert explanation.brief == (f"both about: {', '.join(both[-1]['topic'][:3])}" if both else "")
         assert explanation.text.endswith(explanation.brief)

@@ -58,16 +58,6 @@ def test_configs_of_former_checkpoints() -> None:
             TreeConfig.from_dict({**former, name: value})
 
 
-def test_the_papers_recipe() -> None:
-    model = train_tree(preset="paper", depth=3, steps=2, batch_size=8)
-    config = model.config
-    assert (config.split, config.aggregation, config.propagation) == ("cross_attention", "tree", "learned")
-    assert (config.start, config.ranking) == ("random", "leaves")
-    assert model.record.training["learning_rate"] == 4e-4
-    assert (model.record.training["steps"], config.depth) == (2, 3), "single options override the preset"
-    assert model.module.linear is model.module.adapter is None
-
-
 # -- searches -------------------------------------------------------------------------------------------------
 
 
@@ -243,9 +233,7 @@ def test_fit_refuses_what_it_does_not_know() -> None:
     with pytest.raises(InputError, match="no documents|empty"):
         TreeModel.fit([], encoder=FakeEncoder(8))
     with pytest.raises(TrainingError, match="at least 2 pairs .*, got 1, beside 1 held out to validate with"):
-        TreeModel.fit(
-            [("q", "d"), ("q2", "d2")], encoder=FakeEncoder(8), depth=2, start="random", progress=False
-        )
+        train_tree(data=[("q", "d"), ("q2", "d2")], depth=2, start="random")
 
 
 @pytest.mark.parametrize(
