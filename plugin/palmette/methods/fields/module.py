@@ -25,14 +25,6 @@ TOKENS, GPU_TOKENS = 2048, 16_384
 """Tokens of one pass: on a CPU what its cache holds."""
 
 
-class Batch(NamedTuple):
-    """Token ids, codes and positions of sequences [B, T]."""
-
-    ids: Tensor
-    codes: Tensor
-    positions: Tensor
-
-
 class Layout:
     """Positions of tokens and who attends to whom: block-triangular attention (equation 3).
 
@@ -93,8 +85,8 @@ class Layout:
         """Fields that attend to at least one word [B, F]; others, before the first present one, get no vector."""
         return present.float() @ self.attended.T.to(present.device).float() > 0
 
-    def documents(self, documents: Sequence[Sequence[Sequence[int]]], backbone: Backbone) -> Batch:
-        """Sequences of documents, given as token ids by field."""
+    def documents(self, documents: Sequence[Sequence[Sequence[int]]], backbone: Backbone) -> list[Tensor]:
+        """Token ids, codes and positions [B, T] of documents, given as token ids by field."""
         rows = []
         for fields in documents:
             ids, codes, positions = self._head(backbone)
@@ -108,8 +100,8 @@ class Layout:
             rows.append((ids, codes, positions))
         return self._batch(rows, backbone.pad)
 
-    def queries(self, queries: Sequence[Sequence[int]], backbone: Backbone) -> Batch:
-        """Sequences of queries: the tokens of all fields, then words that all of them attend to."""
+    def queries(self, queries: Sequence[Sequence[int]], backbone: Backbone) -> list[Tensor]:
+        """Token ids, codes and positions [B, T] of queries: the tokens of all fields, then words that all attend to."""
         rows = []
         for words in queries:
             ids, codes, positions = self._head(backbone)
@@ -123,10 +115,10 @@ class Layout:
         ids = [backbone.cls, *range(backbone.vocabulary, backbone.vocabulary + self.fields)]
         return ids, [3 * self.fields, *range(self.fields, 2 * self.fields)], [0] * len(ids)
 
-    def _batch(self, rows: Sequence[tuple[list[int], ...]], pad: int) -> Batch:
+    def _batch(self, rows: Sequence[tuple[list[int], ...]], pad: int) -> list[Tensor]:
         columns = zip(*([torch.tensor(part) for part in row] for row in rows), strict=True)
         filled = zip(columns, (pad, 3 * self.fields + 2, 0), strict=True)
-        return Batch(*(nn.utils.rnn.pad_sequence(list(column), True, filler) for column, filler in filled))
+        return [nn.utils.rnn.pad_sequence(list(column), True, filler) for column, filler in filled]
 
 
 class Pooled(NamedTuple):
