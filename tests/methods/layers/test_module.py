@@ -33,21 +33,6 @@ def tiny(folder: Path, **options: Any) -> Encoder:
     return load_encoder(str(save_tiny_encoder(folder / "encoder", layers=4, **options)), dtype="float32")
 
 
-def test_padding_changes_no_query() -> None:
-    torch.manual_seed(1)
-    config = LayersConfig(start="random", trains="all", states=8, vector=8, last=2, heads=2)
-    module = LayerNetworks(config).eval()
-    x, mask = torch.randn(1, 3, 8), torch.ones(1, 3, dtype=torch.bool)
-    padded, wide = F.pad(x, (0, 0, 0, 2), value=9.0), F.pad(mask, (0, 2))
-    short = module([x, x], mask, None)
-    torch.testing.assert_close(module([padded, padded], wide, None), short)
-    assert short.shape == (1, 2, 8)
-    tokens, there = torch.tensor([[[1.0], [3.0], [100.0]]]), torch.tensor([[True, True, False]])
-    assert summary(tokens, there).tolist() == [[2.0, 1.0]]
-    assert summary(tokens, there, "cls").tolist() == [[1.0]]
-    torch.testing.assert_close(short.norm(dim=2), torch.ones(1, 2))
-
-
 @pytest.mark.parametrize(
     ("trains", "family", "pooling"),
     [

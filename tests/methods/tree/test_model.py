@@ -14,7 +14,6 @@ from palmette.errors import CheckpointError, ConfigError, InputError, ModelMisma
 from palmette.hub import open_checkpoint, save_checkpoint
 from palmette.methods.tree import TreeConfig, TreeSearch
 from palmette.methods.tree import search as tree_search
-from palmette.methods.tree.training import TreeTask
 from regression import api
 from support.alone import Index
 from support.tiny import documents, pairs, train_tree, tree
@@ -297,21 +296,3 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         load_model(path)
     with pytest.raises(CheckpointError, match="load_model"):
         TreeModel.from_pretrained(path)
-
-
-def test_killed_training_resumes_to_the_same_model(tmp_path: Path) -> None:
-    whole = trained(steps=20, evaluate_every=5, output_dir=tmp_path / "a")
-    calls, original = [], TreeTask.loss
-
-    def stop(self: TreeTask, *given: Any) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == 13:
-            raise KeyboardInterrupt
-        return original(self, *given)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TreeTask, "loss", stop)
-        with pytest.raises(KeyboardInterrupt):
-            trained(steps=20, evaluate_every=5, output_dir=tmp_path / "b")
-    resumed = trained(steps=20, evaluate_every=5, output_dir=tmp_path / "b", resume=True)
-    assert resumed.fingerprint == whole.fingerprint
