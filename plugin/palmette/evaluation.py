@@ -20,7 +20,7 @@ from palmette.evidence import Lexical
 from palmette.index import Index
 from palmette.index.folder import check_count
 from palmette.methods.space import SpaceModel
-from palmette.metrics import Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
+from palmette.metrics import KS, Report, Row, answer_accuracy, answer_rank, exact_match, f1, score_run
 from palmette.model import Model
 from palmette.reader import Asked, Reader, load_reading
 from palmette.store.filters import Filter
@@ -28,7 +28,6 @@ from palmette.types import Document
 
 __all__ = ["BM25", "Report", "Row", "evaluate", "evaluate_index"]
 
-KS = (1, 10, 100)
 TIMED_QUERIES = 100
 """Queries asked one by one, for the latency of a single question."""
 READER_BATCH = 64
@@ -101,11 +100,9 @@ class _Reading:
         ]
         texts: list[str] = []
         for start in range(0, len(self.asked), READER_BATCH):
-            questions = [one.question for one in self.asked[start : start + READER_BATCH]]
-            passages = [
-                [self.documents[id] for id in ids[: self.passages]]
-                for ids in found[start : start + READER_BATCH]
-            ]
+            part = slice(start, start + READER_BATCH)
+            questions = [one.question for one in self.asked[part]]
+            passages = [[self.documents[id] for id in ids[: self.passages]] for ids in found[part]]
             texts += [answer.text for answer in self.reader.answer(questions, passages)]
         pairs = [(text, one.answers or ()) for text, one in zip(texts, self.asked, strict=True)]
         return {
@@ -117,18 +114,10 @@ class _Reading:
 
 
 def evaluate(
-    model: Model,
-    data: Any,
-    *,
-    split: str = "test",
-    lexical: Lexical = 0.0,
-    sentences: bool = False,
-    baselines: bool = False,
-    reader: Reader | None = None,
-    passages: int = 5,
-    progress: bool | None = None,
+    model: Model, data: Any, *, split: str = "test", lexical: Lexical = 0.0, sentences: bool = False,
+    baselines: bool = False, reader: Reader | None = None, passages: int = 5, progress: bool | None = None,
     **options: Any,
-) -> Report:
+) -> Report:  # fmt: skip
     """Index a data set's corpus with a model and measure its search on the judged queries of a split.
 
     Args:
@@ -164,7 +153,7 @@ def evaluate(
         return index
 
     def search(searched: Model, **how: Any) -> Callable[[], Search]:
-        return lambda: _index_search(indexed(searched), how)
+        return lambda: _index_search(indexed(searched), **how)
 
     alone = {"lexical": lexical, "sentences": sentences, **options}
     systems = {_label(model, lexical, sentences, options): search(model, **alone)}
@@ -181,15 +170,9 @@ def evaluate(
 
 
 def evaluate_index(
-    index: Index,
-    queries: Mapping[str, str],
-    qrels: Mapping[str, Mapping[str, int]],
-    *,
-    filter: Filter | None = None,
-    lexical: Lexical = 0.0,
-    sentences: bool = False,
-    **options: Any,
-) -> Row:
+    index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]], *,
+    filter: Filter | None = None, lexical: Lexical = 0.0, sentences: bool = False, **options: Any,
+) -> Row:  # fmt: skip
     """Measure an index as it stands, on queries and judgements by document id; see :func:`evaluate`."""
     for name, given in (("queries", queries), ("qrels", qrels)):
         check_kind(name, given, Mapping, "a mapping by query id")
@@ -198,9 +181,9 @@ def evaluate_index(
     asked = {id: text for id, text in queries.items() if id in qrels}
     if not asked:
         raise InputError(f"none of the {len(queries)} queries is judged: qrels name {list(qrels)[:3]}")
-    search = _index_search(index, {"filter": filter, "lexical": lexical, "sentences": sentences, **options})
+    search = partial(_index_search, index, filter=filter, lexical=lexical, sentences=sentences, **options)
     split = Split("queries", asked, {id: dict(qrels[id]) for id in asked})
-    return _measure(_label(index.model, lexical, sentences, options), lambda: search, split)
+    return _measure(_label(index.model, lexical, sentences, options), search, split)
 
 
 def _reading(reader: Reader, data: Any, split: str, passages: int) -> tuple[RetrievalData, Split, _Reading]:
@@ -226,9 +209,8 @@ def _reading(reader: Reader, data: Any, split: str, passages: int) -> tuple[Retr
 
 
 def _label(model: Model, lexical: Lexical, sentences: bool, options: Mapping[str, Any]) -> str:
-    named = {**({} if lexical == 0 else {"lexical": lexical}), **options}
-    named |= {"sentences": True} if sentences else {}
-    chosen = ", ".join(f"{name}={value}" for name, value in named.items())
+    words, means = {} if lexical == 0 else {"lexical": lexical}, {"sentences": True} if sentences else {}
+    chosen = ", ".join(f"{name}={value}" for name, value in {**words, **options, **means}.items())
     return f"{model.method} ({chosen})" if chosen else model.method
 
 
@@ -237,7 +219,7 @@ def _bm25(documents: Sequence[Document]) -> Search:
     return lambda texts, k: (baseline.search(texts, k), 1.0)
 
 
-def _index_search(index: Index, options: Mapping[str, Any]) -> Search:
+def _index_search(index: Index, **options: Any) -> Search:
     def search(texts: Sequence[str], k: int) -> tuple[list[list[str]], float]:
         ranking = index.rank(texts, k, **options)
         return ranking.ids, ranking.visited
@@ -259,7 +241,6 @@ def _measure(name: str, prepare: Callable[[], Search], judged: Split, reading: _
         times.append(1000 * (time.perf_counter() - begun))
     run = dict(zip(judged.queries, found, strict=True))
     scores = score_run({id: run[id] for id in judged.qrels}, judged.qrels, ks=KS)
-    if reading is not None:
-        scores = {**scores, **reading.scores(found)}
+    scores |= reading.scores(found) if reading else {}
     percentiles = {f"p{p}": float(np.percentile(times, p)) for p in (50, 95, 99)}
     return Row(name, scores, percentiles, prepared, visited)

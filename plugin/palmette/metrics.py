@@ -150,9 +150,8 @@ def score_run(run: Mapping[str, Sequence[str]], qrels: Qrels, *, ks: Sequence[in
     Judged queries that the run lacks score 0; queries of the run that nobody judged count as ``unjudged``.
     """
     queries = [*qrels, *(query for query in run if query not in qrels)]
-    known = {
-        doc: row for row, doc in enumerate(dict.fromkeys(d for judged in qrels.values() for d in judged))
-    }
+    ids = dict.fromkeys(doc for judged in qrels.values() for doc in judged)
+    known = {doc: row for row, doc in enumerate(ids)}
     judgements = Judgements.of_queries([qrels.get(query, {}) for query in queries], known, len(known))
     ranks = np.full((len(queries), _deepest(ks)), -1, np.int64)
     for row, query in enumerate(queries):

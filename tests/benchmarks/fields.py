@@ -68,9 +68,8 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
                 lines.keep(pool, name, run, {"words": measured}, {})
     for name in args.methods:
         method = METHODS[name]
-        options = {"steps": args.steps, "batch_size": args.batch, "document_tokens": args.tokens} | dict(
-            method.options
-        )
+        options = {"steps": args.steps, "batch_size": args.batch, "document_tokens": args.tokens}
+        options |= method.options
         for seed in runs if options["steps"] or args.folds else args.seeds[:1]:
             pools = lines.missing(name, seed)
             if not pools:
@@ -80,11 +79,8 @@ def measure(folder: str, args: argparse.Namespace, store: Path) -> None:
             model = fitted(bench, method, options, seed, args)
             trained = time.perf_counter() - began
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # of the whole process, so far
-            about = {
-                "seconds to train": round(trained, 1),
-                "peak MiB": peak,
-                "dev": dict(model.record.metrics),
-            }
+            dev = dict(model.record.metrics)
+            about = {"seconds to train": round(trained, 1), "peak MiB": peak, "dev": dev}
             for pool in pools:
                 rows, facts = model_rows(model, replace(bench, pool=pool), args.split, method.modes)
                 lines.keep(pool, name, seed, rows, facts | about)
@@ -110,19 +106,12 @@ def fitted(
     bench: Bench, method: Method, options: dict[str, Any], seed: int, args: argparse.Namespace
 ) -> FieldsModel:
     """One model."""
+    encoder = load_encoder(args.encoder, device=args.device, dtype=args.dtype)
     return method.model.fit(
-        bench.data,
-        encoder=load_encoder(args.encoder, device=args.device, dtype=args.dtype),
-        fields=fields_of(method, bench.fields),
-        device=args.device,
-        seed=seed,
-        precision=args.precision,
-        learning_rate=args.rate,
-        trained_layers=args.layers,
-        evaluate_every=max(1, args.steps // 4),
-        progress=None,
-        **options,
-    )
+        bench.data, encoder=encoder, fields=fields_of(method, bench.fields), device=args.device, seed=seed,
+        precision=args.precision, learning_rate=args.rate, trained_layers=args.layers,
+        evaluate_every=max(1, args.steps // 4), progress=None, **options,
+    )  # fmt: skip
 
 
 def write(out: Path, store: Path) -> None:
@@ -135,37 +124,26 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("data", nargs="*", help="BEIR folders")
-    parser.add_argument("--methods", nargs="+", default=["*"], help="names or patterns")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--folds", type=int, default=0, help="cross validation instead of seeds")
-    parser.add_argument("--judged", type=int, default=0, help="learn from so few judged questions")
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--rate", type=float, default=5e-5)
-    parser.add_argument("--tokens", type=int, default=128, help="of a document")
-    parser.add_argument("--layers", type=int, help="how many of the last layers learn; all by default")
-    parser.add_argument(
-        "--pool",
-        type=int,
-        nargs="+",
-        default=[3000],
-        help="documents ranked; 0 for all, 1 for those that are judged alone",
-    )
-    parser.add_argument("--queries", type=int, default=500, help="judged queries; 0 for all")
-    parser.add_argument(
-        "--corpus", type=int, default=0, help="train on and rank so many documents; 0 for all"
-    )
-    parser.add_argument(
-        "--dtype", default="auto", help="what the encoder computes in, where it does not learn"
-    )
-    parser.add_argument("--split", default="test", choices=["test", "dev", "train"])
-    parser.add_argument("--encoder", default="packaged:all-MiniLM-L6-v2")
-    parser.add_argument("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
-    parser.add_argument("--device", help="where to train and encode")
-    parser.add_argument(
-        "--out", type=Path, default=Path("fields.md"), help="the tables; results lie beside them"
-    )
+    add = parser.add_argument
+    add("data", nargs="*", help="BEIR folders")
+    add("--methods", nargs="+", default=["*"], help="names or patterns")
+    add("--seeds", type=int, nargs="+", default=[0])
+    add("--folds", type=int, default=0, help="cross validation instead of seeds")
+    add("--judged", type=int, default=0, help="learn from so few judged questions")
+    add("--steps", type=int, default=400)
+    add("--batch", type=int, default=64)
+    add("--rate", type=float, default=5e-5)
+    add("--tokens", type=int, default=128, help="of a document")
+    add("--layers", type=int, help="how many of the last layers learn; all by default")
+    add("--pool", type=int, nargs="+", default=[3000], help="documents ranked; 0 for all, 1 for the judged")
+    add("--queries", type=int, default=500, help="judged queries; 0 for all")
+    add("--corpus", type=int, default=0, help="train on and rank so many documents; 0 for all")
+    add("--dtype", default="auto", help="what the encoder computes in, where it does not learn")
+    add("--split", default="test", choices=["test", "dev", "train"])
+    add("--encoder", default="packaged:all-MiniLM-L6-v2")
+    add("--precision", default="auto", choices=["auto", "float32", "bfloat16"])
+    add("--device", help="where to train and encode")
+    add("--out", type=Path, default=Path("fields.md"), help="the tables; results lie beside them")
     args = parser.parse_args(argv)
     args.methods = [name for name in METHODS if any(fnmatch(name, pattern) for pattern in args.methods)]
     return args

@@ -44,9 +44,8 @@ def few(data: RetrievalData, train: int, dev: int = 200) -> RetrievalData:
 
 def lists_of(vectors: Floats, lists: int) -> Any:
     """FAISS's inverted lists."""
-    made = faiss.IndexIVFFlat(
-        faiss.IndexFlatIP(vectors.shape[1]), vectors.shape[1], lists, faiss.METRIC_INNER_PRODUCT
-    )
+    width = vectors.shape[1]
+    made = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, lists, faiss.METRIC_INNER_PRODUCT)
     made.cp.min_points_per_centroid = 1
     made.train(vectors)
     made.add(vectors)
@@ -120,11 +119,8 @@ def measure(folder: str, args: argparse.Namespace) -> dict[str, Any]:
     own = cache.encode(encoder, texts, kind="query")
     model = LayersModel.fit(data, encoder=encoder, cache=cache, progress=False)
     seconds = {}
-    for name, chosen in (
-        ("one vector", None),
-        ("all layers", {}),
-        *((f"layer {n}", {"layers": (n,)}) for n in (1, 3)),
-    ):
+    single = {f"layer {n}": {"layers": (n,)} for n in (1, 3)}
+    for name, chosen in {"one vector": None, "all layers": {}, **single}.items():
         begun = time.process_time()
         if chosen is None:
             encoder.encode_queries(texts)

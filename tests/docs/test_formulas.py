@@ -18,7 +18,6 @@ from palmette.methods.fields.config import FieldsConfig
 from palmette.methods.fields.losses import charm_loss
 from palmette.methods.fields.module import FieldEncoder, Layout, Pooled
 from palmette.methods.layers.config import LayersConfig
-from palmette.methods.layers.losses import layers_loss
 from palmette.methods.layers.module import LayerNetworks
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Indexer
@@ -229,8 +228,10 @@ def _charm() -> None:
 def _layers() -> None:
     (q, q_), (d, d_), own, tau = numbers(3, 2, 4), numbers(5, 4), [3, 1], 2.5
     scores = tau * torch.einsum("lbd,cd->lbc", q_, d_)
-    loss = layers_loss(scores, torch.tensor(own), torch.zeros(2, 5, dtype=torch.bool))
-    same(loss, np.mean([contrast(tau * q[layer] @ d.T, own) for layer in range(3)]))
+    same(
+        info_nce(scores, torch.tensor(own)),
+        np.mean([contrast(tau * q[layer] @ d.T, own) for layer in range(3)]),
+    )
 
 
 @on("layers", r"s(d) = \frac{\sum_{\ell} w_{\ell}\, q_{\ell} \cdot d}{\sum_{\ell} w_{\ell}}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
@@ -29,6 +31,22 @@ def sigmoid(x: Doubles) -> Doubles:
 def relu(x: Doubles) -> Doubles:
     """Positive part."""
     return np.maximum(x, 0)
+
+
+def gelu(x: Doubles) -> Doubles:
+    """x times the normal distribution's share below x."""
+    return x * np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x.flat]).reshape(x.shape)
+
+
+def linear(x: Doubles, w: dict[str, Doubles], name: str) -> Doubles:
+    """Linear layer of that name."""
+    return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+
+def norm(x: Doubles, w: dict[str, Doubles], name: str) -> Doubles:
+    """Layer norm of that name, as in BERT."""
+    out: Doubles = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+    return out * w[f"{name}.weight"] + w[f"{name}.bias"]
 
 
 def unit(x: Doubles) -> Doubles:

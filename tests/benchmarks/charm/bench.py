@@ -69,12 +69,8 @@ class Bench:
         kept = sorted([*needed, *others[: max(0, size - len(needed))]])
         there = {data.corpus[row].key for row in kept}
         for split, judged in qrels.items():
-            held = {
-                query: {id: g for id, g in grades.items() if id in there} for query, grades in judged.items()
-            }
-            qrels[split] = {
-                query: grades for query, grades in held.items() if any(g > 0 for g in grades.values())
-            }
+            held = {q: {id: g for id, g in grades.items() if id in there} for q, grades in judged.items()}
+            qrels[split] = {q: grades for q, grades in held.items() if any(g > 0 for g in grades.values())}
         asked = {query for judged in qrels.values() for query in judged}
         queries = {query: text for query, text in data.queries.items() if query in asked}
         corpus = [data.corpus[row] for row in kept]
@@ -117,14 +113,14 @@ class Bench:
             needed = {self.data.rows[id] for _, grades in judged for id in grades}
             others = [row for row in draw.permutation(every).tolist() if row not in needed]
             every = np.sort(np.array([*needed, *others[: max(0, self.pool - len(needed))]], np.int64))
-        flat = [
-            (at, int(np.searchsorted(every, self.data.rows[id])), grade)
-            for at, (_, grades) in enumerate(judged)
-            for id, grade in grades.items()
-        ]
         texts = [self.data.queries[query] for query, _ in judged]
         documents = [self.data.corpus[row] for row in every.tolist()]
-        return texts, documents, Judgements.of(len(texts), len(documents), *zip(*flat, strict=True))
+        places = {document.key: place for place, document in enumerate(documents)}
+        return (
+            texts,
+            documents,
+            Judgements.of_queries([grades for _, grades in judged], places, len(documents)),
+        )
 
 
 @dataclass
@@ -175,27 +171,23 @@ def _facts(index: Index, model: FieldsModel, texts: Sequence[str], best: np.ndar
         keys = view.keys()
         for shortlist in (25, 50, 75, 100):
             near = model.search(view, queries, shortlist, options).keys
-            rows = np.searchsorted(keys, near)
-            kept[str(shortlist)] = round(
-                float(np.mean([np.isin(b[:10], r).mean() for b, r in zip(best, rows, strict=True)])), 4
-            )
+            each = zip(best, np.searchsorted(keys, near), strict=True)
+            kept[str(shortlist)] = round(float(np.mean([np.isin(b[:10], r).mean() for b, r in each])), 4)
         found = model.search(view, queries, 1, model.search_options({"by": "best"}))
         part = found.evidence["part"][:, 0]
         vectors = view.rows("fields", keys).astype(np.float32)
     lengths = np.array([len(text.split()) for text in texts])
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-9)
     steps = np.einsum("nfd,nfd->nf", units[:, 1:], units[:, :-1]).mean(0) if len(names) > 1 else []
+    matched = {name: part == at for at, name in enumerate(names)}
+    words = {name: round(float(lengths[by].mean()), 2) for name, by in matched.items() if by.any()}
     return {
         "kept of the best ten": kept,
-        "matched": {name: int((part == at).sum()) for at, name in enumerate(names)},
-        "words of queries by matched field": {
-            name: round(float(lengths[part == at].mean()), 2)
-            for at, name in enumerate(names)
-            if (part == at).any()
-        },
-        "cosine to the field before": {
-            name: round(float(value), 3) for name, value in zip(names[1:], steps, strict=False)
-        },
+        "matched": {name: int(by.sum()) for name, by in matched.items()},
+        "words of queries by matched field": words,
+        "cosine to the field before": dict(
+            zip(names[1:], np.round(np.asarray(steps, float), 3).tolist(), strict=False)
+        ),
     }
 
 
@@ -206,14 +198,8 @@ def bm25_rows(bench: Bench, split: str) -> dict[str, Measured]:
     def tables(which: str) -> tuple[list[np.ndarray], np.ndarray, Judgements]:
         texts, documents, judgements = bench.ranked(which)
         read = [extractor.read(document) for document in documents]
-        by_field = [
-            _scores([Document(d.key, row[at] or "-") for d, row in zip(documents, read, strict=True)], texts)
-            for at in range(len(bench.fields))
-        ]
-        joined = [
-            Document(d.key, " ".join(row).strip() or "-") for d, row in zip(documents, read, strict=True)
-        ]
-        return by_field, _scores(joined, texts), judgements
+        by_field = [_scores(column, texts) for column in zip(*read, strict=True)]
+        return by_field, _scores([" ".join(row).strip() for row in read], texts), judgements
 
     by_field, joined, judgements = tables("dev")
     weights = np.ones(len(by_field))
@@ -223,24 +209,23 @@ def bm25_rows(bench: Bench, split: str) -> dict[str, Measured]:
             for value in (0.0, 0.25, 0.5, 1.0, 2.0, 4.0):
                 tried = weights.copy()
                 tried[at] = value
-                score = _judged(sum(w * s for w, s in zip(tried, by_field, strict=True)), judgements)
+                score = _judged(np.tensordot(tried, by_field, 1), judgements)
                 if score.scores["ndcg@10"] > best + 1e-6:
                     best, weights = score.scores["ndcg@10"], tried
     by_field, joined, judgements = tables(split)
     texts, documents, _ = bench.ranked(split)
     two = FieldExtractor.of(("title", "text"))
-    read = [" ".join(filter(None, two.read(document))) or "-" for document in documents]
-    titled = [Document(d.key, text) for d, text in zip(documents, read, strict=True)]
+    titled = [" ".join(filter(None, two.read(document))) for document in documents]
     return {
         "BM25": _judged(joined, judgements),
         "BM25, title and text": _judged(_scores(titled, texts), judgements),
-        "BM25, fields weighted": _judged(
-            sum(w * s for w, s in zip(weights, by_field, strict=True)), judgements
-        ),
+        "BM25, fields weighted": _judged(np.tensordot(weights, by_field, 1), judgements),
     }
 
 
-def _scores(documents: Sequence[Document], texts: Sequence[str]) -> np.ndarray:
+def _scores(contents: Sequence[str], texts: Sequence[str]) -> np.ndarray:
+    """[Q, N] scores of documents with these contents."""
+    documents = [Document(str(row), content or "-") for row, content in enumerate(contents)]
     return np.stack(list(BM25(documents).scores(texts)))
 
 

@@ -49,13 +49,9 @@ class Method(NamedTuple):
 
     options: Mapping[str, Any]
     modes: tuple[str, ...] = (
-        "aggregate",
-        "best",
-        "two stages",
-        "two stages, blended",
-        "aggregate and words",
+        "aggregate", "best", "two stages", "two stages, blended", "aggregate and words",
         "two stages, blended, and words",
-    )
+    )  # fmt: skip
     fields: str = "all of them"
     """``title``, ``joined`` (one field that holds all), ``reversed``, or all of them."""
     model: type[FieldsModel] = FieldsModel

@@ -90,9 +90,8 @@ def _facts(rows: Rows) -> str:
     for row in rows:
         facts = row["facts"]
         if "kept of the best ten" in facts and row["seed"] == 0 and row["method"] == "CHARM":
-            kept = ", ".join(
-                f"{share:.1%} at {size}" for size, share in facts["kept of the best ten"].items()
-            )
+            shares = facts["kept of the best ten"].items()
+            kept = ", ".join(f"{share:.1%} at {size}" for size, share in shares)
             matched = ", ".join(f"{name} {count}" for name, count in facts["matched"].items())
             return (
                 f"CHARM, seed 0: kept of the ten that `best` finds by a shortlist: {kept}; "

@@ -37,16 +37,3 @@ def test_a_table_becomes_a_search_by_fields(tmp_path: Path, capsys: pytest.Captu
         options = {"fields": ["title"], "weights": {"title": 2}, "blend": 0.0}
         expected = index.search("golden owl", k=2, lexical=0, **options)
     assert [hit["id"] for hit in json.loads(capsys.readouterr().out)] == [hit.id for hit in expected]
-
-
-def test_a_table_without_texts_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = "".join(f"{n},{'red' if n % 2 else 'blue'},cat {n},{n}\n" for n in range(30))
-    (tmp_path / "shop.csv").write_text("id,brand,name,price\n" + rows)
-    table, ckpt, place = str(tmp_path / "shop.csv"), str(tmp_path / "ckpt"), str(tmp_path / "index")
-    options = ["--fields", "brand,name", "--steps", "1", "--batch-size", "8", "--device", "cpu", "--quiet"]
-    assert main(["train", "fields", table, "--out", ckpt, "--encoder", learner().name, *options]) == 0
-    assert main(["index", ckpt, table, "--out", place, "--quiet"]) == 0
-    capsys.readouterr()
-    assert main(["search", place, "red cat 7", "-k", "1", "--json", "--lexical", "1"]) == 0
-    (hit,) = json.loads(capsys.readouterr().out)
-    assert hit["text"] == "red\ncat 7\n7"

@@ -129,7 +129,7 @@ def test_a_prompt_precedes_fields_that_attend_to_none_before(
     found = []
     for document in (shop()[7], replace(shop()[7], metadata={})):
         tokens = field_tokens(backbone, extractor, [document], (9, 9, 9), config.attended)
-        found.append([field[0][: len(start)] == start for field in tokens])
+        found.append([field.row(0).tolist()[: len(start)] == start for field in tokens])
     assert found[0] == prompted
     assert found[1][:2] == [False, True], "without a brand the title is the first"
 
@@ -162,5 +162,6 @@ def test_room_goes_to_the_fields_that_need_it(backbone: Backbone) -> None:
 
 
 def test_of_a_long_query_as_much_is_read_as_the_encoder_takes(backbone: Backbone) -> None:
-    assert len(query_tokens(backbone, ["golden " * 100], FieldsConfig(query_tokens=500))[0]) == 62
-    assert len(query_tokens(backbone, ["golden " * 100], FieldsConfig(query_tokens=5))[0]) == 5
+    for given, read in ((500, 62), (5, 5)):
+        tokens = query_tokens(backbone, ["golden " * 100], FieldsConfig(query_tokens=given))
+        assert len(tokens.row(0)) == read

@@ -16,7 +16,7 @@ from palmette.methods.fields.init import RATE, STEPS, fit_field_weights
 from palmette.methods.fields.model import FieldsModel
 from palmette.methods.fields.module import FieldEncoder
 from palmette.methods.fields.training import FieldsTask
-from support.reference import Doubles, info_nce, softmax, unit, weights_of
+from support.reference import Doubles, gelu, info_nce, linear, norm, softmax, unit, weights_of
 from support.shop import FIELDS, questions, shop
 from support.tiny import learner
 from support.tiny_encoder import save_tiny_encoder
@@ -28,20 +28,6 @@ WORD, TOKEN, SEP, CLS, ASKED = "word", "token", "sep", "cls", "asked"
 
 Place = tuple[str, int, int, int]
 """What stands somewhere, its field, its id, its position."""
-
-
-def norm(x: Doubles, w: dict[str, Doubles], name: str) -> Doubles:
-    mean, spread = x.mean(-1, keepdims=True), np.sqrt(x.var(-1, keepdims=True) + 1e-12)
-    out: Doubles = (x - mean) / spread * w[f"{name}.weight"] + w[f"{name}.bias"]
-    return out
-
-
-def linear(x: Doubles, w: dict[str, Doubles], name: str) -> Doubles:
-    return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
-
-
-def gelu(x: Doubles) -> Doubles:
-    return x * np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x.flat]).reshape(x.shape)
 
 
 def bert(w: dict[str, Doubles], ids: list[int], positions: list[int], sees: NDArray[np.bool_]) -> Doubles:
@@ -94,9 +80,7 @@ def encoded(module: FieldEncoder, places: list[Place]) -> tuple[Doubles, Doubles
     sees = np.array([[looks(one, other, attended, printed) for other in places] for one in places])
     x = bert(body, [p[2] for p in places], [p[3] for p in places], sees)
     count = len(attended)
-    reads = (
-        np.eye(count) > 0 if attended.all() else attended
-    )  # with full attention the own words are averaged
+    reads = np.eye(count) > 0 if attended.all() else attended  # with full attention the own words count
     h, logits = np.zeros((count, x.shape[1])), np.full(count, -np.inf)
     for f in range(count):
         inside = [
@@ -136,12 +120,7 @@ def test_vectors_are_what_the_equations_say(folder: Path, options: dict[str, Any
     backbone = Backbone.of(load_encoder(folder, device="cpu", dtype="float32"), new_tokens=3)
     module, draw = FieldEncoder(config, backbone).eval(), torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for value in (
-            module.field_weights.weight,
-            module.field_weights.bias,
-            backbone.new_tokens,
-            module.field_maps,
-        ):
+        for value in (*module.field_weights.parameters(), backbone.new_tokens, module.field_maps):
             if value is not None:
                 value.copy_(0.4 * torch.randn(value.shape, generator=draw))
     documents = [sequence(one, config.attended, backbone.vocabulary) for one in DOCUMENTS]

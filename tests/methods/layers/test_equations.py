@@ -14,20 +14,11 @@ from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.module import LayerNetworks
 from palmette.methods.layers.training import LayersTask
 from palmette.training.loop import TrainingResult
-from support.reference import Doubles, info_nce, softmax, unit, weights_of
+from support.reference import Doubles, gelu, info_nce, linear, norm, softmax, unit, weights_of
 from support.tiny import pairs
 
 WIDTH, HEADS, STATES, VECTOR, DEPTH = 8, 2, 6, 5, 2
 LENGTHS = (7, 4, 2)
-
-
-def norm(x: Doubles, w: dict[str, Doubles], name: str) -> Doubles:
-    out: Doubles = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
-    return out * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-
-def linear(x: Doubles, w: dict[str, Doubles], name: str) -> Doubles:
-    return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
 
 
 def query_by_hand(w: dict[str, Doubles], config: LayersConfig, place: int, x: Doubles) -> Doubles:
@@ -40,11 +31,7 @@ def query_by_hand(w: dict[str, Doubles], config: LayersConfig, place: int, x: Do
         for own in np.split(np.arange(WIDTH), HEADS):
             heads.append(softmax(q[:, own] @ k[:, own].T / math.sqrt(WIDTH / HEADS)) @ v[:, own])
         a = norm(x + linear(np.concatenate(heads, 1), w, f"{part}.attended"), w, f"{part}.norms.0")
-        inner = linear(a, w, f"{part}.inner")
-        inner = inner * np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in inner.flat]).reshape(
-            inner.shape
-        )
-        y = linear(inner, w, f"{part}.outer")
+        y = linear(gelu(linear(a, w, f"{part}.inner")), w, f"{part}.outer")
         inside = config.skip == "inside"
         x = norm(y + a, w, f"{part}.norms.1") if inside else norm(y, w, f"{part}.norms.1") + a
     return linear(x[0] if config.pooling == "cls" else np.concatenate([x.mean(0), x[0]]), w, f"{at}.head")
@@ -71,9 +58,8 @@ def test_queries_are_equation_2(skip: Any, pooling: Any, similarity: Any) -> Non
     ])  # fmt: skip
     with torch.no_grad():
         found = module(states, mask, None).numpy()
-    np.testing.assert_allclose(
-        found, unit(by_hand) if similarity == "cosine" else by_hand, atol=1e-5, rtol=1e-5
-    )
+    by_hand = unit(by_hand) if similarity == "cosine" else by_hand
+    np.testing.assert_allclose(found, by_hand, atol=1e-5, rtol=1e-5)
 
 
 def task_of(tmp_path: Path, data: Any, **options: Any) -> LayersTask:
@@ -84,14 +70,8 @@ def task_of(tmp_path: Path, data: Any, **options: Any) -> LayersTask:
 
 def with_wrong_answers() -> RetrievalData:
     """Some questions share an answer, some have a wrong one given."""
-    rows = [
-        {
-            "query": f"what is {n // 2}", "positive": f"it is {n % 17}",
-            "negatives": [f"it is {(n + 5) % 17}"] * (n % 3 == 0),
-        }
-        for n in range(26)
-    ]  # fmt: skip
-    return load_data(rows, dev_fraction=0)
+    wrong = [[f"it is {(n + 5) % 17}"] * (n % 3 == 0) for n in range(26)]
+    return load_data([(f"what is {n // 2}", f"it is {n % 17}", wrong[n]) for n in range(26)], dev_fraction=0)
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "inner_product"])
@@ -108,10 +88,8 @@ def test_the_loss_of_a_batch_is_the_papers(tmp_path: Path, similarity: Any) -> N
     with torch.no_grad():
         q = task.queries(task.module, asked).double().numpy()  # [B, L, d]
     known = made.data.positives_mask(asked, documents)
-    each = [
-        info_nce(7.0 * q[:, layer] @ d.T, np.searchsorted(documents, own), known)
-        for layer in range(q.shape[1])
-    ]
+    places = np.searchsorted(documents, own)
+    each = [info_nce(7.0 * q[:, layer] @ d.T, places, known) for layer in range(q.shape[1])]
     assert np.ptp(each) > 1e-3
     loss = task.loss(task.module, rows, torch.Generator().manual_seed(3), 0.0)
     assert float(loss.detach()) == pytest.approx(np.mean(each), abs=1e-5)

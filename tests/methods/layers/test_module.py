@@ -16,7 +16,6 @@ from palmette import Document, FakeEncoder, LayersModel, RetrievalData, load_dat
 from palmette.encoder import Encoder, EncodingCache, States
 from palmette.errors import ConfigError
 from palmette.methods.layers.config import LayersConfig, LayersSearch
-from palmette.methods.layers.losses import layers_loss
 from palmette.methods.layers.module import LayerNetworks, summary
 from support.tiny import pairs
 from support.tiny_encoder import save_tiny_encoder
@@ -32,32 +31,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
 
 def tiny(folder: Path, **options: Any) -> Encoder:
     return load_encoder(str(save_tiny_encoder(folder / "encoder", layers=4, **options)), dtype="float32")
-
-
-def test_the_loss_is_the_mean_of_the_layers_softmaxes() -> None:
-    scores, target = torch.randn(3, 2, 4), torch.tensor([2, 0])
-    known = torch.zeros(2, 4, dtype=torch.bool)
-    known[0, 2] = known[0, 3] = known[1, 0] = True  # column 3 answers the first question too: no negative
-    total = 0.0
-    for layer in range(3):
-        first, second = scores[layer]
-        total -= float(torch.log_softmax(first[[2, 0, 1]], 0)[0] + torch.log_softmax(second, 0)[0])
-    assert float(layers_loss(scores, target, known)) == pytest.approx(total / 6, rel=1e-5)
-
-
-def test_padding_changes_no_query() -> None:
-    torch.manual_seed(1)
-    config = LayersConfig(start="random", trains="all", states=8, vector=8, last=2, heads=2)
-    module = LayerNetworks(config).eval()
-    x, mask = torch.randn(1, 3, 8), torch.ones(1, 3, dtype=torch.bool)
-    padded, wide = F.pad(x, (0, 0, 0, 2), value=9.0), F.pad(mask, (0, 2))
-    short = module([x, x], mask, None)
-    torch.testing.assert_close(module([padded, padded], wide, None), short)
-    assert short.shape == (1, 2, 8)
-    tokens, there = torch.tensor([[[1.0], [3.0], [100.0]]]), torch.tensor([[True, True, False]])
-    assert summary(tokens, there).tolist() == [[2.0, 1.0]]
-    assert summary(tokens, there, "cls").tolist() == [[1.0]]
-    torch.testing.assert_close(short.norm(dim=2), torch.ones(1, 2))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +63,9 @@ def test_the_fused_list_is_the_best_by_the_mean() -> None:
     means = np.einsum("qld,nd,l->qn", asked, vectors, weights)
     assert found.keys.tolist() == np.argsort(-means, axis=1)[:, :8].tolist()
     np.testing.assert_allclose(found.scores, -np.sort(-means, axis=1)[:, :8], atol=1e-5)
+    every = search(view, asked, 50)
+    assert (np.sort(every.keys, axis=1) == np.arange(50)).all()
+    assert search(view, asked, 50, only=np.arange(50)).keys.tolist() == every.keys.tolist()
 
 
 def test_a_layer_that_found_too_few_leaves_its_places_to_others() -> None:
@@ -96,12 +98,3 @@ def test_an_engine_that_finds_too_few_leaves_no_gaps() -> None:
         for key, layer in zip(keys[:held], found.evidence["layer"][row], strict=False):
             assert key in each[row, layer - 1]
     assert found.evidence["layer"][0, :3].tolist() == [1, 1, 1]
-
-
-@pytest.mark.parametrize("order", ["fused", "layer"])
-def test_no_document_twice_and_all_of_them_if_asked(order: str) -> None:
-    _, asked, view = world(3, 12, 5)
-    found = search(view, asked, 12, order=order)
-    assert (np.sort(found.keys, axis=1) == np.arange(12)).all()
-    if order == "fused":
-        assert search(view, asked, 12, only=np.arange(12)).keys.tolist() == found.keys.tolist()

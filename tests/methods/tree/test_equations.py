@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -41,11 +41,9 @@ def random_tree(**options: Any) -> Tree:
     """A tree whose every weight is random: nothing is 0, 1 or equal to another."""
     draw = torch.Generator().manual_seed(8)
     tree = Tree(TreeConfig(depth=DEPTH, width=WIDTH, token_width=TOKENS, **options)).double().eval()
+    slopes = [buffer for name, buffer in tree.named_buffers() if name.endswith("slopes")]
     with torch.no_grad():
-        for value in (
-            *tree.parameters(),
-            *(b for n, b in tree.named_buffers() if n.endswith(("slopes", "weight"))),
-        ):
+        for value in (*tree.parameters(), *slopes):
             value.copy_(torch.randn(value.shape, generator=draw, dtype=torch.float64))
     return tree
 
@@ -98,22 +96,16 @@ def leaves_by_hand(tree: Tree, states: States) -> Doubles:
     for x, every, mask in zip(states.pooled.numpy(), states.tokens.numpy(), states.mask.numpy(), strict=True):
         x = unit(w["adapter.weight"] @ x) if config.adapted else x
         s = np.array([score(tree, w, node, x, every[mask]) for node in range(count)])
-        if (
-            config.split == "cross_attention"
-            and config.aggregation == "tree"
-            and config.propagation != "none"
-        ):
-            s = refined(w, s)
         if config.propagation == "none":
             out.append(softmax(s))
             continue
+        if (config.split, config.aggregation) == ("cross_attention", "tree"):
+            s = refined(w, s)
         probability, learned = [], []
         for leaf in range(config.leaves):
             way = parents(config.leaves - 1 + leaf)[::-1]  # root … leaf
             z = sigmoid(s)
-            turns = np.array(
-                [z[a] if b == 2 * a + 1 else 1 - z[a] for a, b in zip(way, way[1:], strict=False)]
-            )
+            turns = np.array([z[a] if b == 2 * a + 1 else 1 - z[a] for a, b in pairwise(way)])
             probability.append(turns.prod())  # equation 7; z is the turn to the left
             if config.propagation == "learned":  # a function of the routing probabilities, one per leaf
                 hidden = relu(turns @ w["learned.inner"][leaf] + w["learned.bias"][leaf])

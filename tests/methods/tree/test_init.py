@@ -91,8 +91,13 @@ def test_clusters_need_no_questions_and_the_papers_recipe_makes_them() -> None:
     how = {"encoder": FakeEncoder(32), "depth": 3, "progress": False}
     record = TreeModel.fit(documents(), **how).record
     assert (record.pairs, record.steps, record.labelled) == (0, 0, False)
-    made = TreeModel.fit(documents(), **how, preset="paper", steps=2, batch_size=8).record
-    assert (made.pairs > 1, made.steps, made.labelled) == (True, 2, False)
+    model = TreeModel.fit(documents(), **how, preset="paper", steps=2, batch_size=8)
+    config, record = model.config, model.record
+    assert (config.split, config.aggregation, config.propagation) == ("cross_attention", "tree", "learned")
+    assert (config.start, config.ranking, config.depth) == ("random", "leaves", 3)
+    assert model.module.linear is model.module.adapter is None
+    assert (record.pairs > 1, record.steps, record.labelled) == (True, 2, False)
+    assert record.training["learning_rate"] == 4e-4
     for options in ({"split": "mlp"}, {"propagation": "none"}):
         with pytest.raises(ConfigError, match="give start='random' too"):
             TreeModel.fit(["a text"], **how, **options)

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from palmette import FakeEncoder, load_data
 from palmette.encoder import States
@@ -17,8 +16,8 @@ from palmette.methods.tree.losses import levels_of_step
 from palmette.methods.tree.module import Tree
 from palmette.methods.tree.training import TreeTask
 from palmette.training.pairs import TrainingPairs
+from support.reference import info_nce
 
-Doubles = NDArray[np.float64]
 ROWS = np.array([0, 1, 2, 3, 4, 5, 3])
 """A batch: a question with two right answers, two questions with one answer, one pair twice."""
 ASKED = [("red", "a"), ("red", "b"), ("green", "c"), ("blue", "c"), ("white", "d"), ("black", "e")]
@@ -62,21 +61,14 @@ def by_hand(tree: Tree, pairs: TrainingPairs, levels: list[int], negatives: list
     read = [encoder.encode_queries(query), encoder.encode(document), encoder.encode(negatives or ["none"])]
     with torch.no_grad():
         leaves = [tree(States(torch.from_numpy(x))).double().numpy() for x in read]
-    total = 0.0
+    own, total = np.arange(len(query)), 0.0
+    known = np.array([[text in right[one] for text in (*document, *negatives)] for one in query])
     for level in levels:
         q, d, x = (part.reshape(len(part), 2**level, -1).sum(2) for part in leaves)
-        scale = float(tree.multiplier(level).detach())
-        near = scale * (np.minimum(q[:, None], d[None]).sum(2) - 1)
-        wrong = scale * (np.minimum(q[:, None], x[None]).sum(2) - 1)
-        info, count = 0.0, len(query)
-        for i in range(count):
-            others = [j for j in range(count) if j == i or document[j] not in right[query[i]]]
-            given = [m for m, text in enumerate(negatives) if text not in right[query[i]]]
-            below = sum(np.exp(near[i, j]) for j in others) + sum(np.exp(wrong[i, m]) for m in given)
-            askers = [j for j in range(count) if j == i or document[i] not in right[query[j]]]
-            info += np.log(below) - near[i, i]
-            info += np.log(sum(np.exp(near[j, i]) for j in askers)) - near[i, i]
-        total += info / (2 * count)
+        every = np.concatenate([d, x[: len(negatives)]])
+        logits = float(tree.multiplier(level).detach()) * (np.minimum(q[:, None], every).sum(2) - 1)
+        back = info_nce(logits[:, own].T, own, known[:, own].T)
+        total += (info_nce(logits, own, known) + back) / 2
     return total / len(levels)
 
 

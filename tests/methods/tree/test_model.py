@@ -14,7 +14,6 @@ from palmette.errors import CheckpointError, ConfigError, InputError, ModelMisma
 from palmette.hub import open_checkpoint, save_checkpoint
 from palmette.methods.tree import TreeConfig, TreeSearch
 from palmette.methods.tree import search as tree_search
-from palmette.methods.tree.training import TreeTask
 from regression import api
 from support.alone import Index
 from support.tiny import documents, pairs, train_tree, tree
@@ -56,16 +55,6 @@ def test_configs_of_former_checkpoints() -> None:
     for name, value in {"closed": [3, 4], "heads": 2, "hidden": 8}.items():
         with pytest.raises(ConfigError, match=f"{name}=.* no longer supported"):
             TreeConfig.from_dict({**former, name: value})
-
-
-def test_the_papers_recipe() -> None:
-    model = train_tree(preset="paper", depth=3, steps=2, batch_size=8)
-    config = model.config
-    assert (config.split, config.aggregation, config.propagation) == ("cross_attention", "tree", "learned")
-    assert (config.start, config.ranking) == ("random", "leaves")
-    assert model.record.training["learning_rate"] == 4e-4
-    assert (model.record.training["steps"], config.depth) == (2, 3), "single options override the preset"
-    assert model.module.linear is model.module.adapter is None
 
 
 # -- searches -------------------------------------------------------------------------------------------------
@@ -243,9 +232,7 @@ def test_fit_refuses_what_it_does_not_know() -> None:
     with pytest.raises(InputError, match="no documents|empty"):
         TreeModel.fit([], encoder=FakeEncoder(8))
     with pytest.raises(TrainingError, match="at least 2 pairs .*, got 1, beside 1 held out to validate with"):
-        TreeModel.fit(
-            [("q", "d"), ("q2", "d2")], encoder=FakeEncoder(8), depth=2, start="random", progress=False
-        )
+        train_tree(data=[("q", "d"), ("q2", "d2")], depth=2, start="random")
 
 
 @pytest.mark.parametrize(
@@ -313,21 +300,3 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             load_model(path)
     with pytest.raises(CheckpointError, match="load_model"):
         TreeModel.from_pretrained(path)
-
-
-def test_killed_training_resumes_to_the_same_model(tmp_path: Path) -> None:
-    whole = trained(steps=20, evaluate_every=5, output_dir=tmp_path / "a")
-    calls, original = [], TreeTask.loss
-
-    def stop(self: TreeTask, *given: Any) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == 13:
-            raise KeyboardInterrupt
-        return original(self, *given)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TreeTask, "loss", stop)
-        with pytest.raises(KeyboardInterrupt):
-            trained(steps=20, evaluate_every=5, output_dir=tmp_path / "b")
-    resumed = trained(steps=20, evaluate_every=5, output_dir=tmp_path / "b", resume=True)
-    assert resumed.fingerprint == whole.fingerprint

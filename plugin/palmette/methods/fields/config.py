@@ -141,8 +141,7 @@ class FieldsConfig(Config):
     def attended(self) -> NDArray[np.bool_]:
         """[F, F] fields (columns) that each field (row) attends to, itself included."""
         full = np.ones((len(self.fields), len(self.fields)), bool)
-        tables = {"diagonal": np.eye(len(full)) > 0, "full": full}
-        table = tables.get(self.attention, np.tril(full))
+        table = {"diagonal": np.eye(len(full)) > 0, "full": full}.get(self.attention, np.tril(full))
         if self.reads_whole:
             table[-1, :-1] = table[:-1, -1] = False
         return table

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from palmette.arrays import Ragged
 from palmette.encoder import Backbone
 from palmette.errors import ConfigError, InputError
 from palmette.methods.fields.config import WHOLE, FieldsConfig
@@ -162,49 +163,33 @@ def _body(document: Document) -> str:
     return text
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """Token ids of many texts in one array, in half the memory of lists."""
-
-    flat: NDArray[np.int32]
-    starts: NDArray[np.int64]
-
-    @classmethod
-    def read(
-        cls, backbone: Backbone, texts: Sequence[str], limit: int, *, progress: bool | None, label: str
-    ) -> Self:
-        """Tokenise texts, at most ``limit`` tokens of each."""
-        rows: list[list[int]] = []
-        hidden = None if progress is None else not progress
-        parts = range(0, len(texts), 512)
-        for start in tqdm(parts, desc=label, unit="batch", delay=2, disable=hidden, leave=False):
-            part = [text[: 40 * limit] for text in texts[start : start + 512]]  # the rest is cut anyway
-            rows += backbone.tokenise(part, limit)
-        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-        flat = np.fromiter((id for row in rows for id in row), np.int32, int(sizes.sum()))
-        return cls(flat, np.concatenate([[0], np.cumsum(sizes)]))
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __getitem__(self, row: int) -> list[int]:
-        ids: list[int] = self.flat[self.starts[row] : self.starts[row + 1]].tolist()
-        return ids
+def read_tokens(
+    backbone: Backbone, texts: Sequence[str], limit: int, label: str, progress: bool | None
+) -> Ragged:
+    """Token ids of texts, at most ``limit`` of each."""
+    rows: list[list[int]] = []
+    hidden = None if progress is None else not progress
+    parts = range(0, len(texts), 512)
+    for start in tqdm(parts, desc=label, unit="batch", delay=2, disable=hidden, leave=False):
+        part = [text[: 40 * limit] for text in texts[start : start + 512]]  # the rest is cut anyway
+        rows += backbone.tokenise(part, limit)
+    ids = np.fromiter((id for row in rows for id in row), np.int32)
+    return Ragged(ids, np.cumsum([0, *map(len, rows)], dtype=np.int64))
 
 
 def query_tokens(
     backbone: Backbone, texts: Sequence[str], config: FieldsConfig, *, progress: bool | None = False
-) -> Tokens:
+) -> Ragged:
     """Tokens of queries, after the encoder's prompt."""
     limit = min(config.query_tokens, backbone.max_length - 2)
-    texts = [backbone.prompts.get("query", "") + text for text in texts]
-    return Tokens.read(backbone, texts, limit, progress=progress, label="Reading queries")
+    prompt = backbone.prompts.get("query", "")
+    return read_tokens(backbone, [prompt + text for text in texts], limit, "Reading queries", progress)
 
 
 def field_tokens(
     backbone: Backbone, extractor: FieldExtractor, documents: Sequence[Document], limits: Sequence[int],
     attended: NDArray[np.bool_], *, progress: bool | None = False,
-) -> list[Tokens]:  # fmt: skip
+) -> list[Ragged]:  # fmt: skip
     """Tokens of each field of all documents.
 
     The encoder's prompt precedes every field that attends to no other filled one, by ``attended`` [F, F].
@@ -218,7 +203,7 @@ def field_tokens(
             for field in np.flatnonzero(filled & ~(earlier & filled).any(1)).tolist():
                 row[field] = prompt + row[field]
     return [
-        Tokens.read(backbone, [row[at] for row in texts], limit, progress=progress, label=f"Reading {name}")
+        read_tokens(backbone, [row[at] for row in texts], limit, f"Reading {name}", progress)
         for at, (name, limit) in enumerate(zip(extractor.sources, limits, strict=True))
     ]
 

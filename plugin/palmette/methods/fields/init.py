@@ -9,7 +9,6 @@ from palmette.maths import info_nce
 from palmette.methods.fields.module import FieldEncoder
 
 STEPS, RATE = 40, 0.1  # far enough to tell fields apart, not to silence any
-WHOLE_ALONE = 200.0  # a logit beside which the other fields' weights vanish
 
 
 def fit_field_weights(
@@ -32,9 +31,3 @@ def fit_field_weights(
         optimizer.step()
     with torch.no_grad():
         module.field_weights.bias.copy_(bias)
-
-
-def keep_encoder(module: FieldEncoder) -> None:
-    """Make the aggregate the encoder's own vector of the whole document."""
-    if module.config.reads_whole:
-        torch.nn.init.constant_(module.field_weights.bias[-1:], WHOLE_ALONE)

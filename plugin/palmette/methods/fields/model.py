@@ -126,7 +126,7 @@ class FieldsModel(Model):
             self.require_embeddings()
         backbone, limits = self.module.backbone, self.config.limits
         tokens = field_tokens(backbone, self.extractor, documents, limits, self.config.attended)
-        ids = [[field[row] for field in tokens] for row in range(len(documents))]
+        ids = [[field.row(at).tolist() for field in tokens] for at in range(len(documents))]
         fields, weights, aggregate = self.module.encode("document", ids)
         bad = np.flatnonzero(~np.isfinite(fields).all(axis=(1, 2)))
         if len(bad):
@@ -148,7 +148,7 @@ class FieldsModel(Model):
 
     def _encode_queries(self, texts: Sequence[str]) -> Floats:
         tokens = query_tokens(self.module.backbone, texts, self.config)
-        return self.module.encode("query", [tokens[row] for row in range(len(tokens))])[2]
+        return self.module.encode("query", [tokens.row(at).tolist() for at in range(len(tokens))])[2]
 
     def plan(self, queries: Queries, k: int, options: FieldsSearch, view: View) -> SearchPlan:
         """A shortlist by the aggregate, ranked by the best field; or either alone."""

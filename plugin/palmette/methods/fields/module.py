@@ -19,18 +19,10 @@ from palmette.methods.fields.config import FieldsConfig
 
 Kind = Literal["document", "query", "pooled"]
 
-WHOLE_FIRST = 3.0
-"""Initial lead of the whole document's logit in the aggregate."""
-_TOKENS = {"cpu": 2048}  # tokens of one pass: what a CPU's cache holds
-_TOKENS_ELSEWHERE = 16_384
-
-
-class Batch(NamedTuple):
-    """Token ids, codes and positions of sequences [B, T]."""
-
-    ids: Tensor
-    codes: Tensor
-    positions: Tensor
+WHOLE_FIRST, WHOLE_ALONE = 3.0, 200.0
+"""Initial lead of the whole document's logit in the aggregate; without labelled pairs the other weights vanish."""
+TOKENS, GPU_TOKENS = 2048, 16_384
+"""Tokens of one pass: on a CPU what its cache holds."""
 
 
 class Layout:
@@ -93,8 +85,8 @@ class Layout:
         """Fields that attend to at least one word [B, F]; others, before the first present one, get no vector."""
         return present.float() @ self.attended.T.to(present.device).float() > 0
 
-    def documents(self, documents: Sequence[Sequence[Sequence[int]]], backbone: Backbone) -> Batch:
-        """Sequences of documents, given as token ids by field."""
+    def documents(self, documents: Sequence[Sequence[Sequence[int]]], backbone: Backbone) -> list[Tensor]:
+        """Token ids, codes and positions [B, T] of documents, given as token ids by field."""
         rows = []
         for fields in documents:
             ids, codes, positions = self._head(backbone)
@@ -108,8 +100,8 @@ class Layout:
             rows.append((ids, codes, positions))
         return self._batch(rows, backbone.pad)
 
-    def queries(self, queries: Sequence[Sequence[int]], backbone: Backbone) -> Batch:
-        """Sequences of queries: the tokens of all fields, then words that all of them attend to."""
+    def queries(self, queries: Sequence[Sequence[int]], backbone: Backbone) -> list[Tensor]:
+        """Token ids, codes and positions [B, T] of queries: the tokens of all fields, then words that all attend to."""
         rows = []
         for words in queries:
             ids, codes, positions = self._head(backbone)
@@ -123,10 +115,10 @@ class Layout:
         ids = [backbone.cls, *range(backbone.vocabulary, backbone.vocabulary + self.fields)]
         return ids, [3 * self.fields, *range(self.fields, 2 * self.fields)], [0] * len(ids)
 
-    def _batch(self, rows: Sequence[tuple[list[int], ...]], pad: int) -> Batch:
+    def _batch(self, rows: Sequence[tuple[list[int], ...]], pad: int) -> list[Tensor]:
         columns = zip(*([torch.tensor(part) for part in row] for row in rows), strict=True)
         filled = zip(columns, (pad, 3 * self.fields + 2, 0), strict=True)
-        return Batch(*(nn.utils.rnn.pad_sequence(list(column), True, filler) for column, filler in filled))
+        return [nn.utils.rnn.pad_sequence(list(column), True, filler) for column, filler in filled]
 
 
 class Pooled(NamedTuple):
@@ -166,7 +158,7 @@ class FieldEncoder(nn.Module):
         nn.init.zeros_(self.field_weights.weight)
         nn.init.zeros_(self.field_weights.bias)
         if config.reads_whole:
-            nn.init.constant_(self.field_weights.bias[-1:], WHOLE_FIRST)
+            nn.init.constant_(self.field_weights.bias[-1:], WHOLE_FIRST if config.labelled else WHOLE_ALONE)
 
     def train(self, mode: bool = True) -> Self:
         """Set the training mode; a frozen encoder stays without dropout."""
@@ -241,7 +233,7 @@ class FieldEncoder(nn.Module):
         """Rows of texts of similar length, the longest first."""
         lengths = np.array([_length(text) + 2 * self.layout.fields + 1 for text in texts])
         order, start = np.argsort(-lengths, kind="stable"), 0
-        room = _TOKENS.get(self.backbone.device.type, _TOKENS_ELSEWHERE)
+        room = TOKENS if self.backbone.device.type == "cpu" else GPU_TOKENS
         while start < len(order):
             stop = start + max(1, room // int(lengths[order[start]]))
             yield order[start:stop]
@@ -284,7 +276,7 @@ def gradient_cached(module: nn.Module, kind: Kind, texts: Sequence[Any], chunk: 
 class FrozenStates:
     """Pooled states of texts under a frozen encoder, in half precision: each row is encoded once, on first use."""
 
-    def __init__(self, module: FieldEncoder, kind: Kind, count: int, read: Callable[[int], Any]) -> None:
+    def __init__(self, module: FieldEncoder, kind: Kind, count: int, read: Callable[[Rows], Any]) -> None:
         self.module, self.kind, self.read = module, kind, read
         fields = module.layout.fields
         self.states = np.empty((count, fields + 1, module.backbone.width), np.float16)
@@ -293,7 +285,7 @@ class FrozenStates:
 
     def __getitem__(self, rows: Rows) -> Pooled:
         missing = np.unique(rows[~self.known[rows]])
-        texts = [self.read(row) for row in missing.tolist()]
+        texts = self.read(missing)
         with torch.no_grad(), self.module.autocast():
             for part in self.module.batches(texts):
                 fields, first, filled, _ = self.module.pool(self.kind, [texts[at] for at in part])

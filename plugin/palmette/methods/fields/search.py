@@ -21,14 +21,10 @@ def part_weights(config: FieldsConfig, options: FieldsSearch) -> Floats:
 
 def blend(config: FieldsConfig, options: FieldsSearch) -> float:
     """Share of the aggregate's similarity in a score."""
-    if options.by == "aggregate":
-        return 1.0
-    if options.by == "best":
-        return 0.0
-    if options.blend is not None:
-        return options.blend
-    if options.fields:
-        return 0.0
+    if options.by != "two_stage":
+        return float(options.by == "aggregate")
+    if options.blend is not None or options.fields:
+        return options.blend or 0.0
     chosen = BLEND if config.blend is None else config.blend
     return chosen if config.labelled or not config.reads_whole or options.weights else 1.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.arrays import Floats, Mask, Rows, best_of_each
+from palmette.arrays import Floats, Mask, Ragged, Rows, best_of_each
 from palmette.data import RetrievalData
 from palmette.methods.fields.config import BLEND, BLENDS, FieldsConfig, FieldsSearch
-from palmette.methods.fields.documents import FieldExtractor, Tokens, field_tokens, query_tokens
-from palmette.methods.fields.init import fit_field_weights, keep_encoder
+from palmette.methods.fields.documents import FieldExtractor, field_tokens, query_tokens
+from palmette.methods.fields.init import fit_field_weights
 from palmette.methods.fields.losses import best_field, charm_loss
 from palmette.methods.fields.module import Encoded, FieldEncoder, FrozenStates, Kind, gradient_cached
 from palmette.training.config import TrainingConfig
@@ -34,9 +35,9 @@ class FieldsTask(Task):
 
     module: FieldEncoder
     data: RetrievalData
-    documents: list[Tokens]
+    documents: list[Ragged]
     """Tokens of each field of all documents."""
-    queries: Tokens
+    queries: Ragged
     query_rows: Rows
     """[P] query of each pair; no pairs without labels."""
     document_rows: Rows
@@ -47,17 +48,15 @@ class FieldsTask(Task):
     """Metric of a two-stage search, by which the best weights are chosen."""
 
     def __post_init__(self) -> None:
-        self.read: dict[Kind, Callable[[int], Any]] = {
-            "document": lambda row: [tokens[row] for tokens in self.documents],
-            "query": self.queries.__getitem__,
-        }
-        self.states: dict[Kind, FrozenStates] = {}
+        counts: dict[Kind, int] = {}
         if self.module.frozen and self.size():
-            counts: dict[Kind, int] = {"document": len(self.data.corpus)}
+            counts["document"] = len(self.data.corpus)
             if self.module.config.queries == "fields":
                 counts["query"] = len(self.queries)
-            for kind, count in counts.items():
-                self.states[kind] = FrozenStates(self.module, kind, count, self.read[kind])
+        self.states = {
+            kind: FrozenStates(self.module, kind, count, partial(self.texts, kind))
+            for kind, count in counts.items()
+        }
 
     @classmethod
     def of(
@@ -67,7 +66,6 @@ class FieldsTask(Task):
         """Task with all texts tokenised and the fields' initial weights in the module."""
         config, backbone = module.config, module.backbone
         if not config.labelled:
-            keep_encoder(module)
             empty = np.empty(0, np.int64)
             return cls(module, data, [], query_tokens(backbone, [], config), empty, empty, None)
         limits, attended = config.limits, config.attended
@@ -98,7 +96,9 @@ class FieldsTask(Task):
 
     def texts(self, kind: Kind, rows: Rows) -> list[Any]:
         """Token ids of some documents or queries."""
-        return [self.read[kind](row) for row in rows.tolist()]
+        if kind == "query":
+            return [self.queries.row(row).tolist() for row in rows]
+        return [[tokens.row(row).tolist() for tokens in self.documents] for row in rows]
 
     def encode(self, kind: Kind, rows: Rows) -> tuple[Floats, Floats, Floats]:
         """Fields' vectors, weights and aggregates of some documents or queries, without gradients."""
@@ -156,12 +156,10 @@ class FieldsTask(Task):
     def finish(self, result: TrainingResult) -> TrainingResult:
         """Choose the aggregate's share of a two-stage score: half, unless held-out queries clearly gain by another."""
         if self.dev is not None and self.size():
-            aggregate, best, listed = self.similarities()
-            mixed = {share: share * aggregate + (1 - share) * best for share in BLENDS}
-            each = {
-                share: self.dev.each(best_of_each(np.where(listed, table, -np.inf), 10))
-                for share, table in mixed.items()
-            }
+            (aggregate, best, listed), each = self.similarities(), dict[float, NDArray[np.float64]]()
+            for share in BLENDS:
+                table = np.where(listed, share * aggregate + (1 - share) * best, -np.inf)
+                each[share] = self.dev.each(best_of_each(table, 10))
             share = max(each, key=lambda share: each[share].mean())
             gain = each[share] - each[BLEND]
             clear = gain.mean() > gain.std() / len(gain) ** 0.5

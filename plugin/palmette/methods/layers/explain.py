@@ -22,28 +22,24 @@ def explain_layers(
     the similarity at the layer that found the document; without a search behind it, the highest.
     """
     similar = (queries @ vector).astype(float).tolist()  # [L]
-    finder = int(evidence.get("layer", 0)) or None
+    nearest, finder = int(np.argmax(similar)), int(evidence.get("layer", 0)) or None
     if options.order == "fused":
-        finder = layers[int(np.argmax(similar))]
+        finder, how = layers[nearest], "nearest to layer {}"
         parts = [
             Part(f"layer {layer}", float(weight * value), {"similarity": value, "weight": float(weight)})
             for layer, weight, value in zip(layers, weights, similar, strict=True)
         ]
-        how = "nearest to layer {}"
     else:
-        place = layers.index(finder) if finder is not None else int(np.argmax(similar))
+        place, how = layers.index(finder) if finder else nearest, "found by layer {} first"
         parts = [Part(f"layer {layers[place]}", similar[place], {"layer": layers[place]})]
-        how = "found by layer {} first"
     score = sum(part.value for part in parts)
-    detail: dict[str, Any] = {
-        "found_by": finder,
-        "similarity": dict(zip(map(str, layers), similar, strict=True)),
-    }
-    values = ", ".join(f"{layer}: {value:.2f}" for layer, value in detail["similarity"].items())
+    by_layer = dict(zip(map(str, layers), similar, strict=True))
+    detail: dict[str, Any] = {"found_by": finder, "similarity": by_layer}
+    values = ", ".join(f"{layer}: {value:.2f}" for layer, value in by_layer.items())
     found = f"; {how.format(finder)}" if finder else ""
     text = f"score {score:.3f}{found}; similarity by layer {values}"
     if (words := evidence.get("words")) is not None:
-        detail["words"] = {word: bool(held) for word, held in words.items()}
+        detail["words"] = {word: bool(there) for word, there in words.items()}
         held = [word for word, there in words.items() if there]
         text += f"; {len(held)} of {len(words)} words of the question"
         text += f" ({', '.join(held)})" if held else ""

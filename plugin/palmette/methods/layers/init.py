@@ -54,19 +54,16 @@ def initialise(
         torch.manual_seed(seed)
         module = LayerNetworks(config)
     copies = encoder.copies(min(config.depth, config.last)) if config.from_encoder else None
-    weights = [] if copies is None else copies.layers
     for layers in (module.stack, *(n.layers for n in module.networks_of() if n.kind == "copy")):
-        for part, state in zip(list(layers)[::-1], weights[::-1], strict=False):
+        for part, state in zip(list(layers)[::-1], copies.layers[::-1] if copies else (), strict=False):
             part.load_state_dict(state)
     for layer, network in zip(config.query_layers, module.networks_of(), strict=True):
         linear = network.head if network.kind == "copy" else network.map
         if isinstance(linear, nn.Linear):
-            copied = network.kind == "copy" and config.depth_of(layer)
-            weight, bias = (
-                _pooling(summaries(config.last), own, config.states)
-                if copied
-                else ridge(summaries(layer), own)
-            )
+            if network.kind == "copy" and config.depth_of(layer):
+                weight, bias = _pooling(summaries(config.last), own, config.states)
+            else:
+                weight, bias = ridge(summaries(layer), own)
             linear.weight.copy_(weight)
             linear.bias.copy_(bias)
     return module

@@ -53,6 +53,7 @@ class LayersModel(Model):
     config_class = LayersConfig
     training_defaults = TRAINING
     search_class = LayersSearch
+    indexes_embeddings = True  # documents are the encoder's own vectors; queries need its states
     config: LayersConfig
     module: LayerNetworks
 
@@ -78,11 +79,6 @@ class LayersModel(Model):
         """The encoder's own vector."""
         return (ArraySpec(VECTOR, (self.config.vector,), searched="inner_product"),)
 
-    @property
-    def indexes_embeddings(self) -> bool:
-        """True: documents are the encoder's own vectors, while queries need the encoder's states."""
-        return True
-
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
     ) -> dict[str, Floats]:
@@ -100,8 +96,7 @@ class LayersModel(Model):
 
     def check_search(self, options: LayersSearch) -> None:
         """Check that the layers were trained and that each has a share of the budget."""
-        layers = self.layers_of(options)
-        known, budget = self.config.query_layers, options.budget
+        layers, known, budget = self.layers_of(options), self.config.query_layers, options.budget
         if unknown := sorted(set(layers) - set(known)):
             raise ConfigError(f"layer {unknown[0]} was not trained; this model has layers {list(known)}")
         if budget is not None and len(budget) != len(layers):
@@ -171,9 +166,8 @@ class LayersModel(Model):
         """Layers with their initial query and their weight in a fused list."""
         if view is not None:
             return {}
-        weights = zip(self.config.query_layers, self.module.weights().tolist(), strict=True)
         layers = {
             str(layer): {"began as": self.config.kind(layer), "weight": round(weight, 3)}
-            for layer, weight in weights
+            for layer, weight in zip(self.config.query_layers, self.module.weights().tolist(), strict=True)
         }
         return {"layers": layers, "parameters": sum(p.numel() for p in self.module.parameters())}

@@ -16,9 +16,9 @@ from palmette.arrays import Rows
 from palmette.calibration import best_weights
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, EncodingCache
+from palmette.maths import info_nce
 from palmette.methods.layers.config import LayersConfig
 from palmette.methods.layers.init import complete_config, initialise
-from palmette.methods.layers.losses import layers_loss
 from palmette.methods.layers.module import LayerNetworks, summary
 from palmette.training.loop import Task, TrainingResult
 from palmette.training.pairs import TokenRows, TrainingPairs
@@ -117,7 +117,7 @@ class LayersTask(Task):
         return nn.functional.normalize(vectors, dim=1) if self.config.similarity == "cosine" else vectors
 
     def loss(self, module: nn.Module, rows: Rows, generator: torch.Generator, progress: float) -> Tensor:
-        """Loss of a batch of pairs, over all layers."""
+        """Mean over the layers of InfoNCE (section 3.2 of the paper) on their similarities (equation 1)."""
         pairs, asked, own = self.pairs, self.pairs.query_rows[rows], self.pairs.document_rows[rows]
         hard = pairs.hard_negatives(rows, generator)
         columns = np.unique(np.concatenate([own, *([hard.rows] if hard else [])]))  # each document once: [C]
@@ -125,7 +125,7 @@ class LayersTask(Task):
         with torch.autocast(queries.device.type, enabled=False):
             scores = torch.einsum("bld,cd->lbc", queries.float(), documents.float()) * self.config.multiplier
         known = torch.from_numpy(pairs.data.positives_mask(asked, columns)).to(scores.device)
-        return layers_loss(scores, torch.from_numpy(np.searchsorted(columns, own)).to(scores.device), known)
+        return info_nce(scores, torch.from_numpy(np.searchsorted(columns, own)).to(scores.device), known)
 
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Metrics of the fused list on held-out queries, and nDCG@10 of each layer."""

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from palmette.arrays import Floats
 from palmette.data import RetrievalData
@@ -26,9 +25,10 @@ VECTOR = "vector"
 
 
 class SpaceTask(Task):
-    """Nothing to train: the maps of the space are learned before."""
+    """Nothing to train: the maps of the space are learned before, and without a stage no loop runs."""
 
     metric = "ndcg@10"
+    loss = validate = to = None  # type: ignore[assignment]
 
     def __init__(self, pairs: int) -> None:
         self.module, self.pairs = nn.Module(), pairs
@@ -40,19 +40,6 @@ class SpaceTask(Task):
     def stages(self, training: TrainingConfig) -> Sequence[Stage]:
         """No run of the loop."""
         return ()
-
-    def loss(
-        self, module: nn.Module, rows: NDArray[np.int64], generator: torch.Generator, progress: float
-    ) -> Tensor:
-        """Zero; without a stage no loop reads it."""
-        return torch.zeros(())
-
-    def validate(self, module: nn.Module) -> dict[str, float]:
-        """No metrics: learning the space reports them."""
-        return {}
-
-    def to(self, device: torch.device) -> None:
-        """Nothing to move."""
 
 
 class SpaceModel(Model):
@@ -69,7 +56,7 @@ class SpaceModel(Model):
     retriever: ClassVar[str] = "PalmetteRetriever"
     config_class = SpaceConfig
     search_class = SpaceSearch
-    needs_queries = False
+    needs_queries, accepts_embeddings = False, True
     config: SpaceConfig
 
     @classmethod
@@ -104,11 +91,6 @@ class SpaceModel(Model):
     def usual_units(self) -> Units | None:
         """Units of the encoder that the shipped coefficients were learned with."""
         return USUAL if self.encoder.name.endswith("all-MiniLM-L6-v2") else None
-
-    @property
-    def accepts_embeddings(self) -> bool:
-        """Always: a document is its embedding."""
-        return True
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None

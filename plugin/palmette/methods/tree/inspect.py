@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from palmette.arrays import evenly_spaced
+from palmette.arrays import evenly_spaced, unit_rows
 from palmette.config import check_range
 from palmette.errors import ConfigError, InputError, NotFoundError
 from palmette.methods.tree.explain import node_masses, topics_of_texts
@@ -340,7 +340,7 @@ def _balance(share: NDArray[np.float64], per_leaf: Ints, spread: float) -> Balan
 
 def _congruence(vectors: NDArray[np.float32], leaves: Ints, depth: int) -> Congruence:
     """Mean cosines of all pairs of [n, d] vectors; leaves that part after h turns differ in their last D − h bits."""
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    unit = unit_rows(vectors)
     pairs = np.triu_indices(len(unit), 1)
     cosine = (unit @ unit.T)[pairs].astype(np.float64)
     level = depth - np.frexp((leaves[:, None] ^ leaves)[pairs])[1]

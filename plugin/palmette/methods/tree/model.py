@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from palmette.arrays import Floats, evenly_spaced
+from palmette.arrays import Floats, evenly_spaced, fold_columns
 from palmette.config import check_keys, check_range
 from palmette.data import load_data
 from palmette.encoder import Encoder, Kind, States
@@ -23,15 +23,7 @@ from palmette.methods.tree.config import TRAINING, TreeConfig, TreeSearch
 from palmette.methods.tree.explain import explain, topics_of_training
 from palmette.methods.tree.init import initialise
 from palmette.methods.tree.module import DoubleRouter, Tree
-from palmette.methods.tree.search import (
-    ADAPTED,
-    LEAVES,
-    as_searched,
-    fold_to_level,
-    plan,
-    stored_format,
-    to_stored,
-)
+from palmette.methods.tree.search import ADAPTED, LEAVES, as_searched, plan, stored_format, to_stored
 from palmette.methods.tree.training import SAMPLE, TreeTask, level_within_tolerance
 from palmette.model import Arrays, Model, Queries
 from palmette.search.plan import ArraySpec, SearchPlan, View
@@ -143,7 +135,7 @@ class TreeModel(Model):
     @property
     def accepts_embeddings(self) -> bool:
         """Unless the tree reads tokens."""
-        return not self.module.reads_tokens
+        return not self.config.reads_tokens
 
     def encode_documents(
         self, documents: Sequence[Document], vectors: Floats | None = None
@@ -151,14 +143,12 @@ class TreeModel(Model):
         """Leaf probabilities in the stored format, and vectors in half precision."""
         given = [document.content for document in documents] if vectors is None else vectors
         encoded = self._encode(given, "document")
-        return {
-            LEAVES: to_stored(encoded[LEAVES], self.config.dtype),
-            ADAPTED: encoded[ADAPTED].astype(np.float16),
-        }
+        leaves = to_stored(encoded[LEAVES], self.config.dtype)
+        return {LEAVES: leaves, ADAPTED: encoded[ADAPTED].astype(np.float16)}
 
     def encode_queries(self, queries: Sequence[str] | Floats, options: TreeSearch) -> Queries:
         """Vectors [Q, d], and leaf probabilities [Q, C]; where no leaves are compared, what :meth:`explain` needs."""
-        if self.module.reads_tokens:
+        if self.config.reads_tokens:
             return self._encode(queries, "query")
         given = queries if isinstance(queries, np.ndarray) else self.encoder.encode_queries(queries)
         if self.level(options) is not None:
@@ -179,7 +169,8 @@ class TreeModel(Model):
         check_keys("tree embed", options, ("level", "sqrt"))
         search = self.search_options({"level": self.config.depth if level is None else level})
         encoded = self.encode_queries(texts, search) if kind == "query" else self._encode(texts, kind)
-        nodes = fold_to_level(encoded[LEAVES], self.level(search) or self.config.depth)
+        leaves = encoded[LEAVES]
+        nodes = fold_columns(leaves, leaves.shape[1] >> (self.level(search) or self.config.depth))
         return np.sqrt(nodes) if sqrt else nodes
 
     @cached_property
@@ -228,8 +219,7 @@ class TreeModel(Model):
     def lexical_key(self, options: TreeSearch) -> str:
         """Name the range of scores: cosines, or overlaps at a level."""
         level = None if options.rerank else self.level(options)
-        by_leaves = self.config.ranking == "leaves"
-        if level == (self.config.depth if by_leaves else None):
+        if level == self.level(TreeSearch()):
             return ""
         return options_key(TreeSearch(rerank=True) if level is None else TreeSearch(level=level))
 
@@ -250,12 +240,10 @@ class TreeModel(Model):
 
     def describe(self, view: View | None = None) -> dict[str, Any]:
         """Shape and steepness of the tree."""
-        config, linear = self.config, self.module.linear
         if view is not None:
             return {}
-        facts: dict[str, Any] = {
-            name: getattr(config, name) for name in ("depth", "leaves", "split", "propagation")
-        }
+        config, linear, names = self.config, self.module.linear, ("depth", "leaves", "split", "propagation")
+        facts: dict[str, Any] = {name: getattr(config, name) for name in names}
         if linear is not None and config.propagation != "none":
             steepness = linear.slopes * linear.directions.norm(dim=1)
             levels = torch.split(steepness, [2**level for level in range(config.depth)])

@@ -213,13 +213,13 @@ class Tree(nn.Module):
     def __init__(self, config: TreeConfig) -> None:
         super().__init__()
         self.config = config
-        self.reads_tokens, alone = config.reads_tokens, config.split != "linear" and config.start == "random"
+        alone = config.split != "linear" and config.start == "random"
         self.adapter = nn.Linear(config.width, config.width, bias=False) if config.adapted else None
         self.linear = None if alone else Linear(config.scored, config.width)
         self.beyond: nn.Module | None = None
         if config.split != "linear":
-            self.beyond = CrossAttention(config) if self.reads_tokens else Mlp(config)
-        refined = self.reads_tokens and config.aggregation == "tree" and config.propagation != "none"
+            self.beyond = CrossAttention(config) if config.reads_tokens else Mlp(config)
+        refined = config.reads_tokens and config.aggregation == "tree" and config.propagation != "none"
         self.refine = AncestorRefinement(config) if refined else None
         self.learned = LearnedPropagation(config) if config.propagation == "learned" else None
         self.log_multipliers = nn.Parameter(torch.zeros(config.depth))  # [D]

@@ -44,20 +44,15 @@ def plan(queries: dict[str, NDArray[np.float32]], level: int | None, options: Tr
     if level is None:
         return SearchPlan(cosine)
     leaves = queries[LEAVES]  # [Q, C]
-    first = Score(LEAVES, fold_to_level(leaves, level), "overlap", leaves.shape[1] >> level)
+    fold = leaves.shape[1] >> level
+    first = Score(LEAVES, fold_columns(leaves, fold), "overlap", fold)
     return SearchPlan(first, rescore=cosine, fetch=options.shortlist) if options.rerank else SearchPlan(first)
-
-
-def fold_to_level(leaves: Floats, level: int) -> Floats:
-    """Nodes of a level, each the sum of its leaves: [N, C] → [N, 2^level]."""
-    run = leaves.shape[1] >> level
-    return leaves if run == 1 else fold_columns(leaves, run)
 
 
 def greedy_leaf(leaves: Floats) -> NDArray[np.int64]:
     """Leaf of each text by the likelier turn at every split: [N, C] → [N] columns."""
     rows, place = np.arange(len(leaves)), np.zeros(len(leaves), np.int64)
     for level in range(1, leaves.shape[1].bit_length()):
-        nodes, place = fold_to_level(leaves, level), 2 * place
+        nodes, place = fold_columns(leaves, leaves.shape[1] >> level), 2 * place
         place += nodes[rows, place + 1] > nodes[rows, place]
     return place
