@@ -28,19 +28,10 @@ if TYPE_CHECKING:
     from langchain_palmette.vectorstore import PalmetteVectorStore
 
 __all__ = [
-    "FusionRetriever",
-    "MultiFieldRetriever",
-    "PalmetteEmbeddings",
-    "PalmetteReader",
-    "PalmetteReranker",
-    "PalmetteRetriever",
-    "PalmetteTranslator",
-    "PalmetteVectorStore",
-    "PathRetriever",
-    "PerLayerRetriever",
-    "TaxonomyRetriever",
-    "TreeRetriever",
-]
+    "FusionRetriever", "MultiFieldRetriever", "PalmetteEmbeddings", "PalmetteReader", "PalmetteReranker",
+    "PalmetteRetriever", "PalmetteTranslator", "PalmetteVectorStore", "PathRetriever", "PerLayerRetriever",
+    "TaxonomyRetriever", "TreeRetriever",
+]  # fmt: skip
 
 if find_spec("langchain_core") is None:
     raise MissingExtraError("langchain-core", "langchain", __name__)

@@ -13,7 +13,6 @@ from palmette.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from llama_index.retrievers.palmette.embedding import PalmetteEmbedding
-    from llama_index.retrievers.palmette.filters import palmette_filter
     from llama_index.retrievers.palmette.methods import (
         FusionRetriever,
         MultiFieldRetriever,
@@ -23,30 +22,19 @@ if TYPE_CHECKING:
         TreeRetriever,
     )
     from llama_index.retrievers.palmette.nodes import ExplainedNode
-    from llama_index.retrievers.palmette.query import PalmetteQuery
+    from llama_index.retrievers.palmette.query import PalmetteQuery, palmette_filter
     from llama_index.retrievers.palmette.reader import PalmetteSynthesizer
     from llama_index.retrievers.palmette.rerank import PalmetteRerank
     from llama_index.retrievers.palmette.retriever import PalmetteRetriever
     from llama_index.retrievers.palmette.vectorstore import PalmetteVectorStore
 
 __all__ = [
-    "ExplainedNode",
-    "FusionRetriever",
-    "MultiFieldRetriever",
-    "PalmetteEmbedding",
-    "PalmetteQuery",
-    "PalmetteRerank",
-    "PalmetteRetriever",
-    "PalmetteSynthesizer",
-    "PalmetteVectorStore",
-    "PathRetriever",
-    "PerLayerRetriever",
-    "TaxonomyRetriever",
-    "TreeRetriever",
-    "palmette_filter",
-]
+    "ExplainedNode", "FusionRetriever", "MultiFieldRetriever", "PalmetteEmbedding", "PalmetteQuery",
+    "PalmetteRerank", "PalmetteRetriever", "PalmetteSynthesizer", "PalmetteVectorStore", "PathRetriever",
+    "PerLayerRetriever", "TaxonomyRetriever", "TreeRetriever", "palmette_filter",
+]  # fmt: skip
 
-_HOME = {"ExplainedNode": "nodes", "PalmetteSynthesizer": "reader", "palmette_filter": "filters"}
+_HOME = {"ExplainedNode": "nodes", "PalmetteSynthesizer": "reader", "palmette_filter": "query"}
 
 # This package is in the namespace llama_index itself; only llama_index.core tells that LlamaIndex is installed.
 if find_spec("llama_index.core") is None:
