@@ -115,12 +115,6 @@ def fusion() -> FusionModel:
     return FusionModel.of([tree(), taxonomy()], weights=[2, 1])
 
 
-METHODS: dict[str, Callable[[], Model]] = {
-    "fields": fields,
-    "fusion": fusion,
-    "layers": layers,
-    "paths": paths,
-    "space": space,
-    "taxonomy": taxonomy,
-    "tree": tree,
-}
+METHODS: dict[str, Callable[[], Model]] = dict(
+    fields=fields, fusion=fusion, layers=layers, paths=paths, space=space, taxonomy=taxonomy, tree=tree
+)
