@@ -16,6 +16,8 @@ from palmette.config import check_kind
 from palmette.errors import InputError
 from palmette.threads import AsyncTwin
 
+Configs = RunnableConfig | list[RunnableConfig] | None
+Found = list[list[Document]]
 Result = list[Document] | Exception
 
 
@@ -27,48 +29,32 @@ class Batching(BaseRetriever, ABC):
     """
 
     @abstractmethod
-    def _retrieve(self, queries: list[str], **call: Any) -> list[list[Document]]:
+    def _retrieve(self, queries: list[str], **call: Any) -> Found:
         """The results of each query."""
 
     def batch(
-        self,
-        inputs: list[str],
-        config: RunnableConfig | list[RunnableConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **kwargs: Any,
-    ) -> list[list[Document]]:
+        self, inputs: list[str], config: Configs = None, *, return_exceptions: bool = False, **kwargs: Any
+    ) -> Found:
         """The results of each query, in one search."""
         outcomes: list[Result] = []
-        for queries, configs in _split(inputs, config):
-            managers = [CallbackManager.configure(**self._callbacks(one, kwargs)) for one in configs]
-            begun = zip(managers, queries, map(self._run_name, configs), strict=True)
-            runs = [manager.on_retriever_start(None, query, **name) for manager, query, name in begun]
-            results = self._results(queries, **kwargs)
+        for queries, starts in self._searches(CallbackManager, inputs, config, kwargs):
+            runs, results = list(starts), self._results(queries, **kwargs)
             for run, result in zip(runs, results, strict=True):
                 _end(run, result)
             outcomes += _raise_first(results, return_exceptions)
-        return cast("list[list[Document]]", outcomes)
+        return cast("Found", outcomes)
 
     async def abatch(
-        self,
-        inputs: list[str],
-        config: RunnableConfig | list[RunnableConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **kwargs: Any,
-    ) -> list[list[Document]]:
+        self, inputs: list[str], config: Configs = None, *, return_exceptions: bool = False, **kwargs: Any
+    ) -> Found:
         """See :meth:`batch`."""
         outcomes: list[Result] = []
-        for queries, configs in _split(inputs, config):
-            managers = [AsyncCallbackManager.configure(**self._callbacks(one, kwargs)) for one in configs]
-            begun = zip(managers, queries, map(self._run_name, configs), strict=True)
-            runs = [await manager.on_retriever_start(None, query, **name) for manager, query, name in begun]
-            results = await self._aresults(queries, **kwargs)
+        for queries, starts in self._searches(AsyncCallbackManager, inputs, config, kwargs):
+            runs, results = [await start for start in starts], await self._aresults(queries, **kwargs)
             for run, result in zip(runs, results, strict=True):
                 await _end(run, result)
             outcomes += _raise_first(results, return_exceptions)
-        return cast("list[list[Document]]", outcomes)
+        return cast("Found", outcomes)
 
     def _results(self, queries: list[str], **call: Any) -> list[Result]:
         """Results or error of each query."""
@@ -81,31 +67,29 @@ class Batching(BaseRetriever, ABC):
 
     _aresults = AsyncTwin(_results).method
 
-    def _callbacks(self, config: RunnableConfig, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments of a run's callback manager, as in ``invoke``."""
-        return {
-            "inheritable_callbacks": config.get("callbacks"),
-            "inheritable_tags": config.get("tags"),
-            "local_tags": self.tags,
-            "inheritable_metadata": {**(config.get("metadata") or {}), **self._get_ls_params(**kwargs)},
-            "local_metadata": self.metadata,
-        }
+    def _searches(
+        self, manager: Any, inputs: list[str], config: Configs, kwargs: dict[str, Any]
+    ) -> Iterator[tuple[list[str], Iterator[Any]]]:
+        """Split queries into those of one search; with them their runs, each started when it is taken."""
+        check_kind("inputs", inputs, (list, tuple), "a list of queries")
+        configs = get_config_list(config, len(inputs)) if inputs else []
+        size = (configs[0].get("max_concurrency") if configs else None) or max(1, len(inputs))
+        for start in range(0, len(inputs), size):
+            queries = list(inputs[start : start + size])
+            pairs = zip(queries, configs[start : start + size], strict=True)
+            yield queries, (self._start(manager, query, one, kwargs) for query, one in pairs)
 
-    def _run_name(self, config: RunnableConfig) -> dict[str, Any]:
-        return {"name": config.get("run_name") or self.get_name(), "run_id": config.get("run_id")}
-
-
-def _split(
-    inputs: list[str], config: RunnableConfig | list[RunnableConfig] | None
-) -> Iterator[tuple[list[str], list[RunnableConfig]]]:
-    """Split queries into those of one search, with their configs."""
-    check_kind("inputs", inputs, (list, tuple), "a list of queries")
-    if not inputs:
-        return
-    configs = get_config_list(config, len(inputs))
-    size = configs[0].get("max_concurrency") or len(inputs)
-    for start in range(0, len(inputs), size):
-        yield list(inputs[start : start + size]), configs[start : start + size]
+    def _start(self, manager: Any, query: str, config: RunnableConfig, kwargs: dict[str, Any]) -> Any:
+        """Start a run as ``invoke`` does; an awaitable for an asynchronous manager."""
+        callbacks = manager.configure(
+            inheritable_callbacks=config.get("callbacks"),
+            inheritable_tags=config.get("tags"),
+            local_tags=self.tags,
+            inheritable_metadata={**(config.get("metadata") or {}), **self._get_ls_params(**kwargs)},
+            local_metadata=self.metadata,
+        )
+        name = config.get("run_name") or self.get_name()
+        return callbacks.on_retriever_start(None, query, name=name, run_id=config.get("run_id"))
 
 
 def _end(run: Any, result: Result) -> Any:
@@ -114,7 +98,7 @@ def _end(run: Any, result: Result) -> Any:
 
 
 def _raise_first(results: list[Result], return_exceptions: bool) -> list[Result]:
-    for result in results:
-        if isinstance(result, Exception) and not return_exceptions:
-            raise result
+    error = next((result for result in results if isinstance(result, Exception)), None)
+    if error is not None and not return_exceptions:
+        raise error
     return results

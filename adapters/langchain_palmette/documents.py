@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
@@ -22,18 +22,20 @@ def to_stored(documents: Iterable[Any]) -> list[Stored]:
     from palmette.data import drop_blanks, to_documents
 
     kept = drop_blanks(documents, lambda document: str(getattr(document, "page_content", document)))
-    return list(to_documents(map(_plain, kept)))
-
-
-def _plain(document: Any) -> Any:
-    if not isinstance(document, Document):
-        return document
-    return document.model_copy(update={"metadata": json_value(document.metadata)})
+    return list(
+        to_documents(
+            one.model_copy(update={"metadata": json_value(one.metadata)})
+            if isinstance(one, Document)
+            else one
+            for one in kept
+        )
+    )
 
 
 def from_stored(document: Stored) -> Document:
-    """Convert a stored document; the text of a document without one is its fields."""
-    return Document(id=document.id, page_content=document.content, metadata=_copy(document.metadata))
+    """Convert a stored document, sharing nothing; the text of a document without one is its fields."""
+    metadata = json_value(document.metadata)
+    return Document(id=document.id, page_content=document.content, metadata=metadata)
 
 
 def from_hit(hit: Hit, score_key: str | None, explain: bool) -> Document:
@@ -44,10 +46,3 @@ def from_hit(hit: Hit, score_key: str | None, explain: bool) -> Document:
     if explain:
         document.metadata[EXPLANATION] = hit.explain().to_dict()
     return document
-
-
-def _copy(value: Any) -> Any:
-    """Copy metadata, so that results share nothing."""
-    if isinstance(value, Mapping):
-        return {key: _copy(inner) for key, inner in value.items()}
-    return [_copy(inner) for inner in value] if isinstance(value, list | tuple) else value

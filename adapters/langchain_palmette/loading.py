@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 from uuid import uuid4
@@ -69,11 +71,13 @@ def open_index(path: str, model: str | None, engine: str, options: Mapping[str, 
         return held
     with _lock:
         key = _key(path, model, engine, options)
-        index = _opened.get(key)
-        if index is None or not _is_open(index):
-            given = None if model is None else load("model", model, options)
-            local = {name: value for name, value in options.items() if name != "revision"}
-            _opened[key] = index = Index.open(path, given, engine=engine, **local)
+        if (index := _opened.get(key)) is not None:
+            with suppress(StoreError):  # closed since
+                index.stats()
+                return index
+        given = None if model is None else load("model", model, options)
+        local = {name: value for name, value in options.items() if name != "revision"}
+        _opened[key] = index = Index.open(path, given, engine=engine, **local)
     return index
 
 
@@ -99,14 +103,6 @@ def _key(path: str, model: str | None, engine: str, options: Mapping[str, Any]) 
     manifest = folder / "manifest.json"
     stamp = (manifest.stat().st_ino, manifest.stat().st_mtime_ns) if manifest.is_file() else None
     return folder, stamp, model, engine, *sorted(options.items())
-
-
-def _is_open(index: Index) -> bool:
-    try:
-        index.stats()
-    except StoreError:
-        return False
-    return True
 
 
 if TYPE_CHECKING:
@@ -158,11 +154,7 @@ class Loading(BaseModel):
         return {n: value for n in Loading.model_fields if (value := getattr(self, n)) not in (None, False)}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _revive, (type(self), dict(self))
+        return partial(type(self), **dict(self)), ()
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         return type(self)(**copy.deepcopy(dict(self), memo))
-
-
-def _revive(cls: type[Loading], fields: dict[str, Any]) -> Loading:
-    return cls(**fields)

@@ -9,10 +9,12 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import ConfigDict, Field
 
+from langchain_palmette.batching import Configs
 from langchain_palmette.loading import Loading, ReaderName
+from palmette.config import check_kind
 from palmette.errors import InputError, shown
+from palmette.frameworks import answer_facts, check_reader, passage
 from palmette.threads import AsyncTwin
-from palmette.types import Document as Passage
 
 if TYPE_CHECKING:
     from palmette import Answer
@@ -54,11 +56,8 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
     def model_post_init(self, context: Any, /) -> None:
         """Refuse objects that are no readers."""
         super().model_post_init(context)
-        held = self._objects.get("reader")
-        if held is not None and getattr(held, "kind", None) != "reader":
-            raise InputError(
-                f"reader must be a palmette.Reader, or the folder of its checkpoint, got {shown(held)}"
-            )
+        if "reader" in self._objects:
+            check_reader(self._objects["reader"])
 
     @classmethod
     def is_lc_serializable(cls) -> bool:
@@ -74,24 +73,14 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
         return await self._acall_with_config(self._aanswer, input, config, **kwargs)
 
     def batch(
-        self,
-        inputs: list[Inputs],
-        config: RunnableConfig | list[RunnableConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **kwargs: Any,
+        self, inputs: list[Inputs], config: Configs = None, *, return_exceptions: bool = False, **kwargs: Any
     ) -> list[Any]:
         """Answer several questions in one pass; an input that cannot be answered fails alone."""
         kwargs["return_exceptions"] = return_exceptions
         return self._batch_with_config(self._answer_each, inputs, config, **kwargs)
 
     async def abatch(
-        self,
-        inputs: list[Inputs],
-        config: RunnableConfig | list[RunnableConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **kwargs: Any,
+        self, inputs: list[Inputs], config: Configs = None, *, return_exceptions: bool = False, **kwargs: Any
     ) -> list[Any]:
         """See :meth:`batch`."""
         kwargs["return_exceptions"] = return_exceptions
@@ -128,20 +117,13 @@ class PalmetteReader(Loading, RunnableSerializable[Inputs, Any]):
     def _output(self, input: Inputs, answer: Answer) -> Any:
         if self.output == "text":
             return answer.text if answer else self.no_answer
-        facts = answer.to_dict()
-        del facts["question"]
-        return {**input, **facts, "answer": answer.text if answer else None}
+        return {**input, **answer_facts(answer), "answer": answer.text if answer else None}
 
 
 def _passages(documents: Any) -> list[Any]:
     """Texts and ids of documents as passages; metadata may be anything and are left out."""
-    if not isinstance(documents, list | tuple):
-        raise InputError(
-            f"documents must be a list of documents, got {type(documents).__name__}: {shown(documents)}"
-        )
+    check_kind("documents", documents, (list, tuple), "a list of documents")
     return [
-        Passage(one.id or str(row), one.page_content, fields={} if one.page_content.strip() else {"text": ""})
-        if isinstance(one, Document)
-        else one
+        passage(one.id or str(row), one.page_content) if isinstance(one, Document) else one
         for row, one in enumerate(documents)
     ]

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from langchain_core.documents import Document
+from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertResponse
 from langchain_core.retrievers import LangSmithRetrieverParams
 from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, field_validator
 
-from langchain_palmette.batching import Batching
-from langchain_palmette.documents import from_hit, to_stored
-from langchain_palmette.loading import (
-    Loading,
-    ModelName,
-    PathName,
-    find,
-    load,
-    name_of,
-    open_index,
-    share,
-)
-from langchain_palmette.writing import Writing
+from langchain_palmette.batching import Batching, Found
+from langchain_palmette.documents import from_hit, from_stored, to_stored
+from langchain_palmette.loading import Loading, ModelName, PathName, find, load, name_of, open_index, share
 from palmette.config import check_keys, given
 from palmette.errors import ConfigError
-from palmette.frameworks import public_name
+from palmette.frameworks import check_method, public_name
 from palmette.store.filters import parse_filter
 from palmette.threads import AsyncTwin
 
@@ -38,9 +29,11 @@ if TYPE_CHECKING:
 
 CALL = ("k", "filter", "score_threshold", "lexical", "explain")
 """Options of every call, besides those of the method."""
+WRITE = ("batch_size", "progress")
+"""Options of every write."""
 
 
-class PalmetteRetriever(Loading, Batching, Writing):
+class PalmetteRetriever(Loading, Batching, DocumentIndex):
     """Retriever of any palmette checkpoint; documents may be added, replaced and deleted while it serves.
 
     .. code-block:: python
@@ -201,11 +194,7 @@ class PalmetteRetriever(Loading, Batching, Writing):
 
     def _check_model(self, model: Model) -> Model:
         """Raise unless this class and its search options are for such a model."""
-        if self.method not in (None, model.method):
-            raise ConfigError(
-                f"{type(self).__name__} is for models of method {self.method!r}, and this one is of method "
-                f"{model.method!r}: use {model.retriever}, or PalmetteRetriever for any"
-            )
+        check_method(type(self).__name__, self.method, model)
         model.search_options(self._search_options())
         return model
 
@@ -219,30 +208,52 @@ class PalmetteRetriever(Loading, Batching, Writing):
         self._copies = self._open()
         return super().configurable_fields(**kwargs)
 
+    # -- writing (a search sees a write whole or not at all) ---------------------------------------------------
+
+    def add_documents(self, documents: Iterable[Document], **kwargs: Any) -> list[str]:
+        """Add documents, all or none; an unchanged document is skipped. Returns the ids.
+
+        An id that holds another document raises DuplicateIdError: :meth:`upsert` replaces it. Options are
+        ``batch_size`` and ``progress``.
+        """
+        check_keys(f"{type(self).__name__}.add_documents", kwargs, WRITE)
+        return self.index.add(to_stored(documents), **kwargs)
+
+    def upsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
+        """Add documents, all or none, replacing those whose id exists; unchanged ones cost no encoding."""
+        check_keys(f"{type(self).__name__}.upsert", kwargs, WRITE)
+        documents = to_stored(items)
+        self.index.upsert(documents, **kwargs)
+        return UpsertResponse(succeeded=[document.key for document in documents], failed=[])
+
+    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
+        """Delete by ids, or by ``filter=``; unknown ids are skipped."""
+        check_keys(f"{type(self).__name__}.delete", kwargs, ("filter",))
+        deleted = self.index.delete(ids, **kwargs)
+        return DeleteResponse(num_deleted=len(deleted), succeeded=deleted, num_failed=0, failed=[])
+
+    def get(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
+        """Documents by id; unknown ids are skipped."""
+        check_keys(f"{type(self).__name__}.get", kwargs, ())
+        return [from_stored(document) for document in self.index.get(ids) if document is not None]
+
+    aadd_documents = AsyncTwin(add_documents).method
+    aupsert = AsyncTwin(upsert).method
+    adelete = AsyncTwin(delete).method
+    aget = AsyncTwin(get).method
+
     # -- searching ------------------------------------------------------------------------------------------
 
-    def _search(
-        self,
-        queries: QueryList,
-        *,
-        k: int | None = None,
-        filter: dict[str, Any] | None = None,
-        score_threshold: float | None = None,
-        lexical: float | Literal["auto"] | None = None,
-        explain: bool = False,
-        **options: Any,
-    ) -> list[list[Hit]]:
+    def _search(self, queries: QueryList, *, explain: bool = False, **call: Any) -> list[list[Hit]]:
         index = self.index
-        check_keys(type(self).__name__, options, (*CALL, *index.model.search_class.names()))
-        words = self.lexical if lexical is None else lexical
-        how = given({**self._search_options(), **options, "lexical": words})
-        threshold = self.score_threshold if score_threshold is None else score_threshold
-        k = self.k if k is None else k
-        return index.search(queries, k, filter=filter, threshold=threshold, explain=explain, **how)
+        check_keys(type(self).__name__, call, (*CALL, *index.model.search_class.names()))
+        own = {"k": self.k, "lexical": self.lexical, "score_threshold": self.score_threshold}
+        call |= {name: value for name, value in own.items() if call.get(name) is None}
+        how = given({**self._search_options(), **call})
+        threshold = how.pop("score_threshold", None)
+        return index.search(queries, threshold=threshold, explain=explain, **how)
 
-    def _retrieve(
-        self, queries: list[str], *, explain: bool | None = None, **call: Any
-    ) -> list[list[Document]]:
+    def _retrieve(self, queries: list[str], *, explain: bool | None = None, **call: Any) -> Found:
         explain = self.explain if explain is None else explain
         found = self._search(queries, explain=explain, **call)
         return [[from_hit(hit, self.score_key, explain) for hit in hits] for hits in found]

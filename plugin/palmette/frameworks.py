@@ -1,4 +1,4 @@
-"""What the adapters of both frameworks share: names, vectors, reranking and diversity."""
+"""What the adapters of both frameworks share: names, vectors, reranking, diversity, passages and checks."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from palmette.types import Document, Hit, json_value
 if TYPE_CHECKING:
     from palmette.encoder import Encoder, Kind
     from palmette.model import Model
+    from palmette.reader import Answer
 
 Representation = Literal["encoder", "probabilities", "sqrt_probabilities"]
 """``encoder`` for the encoder's vectors; ``probabilities`` p of a tree's nodes, whose overlap Σ min(p, q) is the tree's
@@ -96,6 +97,35 @@ def rerank(
     lowest = min([0.0, *scores.values()])
     best = sorted(range(len(texts)), key=lambda row: -scores.get(row, -inf))[:top_n]
     return [(row, scores.get(row, lowest)) for row in best]
+
+
+def check_method(owner: str, method: str | None, model: Model) -> None:
+    """Raise unless a retriever class of one method (``None`` for any) is for such a model."""
+    if method not in (None, model.method):
+        raise ConfigError(
+            f"{owner} is for models of method {method!r}, and this one is of method {model.method!r}: "
+            f"use {model.retriever}, or PalmetteRetriever for any"
+        )
+
+
+def check_reader(reader: object) -> None:
+    """Raise for an object that is no reader."""
+    if getattr(reader, "kind", None) != "reader":
+        raise InputError(
+            f"reader must be a palmette.Reader, or the folder of its checkpoint, got {shown(reader)}"
+        )
+
+
+def passage(id: str, text: str) -> Document:
+    """Passage of a reader; a blank one stays, so that the others keep their places."""
+    return Document(id, text, fields={} if text.strip() else {"text": ""})
+
+
+def answer_facts(answer: Answer) -> dict[str, Any]:
+    """Answer as JSON, without its question."""
+    facts = answer.to_dict()
+    del facts["question"]
+    return facts
 
 
 def diversify(hits: Sequence[Hit], vectors: Floats, k: int, weight: float) -> list[Hit]:

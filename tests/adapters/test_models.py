@@ -52,9 +52,7 @@ def test_blank_and_equal_texts(framework: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"top_n": 0}, {"top_k": 3}, {"lexical": 2}, {"language": "klingon"}, {"level": 9}],
-    ids=str,
+    "wrong", [{"top_n": 0}, {"top_k": 3}, {"lexical": 2}, {"language": "klingon"}, {"level": 9}], ids=str
 )
 def test_wrong_settings_of_rerankers(framework: Any, wrong: dict[str, Any]) -> None:
     with pytest.raises((ConfigError, ValueError), match=next(iter(wrong))):
@@ -119,14 +117,9 @@ def test_readers_answer_or_are_silent(framework: Any) -> None:
 
 def test_each_reads_what_the_other_wrote() -> None:
     for writer, reader in (FRAMEWORKS.values(), reversed(FRAMEWORKS.values())):
-        made, how = (
-            writer.build("TreeRetriever", tiny.documents(), tiny.tree()),
-            {"filter": {"animal": "owl"}},
-        )
-        for one, its in zip(
-            reader.ask(reader.over("TreeRetriever", made.index), QUESTION, k=2, **how),
-            writer.ask(made, QUESTION, k=2, **how),
-            strict=True,
-        ):
+        made = writer.build("TreeRetriever", tiny.documents(), tiny.tree())
+        how = {"k": 2, "filter": {"animal": "owl"}}
+        found = reader.ask(reader.over("TreeRetriever", made.index), QUESTION, **how)
+        for one, its in zip(found, writer.ask(made, QUESTION, **how), strict=True):
             assert (one.id, one.score, one.text) == (its.id, its.score, its.text)
             assert one.metadata.items() >= its.metadata.items()

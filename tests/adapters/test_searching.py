@@ -63,10 +63,8 @@ def test_explanations_are_json_and_add_up(framework: Any, retriever: Any) -> Non
         start, end = one.why["detail"]["highlights"]["sentence"]
         assert one.text[start:end]
     always = framework.over("TreeRetriever", retriever.index, explain=True, k=1)
-    assert [framework.ask(always, QUESTION, **how)[0].why is None for how in ({}, {"explain": False})] == [
-        False,
-        True,
-    ]
+    assert framework.ask(always, QUESTION)[0].why is not None
+    assert framework.ask(always, QUESTION, explain=False)[0].why is None
 
 
 def test_what_cannot_be_asked_is_named(framework: Any, retriever: Any, tmp_path: Path) -> None:
@@ -113,10 +111,8 @@ def test_tenants_are_apart(framework: Any) -> None:
     assert framework.ask(a, "green owl", filter={"tenant": "b"}) == []
     assert framework.held(a, ["1", "2"]) == ["1"]
     assert framework.delete(a, ["2"]) == []
-    for smuggled in (
-        Document("3", "x", metadata={"tenant": "b"}),
-        Document("2", "x", metadata=mine.metadata),
-    ):
+    for id, metadata in (("3", {"tenant": "b"}), ("2", mine.metadata)):
+        smuggled = Document(id, "x", metadata=metadata)
         with pytest.raises(InputError, match=f"'{smuggled.id}'"):
             framework.write(a, [smuggled])
     with pytest.raises(NotFoundError, match="'2'"):

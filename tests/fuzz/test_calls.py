@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from support.odd import (
     check,
     many,
     options,
+    some,
 )
 
 NODES = st.sampled_from([Not, And, Or, Ids])
@@ -103,103 +105,72 @@ INDEX_USES: list[tuple[Any, ...]] = [
     (node, NODES, st.tuples(st.lists(CONDITIONS, max_size=2).map(tuple))),
     (lambda index, *given: evaluate_index(index, *given), VALUES, VALUES),
 ]
-LOAD = {name: VALUES for name in ("dev_fraction", "seed", "kinds", "cut", "titles")}
-MAKE = {name: VALUES for name in ("language", "sentences", "engine", "lock_timeout")}
-OPEN = {name: VALUES for name in ("verify", "engine", "lock_timeout", "device")}
-QRELS = (
-    st.dictionaries(st.sampled_from(["train", "test", "dev"]), st.dictionaries(st.sampled_from("qr"), VALUES))
-    | VALUES
-)
+SPLITS = st.dictionaries(st.sampled_from("qr"), VALUES)
+QRELS = st.dictionaries(st.sampled_from(["train", "test", "dev"]), SPLITS) | VALUES
+READING = st.dictionaries(st.sampled_from(["question", "context", "answers", "split"]), TEXTS | VALUES)
+MAKE = some("language sentences engine lock_timeout")
+SEARCH = st.dictionaries(st.sampled_from(["level", "rerank", "fields", "beam", "cut", *NAMES]), VALUES)
+CONFIG = st.sampled_from(["depth", "layers", "branches", "dimension", *NAMES])
+
+
+def keyed(use: Callable[..., Any]) -> Callable[..., None]:
+    """Call with the last value as keywords."""
+    return lambda *given: use(*given[:-1], **given[-1])
+
+
+def of(name: str) -> Callable[..., Any]:
+    """A method of a method's model."""
+    return lambda method, *given, **how: getattr(tiny.METHODS[method](), name)(*given, **how)
+
+
+def answer(question: Any, passages: Any, threshold: Any) -> None:
+    readers.sentence_reader().answer(question, passages, threshold=threshold)
+
+
 SINGLE_USES: list[tuple[Any, ...]] = [
-    (lambda path, how: Index.open(path, **how), VALUES, options(OPEN)),
-    (lambda path, model, how: Index.create(path, model, **how), VALUES, VALUES, options(MAKE)),
-    (lambda path, how: Index.create(path, tiny.space(), **how), VALUES, options(MAKE)),
-    (lambda path, how: Index.open_or_create(path, tiny.space(), **how), VALUES, options(MAKE)),
+    (keyed(Index.open), VALUES, some("verify engine lock_timeout device")),
+    (keyed(Index.create), VALUES, VALUES, MAKE),
+    (lambda path, how: Index.create(path, tiny.space(), **how), VALUES, MAKE),
+    (lambda path, how: Index.open_or_create(path, tiny.space(), **how), VALUES, MAKE),
     (lambda path: load_model(path, local_files_only=True), VALUES),
     (lambda path: load_encoder(path, local_files_only=True), VALUES),
     (lambda path: Reader.from_pretrained(path, local_files_only=True), VALUES),
     (lambda path: open_checkpoint(path, local_files_only=True), VALUES),
     (lambda name, path: pull(name, path, local_files_only=True), VALUES, VALUES),
     (lambda name, config: save_checkpoint(name, config, {}, "card"), VALUES, VALUES),
-    (
-        lambda path, more: tiny.space().save_pretrained(path, **more),
-        VALUES,
-        options(
-            {"license": VALUES, "limits": VALUES, "language": VALUES, "dataset": VALUES, "report": VALUES}
-        ),
-    ),
-    (lambda filter, metadata: matches(filter, metadata), FILTERS, VALUES),
-    (lambda filter: parse_filter(filter), FILTERS),
+    (keyed(of("save_pretrained")), st.just("space"), VALUES, some("license limits language dataset report")),
+    (matches, FILTERS, VALUES),
+    (parse_filter, FILTERS),
     (lambda given: Document(**given).digest, NAMED),
-    (lambda data, how: load_data(data, **how), DOCUMENTS, options(LOAD)),
-    (lambda data, how: from_documents(data, **how), DOCUMENTS, options(LOAD, "seed", "kinds", "cut")),
+    (keyed(load_data), DOCUMENTS, some("dev_fraction seed kinds cut titles")),
+    (keyed(from_documents), DOCUMENTS, some("seed kinds cut")),
     (lambda data: list(iter_documents(data)), DOCUMENTS),
     (lambda *pairs: load_data(list(pairs)), st.tuples(TEXTS, VALUES), st.tuples(TEXTS, TEXTS, VALUES)),
-    (lambda *given: RetrievalData(*given), VALUES, DOCUMENTS, VALUES, QRELS),
-    (
-        lambda data: load_reading(data),
-        DOCUMENTS
-        | st.lists(
-            st.dictionaries(st.sampled_from(["question", "context", "answers", "split"]), TEXTS | VALUES)
-        ),
-    ),
+    (RetrievalData, VALUES, DOCUMENTS, VALUES, QRELS),
+    (load_reading, DOCUMENTS | st.lists(READING)),
     (
         lambda data, how: evaluate(tiny.space(), data, **how),
         DOCUMENTS,
-        options({n: VALUES for n in ("split", "baselines", "lexical", "passages", "reader", "level")}),
+        some("split baselines lexical passages reader level"),
     ),
     (lambda method, query, how: tiny_index(method).search(query, **how), METHODS, QUERIES, options(OPTIONS)),
-    (
-        lambda method, given: tiny.METHODS[method]().search_options(given),
-        METHODS,
-        st.dictionaries(st.sampled_from(["level", "rerank", "fields", "beam", "cut", *NAMES]), VALUES),
-    ),
-    (
-        lambda method, query, documents, how: tiny.METHODS[method]().score(query, documents, **how),
-        METHODS,
-        QUERIES,
-        DOCUMENTS,
-        options({"lexical": VALUES, "language": VALUES}),
-    ),
-    (
-        lambda method, name, value: tiny.METHODS[method]().config_class(**{name: value}),
-        METHODS,
-        st.sampled_from(["depth", "layers", "branches", "dimension", *NAMES]),
-        VALUES,
-    ),
-    (lambda encoder: SpaceModel.untrained(encoder), VALUES),
-    (
-        lambda how, texts: FakeEncoder(16).encode(texts, **how),
-        options({"batch_size": VALUES, "progress": VALUES}),
-        VALUES | QUERIES,
-    ),
-    (lambda texts: FakeEncoder(16).encode_queries(texts), VALUES | QUERIES),
+    (of("search_options"), METHODS, SEARCH),
+    (keyed(of("score")), METHODS, QUERIES, DOCUMENTS, some("lexical language")),
+    (lambda method, name, value: of("config_class")(method, **{name: value}), METHODS, CONFIG, VALUES),
+    (SpaceModel.untrained, VALUES),
+    (keyed(FakeEncoder(16).encode), VALUES | QUERIES, some("batch_size progress")),
+    (FakeEncoder(16).encode_queries, VALUES | QUERIES),
     (lambda root, size: EncodingCache(root, max_gb=size).entries(), VALUES, VALUES),
     (lambda encoder: EncodingCache("cache").clear(encoder), VALUES),
     (lambda root, texts: CachedEncoder(FakeEncoder(16), root).encode(texts), VALUES, VALUES | QUERIES),
-    (
-        lambda question, passages, bound: readers.sentence_reader().answer(
-            question, passages, threshold=bound
-        ),
-        QUERIES,
-        DOCUMENTS,
-        VALUES,
-    ),
-    (
-        lambda question, passages: readers.sentence_reader().answer(question, passages).explain(),
-        TEXTS,
-        st.lists(TEXTS),
-    ),
+    (answer, QUERIES, DOCUMENTS, VALUES),
+    (lambda *given: readers.sentence_reader().answer(*given).explain(), TEXTS, st.lists(TEXTS)),
 ]
 
 
+@cache
 def tiny_index(method: str) -> Index:
-    if method not in _INDEXES:
-        _INDEXES[method] = Index.build(tiny.documents(), tiny.METHODS[method]())
-    return _INDEXES[method]
-
-
-_INDEXES: dict[str, Index] = {}
+    return Index.build(tiny.documents(), tiny.METHODS[method]())
 
 
 @pytest.fixture(autouse=True)

@@ -20,52 +20,20 @@ from support import readers, tiny
 from support.odd import TEXTS, attempt, check, many
 
 SUFFIXES = [".jsonl", ".csv", ".tsv", ".md", ".txt", ".json", ".jsonl.gz", ".csv.gz", "", ".parquet"]
-RECORDS = st.dictionaries(
-    st.sampled_from(
-        [
-            "id",
-            "_id",
-            "text",
-            "title",
-            "query",
-            "positive",
-            "negatives",
-            "question",
-            "context",
-            "answers",
-            "metadata",
-        ]
-    ),
-    TEXTS
-    | st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
-        max_leaves=3,
-    ),
-    max_size=4,
+KEYS = "id _id text title query positive negatives question context answers metadata".split()
+LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+NESTED = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=3,
 )
+RECORDS = st.dictionaries(st.sampled_from(KEYS), TEXTS | NESTED, max_size=4)
 DEEP = "[" * 100_000 + "]" * 100_000
-LINES = st.lists(
-    RECORDS.map(json.dumps)
-    | st.sampled_from(
-        [
-            "",
-            "{",
-            DEEP,
-            '{"text": NaN}',
-            '{"text": "a"}{"text": "b"}',
-            '{"id": ' + "9" * 5000 + ', "text": "a"}',
-            '{"text": "\\ud800"}',
-            "a\tb\tc",
-            "a,b",
-            '"',
-            "# t\n\ntext",
-            "\ufeff",
-        ]
-    )
-    | st.text(max_size=20),
-    max_size=5,
-).map(lambda lines: "\n".join(lines).encode("utf-8", "surrogatepass"))
+ODD_LINES = ["", "{", DEEP, '{"text": NaN}', '{"text": "a"}{"text": "b"}', '{"text": "\\ud800"}', "\ufeff"]
+ODD_LINES += ['{"id": ' + "9" * 5000 + ', "text": "a"}', "a\tb\tc", "a,b", '"', "# t\n\ntext"]
+LINES = st.lists(RECORDS.map(json.dumps) | st.sampled_from(ODD_LINES) | st.text(max_size=20), max_size=5).map(
+    lambda lines: "\n".join(lines).encode("utf-8", "surrogatepass")
+)
 CONTENT = (
     LINES
     | st.binary(max_size=40)
@@ -102,58 +70,27 @@ FLAGS = (
     "--batch-size --split --baselines --reader --passages --card --html --query --clear --revision "
     "--cache-dir --tag --quiet --no-titles --level --debug --steps --depth --encoder --preset --seed "
 ).split()
-WORDS = st.sampled_from(
-    [
-        *COMMANDS,
-        "index-folder",
-        "checkpoint",
-        "reader",
-        "docs.jsonl",
-        "nothing",
-        "tree",
-        "space",
-        *FLAGS,
-        "0",
-        "1",
-        "-1",
-        "nan",
-        "inf",
-        "{}",
-        '{"lang": "en"}',
-        '{"$and": []}',
-        "[",
-        "",
-        "fake:16",
-        "owl",
-        "red fox",
-        "\x00",
-        "\udcff",
-        "x" * 5000,
-        "--" + "x" * 300,
-    ]
-) | st.text(max_size=5)
+VALUES = (
+    "index-folder checkpoint reader docs.jsonl nothing tree space 0 1 -1 nan inf {} [ fake:16 owl".split()
+)
+VALUES += ['{"lang": "en"}', '{"$and": []}', "", "red fox", "\x00", "\udcff", "x" * 5000, "--" + "x" * 300]
+WORDS = st.sampled_from([*COMMANDS, *FLAGS, *VALUES]) | st.text(max_size=5)
 COMMAND = st.sampled_from([name for name in COMMANDS if name not in ("demo", "train", "push", "pull")])
-LINE = st.tuples(COMMAND, st.lists(WORDS, max_size=6))
-SEARCH = st.tuples(
-    st.just("search"), st.lists(WORDS, max_size=4).map(lambda words: ["index-folder", "owl", *words])
-)
-ANSWER = st.tuples(
-    st.just("answer"),
-    st.lists(WORDS, max_size=4).map(lambda words: ["index-folder", "owl", "--reader", "reader", *words]),
-)
-MAKE = st.tuples(
-    st.just("index"),
-    st.lists(WORDS, max_size=4).map(lambda words: ["checkpoint", "docs.jsonl", "--out", "made", *words]),
-)
-TRAIN = st.tuples(
-    st.just("train"),
-    st.lists(WORDS, max_size=4).map(
-        lambda words: ["space", "docs.jsonl", "--encoder", "fake:16", "--out", "trained", *words]
-    ),
-)
-INSPECT = st.tuples(
-    st.just("inspect"), st.lists(WORDS, max_size=4).map(lambda words: ["index-folder", *words])
-)
+
+
+def typed(command: str, *first: str) -> st.SearchStrategy:
+    """A command whose first words are right."""
+    return st.tuples(st.just(command), st.lists(WORDS, max_size=4).map(lambda words: [*first, *words]))
+
+
+LINES_TYPED = [
+    st.tuples(COMMAND, st.lists(WORDS, max_size=6)),
+    typed("search", "index-folder", "owl"),
+    typed("answer", "index-folder", "owl", "--reader", "reader"),
+    typed("index", "checkpoint", "docs.jsonl", "--out", "made"),
+    typed("train", "space", "docs.jsonl", "--encoder", "fake:16", "--out", "trained"),
+    typed("inspect", "index-folder"),
+]
 
 
 def run(command: str, words: list[str]) -> None:
@@ -167,9 +104,7 @@ def run(command: str, words: list[str]) -> None:
     assert "Traceback" not in said.getvalue()
 
 
-TYPED: list[tuple[Any, ...]] = [
-    (lambda given: run(*given), one) for one in (LINE, SEARCH, ANSWER, MAKE, TRAIN, INSPECT)
-]
+TYPED: list[tuple[Any, ...]] = [(lambda given: run(*given), line) for line in LINES_TYPED]
 
 
 @pytest.fixture

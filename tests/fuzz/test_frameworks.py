@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import langchain_core.documents as lc
 import pytest
 from hypothesis import strategies as st
+from langchain_core.documents import Document
 from langchain_core.structured_query import Comparator, Comparison, Operation, Operator, StructuredQuery
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.vector_stores.types import (
@@ -20,8 +21,8 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import ValidationError
 
-import langchain_palmette as ours_lc
-import llama_index.retrievers.palmette as ours_li
+import langchain_palmette as lc
+import llama_index.retrievers.palmette as li
 from palmette import FakeEncoder, Index, SpaceModel
 from support import readers
 from support.odd import (
@@ -38,117 +39,137 @@ from support.odd import (
     check,
     many,
     options,
+    some,
 )
 
-lc_retriever, lc_store = ours_lc.PalmetteRetriever.from_index, ours_lc.PalmetteVectorStore.from_index
-li_retriever, li_store = ours_li.PalmetteRetriever.from_index, ours_li.PalmetteVectorStore.from_index
-
-# -- LangChain ----------------------------------------------------------------------------------------------
-
-LC = {name: OPTIONS[name] for name in ("k", "filter", "lexical", "explain", "level")} | {
-    "score_threshold": VALUES
-}
-LC_FIELDS = LC | {
-    name: VALUES for name in ("search_options", "score_key", "engine", "index_path", "model", "batch_size")
-}
-ODD_METADATA = METADATA | st.dictionaries(
-    st.sampled_from(["lang", "__proto__", "\ud800", "ref_doc_id"]), VALUES, max_size=2
+LC = {name: OPTIONS[name] for name in ("k", "filter", "lexical", "explain", "level")}
+LC |= {"score_threshold": VALUES}
+LC_FIELDS = LC | dict.fromkeys("search_options score_key engine index_path model batch_size".split(), VALUES)
+SOME_IDS = GIVEN_IDS | st.none()
+NOTHING = st.just(dict[str, Any]())
+VECTORS = VALUES | st.just([1.0] * 16)
+DIVERSE = {"k": COUNTS, "fetch_k": COUNTS, "lambda_mult": VALUES}
+ODD_KEYS = st.sampled_from(["lang", "__proto__", "\ud800", "ref_doc_id"])
+ODD_METADATA = METADATA | st.dictionaries(ODD_KEYS, VALUES, max_size=2)
+ANY_ID = st.sampled_from(IDS) | VALUES
+GIVEN = st.tuples(TEXTS | st.sampled_from(["", " "]), ODD_METADATA, st.sampled_from(IDS) | st.none())
+DOCUMENTS = st.lists(GIVEN, max_size=3)
+NODES = st.tuples(DOCUMENTS, st.tuples(*[st.sampled_from([TextNode, IndexNode])] * 3))
+LI_FILTER = st.tuples(
+    st.sampled_from(["lang", "n", "$id", ""]),
+    st.sampled_from(FilterOperator),
+    VALUES | st.sampled_from(["en", ["en"]]),
 )
+LI_FILTERS = st.tuples(st.just("made"), st.sampled_from(FilterCondition), LI_FILTER, LI_FILTER) | FILTERS
+LI = {"filters": LI_FILTERS, "lexical": OPTIONS["lexical"]}
+LI |= dict.fromkeys(("score_threshold", "explain", "level"), VALUES)
+STORE = {
+    "similarity_top_k": st.integers(-1, 4) | VALUES,
+    "query_str": QUERIES,
+    "filters": LI_FILTERS,
+    "mode": st.sampled_from(VectorStoreQueryMode),
+} | {n: VALUES for n in ("query_embedding", "doc_ids", "node_ids", "alpha", "mmr_threshold", "hybrid_top_k")}
 
 
-def document(text: Any, metadata: Any, id: Any) -> Any:
-    """A LangChain document, past its own validation where that refuses the values."""
-    try:
-        return lc.Document(page_content=text, metadata=metadata, id=id)
-    except ValueError:
-        return lc.Document.model_construct(page_content=text, metadata=metadata, id=id)
+def documents(given: Any) -> list[Document]:
+    """LangChain documents, past their own validation where that refuses the values."""
+    made = []
+    for text, metadata, id in given:
+        fields = {"page_content": text, "metadata": metadata, "id": id}
+        try:
+            made.append(Document(**fields))
+        except ValueError:
+            made.append(Document.model_construct(**fields))
+    return made
 
 
-DOCUMENTS = st.lists(
-    st.tuples(TEXTS | st.sampled_from(["", " "]), ODD_METADATA, st.sampled_from(IDS) | st.none()), max_size=3
-)
+def node(text: Any, metadata: Any, id: Any, kind: Any = TextNode) -> Any:
+    fields = {"text": text, "metadata": metadata, "id_": id, "index_id": "i"}
+    return kind(**{name: value for name, value in fields.items() if value is not None})
 
 
-def made(documents: Any) -> list[Any]:
-    return [document(*one) for one in documents]
+def nodes(given: Any) -> list[Any]:
+    return [node(*one, kind) for one, kind in zip(*given, strict=False)]
+
+
+def scored(given: Any) -> list[NodeWithScore]:
+    return [NodeWithScore(node=one) for one in nodes(given)]
+
+
+def filters(given: Any) -> Any:
+    if not isinstance(given, tuple) or given[:1] != ("made",):
+        return given
+    parts = [MetadataFilter(key=key, operator=operator, value=value) for key, operator, value in given[2:]]
+    return MetadataFilters(filters=parts, condition=given[1])
+
+
+def opened(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: filters(value) if name == "filters" else value for name, value in given.items()}
 
 
 def translated(comparator: Any, operator: Any, name: str, value: Any) -> Any:
     comparison = Comparison(comparator=comparator, attribute=name, value=value)
-    query = StructuredQuery(
-        query="owl", filter=Operation(operator=operator, arguments=[comparison]), limit=None
-    )
-    return ours_lc.PalmetteTranslator().visit_structured_query(query)[1]["filter"]
+    operation = Operation(operator=operator, arguments=[comparison])
+    query = StructuredQuery(query="owl", filter=operation, limit=None)
+    return lc.PalmetteTranslator().visit_structured_query(query)[1]["filter"]
 
 
+def on(of: Callable[[Index], Any], names: str, *given: Any, how: Any = NOTHING) -> list[tuple[Any, ...]]:
+    """Calls of methods; a pair of a function and a strategy is what the function makes of what is drawn."""
+    pairs = [one if isinstance(one, tuple) else (lambda value: value, one) for one in given]
+
+    def calls(name: str) -> tuple[Any, ...]:
+        def call(index: Index, keywords: Any, *values: Any) -> None:
+            made = [convert(value) for (convert, _), value in zip(pairs, values, strict=True)]
+            getattr(of(index), name)(*made, **opened(keywords))
+
+        call.__qualname__ = call.__name__ = name
+        return call, how, *(strategy for _, strategy in pairs)
+
+    return [calls(name) for name in names.split()]
+
+
+lc_retriever, lc_store = lc.PalmetteRetriever.from_index, lc.PalmetteVectorStore.from_index
 LANGCHAIN: list[tuple[Any, ...]] = [
-    (lambda index, query, how: lc_retriever(index).invoke(query, **how), QUERIES, options(LC)),
-    (lambda index, fields: lc_retriever(index, **fields).invoke("red owl"), options(LC_FIELDS)),
-    (lambda index, queries, how: lc_retriever(index).batch(queries, **how), QUERIES, options(LC)),
-    (
-        lambda index, query, how: lc_retriever(index).similarity_search_with_score(query, **how),
+    *on(lc_retriever, "invoke batch similarity_search_with_score", QUERIES, how=options(LC)),
+    *on(
+        lc_retriever,
+        "upsert add_documents",
+        (documents, DOCUMENTS),
+        how=options({"batch_size": VALUES, "progress": st.just(False)}),
+    ),
+    *on(lc_retriever, "get", GIVEN_IDS),
+    *on(lc_retriever, "delete", GIVEN_IDS, how=options(OPTIONS, "filter")),
+    *on(lc_store, "add_documents", (documents, DOCUMENTS), how=options({"ids": SOME_IDS})),
+    *on(
+        lc_store,
+        "add_texts",
+        st.lists(TEXTS, max_size=2) | VALUES,
+        st.lists(ODD_METADATA, max_size=2) | VALUES,
+        how=options({"ids": SOME_IDS}),
+    ),
+    *on(lc_store, "get_by_ids delete", GIVEN_IDS),
+    *on(
+        lc_store,
+        "similarity_search similarity_search_with_relevance_scores",
         QUERIES,
-        options(LC),
+        COUNTS,
+        how=options(LC, "filter", "lexical", "explain", "score_threshold"),
     ),
+    *on(lc_store, "similarity_search_by_vector", VECTORS, COUNTS),
+    *on(lc_store, "max_marginal_relevance_search", QUERIES, how=options({**DIVERSE, "filter": FILTERS})),
+    *on(lc_store, "max_marginal_relevance_search_by_vector", VECTORS, how=options(DIVERSE)),
+    *on(lambda index: lc.PalmetteEmbeddings(model=index.model), "embed_query", QUERIES),
+    (lambda index, how: lc_retriever(index, **how).invoke("red owl"), options(LC_FIELDS)),
     (
-        lambda index, how, given, more: getattr(lc_retriever(index), how)(made(given), **more),
-        st.sampled_from(["upsert", "add_documents"]),
-        DOCUMENTS,
-        options({"batch_size": VALUES, "progress": st.just(False)}),
-    ),
-    (lambda index, ids: lc_retriever(index).get(ids), GIVEN_IDS),
-    (lambda index, ids, how: lc_retriever(index).delete(ids, **how), GIVEN_IDS, options(OPTIONS, "filter")),
-    (
-        lambda index, given, fields: ours_lc.PalmetteRetriever.from_documents(
-            made(given), index.model, **fields
-        ),
+        lambda index, given, how: lc.PalmetteRetriever.from_documents(documents(given), index.model, **how),
         DOCUMENTS,
         options(LC_FIELDS),
     ),
     (
-        lambda index, given, ids: lc_store(index).add_documents(made(given), ids=ids),
-        DOCUMENTS,
-        GIVEN_IDS | st.none(),
-    ),
-    (
-        lambda index, texts, metadatas, ids: lc_store(index).add_texts(texts, metadatas, ids=ids),
-        st.lists(TEXTS, max_size=2) | VALUES,
-        st.lists(ODD_METADATA, max_size=2) | VALUES,
-        GIVEN_IDS | st.none(),
-    ),
-    (lambda index, ids: lc_store(index).get_by_ids(ids), GIVEN_IDS),
-    (lambda index, ids: lc_store(index).delete(ids), GIVEN_IDS),
-    (
-        lambda index, query, k, how: lc_store(index).similarity_search(query, k, **how),
-        QUERIES,
-        COUNTS,
-        options(LC, "filter", "lexical", "explain", "score_threshold"),
-    ),
-    (
-        lambda index, query, k, how: lc_store(index).similarity_search_with_relevance_scores(query, k, **how),
-        QUERIES,
-        COUNTS,
-        options(LC, "filter", "score_threshold"),
-    ),
-    (
-        lambda index, vector, k: lc_store(index).similarity_search_by_vector(vector, k),
-        VALUES | st.just([1.0] * 16),
-        COUNTS,
-    ),
-    (
-        lambda index, query, how: lc_store(index).max_marginal_relevance_search(query, **how),
-        QUERIES,
-        options({"k": COUNTS, "fetch_k": COUNTS, "lambda_mult": VALUES, "filter": FILTERS}),
-    ),
-    (
-        lambda index, vector, how: lc_store(index).max_marginal_relevance_search_by_vector(vector, **how),
-        VALUES | st.just([1.0] * 16),
-        options({"k": COUNTS, "fetch_k": COUNTS, "lambda_mult": VALUES}),
-    ),
-    (
-        lambda index, given, how: ours_lc.PalmetteVectorStore.from_texts(given, index.model, **how),
+        lambda index, given, how: lc.PalmetteVectorStore.from_texts(given, index.model, **how),
         st.lists(TEXTS),
-        options({"ids": GIVEN_IDS, **LC, "k": COUNTS}),
+        options({"ids": GIVEN_IDS, **LC}),
     ),
     (
         lambda index, *given: index.search("owl", filter=translated(*given)),
@@ -158,210 +179,111 @@ LANGCHAIN: list[tuple[Any, ...]] = [
         VALUES,
     ),
     (
-        lambda index, fields, given, query: ours_lc.PalmetteReranker(
-            model=index.model, **fields
-        ).compress_documents(made(given), query),
-        options({n: VALUES for n in ("top_n", "lexical", "language", "search_options", "score_key")}),
+        lambda index, how, given, query: lc.PalmetteReranker(model=index.model, **how).compress_documents(
+            documents(given), query
+        ),
+        some("top_n lexical language search_options score_key"),
         DOCUMENTS,
         QUERIES,
     ),
     (
-        lambda index, fields, texts: ours_lc.PalmetteEmbeddings(model=index.model, **fields).embed_documents(
-            texts
-        ),
-        options({n: VALUES for n in ("representation", "level", "encoder")}),
+        lambda index, how, texts: lc.PalmetteEmbeddings(model=index.model, **how).embed_documents(texts),
+        some("representation level encoder"),
         QUERIES,
     ),
-    (lambda index, query: ours_lc.PalmetteEmbeddings(model=index.model).embed_query(query), QUERIES),
     (
-        lambda index, fields, given: ours_lc.PalmetteReader(
-            reader=readers.sentence_reader(), **fields
-        ).invoke(given),
-        options({n: VALUES for n in ("threshold", "output", "question_key")}),
+        lambda index, how, given: lc.PalmetteReader(reader=readers.sentence_reader(), **how).invoke(given),
+        some("threshold output question_key"),
         VALUES,
     ),
-    (
-        lambda index, question, given: ours_lc.PalmetteReader(reader=readers.sentence_reader()).invoke(
-            {"question": question, "documents": made(given)}
-        ),
-        QUERIES,
-        DOCUMENTS,
+    *on(
+        lambda index: lc.PalmetteReader(reader=readers.sentence_reader()),
+        "invoke",
+        (lambda pair: {"question": pair[0], "documents": documents(pair[1])}, st.tuples(QUERIES, DOCUMENTS)),
     ),
-    (
-        lambda index, question, given: ours_lc.PalmetteReader(reader=readers.sentence_reader()).batch(
-            [{"question": question, "documents": given}]
-        ),
-        QUERIES,
-        VALUES,
+    *on(
+        lambda index: lc.PalmetteReader(reader=readers.sentence_reader()),
+        "batch",
+        (lambda pair: [{"question": pair[0], "documents": pair[1]}], st.tuples(QUERIES, VALUES)),
     ),
 ]
 
-# -- LlamaIndex ---------------------------------------------------------------------------------------------
-
-
-def node(text: Any, metadata: Any, id: Any, kind: Any) -> Any:
-    fields = {"text": text, "metadata": metadata, "id_": id, "index_id": "i"}
-    return kind(**{name: value for name, value in fields.items() if value is not None})
-
-
-NODES = st.tuples(DOCUMENTS, st.tuples(*[st.sampled_from([TextNode, IndexNode])] * 3))
-
-
-def nodes(given: Any) -> list[Any]:
-    return [node(*one, kind) for one, kind in zip(*given, strict=False)]
-
-
-def metadata_filters(condition: Any, *given: Any) -> Any:
-    return MetadataFilters(
-        filters=[MetadataFilter(key=key, operator=operator, value=value) for key, operator, value in given],
-        condition=condition,
-    )
-
-
-LI_FILTER = st.tuples(
-    st.sampled_from(["lang", "n", "$id", ""]),
-    st.sampled_from(FilterOperator),
-    VALUES | st.sampled_from(["en", ["en"]]),
-)
-LI_FILTERS = st.tuples(st.just("made"), st.sampled_from(FilterCondition), LI_FILTER, LI_FILTER) | FILTERS
-
-
-def filters(given: Any) -> Any:
-    return metadata_filters(*given[1:]) if isinstance(given, tuple) and given[:1] == ("made",) else given
-
-
-def opened(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: filters(value) if name == "filters" else value for name, value in given.items()}
-
-
-LI = {
-    "filters": LI_FILTERS,
-    "score_threshold": VALUES,
-    "lexical": OPTIONS["lexical"],
-    "explain": VALUES,
-    "level": VALUES,
-}
-STORE = {
-    "similarity_top_k": st.integers(-1, 4) | VALUES,
-    "query_str": QUERIES,
-    "query_embedding": VALUES,
-    "doc_ids": VALUES,
-    "node_ids": VALUES,
-    "filters": LI_FILTERS,
-    "alpha": VALUES,
-    "mmr_threshold": VALUES,
-    "mode": st.sampled_from(VectorStoreQueryMode),
-    "hybrid_top_k": VALUES,
-}
-
-
-def asked(query: Any, embedding: Any, texts: Any) -> QueryBundle:
-    return QueryBundle(query, embedding=embedding, custom_embedding_strs=texts)
-
-
+li_retriever, li_store = li.PalmetteRetriever.from_index, li.PalmetteVectorStore.from_index
 LLAMA: list[tuple[Any, ...]] = [
+    *on(li_retriever, "retrieve retrieve_batch", QUERIES),
+    *on(li_retriever, "explain", QUERIES, ANY_ID),
+    *on(li_retriever, "add upsert insert_nodes refresh_ref_docs", (nodes, NODES)),
+    *on(li_retriever, "insert update_ref_doc", (lambda given: node(*given), GIVEN)),
+    *on(li_retriever, "get_nodes delete_nodes delete_ref_doc", GIVEN_IDS),
+    *on(li_retriever, "persist", VALUES),
+    *on(lambda index: li.PalmetteRetriever, "from_persist_dir", VALUES),
+    *on(li_store, "add", (nodes, NODES)),
+    *on(li_store, "get_nodes delete_nodes", SOME_IDS, (filters, LI_FILTERS | st.none())),
+    *on(li_store, "delete", ANY_ID),
+    *on(li_store, "persist", VALUES),
+    *on(
+        lambda index: li.PalmetteEmbedding(index.model),
+        "get_query_embedding get_text_embedding_batch",
+        QUERIES,
+    ),
+    *on(lambda index: li.PalmetteSynthesizer(readers.sentence_reader()), "get_response", QUERIES, VALUES),
     (
-        lambda index, query, how: li_retriever(index).retrieve(ours_li.PalmetteQuery(query, **opened(how))),
+        lambda index, query, how: li_retriever(index).retrieve(li.PalmetteQuery(query, **opened(how))),
         QUERIES,
         options(LI | {"top_k": COUNTS, "options": VALUES}),
     ),
-    (lambda index, query: li_retriever(index).retrieve(query), QUERIES),
     (
-        lambda index, *given: li_retriever(index).retrieve(asked(*given)),
+        lambda index, query, vector, texts: li_retriever(index).retrieve(
+            QueryBundle(query, embedding=vector, custom_embedding_strs=texts)
+        ),
         st.sampled_from(["owl", ""]),
-        VALUES | st.just([1.0] * 16),
+        VECTORS,
         QUERIES | VALUES,
     ),
     (
         lambda index, how: li_retriever(index, **opened(how)).retrieve("owl"),
         options(LI | {"similarity_top_k": COUNTS}),
     ),
-    (lambda index, queries: li_retriever(index).retrieve_batch(queries), QUERIES),
-    (lambda index, query, id: li_retriever(index).explain(query, id), QUERIES, st.sampled_from(IDS) | VALUES),
-    (
-        lambda index, how, given: getattr(li_retriever(index), how)(nodes(given)),
-        st.sampled_from(["add", "upsert", "insert_nodes", "refresh_ref_docs"]),
-        NODES,
-    ),
-    (
-        lambda index, how, given: getattr(li_retriever(index), how)(node(*given)),
-        st.sampled_from(["insert", "update_ref_doc"]),
-        st.tuples(TEXTS, ODD_METADATA, st.sampled_from(IDS), st.just(TextNode)),
-    ),
-    (
-        lambda index, how, ids: getattr(li_retriever(index), how)(ids),
-        st.sampled_from(["get_nodes", "delete_nodes", "delete_ref_doc"]),
-        GIVEN_IDS,
-    ),
     (lambda index: li_retriever(index).ref_doc_info,),
     (
-        lambda index, given, how: ours_li.PalmetteRetriever.from_documents(
+        lambda index, given, how: li.PalmetteRetriever.from_documents(
             nodes(given), index.model, **opened(how)
         ),
         NODES,
         options(LI | {"index_path": VALUES, "engine": VALUES, "transformations": VALUES}),
     ),
-    (lambda index, path: li_retriever(index).persist(path), VALUES),
-    (lambda index, path: ours_li.PalmetteRetriever.from_persist_dir(path), VALUES),
-    (lambda index, given: li_store(index).add(nodes(given)), NODES),
     (lambda index, how: li_store(index).query(VectorStoreQuery(**opened(how))), options(STORE)),
     (
         lambda index, how, more: li_store(index).query(
             VectorStoreQuery(query_str="owl", similarity_top_k=2, **opened(how)), **more
         ),
         options(STORE, "filters", "mode", "alpha", "node_ids", "doc_ids"),
-        options({"mmr_threshold": VALUES, "level": VALUES}),
+        some("mmr_threshold level"),
     ),
     (
-        lambda index, ids, given: li_store(index).get_nodes(ids, filters(given)),
-        GIVEN_IDS | st.none(),
-        LI_FILTERS | st.none(),
-    ),
-    (
-        lambda index, ids, given: li_store(index).delete_nodes(ids, filters(given)),
-        GIVEN_IDS | st.none(),
-        LI_FILTERS | st.none(),
-    ),
-    (lambda index, id: li_store(index).delete(id), st.sampled_from(IDS) | VALUES),
-    (lambda index, path: li_store(index).persist(path), VALUES),
-    (
-        lambda index, how, given, query: ours_li.PalmetteRerank(index.model, **how).postprocess_nodes(
-            [NodeWithScore(node=one) for one in nodes(given)], query_str=query
+        lambda index, how, given, query: li.PalmetteRerank(index.model, **how).postprocess_nodes(
+            scored(given), query_str=query
         ),
-        options({"top_n": VALUES, "lexical": VALUES, "language": VALUES, "level": VALUES}),
+        some("top_n lexical language level"),
         NODES,
         QUERIES,
     ),
     (
-        lambda index, how: ours_li.PalmetteEmbedding(index.model, **how).get_text_embedding("owl"),
-        options({"representation": VALUES, "level": VALUES, "embed_batch_size": VALUES}),
+        lambda index, how: li.PalmetteEmbedding(index.model, **how).get_text_embedding("owl"),
+        some("representation level embed_batch_size"),
     ),
     (
-        lambda index, how, text: getattr(ours_li.PalmetteEmbedding(index.model), how)(text),
-        st.sampled_from(["get_query_embedding", "get_text_embedding_batch"]),
-        QUERIES,
-    ),
-    (
-        lambda index, how, query, given: ours_li.PalmetteSynthesizer(
-            readers.sentence_reader(), **how
-        ).synthesize(query, [NodeWithScore(node=one) for one in nodes(given)]),
-        options({"threshold": VALUES, "no_answer": VALUES}),
+        lambda index, how, query, given: li.PalmetteSynthesizer(readers.sentence_reader(), **how).synthesize(
+            query, scored(given)
+        ),
+        some("threshold no_answer"),
         QUERIES,
         NODES,
-    ),
-    (
-        lambda index, query, chunks: ours_li.PalmetteSynthesizer(readers.sentence_reader()).get_response(
-            query, chunks
-        ),
-        QUERIES,
-        VALUES,
     ),
 ]
 
 
-@pytest.mark.parametrize(
-    "uses", [pytest.param(LANGCHAIN, id="langchain"), pytest.param(LLAMA, id="llama_index")]
-)
+@pytest.mark.parametrize("uses", [LANGCHAIN, LLAMA], ids=["langchain", "llama_index"])
 @pytest.mark.parametrize("examples", [30, pytest.param(600, marks=pytest.mark.exhaustive)])
 def test_nothing_else_is_raised(
     uses: list[tuple[Any, ...]], examples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

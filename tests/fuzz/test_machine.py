@@ -226,9 +226,4 @@ TestHistory.settings = settings(LIMITS, max_examples=10, stateful_step_count=12)
 class TestSoak(History.TestCase):
     """Histories that ``make soak`` draws from its seeds."""
 
-    settings = settings(
-        LIMITS,
-        max_examples=10,
-        stateful_step_count=40,
-        derandomize=False,
-    )
+    settings = settings(LIMITS, max_examples=10, stateful_step_count=40, derandomize=False)

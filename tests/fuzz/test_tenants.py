@@ -15,7 +15,7 @@ import llama_index.retrievers.palmette as llama_palmette
 from palmette import Document, FakeEncoder, Index, SpaceModel
 from palmette.errors import PalmetteError
 from support import tiny
-from support.odd import LIMITS
+from support.odd import LIMITS, options
 
 MINE, THEIRS = "mine", "theirs"
 ANIMALS = ["cat", "dog", "owl", "fox"]
@@ -60,29 +60,19 @@ ONE = st.one_of(
     st.builds(lambda name, given: {name: {"$exists": given}}, NAMES, st.booleans()),
     st.builds(lambda ids: {"$id": ids}, st.lists(st.sampled_from([d.key for d in corpus()]), max_size=3)),
 )
-FILTERS = (
-    st.recursive(
-        ONE,
-        lambda inner: st.one_of(
-            st.builds(lambda parts: {"$or": parts}, st.lists(inner, min_size=1, max_size=2)),
-            st.builds(lambda part: {"$not": part}, inner),
-        ),
-        max_leaves=3,
-    )
-    | st.none()
+FILTERS = st.none() | st.recursive(
+    ONE,
+    lambda inner: (
+        st.fixed_dictionaries({"$or": st.lists(inner, min_size=1, max_size=2)})
+        | st.fixed_dictionaries({"$not": inner})
+    ),
+    max_leaves=3,
 )
 QUESTIONS = st.sampled_from([f"{SECRET} cat", "red owl sings", "the fox", SECRET, "The dog lives here."])
-OPTIONS = st.fixed_dictionaries(
-    {},
-    optional={
-        "lexical": st.sampled_from([0, 0.5, 1, "auto"]),
-        "sentences": st.booleans(),
-        "threshold": st.sampled_from([0.0, 0.5]),
-    },
-)
-IDS = st.lists(
-    st.sampled_from([f"{tenant}-{animal}" for tenant in (MINE, THEIRS) for animal in ANIMALS]), max_size=4
-)
+LEXICAL, THRESHOLD = st.sampled_from([0, 0.5, 1, "auto"]), st.sampled_from([0.0, 0.5])
+OPTIONS = options({"lexical": LEXICAL, "sentences": st.booleans(), "threshold": THRESHOLD})
+IDS = st.lists(st.sampled_from([document.key for document in corpus()]), max_size=4)
+ASKED = st.tuples(QUESTIONS, st.integers(1, 9), FILTERS, IDS, OPTIONS)
 Seen = list[Any]
 
 
@@ -90,14 +80,8 @@ def engine(view: Index, question: str, k: int, filter: Any, ids: list[str], how:
     hits = view.search(question, k, filter=filter, **how)
     told = [[hit.document.text, hit.document.metadata, hit.score, hit.explain().to_dict()] for hit in hits]
     ranked = view.rank([question], k, filter=filter, lexical=how.get("lexical", 0))
-    return [
-        told,
-        ranked.ids,
-        [d.key for d in view.documents(filter)],
-        view.get(ids),
-        len(view),
-        view.stats().documents,
-    ]
+    held = [document.key for document in view.documents(filter)]
+    return [told, ranked.ids, held, view.get(ids), len(view), view.stats().documents]
 
 
 def langchain(view: Index, question: str, k: int, filter: Any, ids: list[str], how: dict[str, Any]) -> Seen:
@@ -105,46 +89,31 @@ def langchain(view: Index, question: str, k: int, filter: Any, ids: list[str], h
     store = langchain_palmette.PalmetteVectorStore.from_index(view)
     found = store.similarity_search_with_score(question, k, filter=filter, explain=True, **words)
     diverse = store.max_marginal_relevance_search(question, k, filter=filter, **words)
-    return [
-        *found,
-        *diverse,
-        *store.get_by_ids(ids),
-        *store.retriever.batch([question, "cat"], filter=filter),
-    ]
+    several = store.retriever.batch([question, "cat"], filter=filter)
+    return [*found, *diverse, *store.get_by_ids(ids), *several]
 
 
 def llama_index(view: Index, question: str, k: int, filter: Any, ids: list[str], how: dict[str, Any]) -> Seen:
     retriever = llama_palmette.PalmetteRetriever.from_index(view, explain=True)
     asked = llama_palmette.PalmetteQuery(question, top_k=k, filters=filter, lexical=how.get("lexical"))
     store = llama_palmette.PalmetteVectorStore.from_index(view)
-    found = store.query(
-        VectorStoreQuery(query_str=question, similarity_top_k=k, mode=VectorStoreQueryMode.MMR)
-    )
-    nodes = [
-        *retriever.retrieve(asked),
-        *retriever.get_nodes(ids),
-        *store.get_nodes(ids),
-        *(found.nodes or ()),
-    ]
+    query = VectorStoreQuery(query_str=question, similarity_top_k=k, mode=VectorStoreQueryMode.MMR)
+    nodes = [*retriever.retrieve(asked), *(store.query(query).nodes or ())]
+    nodes += [*retriever.get_nodes(ids), *store.get_nodes(ids)]
     return [*map(str, nodes), *(node.to_dict() for node in nodes), retriever.ref_doc_info]
 
 
 @pytest.mark.parametrize("way", [engine, langchain, llama_index])
 @settings(LIMITS, max_examples=12)
-@given(question=QUESTIONS, k=st.integers(1, 9), filter=FILTERS, ids=IDS, how=OPTIONS)
+@given(asked=ASKED)
 def test_nothing_of_another_tenant_is_seen(
-    pair: tuple[Index, Index],
-    way: Any,
-    question: str,
-    k: int,
-    filter: Any,
-    ids: list[str],
-    how: dict[str, Any],
+    pair: tuple[Index, Index], way: Any, asked: tuple[Any, ...]
 ) -> None:
+    question, _, filter, *_ = asked
     outcomes: list[Any] = []
     for index in pair:  # what others have must not even change the text of an error
         try:
-            outcomes.append(way(index, question, k, filter, ids, how))
+            outcomes.append(way(index, *asked))
         except PalmetteError as error:
             outcomes.append(f"{type(error).__name__}: {error}")
     seen = repr(outcomes[0]).replace(question, "").replace(repr(filter), "")

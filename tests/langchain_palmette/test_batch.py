@@ -1,4 +1,4 @@
-"""Many queries: one search, with each query's callbacks and errors its own."""
+"""Many queries: one search, with each query's callbacks and errors its own; async twins."""
 
 from __future__ import annotations
 
@@ -50,12 +50,10 @@ async def both(retriever: Any, queries: list[str], config: Any = None, **how: An
 
 async def test_one_search_gives_what_single_calls_give(counted: tuple[TreeRetriever, list[int]]) -> None:
     retriever, searches = counted
-    answers = await both(retriever, QUERIES, k=3, filter={"house": {"$lt": 40}}, level=4, explain=True)
+    how: dict[str, Any] = {"k": 3, "filter": {"house": {"$lt": 40}}, "level": 4, "explain": True}
+    answers = await both(retriever, QUERIES, **how)
     assert searches == [4, 4]
-    singles = [
-        retriever.invoke(query, k=3, filter={"house": {"$lt": 40}}, level=4, explain=True)
-        for query in QUERIES
-    ]
+    singles = [retriever.invoke(query, **how) for query in QUERIES]
     assert ids(answers) == ids(singles)
     assert answers[0][0].metadata["score"] == pytest.approx(singles[0][0].metadata["score"], abs=1e-5)
 
@@ -87,6 +85,7 @@ async def test_every_query_has_its_run(retriever: TreeRetriever, recorder: Recor
     assert told["tags"] == ["t"]
     assert told["metadata"]["m"] == 1
     assert told["metadata"]["ls_retriever_name"] == "palmette_tree"
+    assert told["metadata"]["ls_vector_store_provider"] == "palmette"
 
 
 async def test_batch_and_invoke_tell_the_same(retriever: TreeRetriever) -> None:
@@ -164,3 +163,31 @@ def test_as_completed(retriever: TreeRetriever) -> None:
     assert [answers[place][0].id for place in range(4)] == [
         one[0].id for one in retriever.batch(QUERIES, k=1)
     ]
+
+
+QUESTION = "The green owl lives in house 10 and sings at night."
+
+
+async def test_scores_and_explanations_are_the_same_as_sync(retriever: TreeRetriever) -> None:
+    how: dict[str, Any] = {"k": 3, "filter": {"animal": "owl"}, "level": 4, "score_threshold": 0.1}
+    explained = await retriever.ainvoke(QUESTION, **how, explain=True)
+    assert explained == retriever.invoke(QUESTION, **how, explain=True)
+    scored = await retriever.asimilarity_search_with_score(QUESTION, **how)
+    assert scored == retriever.similarity_search_with_score(QUESTION, **how)
+
+
+async def test_writes(empty: TreeRetriever) -> None:
+    one = Document(id="1", page_content="green owl")
+    assert await empty.aadd_documents([one]) == ["1"]
+    assert (await empty.aupsert([one, Document(id="2", page_content="red cat")]))["succeeded"] == ["1", "2"]
+    assert await empty.aget(["1"]) == [one]
+    assert (await empty.adelete(filter={"$id": ["1"]}))["succeeded"] == ["1"]
+    assert await empty.aget(["1", "2"]) == [Document(id="2", page_content="red cat")]
+
+
+async def test_errors_reach_caller_and_callbacks(retriever: TreeRetriever, recorder: Recorder) -> None:
+    with pytest.raises(InputError, match="empty"):
+        await retriever.ainvoke("", {"callbacks": [recorder]})
+    with pytest.raises(ConfigError, match="kk"):
+        await retriever.ainvoke(QUESTION, kk=1)
+    assert recorder.events == [("start", ""), ("error", "")]

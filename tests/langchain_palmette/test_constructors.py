@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from langchain_core.documents import Document
 
 from langchain_palmette import PalmetteReranker, PalmetteRetriever, TreeRetriever
 from palmette import Index, TreeModel
-from palmette.errors import ConfigError, ModelMismatchError, NotFoundError, PalmetteError
+from palmette.errors import ConfigError, NotFoundError, PalmetteError
 from support.local_hub import LocalHub
 from support.tiny import train_tree
 
@@ -35,17 +35,6 @@ def test_from_documents_takes_a_model_or_where_it_lies(
     assert growing.invoke(QUESTION) == []
     growing.add_documents(documents)
     assert growing.invoke(QUESTION) == expected
-
-
-def test_an_index_folder_is_brought_up_to_date(
-    documents: list[Document], model: TreeModel, checkpoint: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "index"
-    TreeRetriever.from_documents(documents[:5], model, index_path=path)
-    assert len(TreeRetriever.from_documents(documents[:9], checkpoint, index_path=path).index) == 9
-    with pytest.raises(ModelMismatchError):
-        TreeRetriever.from_documents(documents, another_model(), index_path=path)
-    assert len(TreeRetriever(index_path=path).index) == 9
 
 
 def test_from_index_takes_a_folder_or_an_index(folder: Path, model: TreeModel) -> None:
@@ -104,10 +93,8 @@ def test_a_new_method_takes_few_lines(folder: Path) -> None:
 def test_what_is_open_is_shared(
     folder: Path, checkpoint: Path, documents: list[Document], tmp_path: Path
 ) -> None:
-    first, second = (
-        TreeRetriever.from_index(folder),
-        TreeRetriever(index_path=folder, k=2, filter={"house": 1}),
-    )
+    first = TreeRetriever.from_index(folder)
+    second = TreeRetriever(index_path=folder, k=2, filter={"house": 1})
     assert second.index.model is first.index.model
     assert second._index is first._index
     made = TreeRetriever.from_documents(documents[:2], checkpoint, index_path=tmp_path / "made")
@@ -148,21 +135,14 @@ def test_from_the_hub(
         monkeypatch.setenv("HF_TOKEN", "hf_local_write")
         model.push_to_hub("me/tree", private=True, create_tag="v1")
         monkeypatch.delenv("HF_TOKEN")
+        how: Any = {"cache_dir": tmp_path / "cache"}
         with pytest.raises(NotFoundError):
-            TreeRetriever.from_pretrained("me/tree", documents, cache_dir=tmp_path / "cache")
-        made = TreeRetriever.from_pretrained(
-            "me/tree",
-            documents,
-            revision="v1",
-            token="hf_local_read",
-            cache_dir=tmp_path / "cache",
-            index_path=tmp_path / "index",
-            k=1,
-        )
+            TreeRetriever.from_pretrained("me/tree", documents, **how)
+        how |= {"revision": "v1"}
+        more: Any = {"token": "hf_local_read", "index_path": tmp_path / "index", "k": 1}
+        made = TreeRetriever.from_pretrained("me/tree", documents, **how, **more)
     assert made.index.model.origin == "me/tree"
     assert made.invoke(QUESTION)[0].id == "green-owl"
     assert "hf_local" not in repr(made) + made.model_dump_json()
-    offline = TreeRetriever.from_pretrained(
-        "me/tree", documents, revision="v1", cache_dir=tmp_path / "cache", local_files_only=True
-    )
+    offline = TreeRetriever.from_pretrained("me/tree", documents, **how, local_files_only=True)
     assert offline.invoke(QUESTION, k=1) == made.invoke(QUESTION)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from langchain_core.runnables import ConfigurableField
 from langchain_palmette import PalmetteEmbeddings, PalmetteReranker, PalmetteRetriever, TreeRetriever
 from palmette import Index, TreeModel
 from palmette.errors import NotFoundError
+from support.stores import run_python
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is in beta:langchain_core._api.LangChainBetaWarning")
 
@@ -89,17 +88,8 @@ def test_model_copy(retriever: TreeRetriever) -> None:
 
 def test_an_index_in_memory_is_gone_elsewhere(retriever: TreeRetriever, tmp_path: Path) -> None:
     (tmp_path / "pickled").write_bytes(pickle.dumps(retriever))
-    script = (
-        "import pickle, sys; retriever = pickle.load(open(sys.argv[1], 'rb')); print(retriever.k);"
-        "retriever.invoke('owl')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "pickled")],
-        env={"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    script = "import pickle, sys; retriever = pickle.load(open(sys.argv[1], 'rb')); print(retriever.k)"
+    done = run_python(f"{script}; retriever.invoke('owl')", tmp_path / "pickled", timeout=300)
     assert done.stdout.strip() == "4"
     assert "NotFoundError" in done.stderr
     assert "index_path=" in done.stderr
@@ -126,16 +116,6 @@ def test_copies_of_a_narrowed_index_are_narrowed(folder: Path) -> None:
         del red, again
         with pytest.raises(NotFoundError, match="memory"):  # rather than open all of the folder
             pickle.loads(data).invoke(QUESTION)
-
-
-def test_copies_of_an_open_index_open_it_with_its_engine(folder: Path) -> None:
-    pytest.importorskip("faiss")
-    with Index.open(folder, engine="faiss") as index:
-        retriever = TreeRetriever.from_index(index)
-        again = pickle.loads(pickle.dumps(retriever))
-        assert again.index is not index
-        assert (again.engine, again.index.engine) == ("faiss", "faiss")
-        assert again.invoke(QUESTION) == retriever.invoke(QUESTION)
 
 
 def test_configurable_fields_share_the_index(

@@ -1,7 +1,8 @@
-"""In chains, as a tool, with an agent, merged with others."""
+"""In chains, as a tool, with an agent, merged with others; answers in a chain, with no language model."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,19 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.documents import Document
 from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.load import dumps
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel, RunnablePassthrough
 from langchain_core.tools import create_retriever_tool
 
-from langchain_palmette import PalmetteReranker, TreeRetriever
+from langchain_palmette import PalmetteReader, PalmetteReranker, TreeRetriever
 from palmette import TreeModel
+from palmette.errors import InputError, NotFoundError
 from palmette.frameworks import public_name
+from palmette.reader import Reader
+from support import readers
 from support.recorder import Recorder
 
 QUESTION = "The green owl lives in house 10 and sings at night."
@@ -117,14 +122,6 @@ def test_classic_retrievers(retriever: TreeRetriever, model: TreeModel) -> None:
     ]
 
 
-def test_tracing_names(retriever: TreeRetriever, folder: Any, recorder: Recorder) -> None:
-    retriever.invoke(QUESTION, {"callbacks": [recorder]})
-    told = recorder.told[0]["metadata"]
-    assert told["ls_retriever_name"] == "palmette_tree"
-    assert told["ls_vector_store_provider"] == "palmette"
-    assert told["ls_embedding_model"] == "fake:48:3"
-
-
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
@@ -145,3 +142,76 @@ def test_traces_have_no_existing_folders(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "private/minilm").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert public_name("private/minilm") == "minilm"
+
+
+ASKED = "where does the green owl live?"
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    return readers.sentence_reader()
+
+
+@pytest.fixture
+def found() -> list[Document]:
+    return [Document(page_content=text, metadata={"when": object()}) for text in readers.texts()[8:12]]
+
+
+def test_a_chain_of_retriever_and_reader_answers(reader: Reader, retriever: TreeRetriever) -> None:
+    answering = PalmetteReader(reader=reader, threshold=0)
+    chain = {"question": RunnablePassthrough(), "documents": retriever} | answering
+    told = chain.invoke(ASKED)
+    expected = reader.answer(ASKED, [one.page_content for one in told["documents"]], threshold=0)
+    assert told["question"] == ASKED
+    assert told["documents"] == retriever.invoke(ASKED)
+    assert told["answer"] == expected.text
+    assert told["confidence"] == pytest.approx(expected.confidence)
+    support = told["supports"][0]
+    source = told["documents"][support["passage"]]
+    assert source.page_content[support["start"] : support["end"]] == support["text"]
+    assert support["id"] == source.id
+    assert (chain | (lambda state: state["answer"])).invoke(ASKED) == expected.text
+
+
+async def test_sync_async_and_batch_agree(reader: Reader, found: list[Document], recorder: Recorder) -> None:
+    answering = PalmetteReader(reader=reader)
+    asked = [{"question": ASKED, "documents": found}, {"question": "the red cat?", "documents": []}]
+    one = [answering.invoke(each) for each in asked]
+    assert await answering.ainvoke(asked[0]) == one[0]
+    assert answering.batch(asked, {"callbacks": [recorder]}) == one
+    assert await answering.abatch(asked) == one
+    assert one[1]["answer"] is None
+    broken = answering.batch([asked[0], {"question": ASKED}], return_exceptions=True)
+    assert broken[0] == one[0]
+    assert isinstance(broken[1], InputError)
+    with pytest.raises(InputError, match="'documents'"):
+        await answering.abatch([asked[0], {"question": ASKED}])
+
+
+def test_copies_and_other_keys(reader: Reader, found: list[Document], tmp_path: Path) -> None:
+    path = reader.save_pretrained(tmp_path / "reader")
+    answering = PalmetteReader(reader=path, question_key="input", documents_key="context", output="text")
+    asked = {"input": ASKED, "context": found}
+    expected = answering.invoke(asked)
+    again = PalmetteReader(**answering.model_dump())
+    for other in (copy.deepcopy(answering), again, answering.with_config(tags=["x"])):
+        assert other.invoke(asked) == expected
+    assert str(path) in dumps(answering)
+    unknown = {"input": "who invented the telephone?", "context": found}
+    assert answering.invoke(unknown) == "I found no answer."
+    assert PalmetteReader(**answering.model_dump() | {"no_answer": "?"}).invoke(unknown) == "?"
+
+
+def test_wrong_input_and_settings_are_named(reader: Reader, found: list[Document]) -> None:
+    answering = PalmetteReader(reader=reader)
+    with pytest.raises(InputError, match="'documents'"):
+        answering.invoke({"question": ASKED})
+    with pytest.raises(InputError, match="'question'"):
+        answering.invoke(ASKED)
+    with pytest.raises(InputError, match="list of documents"):
+        answering.invoke({"question": ASKED, "documents": found[0]})
+    for wrong in ({"thresold": 0.1}, {"output": "json"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            PalmetteReader(reader=reader, **wrong)
+    with pytest.raises(NotFoundError, match="nowhere"):
+        PalmetteReader(reader="./nowhere").invoke({"question": ASKED, "documents": found})

@@ -191,11 +191,9 @@ def test_parent_documents(store: PalmetteVectorStore) -> None:
         Document(id=name, page_content=f"The {name} sleeps.\n\nIt eats {food}.", metadata={"food": food})
         for name, food in (("owl", "mice"), ("cow", "grass"))
     ]
-    retriever = classic.ParentDocumentRetriever(
-        vectorstore=store,
-        docstore=InMemoryStore(),
-        child_splitter=CharacterTextSplitter(chunk_size=20, chunk_overlap=0),
-    )
+    splitter = CharacterTextSplitter(chunk_size=20, chunk_overlap=0)
+    how = {"vectorstore": store, "docstore": InMemoryStore(), "child_splitter": splitter}
+    retriever = classic.ParentDocumentRetriever(**how)
     retriever.add_documents(parents)
     assert len(store.retriever.index) == 4
     for how in ("similarity", "mmr", "similarity_score_threshold"):
@@ -216,8 +214,7 @@ async def test_several_vectors_per_document(store: PalmetteVectorStore) -> None:
 def test_self_query(filled: PalmetteVectorStore, documents: list[Document]) -> None:
     base = pytest.importorskip("langchain_classic.retrievers.self_query.base")
     condition = Operation(
-        Operator.AND,
-        [Comparison(Comparator.EQ, "colour", "green"), Comparison(Comparator.GTE, "house", 10)],
+        Operator.AND, [Comparison(Comparator.EQ, "colour", "green"), Comparison(Comparator.GTE, "house", 10)]
     )
     query = StructuredQuery("where does the owl live?", condition)
     retriever = base.SelfQueryRetriever(

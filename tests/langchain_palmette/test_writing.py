@@ -100,28 +100,26 @@ def test_delete(empty: TreeRetriever) -> None:
     assert len(empty.index) == 2
 
 
-def test_tenants_are_apart(model: TreeModel) -> None:
+def test_a_filter_keeps_tenants_apart(model: TreeModel) -> None:
     whole = TreeRetriever.from_documents([], model)
     a, b = (TreeRetriever.from_index(whole.index, filter={"tenant": name}) for name in "ab")
-    mine = Document(id="1", page_content="a green owl", metadata={"tenant": "a"})
-    theirs = Document(id="2", page_content="a green owl too", metadata={"tenant": "b"})
+    mine, theirs = (Document(id=n, page_content="an owl", metadata={"tenant": t}) for n, t in ("1a", "2b"))
     a.upsert([mine])
     b.upsert([theirs])
-    assert [one.id for one in a.invoke("green owl", k=9)] == ["1"]
-    assert [one.id for one in a.invoke("green owl", filter={"tenant": "b"})] == []
-    assert a.get(["1", "2"]) == [mine]
-    assert a.delete(["2"])["num_deleted"] == 0
-    assert a.delete(filter={"$id": ["1", "2"]})["succeeded"] == ["1"]
-    with pytest.raises(InputError, match="filter"):
-        a.upsert([Document(id="3", page_content="smuggled", metadata={"tenant": "b"})])
-    with pytest.raises(InputError, match="'2'"):
-        a.upsert([Document(id="2", page_content="overwritten", metadata={"tenant": "a"})])
-    assert b.get(["1", "2", "3"]) == [theirs]
+    smuggled = Document(id="3", page_content="x", metadata=theirs.metadata)
+    for wrong in (smuggled, Document(id="2", page_content="x", metadata=mine.metadata)):
+        with pytest.raises(InputError, match=f"'{wrong.id}'"):
+            a.upsert([wrong])
     with pytest.raises(NotFoundError, match="'2'"):
-        a.index.explain("green owl", "2")
-    for twin in (a.model_copy(), copy.copy(a), copy.deepcopy(a)):
-        assert twin.get(["2"]) == []
+        a.index.explain("an owl", "2")
+    for twin in (a, a.model_copy(), copy.copy(a), copy.deepcopy(a)):
+        assert [one.id for one in twin.invoke("an owl", k=9)] == ["1"]
+        assert twin.invoke("an owl", filter={"tenant": "b"}) == []
+        assert twin.get(["1", "2"]) == [mine]
+        assert twin.delete(["2"])["num_deleted"] == 0
         assert twin.index.delete(["2"]) == []
+    assert a.delete(filter={"$id": ["1", "2"]})["succeeded"] == ["1"]
+    assert b.get(["1", "2", "3"]) == [theirs]
 
 
 def sources(*named: tuple[str, str]) -> list[Document]:

@@ -14,16 +14,16 @@ def animal_nodes():
     nodes = []
     for number, animal in enumerate(ANIMALS):
         for year, place in enumerate(PLACES, 2020):
+            metadata = {"animal": animal, "year": year, "tags": [place, "wild" if number % 2 else "tame"]}
+            hidden = {"excluded_embed_metadata_keys": [*metadata], "excluded_llm_metadata_keys": ["tags"]}
+            source = RelatedNodeInfo(node_id=f"doc-{animal}", hash=f"hash-{animal}")
             node = TextNode(
                 id_=f"{animal}-{place}",
                 text=f"the {animal} lives in the {place}",
-                metadata={"animal": animal, "year": year, "tags": [place, "wild" if number % 2 else "tame"]},
-                excluded_embed_metadata_keys=["animal", "year", "tags"],
-                excluded_llm_metadata_keys=["tags"],
+                metadata=metadata,
+                **hidden,
             )
-            node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(
-                node_id=f"doc-{animal}", hash=f"hash-{animal}"
-            )
+            node.relationships[NodeRelationship.SOURCE] = source
             nodes.append(node)
     return nodes
 

@@ -1,16 +1,28 @@
-"""The retriever inside LlamaIndex's own machines."""
+"""The retriever inside LlamaIndex's own machines, and engines that answer with no LLM."""
+
+from __future__ import annotations
 
 import pytest
-from llama_index.core import get_response_synthesizer
+from llama_index.core import Settings, get_response_synthesizer
+from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.llms import MockLLM
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.schema import TextNode
 from llama_index.core.tools import RetrieverTool
 
-from llama_index.retrievers.palmette import ExplainedNode, PalmetteQuery, PalmetteRerank, TreeRetriever
+from llama_index.retrievers.palmette import (
+    ExplainedNode,
+    PalmetteQuery,
+    PalmetteRerank,
+    PalmetteSynthesizer,
+    TreeRetriever,
+)
 from palmette.errors import ConfigError
+from palmette.reader import Reader
+from support import readers, tiny
 
 QUESTION = "where does the owl live in the forest"
 
@@ -34,14 +46,9 @@ async def test_query_engine(retriever, llm):
 
 
 def test_query_engine_passes_settings_and_explanations_through(shared_index, model, llm):
-    engine = query_engine(
-        TreeRetriever(shared_index, explain=True, lexical=0),
-        llm,
-        node_postprocessors=[
-            SimilarityPostprocessor(similarity_cutoff=0.0),
-            PalmetteRerank(model, top_n=3, lexical=0),
-        ],
-    )
+    after = [SimilarityPostprocessor(similarity_cutoff=0.0), PalmetteRerank(model, top_n=3, lexical=0)]
+    explaining = TreeRetriever(shared_index, explain=True, lexical=0)
+    engine = query_engine(explaining, llm, node_postprocessors=after)
     nodes = engine.query(PalmetteQuery(QUESTION, top_k=5, filters={"animal": "fox"})).source_nodes
     assert len(nodes) == 3
     for node in nodes:
@@ -101,3 +108,75 @@ async def test_fusion_passes_a_querys_settings_on(retriever, shared_index, llm):
     fusion = QueryFusionRetriever([retriever, TreeRetriever(shared_index, level=2)], llm=llm, num_queries=1)
     results = await fusion.aretrieve(PalmetteQuery(QUESTION, filters={"animal": "hen"}))
     assert {result.node.metadata["animal"] for result in results} == {"hen"}
+
+
+ASKED = "where does the green owl live?"
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    return readers.sentence_reader()
+
+
+@pytest.fixture(scope="module")
+def animals() -> TreeRetriever:
+    nodes = [TextNode(id_=f"n{n}", text=text, metadata={"n": n}) for n, text in enumerate(readers.texts())]
+    return TreeRetriever.from_documents(nodes, tiny.tree(), similarity_top_k=4)
+
+
+@pytest.fixture(autouse=True)
+def no_llm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks for an LLM fails."""
+
+    def refuse(settings: object) -> None:
+        raise AssertionError("the settings were asked for an LLM")
+
+    monkeypatch.setattr(type(Settings), "llm", property(refuse))
+
+
+async def test_an_engine_answers_and_keeps_its_sources(reader: Reader, animals: TreeRetriever) -> None:
+    engine = RetrieverQueryEngine(animals, response_synthesizer=PalmetteSynthesizer(reader, threshold=0))
+    response = engine.query(ASKED)
+    expected = reader.answer(
+        ASKED, [scored.node.get_content() for scored in response.source_nodes], threshold=0
+    )
+    assert expected
+    assert str(response) == expected.text
+    assert [scored.node_id for scored in response.source_nodes] == [
+        s.node_id for s in animals.retrieve(ASKED)
+    ]
+    told = response.metadata["answer"]
+    assert told["confidence"] == pytest.approx(expected.confidence)
+    best = told["supports"][0]
+    assert response.source_nodes[best["passage"]].node_id == best["id"]
+    assert response.metadata[best["id"]] == response.source_nodes[best["passage"]].metadata
+    later = await engine.aquery(ASKED)
+    assert (str(later), later.metadata) == (str(response), response.metadata)
+
+
+async def test_no_answer_is_said(reader: Reader, animals: TreeRetriever) -> None:
+    synthesizer = PalmetteSynthesizer(reader, no_answer="Ask me something else.")
+    response = RetrieverQueryEngine(animals, response_synthesizer=synthesizer).query(
+        "who invented the telephone?"
+    )
+    assert str(response) == "Ask me something else."
+    assert response.metadata["answer"]["supports"] == []
+    assert len(response.source_nodes) == 4
+    assert synthesizer.get_response(ASKED, []) == str(response)
+    assert await synthesizer.aget_response(ASKED, []) == str(response)
+    always = PalmetteSynthesizer(reader, threshold=0)
+    assert always.get_response(ASKED, readers.texts()) in readers.texts()[10]
+
+
+def test_from_a_checkpoint_with_callbacks(reader: Reader, animals: TreeRetriever, tmp_path) -> None:
+    handler = LlamaDebugHandler(print_trace_on_end=False)
+    synthesizer = PalmetteSynthesizer(
+        reader.save_pretrained(tmp_path / "reader"), callback_manager=CallbackManager([handler])
+    )
+    nodes = animals.retrieve(ASKED)
+    response = synthesizer.synthesize(ASKED, nodes, additional_source_nodes=nodes[:1])
+    assert len(response.source_nodes) == 5
+    ((start, end),) = handler.get_event_pairs(CBEventType.SYNTHESIZE)
+    assert start.payload["query_str"] == ASKED
+    assert end.payload["response"] is response
+    assert synthesizer.get_prompts() == {}

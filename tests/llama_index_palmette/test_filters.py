@@ -2,12 +2,7 @@
 
 import pytest
 from llama_index.core.schema import TextNode
-from llama_index.core.vector_stores import (
-    FilterCondition,
-    FilterOperator,
-    MetadataFilter,
-    MetadataFilters,
-)
+from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index.retrievers.palmette import PalmetteQuery, TreeRetriever, palmette_filter
 from palmette.errors import FilterError

@@ -1,27 +1,24 @@
-"""Embedding and reranker."""
+"""Embedding, reranker and nodes with fields (tests/adapters has what both frameworks do)."""
+
+from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from llama_index.core import VectorStoreIndex
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
-from llama_index.retrievers.palmette import PalmetteEmbedding, PalmetteRerank
+from llama_index.retrievers.palmette import MultiFieldRetriever, PalmetteEmbedding, PalmetteRerank
+from palmette import Index
 from palmette.errors import InputError
+from support import shop
 
 TEXTS = ["the owl in the forest", "the fox by the river", "a hen"]
 QUESTION = "where does the owl live in the forest"
-
-
-def test_an_embedding_of_the_framework_gives_lists_of_floats(model):
-    embedding = PalmetteEmbedding(model)
-    assert isinstance(embedding, BaseEmbedding)
-    vectors = embedding.get_text_embedding_batch(TEXTS)
-    assert type(vectors) is list
-    assert {type(value) for vector in vectors for value in vector} == {float}
 
 
 async def test_async_embedding(model):
@@ -57,6 +54,9 @@ async def test_rerank_leaves_what_it_was_given(model, candidates):
     assert await rerank.apostprocess_nodes(candidates, query_str=QUESTION) == kept
     with pytest.raises(InputError, match="query"):
         rerank.postprocess_nodes(candidates)
+    long = NodeWithScore(node=TextNode(id_="long", text="owl", metadata={"n": 10**5000}))
+    with pytest.raises(InputError, match="'long' cannot be written as text"):
+        rerank.postprocess_nodes([long], query_str=QUESTION)
     assert {candidate.score for candidate in candidates} == {0.5}
     for result in kept:
         [given] = [candidate for candidate in candidates if candidate.node_id == result.node_id]
@@ -86,3 +86,42 @@ def test_events_show_no_local_path(model, candidates, tmp_path):
     assert str(tmp_path) not in str(shown)
     for saved in (embedding, rerank):
         assert type(saved).from_dict(saved.to_dict())._model is saved._model
+
+
+NODES = [TextNode(id_=d.key, text=d.text, metadata={**d.metadata, **d.fields}) for d in shop.shop()]
+
+
+def found(nodes: Any) -> list[tuple[str, float]]:
+    return [(scored.node_id, scored.score) for scored in nodes]
+
+
+def test_metadata_are_read_once() -> None:
+    """A node's text without the metadata that LlamaIndex puts before it: those are fields of their own."""
+    model = shop.model()
+    plain = [replace(d, metadata={**d.metadata, **d.fields}, fields={}) for d in shop.shop()]
+    retriever = MultiFieldRetriever.from_documents(NODES, model, similarity_top_k=5)
+    (seventh,) = retriever.index.get(["7"])
+    texts = ["blue", "fox 7", shop.shop()[7].text]
+    assert model.extractor.read(seventh) == model.extractor.read(plain[7]) == texts
+    expected = [(hit.id, hit.score) for hit in Index.build(plain, model).search("golden owl 22", k=5)]
+    results = retriever.retrieve("golden owl 22")
+    assert found(results) == [(id, pytest.approx(score, abs=1e-6)) for id, score in expected]
+    assert results[0].node == next(node for node in NODES if node.node_id == results[0].node_id)
+    ranked = PalmetteRerank(model, top_n=5, lexical=0).postprocess_nodes(results, query_str="golden owl 22")
+    scores = model.score("golden owl 22", [plain[int(n.node_id)] for n in ranked], lexical=0)
+    assert [n.score for n in ranked] == pytest.approx(scores, abs=1e-6)
+
+
+def test_several_texts_of_a_query_are_one_question() -> None:
+    """As LlamaIndex's HyDE asks: with the texts that an answer might have, and the question."""
+    retriever = MultiFieldRetriever.from_documents(
+        NODES, shop.model(), similarity_top_k=3, by="best", lexical=0
+    )
+    texts = ["a golden owl of brass", "golden owl 22"]
+    bundle = QueryBundle("golden owl 22", custom_embedding_strs=texts)
+    nodes = retriever.retrieve(bundle)
+    [expected] = retriever.index.search([tuple(texts)], 3, by="best", lexical=0)
+    assert found(nodes) == [(hit.id, pytest.approx(hit.score)) for hit in expected]
+    assert retriever.explain(bundle, nodes[0].node_id).score == pytest.approx(nodes[0].score, abs=1e-6)
+    first, _, last = retriever.retrieve_batch([bundle, "golden owl 22", bundle])
+    assert [n.node_id for n in first] == [n.node_id for n in last] == [hit.id for hit in expected]

@@ -68,7 +68,6 @@ def test_batch_equals_single_queries(retriever, model):
         assert [result.score for result in results] == pytest.approx(
             [result.score for result in single], abs=1e-6
         )
-    assert retriever.retrieve_batch([]) == []
 
 
 def test_batch_encodes_once(retriever, model, monkeypatch):

@@ -51,6 +51,10 @@ def ask(store, text=QUESTION, k=3, **how):
     return store.query(VectorStoreQuery(query_str=text, similarity_top_k=k, **how))
 
 
+def animals(nodes):
+    return {node.metadata["animal"] for node in nodes}
+
+
 def test_a_query_is_a_search(store, writable):
     found, expected = ask(store), writable.retrieve(QUESTION)
     assert found.ids == [node.node_id for node in found.nodes] == [result.node_id for result in expected]
@@ -61,9 +65,7 @@ def test_a_query_is_a_search(store, writable):
 
 
 def test_filters_nodes_and_documents_narrow(store):
-    assert {node.metadata["animal"] for node in ask(store, k=9, filters=where("animal", "fox")).nodes} == {
-        "fox"
-    }
+    assert animals(ask(store, k=9, filters=where("animal", "fox")).nodes) == {"fox"}
     assert sorted(ask(store, k=9, node_ids=["owl-river", "fox-river"]).ids) == ["fox-river", "owl-river"]
     assert {n.ref_doc_id for n in ask(store, k=9, doc_ids=["doc-owl"]).nodes} == {"doc-owl"}
     both = ask(store, k=9, doc_ids=["doc-owl"], filters=where("year", 2021, FilterOperator.GTE))
@@ -71,9 +73,9 @@ def test_filters_nodes_and_documents_narrow(store):
     assert ask(store, doc_ids=["nowhere"]).ids == []
     tenant = PalmetteVectorStore.from_index(store.client, filters={"animal": "hen"})
     for nodes in (ask(tenant, k=9).nodes, tenant.get_nodes(), tenant.get_nodes(["hen-river", "owl-river"])):
-        assert {node.metadata["animal"] for node in nodes} == {"hen"}
+        assert animals(nodes) == {"hen"}
     tenant.clear()
-    assert {node.metadata["animal"] for node in store.get_nodes()} == {"cat", "dog", "owl", "fox", "bat"}
+    assert animals(store.get_nodes()) == {"cat", "dog", "owl", "fox", "bat"}
 
 
 def test_an_embedding_is_searched_where_there_is_no_text(store, model):
@@ -102,10 +104,9 @@ def test_query_modes(store):
 
 
 def test_maximal_marginal_relevance(bare):
-    copies = [
-        TextNode(id_=id, text=f"the owl lives in the forest{end}") for id, end in (("a", ""), ("b", "."))
-    ]
-    bare.add([*copies, TextNode(id_="hen", text="a hen in the house")])
+    owl, hen = "the owl lives in the forest", "a hen in the house"
+    texts = (("a", owl), ("b", f"{owl}."), ("hen", hen))
+    bare.add([TextNode(id_=id, text=text) for id, text in texts])
     assert ask(bare, k=2).ids == ["a", "b"]
     mmr = VectorStoreQueryMode.MMR
     assert ask(bare, k=2, mode=mmr, mmr_threshold=0.3).ids == ["a", "hen"]
@@ -134,14 +135,7 @@ def test_add_get_and_delete(store, bare, nodes):
 
     bare.delete("doc-owl")
     bare.delete("nowhere")
-    assert {node.metadata["animal"] for node in bare.get_nodes()} == {
-        "cat",
-        "dog",
-        "fox",
-        "hen",
-        "bat",
-        "tiger",
-    }
+    assert animals(bare.get_nodes()) == {"cat", "dog", "fox", "hen", "bat", "tiger"}
     bare.delete_nodes(["cat-forest", "fox-river", "x"], where("animal", "fox"))
     assert [n.node_id for n in bare.get_nodes(["cat-forest", "fox-river"])] == ["cat-forest"]
     bare.delete_nodes(filters=where("animal", "cat"))
@@ -185,9 +179,8 @@ async def test_async_runs_off_the_loop(bare, nodes, monkeypatch):
 
 
 def test_vector_store_index(bare, nodes):
-    index = VectorStoreIndex(
-        nodes, storage_context=StorageContext.from_defaults(vector_store=bare), embed_model=MOCK
-    )
+    context = StorageContext.from_defaults(vector_store=bare)
+    index = VectorStoreIndex(nodes, storage_context=context, embed_model=MOCK)
     retriever = index.as_retriever(similarity_top_k=3, filters=where("animal", "owl"))
     assert retriever.retrieve(QUESTION)[0].node_id == "owl-forest"
     index.insert(Document(doc_id="new", text="An owl sleeps.", metadata={"animal": "owl"}))
@@ -215,10 +208,8 @@ async def test_ingestion_pipelines(bare, strategy):
         docstore=SimpleDocumentStore(),
         docstore_strategy=DocstoreStrategy(strategy),
     )
-    owl, fox = (
-        ("owl", "The owl sleeps in a tree all day long. It hunts mice at night."),
-        ("fox", "The fox eats grapes."),
-    )
+    owl = ("owl", "The owl sleeps in a tree all day long. It hunts mice at night.")
+    fox = ("fox", "The fox eats grapes.")
     first = run(pipeline, owl, fox)
     assert [id for id, _ in first] == ["fox", "owl", "owl"]
     assert run(pipeline, owl, fox) == first

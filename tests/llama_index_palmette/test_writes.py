@@ -31,11 +31,8 @@ def test_upsert_replaces_and_encodes_only_what_changed(writable, nodes, model, m
     )
     changed = nodes[0].model_copy(update={"text": "a zebra on the moon"})
     changes = writable.upsert([changed, nodes[1], TextNode(id_="new", text="a yak")])
-    assert (changes.added, changes.updated, changes.unchanged) == (
-        ["new"],
-        [changed.node_id],
-        [nodes[1].node_id],
-    )
+    assert (changes.added, changes.updated) == (["new"], [changed.node_id])
+    assert changes.unchanged == [nodes[1].node_id]
     assert sorted(encoded) == sorted([changed.node_id, "new"])
     assert found(writable, "a zebra on the moon", top_k=1) == [changed.node_id]
     assert writable.insert_nodes([changed]).unchanged == [changed.node_id]
@@ -51,10 +48,7 @@ def test_delete_nodes(writable, nodes):
 
 def test_delete_ref_doc(writable):
     assert sorted(writable.delete_ref_doc("doc-owl")) == [
-        "owl-forest",
-        "owl-garden",
-        "owl-house",
-        "owl-river",
+        f"owl-{place}" for place in ("forest", "garden", "house", "river")
     ]
     assert writable.delete_ref_doc("doc-owl") == []
     assert not any(name.startswith("owl") for name in found(writable, "owl", top_k=100))
@@ -181,12 +175,9 @@ def test_a_failed_replacement_leaves_the_old_nodes_alone(splitting, model, monke
     owl, hen = Document(id_="a", text="An owl."), Document(id_="b", text="A hen sings.")
     with monkeypatch.context() as patched:
         patched.setattr(type(model) if broken == "encode_documents" else LocalWriter, broken, fail)
-        for replace in (
-            lambda: splitting.update_ref_doc(owl),
-            lambda: splitting.refresh_ref_docs([owl, hen]),
-        ):
+        for replace, given in ((splitting.update_ref_doc, owl), (splitting.refresh_ref_docs, [owl, hen])):
             with pytest.raises(RuntimeError, match="out of memory"):
-                replace()
+                replace(given)
             assert {document.key: document for document in splitting.index.documents()} == before
     assert splitting.refresh_ref_docs([owl, hen]) == [True, True]
     assert sorted(document.text for document in splitting.index.documents()) == ["A hen sings.", "An owl."]

@@ -15,13 +15,7 @@ CONFIG = {"method": "tree", "config": {"depth": 3}, "encoder": {"name": "org/enc
 
 
 def card_of(**changes: Any) -> str:
-    facts: dict[str, Any] = {
-        "method": "tree",
-        "class_name": "TreeModel",
-        "config": CONFIG["config"],
-        "encoder": CONFIG["encoder"],
-        "record": {"data": "SQuAD", "pairs": 7},
-    }
+    facts: dict[str, Any] = {**CONFIG, "class_name": "TreeModel", "record": {"data": "SQuAD", "pairs": 7}}
     return render_card(**{**facts, **changes})
 
 

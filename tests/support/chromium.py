@@ -42,21 +42,13 @@ class Page:
     def goto(self, url: str, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
         """Load a page and wait until it has run."""
         self.browser.errors.clear()
-        self.send(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
         self.send("Page.navigate", url="about:blank")
         self.send("Page.navigate", url=url)
-        while (
-            self.evaluate("document.readyState") != "complete"
-            or self.evaluate("location.href") == "about:blank"
-        ):
+        while not self.evaluate("document.readyState == 'complete' && location.href != 'about:blank'"):
             pass
 
     def evaluate(self, script: str) -> Any:
@@ -131,9 +123,8 @@ class Browser:
     def send(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
         """Call, and wait for the answer."""
         self._count += 1
-        call = {"id": self._count, "method": method, "params": params} | (
-            {"sessionId": session} if session else {}
-        )
+        call: dict[str, Any] = {"id": self._count, "method": method, "params": params}
+        call |= {"sessionId": session} if session else {}
         os.write(self._write, json.dumps(call).encode() + b"\0")
         while True:
             message = self._receive()

@@ -91,13 +91,13 @@ class EdgeClient:
 
     def query_batch_points(self, name: str, requests: list[Any]) -> Any:
         def request(one: Any) -> Any:
-            return edge.QueryRequest(
-                one.limit,
-                query=edge.Query.Nearest(convert(one.query), using=one.using),
-                with_payload=one.with_payload,
-                filter=convert(one.filter),
-                params=convert(one.params),
-            )
+            nearest = edge.Query.Nearest(convert(one.query), using=one.using)
+            how = {
+                "with_payload": one.with_payload,
+                "filter": convert(one.filter),
+                "params": convert(one.params),
+            }
+            return edge.QueryRequest(one.limit, query=nearest, **how)
 
         batch = edge.QueryBatchRequest([request(one) for one in requests])
         return [SimpleNamespace(points=found) for found in self._shard(name).query_batch(batch)]

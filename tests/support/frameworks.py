@@ -33,27 +33,39 @@ class Found(NamedTuple):
     why: dict[str, Any] | None
 
 
-class LangChain:
-    """Documents, invocations and compressors."""
+class Framework:
+    """What is written alike."""
 
-    package: Any = langchain_palmette
-
-    def documents(self, documents: Sequence[Any]) -> list[Any]:
-        return [
-            langchain_core.documents.Document(
-                id=d.id,
-                page_content=d.text,
-                metadata={**d.metadata, **({"title": ""} if d.fields else {}), **d.fields},
-            )
-            for d in documents
-        ]
+    package: Any
+    documents: Any
+    settings: Any
+    """Options of a retriever under the framework's names."""
 
     def build(self, kind: str, documents: Sequence[Any], model: Any, **options: Any) -> Any:
-        cls = getattr(self.package, kind)
-        return cls.from_documents(self.documents(documents), model, score_key="score", **options)
+        made = self.documents(documents)
+        return getattr(self.package, kind).from_documents(made, model, **self.settings(options))
 
     def over(self, kind: str, index: Any, **options: Any) -> Any:
-        return getattr(self.package, kind).from_index(index, score_key="score", **options)
+        return getattr(self.package, kind).from_index(index, **self.settings(options))
+
+    def write(self, retriever: Any, documents: Sequence[Any]) -> None:
+        retriever.upsert(self.documents(documents))
+
+
+class LangChain(Framework):
+    """Documents, invocations and compressors."""
+
+    package = langchain_palmette
+
+    def documents(self, documents: Sequence[Any]) -> list[Any]:
+        made = []
+        for d in documents:
+            metadata = {**d.metadata, **({"title": ""} if d.fields else {}), **d.fields}
+            made.append(langchain_core.documents.Document(id=d.id, page_content=d.text, metadata=metadata))
+        return made
+
+    def settings(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {"score_key": "score", **options}
 
     def ask(self, retriever: Any, query: Any, **options: Any) -> list[Found]:
         found = []
@@ -63,8 +75,15 @@ class LangChain:
             found.append(Found(document.id, score, document.page_content, metadata, why))
         return found
 
-    def write(self, retriever: Any, documents: Sequence[Any]) -> None:
-        retriever.upsert(self.documents(documents))
+    async def aask(self, retriever: Any, query: str, **options: Any) -> list[str]:
+        """Ids of the results, searched asynchronously."""
+        return [document.id for document in await retriever.ainvoke(query, **options)]
+
+    def batch(self, retriever: Any, queries: Sequence[str]) -> list[list[str]]:
+        return [[document.id for document in found] for found in retriever.batch(queries)]
+
+    async def abatch(self, retriever: Any, queries: Sequence[str]) -> list[list[str]]:
+        return [[document.id for document in found] for found in await retriever.abatch(queries)]
 
     def held(self, retriever: Any, ids: Sequence[str]) -> list[str]:
         return [document.id for document in retriever.get(ids)]
@@ -90,46 +109,50 @@ class LangChain:
     def answer(self, reader: Any, query: str, texts: Sequence[str], **options: Any) -> Any:
         """Answer, ``None`` for none, with its confidence and supports."""
         documents = self.documents([Given(f"n{place}", text) for place, text in enumerate(texts)])
-        told = self.package.PalmetteReader(reader=reader, **options).invoke(
-            {"question": query, "documents": documents}
-        )
+        asked = {"question": query, "documents": documents}
+        told = self.package.PalmetteReader(reader=reader, **options).invoke(asked)
         return told["answer"], told["confidence"], told["supports"]
 
 
-class LlamaIndex:
+class LlamaIndex(Framework):
     """Nodes, queries and postprocessors."""
 
-    package: Any = llama_palmette
+    package = llama_palmette
 
     def documents(self, documents: Sequence[Any]) -> list[Any]:
         """Nodes known by their texts: metadata are not put before them."""
-        return [
-            TextNode(id_=d.id, text=d.text, metadata=metadata, excluded_embed_metadata_keys=[*metadata])
-            for d in documents
-            for metadata in [{**d.metadata, **d.fields}]
-        ]
+        made = []
+        for d in documents:
+            hidden = {
+                "metadata": {**d.metadata, **d.fields},
+                "excluded_embed_metadata_keys": [*d.metadata, *d.fields],
+            }
+            made.append(TextNode(id_=d.id, text=d.text, **hidden))
+        return made
 
-    def _settings(self, options: dict[str, Any], k: str) -> dict[str, Any]:
+    def settings(self, options: dict[str, Any], k: str = "similarity_top_k") -> dict[str, Any]:
         return {{"k": k, "filter": "filters"}.get(name, name): value for name, value in options.items()}
 
-    def build(self, kind: str, documents: Sequence[Any], model: Any, **options: Any) -> Any:
-        cls, settings = getattr(self.package, kind), self._settings(options, "similarity_top_k")
-        return cls.from_documents(self.documents(documents), model, **settings)
-
-    def over(self, kind: str, index: Any, **options: Any) -> Any:
-        return getattr(self.package, kind)(index, **self._settings(options, "similarity_top_k"))
+    def query(self, query: Any, options: dict[str, Any]) -> Any:
+        return self.package.PalmetteQuery(query, **self.settings(options, "top_k"))
 
     def ask(self, retriever: Any, query: Any, **options: Any) -> list[Found]:
-        asked = self.package.PalmetteQuery(query, **self._settings(options, "top_k"))
         found = []
-        for one in retriever.retrieve(asked):
+        for one in retriever.retrieve(self.query(query, options)):
             why = getattr(one, "explanation", None)
             told = why.to_dict() if isinstance(why, Explanation) else None
             found.append(Found(one.node_id, one.score, one.node.get_content(), one.node.metadata, told))
         return found
 
-    def write(self, retriever: Any, documents: Sequence[Any]) -> None:
-        retriever.upsert(self.documents(documents))
+    async def aask(self, retriever: Any, query: str, **options: Any) -> list[str]:
+        """Ids of the results, searched asynchronously."""
+        return [one.node_id for one in await retriever.aretrieve(self.query(query, options))]
+
+    def batch(self, retriever: Any, queries: Sequence[str]) -> list[list[str]]:
+        return [[one.node_id for one in found] for found in retriever.retrieve_batch(queries)]
+
+    async def abatch(self, retriever: Any, queries: Sequence[str]) -> list[list[str]]:
+        return [[one.node_id for one in found] for found in await retriever.aretrieve_batch(queries)]
 
     def held(self, retriever: Any, ids: Sequence[str]) -> list[str]:
         return [node.node_id for node in retriever.get_nodes(ids)]
@@ -140,9 +163,8 @@ class LlamaIndex:
     def rerank(self, model: Any, texts: Sequence[str], query: str, *, top_n: int = 99, **how: Any) -> Any:
         """Places of the texts that are kept, best first, and their scores."""
         made = self.package.PalmetteRerank(model, top_n=top_n, **how)
-        given = [
-            NodeWithScore(node=TextNode(id_=str(n), text=text), score=0.5) for n, text in enumerate(texts)
-        ]
+        nodes = [TextNode(id_=str(place), text=text) for place, text in enumerate(texts)]
+        given = [NodeWithScore(node=node, score=0.5) for node in nodes]
         ranked = made.postprocess_nodes(given, QueryBundle(query))
         assert {one.score for one in given} <= {0.5}, "given nodes stay as they are"
         return [(int(one.node_id), one.score) for one in ranked]

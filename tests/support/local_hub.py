@@ -219,12 +219,8 @@ class LocalHub:
         if parts["path"] not in repo.commits[sha]:
             raise Refusal(404, "Entry not found", "EntryNotFound")
         data = repo.commits[sha][parts["path"]]
-        headers = {
-            "ETag": f'"{_blob(data)}"',
-            "X-Repo-Commit": sha,
-            "Content-Type": "application/octet-stream",
-        }
-        return headers, data
+        headers = {"ETag": f'"{_blob(data)}"', "X-Repo-Commit": sha}
+        return headers | {"Content-Type": "application/octet-stream"}, data
 
 
 _Action = Callable[[LocalHub, Parts, Token, bytes], Answer]

@@ -16,21 +16,7 @@ from hypothesis import strategies as st
 from palmette.errors import PalmetteError
 
 LIMITS = settings(deadline=None, suppress_health_check=list(HealthCheck))
-NAMES = [
-    "a",
-    "b",
-    "lang",
-    "__proto__",
-    "$id",
-    "$where",
-    "",
-    "a.b",
-    "\x00",
-    "\ud800",
-    "<long>",
-    "naïve",
-    "0",
-]
+NAMES = ["a", "b", "lang", "__proto__", "$id", "$where", "", "a.b", "\x00", "\ud800", "<long>", "naïve", "0"]
 IDS = ["a", "b", "c", "__proto__", "\x00", "\udc00", "<long>"]
 
 
@@ -92,11 +78,10 @@ KEYS = st.sampled_from(["lang", "n", *NAMES])
 CONDITIONS = st.dictionaries(KEYS, OPERANDS, max_size=2) | st.dictionaries(
     KEYS, st.dictionaries(st.sampled_from(OPERATORS), OPERANDS, max_size=2), max_size=2
 )
+LOGIC = st.sampled_from(["$and", "$or", "$not"])
 FILTERS = st.recursive(
     CONDITIONS | VALUES,
-    lambda inner: st.dictionaries(
-        st.sampled_from(["$and", "$or", "$not"]), inner | st.lists(inner, max_size=3)
-    ),
+    lambda inner: st.dictionaries(LOGIC, inner | st.lists(inner, max_size=3)),
     max_leaves=3,
 )
 METADATA = st.sampled_from([{"lang": "en"}, {"n": 1, "__proto__": {"a": 1}}, {"lang": ["de", "en"]}])
@@ -129,6 +114,11 @@ OPTIONS = {
 def options(known: dict[str, st.SearchStrategy], *names: str) -> st.SearchStrategy:
     """Some of these options, or of those named."""
     return st.fixed_dictionaries({}, optional={name: known[name] for name in names or known})
+
+
+def some(names: str) -> st.SearchStrategy:
+    """Options of which nothing is known."""
+    return options(dict.fromkeys(names.split(), VALUES))
 
 
 PER_EXAMPLE = 10

@@ -21,14 +21,8 @@ def shop() -> list[Document]:
     for number in range(60):
         brand, kind = BRANDS[number % 3], KINDS[number % 4]
         title = {} if number % 10 == 9 else {"title": f"{kind} {number}"}
-        products.append(
-            Document(
-                id=str(number),
-                text=f"The {kind} lives in house {number} and sings at night.",
-                metadata={"brand": brand, "price": number},
-                fields=title,
-            )
-        )
+        text = f"The {kind} lives in house {number} and sings at night."
+        products.append(Document(str(number), text, {"brand": brand, "price": number}, title))
     return products
 
 

@@ -108,11 +108,6 @@ fields, layers, paths = cache(train_fields), cache(train_layers), cache(train_pa
 space, taxonomy, tree = cache(train_space), cache(train_taxonomy), cache(train_tree)
 
 
-METHODS: dict[str, Callable[[], Model]] = {
-    "fields": fields,
-    "layers": layers,
-    "paths": paths,
-    "space": space,
-    "taxonomy": taxonomy,
-    "tree": tree,
-}
+METHODS: dict[str, Callable[[], Model]] = dict(
+    fields=fields, layers=layers, paths=paths, space=space, taxonomy=taxonomy, tree=tree
+)

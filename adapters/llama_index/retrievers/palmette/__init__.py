@@ -13,7 +13,6 @@ from palmette.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from llama_index.retrievers.palmette.embedding import PalmetteEmbedding
-    from llama_index.retrievers.palmette.filters import palmette_filter
     from llama_index.retrievers.palmette.methods import (
         MultiFieldRetriever,
         PathRetriever,
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
         TreeRetriever,
     )
     from llama_index.retrievers.palmette.nodes import ExplainedNode
-    from llama_index.retrievers.palmette.query import PalmetteQuery
+    from llama_index.retrievers.palmette.query import PalmetteQuery, palmette_filter
     from llama_index.retrievers.palmette.reader import PalmetteSynthesizer
     from llama_index.retrievers.palmette.rerank import PalmetteRerank
     from llama_index.retrievers.palmette.retriever import PalmetteRetriever
@@ -44,7 +43,7 @@ __all__ = [
     "palmette_filter",
 ]
 
-_HOME = {"ExplainedNode": "nodes", "PalmetteSynthesizer": "reader", "palmette_filter": "filters"}
+_HOME = {"ExplainedNode": "nodes", "PalmetteSynthesizer": "reader", "palmette_filter": "query"}
 
 # This package is in the namespace llama_index itself; only llama_index.core tells that LlamaIndex is installed.
 if find_spec("llama_index.core") is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index.retrievers.palmette.loading import OfCheckpoint, load_model
+from llama_index.retrievers.palmette.loading import OfCheckpoint
 from palmette.config import check_keys, given
 from palmette.frameworks import Representation, check_representation, public_name, represent
 from palmette.threads import AsyncTwin
@@ -51,18 +51,11 @@ class PalmetteEmbedding(OfCheckpoint, BaseEmbedding):
     ) -> None:
         check_keys("PalmetteEmbedding", options, OPTIONS)
         check_representation(representation, level)
-        loaded = load_model(model, revision=revision, **(model_options or {}))
-        checkpoint = str(model) if isinstance(model, str | Path) else loaded.origin
+        loaded, place = self._loaded(model, revision, model_options)
+        name = public_name(place["checkpoint"] or loaded.encoder.name)
         init: Any = super().__init__  # of two pydantic models
-        init(
-            model_name=public_name(checkpoint or loaded.encoder.name),
-            checkpoint=checkpoint,
-            representation=representation,
-            level=level,
-            revision=loaded.revision,
-            fingerprint=loaded.fingerprint,
-            **given(options),
-        )
+        own = {"representation": representation, "level": level, "fingerprint": loaded.fingerprint}
+        init(model_name=name, **place, **own, **given(options))
         self._model = loaded
         self._embed([], "document")  # raises now if the model has no such vectors
 

@@ -46,6 +46,13 @@ class OfCheckpoint(BaseComponent):
     revision: str | None = Field(default=None, description="Revision of the checkpoint.")
     _model: Any = PrivateAttr()
 
+    @staticmethod
+    def _loaded(model: ModelLike, revision: str | None, options: dict[str, Any] | None) -> tuple[Model, Any]:
+        """The model, and the fields that say where it is."""
+        loaded = load_model(model, revision=revision, **(options or {}))
+        checkpoint = str(model) if isinstance(model, str | Path) else loaded.origin
+        return loaded, {"checkpoint": checkpoint, "revision": loaded.revision}
+
     @classmethod
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
         """Make a component from :meth:`to_dict`'s output; ``model=`` gives a loaded model instead of the checkpoint."""
@@ -63,11 +70,7 @@ class OfCheckpoint(BaseComponent):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.checkpoint is None:
             raise ConfigError(_UNSAVED.format(name=type(self).__name__))
-        return _from_dict, (type(self), self.to_dict(exclude={"embeddings_cache"}))
+        return type(self).from_dict, (self.to_dict(exclude={"embeddings_cache"}),)
 
 
 _UNSAVED = "a {name} over a model in memory can be neither pickled nor made from its dict: save it, and give its folder"
-
-
-def _from_dict(cls: type[OfCheckpoint], data: dict[str, Any]) -> OfCheckpoint:
-    return cls.from_dict(data)

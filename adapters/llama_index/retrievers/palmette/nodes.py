@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core import schema
@@ -42,8 +42,17 @@ class ExplainedNode(NodeWithScore):
 
 def hash_of(node: BaseNode) -> str:
     """Return LlamaIndex's hash of a node's content."""
+    return _read(node, lambda: node.hash)
+
+
+def text_of(node: BaseNode, mode: MetadataMode) -> str:
+    """Return a node's text, with the metadata that a mode puts before it."""
+    return _read(node, lambda: node.get_content(mode))
+
+
+def _read(node: BaseNode, read: Callable[[], str]) -> str:
     try:
-        return node.hash
+        return read()
     except (RecursionError, RuntimeError, ValueError) as error:  # half a surrogate pair, too long an integer
         raise InputError(f"node {node.node_id!r} cannot be written as text ({error}): clean it") from error
 
@@ -75,7 +84,7 @@ def to_document(
     }
     return Document(
         id=node.node_id,
-        text=node.get_content(mode),
+        text=text_of(node, mode),
         metadata={**node.metadata, REF_DOC_ID: origin},
         payload={PAYLOAD: kept},
     )

@@ -15,9 +15,8 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryType
 from llama_index_instrumentation import get_dispatcher
 
 from palmette.config import check_kind, check_range
-from palmette.errors import InputError, shown
+from palmette.frameworks import answer_facts, check_reader, passage
 from palmette.threads import AsyncTwin
-from palmette.types import Document
 
 if TYPE_CHECKING:
     from palmette import Answer, Reader
@@ -66,20 +65,13 @@ class PalmetteSynthesizer(BaseSynthesizer):
             from palmette import Reader
 
             reader = Reader.from_pretrained(reader, revision=revision, **(reader_options or {}))
-        elif getattr(reader, "kind", None) != "reader":
-            raise InputError(
-                f"reader must be a palmette.Reader, or the folder of its checkpoint, got {shown(reader)}"
-            )
+        check_reader(reader)
         self.reader, self.threshold, self.no_answer = reader, threshold, no_answer
 
     def answer(self, query: QueryType, nodes: Sequence[NodeWithScore]) -> Answer:
         """Answer of the reader; its passages are the nodes, by position and id."""
         question = query if isinstance(query, str) else query.query_str
-        texts = [scored.node.get_content(MetadataMode.NONE) for scored in nodes]
-        passages = [
-            Document(scored.node.node_id, text, fields={} if text.strip() else {"text": ""})
-            for scored, text in zip(nodes, texts, strict=True)
-        ]
+        passages = [passage(one.node.node_id, one.node.get_content(MetadataMode.NONE)) for one in nodes]
         return self.reader.answer(question, passages, threshold=self.threshold)
 
     def synthesize(
@@ -95,12 +87,11 @@ class PalmetteSynthesizer(BaseSynthesizer):
         payload: dict[str, Any] = {EventPayload.QUERY_STR: question}
         with self._callback_manager.event(CBEventType.SYNTHESIZE, payload=payload) as event:
             answer = self.answer(query, nodes)
-            facts = answer.to_dict()
-            del facts["question"]
+            metadata = {scored.node.node_id: scored.node.metadata for scored in nodes}
             response = Response(
                 answer.text or self.no_answer,
                 source_nodes=[*nodes, *(additional_source_nodes or ())],
-                metadata={**{scored.node.node_id: scored.node.metadata for scored in nodes}, ANSWER: facts},
+                metadata={**metadata, ANSWER: answer_facts(answer)},
             )
             event.on_end(payload={EventPayload.RESPONSE: response})
         dispatcher.event(SynthesizeEndEvent(query=query, response=response))

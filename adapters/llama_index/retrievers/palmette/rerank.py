@@ -12,8 +12,8 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index_instrumentation import get_dispatcher
 
-from llama_index.retrievers.palmette.loading import OfCheckpoint, load_model
-from llama_index.retrievers.palmette.nodes import metadata_mode
+from llama_index.retrievers.palmette.loading import OfCheckpoint
+from llama_index.retrievers.palmette.nodes import metadata_mode, text_of
 from palmette.errors import InputError
 from palmette.evidence import check_lexical
 from palmette.frameworks import check_size, public_name, rerank
@@ -63,13 +63,11 @@ class PalmetteRerank(OfCheckpoint, BaseNodePostprocessor):
         **search_options: Any,
     ) -> None:
         check_size("top_n", top_n)
-        loaded = load_model(model, revision=revision, **(model_options or {}))
+        loaded, place = self._loaded(model, revision, model_options)
         loaded.search_options(search_options)
-        checkpoint = str(model) if isinstance(model, str | Path) else loaded.origin
         options: dict[str, Any] = dict(
-            model_name=public_name(checkpoint or loaded.fingerprint[:12]),
-            checkpoint=checkpoint,
-            revision=loaded.revision,
+            model_name=public_name(place["checkpoint"] or loaded.fingerprint[:12]),
+            **place,
             top_n=top_n,
             lexical=check_lexical(lexical),
             language=check_language(language),
@@ -102,7 +100,7 @@ class PalmetteRerank(OfCheckpoint, BaseNodePostprocessor):
         }
         with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
             mode = metadata_mode(self._model)
-            texts = [scored.node.get_content(mode) for scored in nodes]
+            texts = [text_of(scored.node, mode) for scored in nodes]
             metadata = [scored.node.metadata for scored in nodes]
             how: dict[str, Any] = {"lexical": self.lexical, "language": self.language, **self.search_options}
             best = rerank(self._model, query_bundle.query_str, texts, metadata, self.top_n, **how)

@@ -24,14 +24,13 @@ from llama_index.core.schema import (
 from llama_index_instrumentation import get_dispatcher
 from numpy.typing import NDArray
 
-from llama_index.retrievers.palmette.filters import Filters, palmette_filter
+from llama_index.retrievers.palmette.holding import IndexHolder, prepare
 from llama_index.retrievers.palmette.loading import ModelLike, load_model
 from llama_index.retrievers.palmette.nodes import scored
-from llama_index.retrievers.palmette.query import PalmetteQuery
-from llama_index.retrievers.palmette.writes import NodeWrites, prepare
+from llama_index.retrievers.palmette.query import Filters, PalmetteQuery, palmette_filter
 from palmette.config import check_keys, check_kind, given
 from palmette.errors import ConfigError
-from palmette.frameworks import as_vector
+from palmette.frameworks import as_vector, check_method
 from palmette.threads import AsyncTwin
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ CALL = ("k", "filter", "threshold", "explain")
 dispatcher = get_dispatcher(__name__)
 
 
-class PalmetteRetriever(NodeWrites, BaseRetriever):
+class PalmetteRetriever(IndexHolder, BaseRetriever):
     """Retriever of any palmette model; nodes may be added, replaced and deleted while it serves.
 
         retriever = PalmetteRetriever.from_documents(documents, model="me/ckpt", similarity_top_k=5)
@@ -100,11 +99,8 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         super().__init__(callback_manager, object_map, objects, verbose)
         self._check(index.model, search_options)
         self._hold(index)
-        self.similarity_top_k = similarity_top_k
-        self.filters = filters
-        self.score_threshold = score_threshold
-        self.lexical = lexical
-        self.explain_results = explain
+        self.similarity_top_k, self.score_threshold = similarity_top_k, score_threshold
+        self.filters, self.lexical, self.explain_results = filters, lexical, explain
         self.transformations = list(transformations or ())
         self.search_options = search_options
 
@@ -169,24 +165,14 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         ``model_options`` are more of :func:`palmette.load_model`, such as ``device``, ``dtype``, ``batch_size``;
         ``options`` those of :meth:`from_documents`.
         """
-        hub = {
-            "revision": revision,
-            "token": token,
-            "cache_dir": cache_dir,
-            "local_files_only": local_files_only,
-        }
-        return cls.from_documents(
-            documents, load_model(repo_or_dir, **hub, **(model_options or {})), **options
-        )
+        place: dict[str, Any] = {"revision": revision, "token": token, "cache_dir": cache_dir}
+        more = {"local_files_only": local_files_only, **(model_options or {})}
+        return cls.from_documents(documents, load_model(repo_or_dir, **place, **more), **options)
 
     @classmethod
     def _check(cls, model: Model, options: Mapping[str, Any]) -> None:
         """Raise for a model of another method, or an unknown option."""
-        if cls.method not in (None, model.method):
-            raise ConfigError(
-                f"{cls.__name__} takes {cls.method!r} models, and this one is of method {model.method!r}: "
-                "use PalmetteRetriever"
-            )
+        check_method(cls.__name__, cls.method, model)
         own = PalmetteRetriever.__init__.__kwdefaults__ or {}
         check_keys(cls.__name__, options, [*own, *model.search_class.names()])
         model.search_options(given({name: options[name] for name in options if name not in own}))
@@ -299,16 +285,15 @@ class PalmetteRetriever(NodeWrites, BaseRetriever):
         self, chat_mode: ChatMode = ChatMode.BEST, llm: LLM | None = None, **options: Any
     ) -> BaseChatEngine:
         """Chat engine over this retriever: ``condense_plus_context`` (the best), ``context``, ``condense_question``."""
-        from llama_index.core import chat_engine
+        from llama_index.core import chat_engine as engines
 
-        match ChatMode(chat_mode):
-            case ChatMode.BEST | ChatMode.CONDENSE_PLUS_CONTEXT:
-                return chat_engine.CondensePlusContextChatEngine.from_defaults(self, llm=llm, **options)
-            case ChatMode.CONTEXT:
-                return chat_engine.ContextChatEngine.from_defaults(self, llm=llm, **options)
-            case ChatMode.CONDENSE_QUESTION:
-                engine = self.as_query_engine(llm)
-                return chat_engine.CondenseQuestionChatEngine.from_defaults(engine, llm=llm, **options)
+        mode, own = ChatMode(chat_mode), {"llm": llm, **options}
+        if mode in (ChatMode.BEST, ChatMode.CONDENSE_PLUS_CONTEXT):
+            return engines.CondensePlusContextChatEngine.from_defaults(self, **own)
+        if mode is ChatMode.CONTEXT:
+            return engines.ContextChatEngine.from_defaults(self, **own)
+        if mode is ChatMode.CONDENSE_QUESTION:
+            return engines.CondenseQuestionChatEngine.from_defaults(self.as_query_engine(llm), **own)
         raise ConfigError(
             f"a retriever has no chat mode {str(chat_mode)!r}: use condense_plus_context, context or condense_question"
         )

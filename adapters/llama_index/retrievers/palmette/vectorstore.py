@@ -16,9 +16,8 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_index.retrievers.palmette.filters import palmette_filter
 from llama_index.retrievers.palmette.nodes import scored, to_node
-from llama_index.retrievers.palmette.query import PalmetteQuery
+from llama_index.retrievers.palmette.query import PalmetteQuery, palmette_filter
 from llama_index.retrievers.palmette.retriever import PalmetteRetriever
 from palmette.config import check_kind, check_path, check_range
 from palmette.errors import ConfigError
@@ -27,7 +26,7 @@ from palmette.threads import AsyncTwin
 from palmette.types import Document
 
 if TYPE_CHECKING:
-    from palmette import Index, Model
+    from palmette import Index
 
 FETCH = 4
 """Nodes fetched per node returned, for maximal marginal relevance."""
@@ -61,11 +60,9 @@ class PalmetteVectorStore(BasePydanticVectorStore):
         self._retriever = retriever
 
     @classmethod
-    def from_index(
-        cls, index: Index | str | Path, *, model: Model | None = None, engine: str = "exact", **options: Any
-    ) -> Self:
-        """Vector store over a folder or an open index, with the options of :class:`PalmetteRetriever`."""
-        return cls(PalmetteRetriever.from_index(index, model=model, engine=engine, **options))
+    def from_index(cls, index: Index | str | Path, **options: Any) -> Self:
+        """Vector store over a folder or an open index; options as for :meth:`PalmetteRetriever.from_index`."""
+        return cls(PalmetteRetriever.from_index(index, **options))
 
     @classmethod
     def class_name(cls) -> str:
