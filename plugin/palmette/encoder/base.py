@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from palmette.arrays import Floats, Rows
-from palmette.config import check_kind, check_range
+from palmette.config import check_choice, check_kind, check_range
 from palmette.encoder import windows
 from palmette.encoder.coalesce import Coalescer, FairLock
 from palmette.encoder.sentences import Sentences, whole_texts
@@ -258,10 +258,11 @@ class Encoder(ABC):
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return pooled query vectors [N, d]. Concurrent callers in other threads share a forward pass."""
-        checked = self.check(texts, "query")  # a bad text stops its own caller only
-        if len(checked) > self.batch_size:
-            return self._encode_queries(checked)
-        return self._coalesce(checked, self._encode_queries)
+        checked, run = (
+            self.check(texts, "query"),
+            self._encode_queries,
+        )  # a bad text stops its own caller only
+        return run(checked) if len(checked) > self.batch_size else self._coalesce(checked, run)
 
     def _encode_queries(self, checked: list[str]) -> Floats:
         names = range(len(checked))
@@ -284,9 +285,7 @@ class Encoder(ABC):
                 f"texts must be a list of str, got {type(texts).__name__}: {shown(texts)}. A single text goes in a "
                 "list: [text]"
             )
-        given: object = kind
-        if not isinstance(given, str) or given not in get_args(Kind):
-            raise ConfigError(f"kind must be 'query' or 'document', got {shown(kind)}")
+        check_choice("kind", kind, get_args(Kind))
         limit, checked = self.longest, []
         for position, text in enumerate(texts):
             if not isinstance(text, str):
@@ -338,9 +337,7 @@ class Encoder(ABC):
             value: Tensor | None = getattr(states, output)
             if value is None or bool(torch.isfinite(value.sum())):  # one sum tells in nearly all cases
                 continue
-            bad = (~torch.isfinite(value)).flatten(1).any(dim=1)
-            if bool(bad.any()):
-                first = int(bad.nonzero()[0])
+            for first in (~torch.isfinite(value)).flatten(1).any(dim=1).nonzero()[:, 0].tolist():
                 raise EncodingError(
                     f"encoder {self.name!r} gave NaN or infinity in {output} of text {names[first]}: "
                     f"{shown(texts[first])} (precision {self.precision}; dtype='float32' has the widest range)"
