@@ -56,6 +56,12 @@ def check_kind(what: str, value: object, kinds: type | tuple[type, ...], wanted:
         raise InputError(f"{what} must be {wanted}, got {type(value).__name__} {shown(value)}")
 
 
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Raise unless a value is one of these names."""
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")
+
+
 def parse_json(text: str | bytes, **options: Any) -> Any:
     """Parse JSON; what is nested too deeply for Python raises ValueError, as what is malformed does."""
     try:

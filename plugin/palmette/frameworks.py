@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from palmette.arrays import Floats
-from palmette.config import check_range
+from palmette.config import check_choice, check_range
 from palmette.errors import ConfigError, InputError, shown
 from palmette.types import Document, Hit, json_value
 
@@ -53,10 +53,7 @@ def public_name(name: str) -> str:
 
 def check_representation(representation: Representation, level: int | None) -> None:
     """Raise for an unknown representation, or a level of a tree that is not used."""
-    given: object = representation
-    if not isinstance(given, str) or given not in get_args(Representation):
-        known = ", ".join(get_args(Representation))
-        raise ConfigError(f"representation must be one of {known}, got {shown(representation)}")
+    check_choice("representation", representation, get_args(Representation))
     if representation == "encoder" and level is not None:
         raise ConfigError(
             f"level={shown(level)} needs representation='probabilities' or 'sqrt_probabilities'"

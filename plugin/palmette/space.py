@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from palmette.arrays import Floats
 from palmette.data.retrieval import RowLists
-from palmette.encoder.base import Copies, Encoder, Kind, Output, States
+from palmette.encoder.base import Encoder, Kind, Output, States, WrappedEncoder
 from palmette.encoder.sentences import Sentences
 from palmette.maths import symmetric_info_nce
 from palmette.threads import one_torch_thread
@@ -67,16 +67,15 @@ class Space:
         return cls(own[f"{WEIGHTS}queries"], own[f"{WEIGHTS}documents"]) if own else None
 
 
-class SpaceEncoder(Encoder):
+class SpaceEncoder(WrappedEncoder):
     """Encoder with its pooled vectors in a learned space; token and layer states stay as they are.
 
-    It shares the inner encoder's locks, device and limits, and :attr:`plain` is the inner encoder.
+    :attr:`plain` is the inner encoder, and a config is its config: a checkpoint keeps the maps among its weights.
     """
 
     def __init__(self, encoder: Encoder, space: Space) -> None:
-        facts = {name: getattr(encoder, name) for name in Encoder.__annotations__ if hasattr(encoder, name)}
-        self.__dict__.update(facts | encoder.__dict__)
-        self.encoder, self.space, self.asymmetric = encoder, space, True
+        super().__init__(encoder)
+        self.space, self.asymmetric = space, True
         digest = hashlib.sha256(encoder.fingerprint.encode())
         for weight in (space.queries, space.documents):
             digest.update(weight.cpu().contiguous().numpy().tobytes())
@@ -124,16 +123,6 @@ class SpaceEncoder(Encoder):
 
     def space_weights(self) -> dict[str, Tensor]:  # noqa: D102
         return {f"{WEIGHTS}queries": self.space.queries, f"{WEIGHTS}documents": self.space.documents}
-
-    def copies(self, count: int) -> Copies | None:  # noqa: D102
-        return self.encoder.copies(count)
-
-    def finish(self, means: Tensor) -> Tensor:  # noqa: D102
-        return self.encoder.finish(means)
-
-    def to_config(self) -> dict[str, Any]:
-        """Config of the inner encoder: a checkpoint keeps the maps among its weights."""
-        return self.encoder.to_config()
 
 
 # -- learning -----------------------------------------------------------------------------------------------

@@ -255,19 +255,19 @@ def test_the_cache_is_shown_and_cleared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PALMETTE_CACHE", str(tmp_path))
-    for name in ("fake:8", "fake:16"):
+    for name in ("fake:8", "fake:8192"):
         EncodingCache().encode(load_encoder(name), ["a cat", "a dog"])
     assert main(["cache"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.startswith(f"{tmp_path}: 0.2 MB of 10,000")
-    assert sorted(row.split()[-1] for row in rows) == ["fake:16:3", "fake:8:3"]
+    assert head.startswith(f"{tmp_path}: 0.1 MB of 10,000")
+    assert sorted(row.split()[-1] for row in rows) == ["fake:8192:3", "fake:8:3"]
     assert main(["cache", "--clear", "fake:9"]) == 1
-    assert "has nothing of 'fake:9', but of: fake:16:3, fake:8:3" in capsys.readouterr().err
-    assert main(["cache", "--clear", "fake:8:3"]) == 0
+    assert "has nothing of 'fake:9', but of: fake:8192:3, fake:8:3" in capsys.readouterr().err
+    assert main(["cache", "--clear", "fake:8192:3"]) == 0
     assert "freed 0.1 MB" in capsys.readouterr().out
     assert main(["cache", "--json"]) == 0
     [entry] = json.loads(capsys.readouterr().out)["entries"]
-    assert (entry["encoder"], entry["texts"]) == ("fake:16:3", 2)
+    assert (entry["encoder"], entry["texts"]) == ("fake:8:3", 2)
     assert main(["cache", "--clear"]) == 0
     assert EncodingCache().entries() == []
 

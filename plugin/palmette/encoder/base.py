@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from palmette.config import check_kind, check_range
+from palmette.arrays import Floats, Rows
+from palmette.config import check_choice, check_kind, check_range
 from palmette.encoder import windows
 from palmette.encoder.coalesce import Coalescer, FairLock
 from palmette.encoder.sentences import Sentences, whole_texts
@@ -21,7 +23,6 @@ from palmette.errors import ConfigError, EncodingError, InputError, shown
 
 Kind = Literal["query", "document"]
 Output = Literal["pooled", "tokens", "layers"]
-Floats = NDArray[np.float32]
 _POOLED: frozenset[Output] = frozenset(["pooled"])
 
 
@@ -54,6 +55,11 @@ class Copies(NamedTuple):
 
     heads: int
     layers: list[dict[str, Tensor]]
+
+
+def inner(name: str) -> Any:
+    """Method of the encoder inside a :class:`WrappedEncoder`."""
+    return property(attrgetter(f"encoder.{name}"))
 
 
 class Encoder(ABC):
@@ -170,7 +176,7 @@ class Encoder(ABC):
         progress: bool | None = False,
         positions: Sequence[int] | None = None,
         depth: int | None = None,
-    ) -> Iterator[tuple[NDArray[np.int64], States]]:
+    ) -> Iterator[tuple[Rows, States]]:
         """Yield batches of similar length, longest first: the texts' positions, and their states.
 
         Longest first shows at once whether the memory suffices. ``positions`` number the texts in messages, where
@@ -179,7 +185,7 @@ class Encoder(ABC):
         """
         wanted, size = self._outputs(outputs, depth), self._size(batch_size)
         names = range(len(texts)) if positions is None else positions
-        with self._bar(len(texts), progress) as bar:
+        with progress_bar("encoding", len(texts), progress) as bar:
             for rows, states in self.iter_batches(self.check(texts, kind), kind, wanted, size, names, depth):
                 yield rows, states
                 bar.update(len(rows))
@@ -192,7 +198,7 @@ class Encoder(ABC):
         size: int,
         names: Sequence[int],
         depth: int | None = None,
-    ) -> Iterator[tuple[NDArray[np.int64], States]]:
+    ) -> Iterator[tuple[Rows, States]]:
         """Yield the states of checked texts, one pass a batch, longest first."""
         order = np.argsort(-np.fromiter(map(len, texts), np.int64), kind="stable")
         while len(order):
@@ -215,9 +221,10 @@ class Encoder(ABC):
         """Return pooled vectors in the order of the texts: [N, d], float32."""
         check_kind("texts", texts, Sequence, "a list of str")
         states = self.iter_states(texts, kind=kind, batch_size=batch_size, progress=progress)
-        return self._pooled(len(texts), states)
+        return self.gather(len(texts), states)
 
-    def _pooled(self, count: int, batches: Iterator[tuple[NDArray[np.int64], States]]) -> Floats:
+    def gather(self, count: int, batches: Iterator[tuple[Rows, States]]) -> Floats:
+        """Gather the pooled vectors of batches in the order of the texts: [count, d]."""
         out = np.empty((count, self.dimension), np.float32)
         for rows, states in batches:
             assert states.pooled is not None
@@ -244,23 +251,23 @@ class Encoder(ABC):
         checked = self.check(texts, "document", cut=False)
         names = range(len(texts)) if positions is None else positions
         if self.has_offsets:
-            with self._bar(len(texts), progress) as bar:
+            with progress_bar("encoding", len(texts), progress) as bar:
                 return windows.encode_sentences(self, checked, names, size, bar.update)
         pooled = self.encode(texts, batch_size=batch_size, progress=progress)
         return pooled, whole_texts(checked, pooled)
 
     def encode_queries(self, texts: Sequence[str]) -> Floats:
         """Return pooled query vectors [N, d]. Concurrent callers in other threads share a forward pass."""
-        checked = self.check(texts, "query")  # a bad text stops its own caller only
-        if len(checked) > self.batch_size:
-            return self._encode_queries(checked)
-        return self._coalesce(checked, self._encode_queries)
+        checked, run = (
+            self.check(texts, "query"),
+            self._encode_queries,
+        )  # a bad text stops its own caller only
+        return run(checked) if len(checked) > self.batch_size else self._coalesce(checked, run)
 
     def _encode_queries(self, checked: list[str]) -> Floats:
         names = range(len(checked))
-        return self._pooled(
-            len(checked), self.iter_batches(checked, "query", _POOLED, self.batch_size, names)
-        )
+        batches = self.iter_batches(checked, "query", _POOLED, self.batch_size, names)
+        return self.gather(len(checked), batches)
 
     def variant(self, kind: Kind) -> str:
         """Return a part of a cache's key: equal for two kinds that give equal vectors."""
@@ -278,9 +285,7 @@ class Encoder(ABC):
                 f"texts must be a list of str, got {type(texts).__name__}: {shown(texts)}. A single text goes in a "
                 "list: [text]"
             )
-        given: object = kind
-        if not isinstance(given, str) or given not in get_args(Kind):
-            raise ConfigError(f"kind must be 'query' or 'document', got {shown(kind)}")
+        check_choice("kind", kind, get_args(Kind))
         limit, checked = self.longest, []
         for position, text in enumerate(texts):
             if not isinstance(text, str):
@@ -300,10 +305,6 @@ class Encoder(ABC):
     def _size(self, given: int | None) -> int:
         check_range("encode", "batch_size", self.batch_size if given is None else given, 1)
         return given or self.batch_size
-
-    def _bar(self, total: int, progress: bool | None) -> tqdm[Any]:
-        hidden = True if progress is False else None  # None: hidden unless stderr is a terminal
-        return tqdm(total=total, desc="encoding", unit="text", delay=1, disable=hidden)
 
     def _outputs(self, outputs: Sequence[Output], depth: int | None) -> frozenset[Output]:
         wanted: frozenset[Output] = frozenset(outputs)
@@ -336,14 +337,28 @@ class Encoder(ABC):
             value: Tensor | None = getattr(states, output)
             if value is None or bool(torch.isfinite(value.sum())):  # one sum tells in nearly all cases
                 continue
-            bad = (~torch.isfinite(value)).flatten(1).any(dim=1)
-            if bool(bad.any()):
-                first = int(bad.nonzero()[0])
+            for first in (~torch.isfinite(value)).flatten(1).any(dim=1).nonzero()[:, 0].tolist():
                 raise EncodingError(
                     f"encoder {self.name!r} gave NaN or infinity in {output} of text {names[first]}: "
                     f"{shown(texts[first])} (precision {self.precision}; dtype='float32' has the widest range)"
                 )
         return states
+
+
+class WrappedEncoder(Encoder):
+    """An encoder around another one, whose attributes it shares, locks included."""
+
+    copies, finish, to_config = inner("copies"), inner("finish"), inner("to_config")
+
+    def __init__(self, encoder: Encoder) -> None:
+        names = [name for name in Encoder.__annotations__ if hasattr(encoder, name)]
+        self.__dict__.update({name: getattr(encoder, name) for name in names} | encoder.__dict__)
+        self.encoder = encoder
+
+
+def progress_bar(label: str, total: int, progress: bool | None) -> tqdm[Any]:
+    """Make a bar of texts that shows on terminals only, and not at all where ``progress`` is False."""
+    return tqdm(total=total, desc=label, unit="text", delay=1, disable=True if progress is False else None)
 
 
 def readable(text: str) -> str:

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from palmette.arrays import Floats
 from palmette.config import check_range
 from palmette.encoder.base import Encoder, Kind, Output, States
 from palmette.errors import ConfigError
@@ -85,32 +87,22 @@ class FakeEncoder(Encoder):
     def forward(  # noqa: D102
         self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None
     ) -> States:
-        places = [_places(text)[: self.max_length - 1] for text in texts]
-        words = [[word for word, _ in found] or ["[empty]"] for found in places]
-        longest = max(map(len, words))
+        places = [_places(text)[: self.max_length - 1] or [("[empty]", (0, 0))] for text in texts]
         last = self.num_layers if depth is None else depth
-        layers = np.zeros((len(texts), last + 1, 1 + longest, self.dimension), np.float32)
-        pooled = np.empty((len(texts), self.dimension), np.float32)
-        mask = np.zeros((len(texts), 1 + longest), np.bool_)
-        offsets = np.zeros((len(texts), 1 + longest, 2), np.int64)
-        for row, text in enumerate(words):
-            states, total = self._text(text, last)  # [L + 1, 1 + T, d]
-            layers[row, :, : states.shape[1]] = states
-            mask[row, : states.shape[1]] = True
-            if places[row]:
-                offsets[row, 1 : 1 + len(text)] = [place for _, place in places[row]]
-            pooled[row] = total / (math.sqrt(math.fsum(total * total)) or 1.0)
-        whole = torch.from_numpy(layers)
+        each = [self._text([word for word, _ in found], last) for found in places]
+        layers = _padded([states for states, _ in each]).transpose(1, 2)  # [B, L + 1, 1 + T, d]
+        pooled = [total / (math.sqrt(math.fsum(total * total)) or 1.0) for _, total in each]
+        mask = _padded([np.ones(1 + len(found), np.bool_) for found in places])
         return States(
-            pooled=torch.from_numpy(pooled) if "pooled" in outputs else None,
-            tokens=whole[:, -1].clone() if "tokens" in outputs else None,
-            layers=whole if "layers" in outputs else None,
-            mask=torch.from_numpy(mask) if outputs - {"pooled"} else None,
-            offsets=offsets,
+            pooled=torch.from_numpy(np.float32(pooled)) if "pooled" in outputs else None,
+            tokens=layers[:, -1].clone() if "tokens" in outputs else None,
+            layers=layers.contiguous() if "layers" in outputs else None,
+            mask=mask if outputs - {"pooled"} else None,
+            offsets=_padded([np.array([(0, 0), *(at for _, at in found)]) for found in places]).numpy(),
         )
 
-    def _text(self, words: list[str], last: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Layers up to ``last`` of one text, and the sum of its words there; layer ℓ counts in units of 4^−ℓ."""
+    def _text(self, words: list[str], last: int) -> tuple[Floats, NDArray[np.float64]]:
+        """States up to layer ``last`` [1 + T, L + 1, d], and the sum of words there; layer ℓ is in units of 4^−ℓ."""
         state = np.stack([_word(word, self.dimension) for word in words])  # [T, d]
         layers = [np.vstack([_signs("[CLS]", self.dimension), state]) / 1.0]
         for layer in range(1, last + 1):
@@ -118,4 +110,8 @@ class FakeEncoder(Encoder):
             padded = np.vstack([state[:1], state, state[-1:]])
             state = padded[:-2] + 2 * state + padded[2:]
             layers.append(np.vstack([summary, state / 4**layer]))
-        return np.stack(layers), state.sum(axis=0) / 4.0**last
+        return np.stack(layers, axis=1, dtype=np.float32, casting="same_kind"), state.sum(axis=0) / 4.0**last
+
+
+def _padded(rows: list[NDArray[Any]]) -> Tensor:
+    return nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from palmette.config import check_keys, check_path, check_range
+from palmette.config import check_choice, check_keys, check_path, check_range
 from palmette.devices import auto_precision, check_device
 from palmette.encoder.base import Encoder
 from palmette.encoder.fake import FakeEncoder
@@ -21,7 +21,6 @@ from palmette.encoder.files import check_folder, fingerprint, sha256_of
 from palmette.encoder.sentence import PRECISIONS, SentenceEncoder
 from palmette.errors import (
     CheckpointError,
-    ConfigError,
     HubError,
     InputError,
     MissingExtraError,
@@ -90,23 +89,15 @@ def load_encoder(
             "an encoder is given by its name, directory or config, or is an Encoder; got "
             f"{type(name).__name__}: {shown(name)}"
         )
-    wanted: object = dtype
-    if not isinstance(wanted, str) or wanted not in ("auto", *PRECISIONS):
-        raise ConfigError(f"dtype must be auto, {', '.join(PRECISIONS)}; got {shown(dtype)}")
+    check_choice("dtype", dtype, ("auto", *PRECISIONS))
     name = str(name)
+    hub = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
     with _loading:
         if name == "fake" or name.startswith("fake:"):
             fake = FakeEncoder.from_name(name, **({"max_length": max_length} if max_length else {}))
             encoder = _shared.setdefault((fake.name, fake.fingerprint), fake)
         else:
-            source = find_encoder(
-                name,
-                revision=revision,
-                token=token,
-                cache_dir=cache_dir,
-                local_files_only=local_files_only,
-                verified=expected is not None,
-            )
+            source = find_encoder(name, verified=expected is not None, revision=revision, **hub)
             encoder = _load(source, where or check_device(None), dtype, batch_size, max_length)
     if expected is not None and encoder.fingerprint != expected:
         raise CheckpointError(
@@ -148,33 +139,24 @@ def _load(
     folder, name, revision = source
     precision = auto_precision(device) if dtype == "auto" else dtype
     check_folder(folder, name)
+    options: dict[str, Any] = {"name": name, "revision": revision, "device": device, "precision": precision}
+    options["batch_size"] = batch_size
 
-    def key(limit: int) -> tuple[object, ...]:
-        return fingerprint(folder, limit), name, revision, str(device), precision, batch_size
+    def key(limit: int | None) -> tuple[object, ...]:
+        return fingerprint(folder, limit or 0), *options.values()
 
-    encoder = _shared.get(key(max_length or 0))
+    encoder = _shared.get(key(max_length))
     if encoder is None:
-        options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length}
-        encoder = SentenceEncoder(
-            folder, name=name, revision=revision, device=device, precision=precision, **options
-        )
-        _shared[key(max_length or 0)] = _shared[key(encoder.max_length)] = encoder
+        encoder = SentenceEncoder(folder, max_length=max_length, **options)
+        _shared[key(max_length)] = _shared[key(encoder.max_length)] = encoder
     return encoder
 
 
-def find_encoder(
-    name: str,
-    *,
-    revision: str | None = None,
-    token: str | None = None,
-    cache_dir: str | Path | None = None,
-    local_files_only: bool = False,
-    verified: bool = False,
-) -> Source:
+def find_encoder(name: str, *, verified: bool = False, local_files_only: bool = False, **hub: Any) -> Source:
     """Find an encoder's folder: a directory, the Hub's cache, the Hub, or an installed package.
 
     Pickled weights are never fetched. With ``verified`` the caller will check the fingerprint, so that the package may
-    stand in for any revision. Other options as in :func:`load_encoder`.
+    stand in for any revision. ``hub`` has the ``revision``, ``token`` and ``cache_dir`` of :func:`load_encoder`.
     """
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -190,8 +172,9 @@ def find_encoder(
     names = [name] if "/" in name else [f"sentence-transformers/{name}", name]
     offline = local_files_only or is_offline()
     tried: list[PalmetteError] = []
-    if found := _from_hub([Repository(each, revision, token, cache_dir, offline) for each in names], tried):
+    if found := _from_hub([Repository(each, offline=offline, **hub) for each in names], tried):
         return found
+    revision = hub.get("revision")
     package = MINILM in names and (verified or revision in (None, "main"))
     if package and importlib.util.find_spec(_PACKAGE) is not None:
         return _packaged()
@@ -229,18 +212,13 @@ def _download(repository: Repository) -> Source:
     """Download, and check the weights, whose hashes the client does not compare."""
     from huggingface_hub import HfApi
 
-    with hub_errors(repository.repo_id, repository.revision):
-        info = HfApi(endpoint()).model_info(
-            repository.repo_id,
-            revision=repository.revision,
-            token=repository.token,
-            timeout=_SECONDS,
-            files_metadata=True,
-        )
+    name, how = repository.repo_id, {"revision": repository.revision, "token": repository.token}
+    with hub_errors(name, repository.revision):
+        info = HfApi(endpoint()).model_info(name, timeout=_SECONDS, files_metadata=True, **how)
     weights = [file for file in info.siblings or () if file.rfilename.endswith(".safetensors")]
     if not weights:
         raise CheckpointError(
-            f"encoder {repository.repo_id!r} has no safetensors weights on the Hub, and palmette loads nothing else. "
+            f"encoder {name!r} has no safetensors weights on the Hub, and palmette loads nothing else. "
             "Choose another model, or a revision that has model.safetensors (often 'refs/pr/N')"
         )
     folder = repository.fetch(_ALLOW, _IGNORE)
@@ -249,7 +227,7 @@ def _download(repository: Repository) -> Source:
         if expected and path.is_file() and sha256_of(path) != expected:
             path.unlink()
             raise CheckpointError(f"{path} differs from the Hub's (SHA-256 {expected}); load it again")
-    return Source(folder, repository.repo_id, folder.name)
+    return Source(folder, name, folder.name)
 
 
 def _packaged() -> Source:

@@ -96,6 +96,17 @@ class Sentences:
         ends = zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True)
         return [self.spans[a:b].tobytes() + self.vectors[a:b].tobytes() for a, b in ends]
 
+    @classmethod
+    def from_parts(cls, parts: Sequence[bytes], width: int) -> Self:
+        """Join what :meth:`parts` returned of texts, whose vectors have ``width`` columns."""
+        counts = [len(part) // (8 + width) for part in parts]
+        each = list(zip(parts, counts, strict=True))
+        spans = np.frombuffer(b"".join(part[: 8 * count] for part, count in each), np.int32)
+        vectors = np.frombuffer(b"".join(part[8 * count :] for part, count in each), np.int8)
+        return cls.of(
+            vectors.reshape(-1, width), spans.reshape(-1, 2), np.cumsum([0, *counts], dtype=np.int64)
+        )
+
 
 def whole_texts(texts: Sequence[str], pooled: NDArray[np.float32]) -> Sentences:
     """Return each text as its only sentence, with its own vector; a blank one has none."""

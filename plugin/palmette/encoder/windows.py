@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from palmette.arrays import Floats, Rows
 from palmette.encoder.sentences import Sentences, quantise, split_sentences
-
-Floats = NDArray[np.float32]
 
 
 class _Window(NamedTuple):
@@ -28,56 +27,38 @@ class _Window(NamedTuple):
 def encode_sentences(
     encoder: Any, texts: Sequence[str], names: Sequence[int], size: int, done: Callable[[int], object]
 ) -> tuple[Floats, Sentences]:
-    """Return pooled vectors of checked texts [N, d], and their sentences."""
-    reading = _Reading(encoder, texts)
-    vectors = np.zeros((len(reading.spans), encoder.dimension), np.int8)
-    for windows, states in reading.passes(frozenset({"pooled", "tokens"}), names, size, done):
-        rows, means = _means(encoder, windows, states, reading.spans)
-        vectors[rows] = quantise(means)
-    return reading.pooled, Sentences.of(vectors, reading.spans, reading.starts)
+    """Return pooled vectors of checked texts [N, d], and their sentences.
 
-
-class _Reading:
-    """Texts on the way through the encoder."""
-
-    def __init__(self, encoder: Any, texts: Sequence[str]) -> None:
-        self.encoder, self.texts = encoder, texts
-        split = [split_sentences(text) for text in texts]
-        self.spans = np.array([span for each in split for span in each], np.int32).reshape(-1, 2)
-        self.starts = np.cumsum([0, *map(len, split)], dtype=np.int64)
-        self.pooled = np.empty((len(texts), encoder.dimension), np.float32)
-        self.windows = []
-        for row, (text, found) in enumerate(zip(texts, split, strict=True)):
-            begin = found[0][0] if found and len(text) > encoder.longest else 0
-            first, last = self.starts[row : row + 2].tolist()
-            self.windows.append(_Window(row, first, last, begin, len(text)))
-
-    def passes(
-        self, outputs: frozenset[Any], names: Sequence[int], size: int, done: Callable[[int], object]
-    ) -> Iterator[tuple[list[_Window], Any]]:
-        """Run all passes: each text's beginning, then windows of what they left; yield what each has read."""
-        windows, first = self.windows, True
-        while windows:
-            unread: list[_Window] = []
-            pieces = [self.texts[w.text][w.begin : w.end][: self.encoder.longest] for w in windows]
-            for batch, states in self.encoder.iter_batches(
-                pieces, "document", outputs, size, [names[w.text] for w in windows]
-            ):
-                assert states.pooled is not None
-                reaches = np.full(len(batch), self.encoder.longest)
-                if states.offsets is not None:
-                    reaches = states.offsets.max(axis=(1, 2), initial=0)
-                read = []
-                for i, reach in zip(batch, reaches.tolist(), strict=True):
-                    window = windows[i]
-                    last = _last_read(window, self.texts[window.text], self.spans, reach)
-                    unread += _rest(window._replace(first=last), self.spans, reach)
-                    read.append(window._replace(last=last))
-                yield read, states
-                if first:
-                    self.pooled[[window.text for window in read]] = states.pooled.cpu().numpy()
-                    done(len(batch))
-            windows, first = unread, False
+    The first passes read each text's beginning, and later ones windows of what those left.
+    """
+    split = [split_sentences(text) for text in texts]
+    spans = np.array([span for each in split for span in each], np.int32).reshape(-1, 2)
+    starts = np.cumsum([0, *map(len, split)], dtype=np.int64)
+    pooled = np.empty((len(texts), encoder.dimension), np.float32)
+    vectors = np.zeros((len(spans), encoder.dimension), np.int8)
+    windows = []
+    for row, (text, found) in enumerate(zip(texts, split, strict=True)):
+        begin = found[0][0] if found and len(text) > encoder.longest else 0
+        windows.append(_Window(row, *starts[row : row + 2].tolist(), begin, len(text)))
+    outputs, beginnings = frozenset({"pooled", "tokens"}), True
+    while windows:
+        unread: list[_Window] = []
+        pieces = [texts[w.text][w.begin : w.end][: encoder.longest] for w in windows]
+        numbers = [names[w.text] for w in windows]
+        for batch, states in encoder.iter_batches(pieces, "document", outputs, size, numbers):
+            reaches = states.offsets.max(axis=(1, 2), initial=0).tolist()
+            read = []
+            for window, reach in zip(map(windows.__getitem__, batch), reaches, strict=True):
+                last = _last_read(window, texts[window.text], spans, reach)
+                unread += _rest(window._replace(first=last), spans, reach)
+                read.append(window._replace(last=last))
+            rows, means = _means(encoder, read, states, spans)
+            vectors[rows] = quantise(means)
+            if beginnings:
+                pooled[[window.text for window in read]] = states.pooled.cpu().numpy()
+                done(len(batch))
+        windows, beginnings = unread, False
+    return pooled, Sentences.of(vectors, spans, starts)
 
 
 def _last_read(window: _Window, text: str, spans: NDArray[np.int32], reach: int) -> int:
@@ -107,14 +88,11 @@ def _rest(window: _Window, spans: NDArray[np.int32], reach: int) -> Iterator[_Wi
 
 def _means(
     encoder: Any, windows: Sequence[_Window], states: Any, spans: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], Floats]:
+) -> tuple[Rows, Floats]:
     """Return the numbers of a batch's sentences [S], and the mean states of their tokens, finished: [S, d].
 
     A token belongs to the sentence where its last character is; a sentence without tokens has its window's vector.
     """
-    assert states.tokens is not None
-    assert states.pooled is not None
-    assert states.offsets is not None
     counts = [window.last - window.first for window in windows]
     rows = np.concatenate([np.arange(window.first, window.last) for window in windows])
     owner = np.repeat(np.arange(len(windows)), counts)  # [S], the window of a sentence
@@ -133,8 +111,5 @@ def _means(
     sums = torch.zeros((len(rows), tokens.shape[1]), device=device).index_add_(0, index, tokens)
     number = torch.bincount(index, minlength=len(rows))
     means = encoder.finish(sums / number.clamp(min=1)[:, None])
-    empty = (number == 0).cpu()
-    if bool(empty.any()):
-        means = means.clone()
-        means[empty] = states.pooled[torch.from_numpy(owner)[empty].to(device)]
-    return rows, means.cpu().numpy()
+    own = states.pooled[torch.from_numpy(owner).to(device)]
+    return rows, torch.where(number[:, None] > 0, means, own).cpu().numpy()

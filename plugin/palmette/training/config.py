@@ -68,19 +68,18 @@ def fit_configs(
     """Configs of method and loop: defaults, then the preset, then given configs, then single options."""
     own, loop = kind.choices(), TrainingConfig.choices()
     check_keys(f"{kind.__name__.removesuffix('Config')}Model.fit", options, [*own, *loop])
-    chosen = kind.preset(preset)
-    if config is not None:
-        chosen |= _set_options(config, kind)
+    chosen = kind.preset(preset) | _set_options(config, kind)
     paced = {**defaults, **{name: chosen.pop(name) for name in loop if name in chosen}}
-    if training is not None:
-        paced |= _set_options(training, TrainingConfig)
-    chosen |= {name: value for name, value in options.items() if name in own}
-    paced |= {name: value for name, value in options.items() if name in loop}
+    paced |= _set_options(training, TrainingConfig)
+    for name, value in options.items():
+        (chosen if name in own else paced)[name] = value
     return kind(**chosen), TrainingConfig(**paced)
 
 
-def _set_options(config: Config | Mapping[str, Any], kind: type[Config]) -> dict[str, Any]:
+def _set_options(config: Config | Mapping[str, Any] | None, kind: type[Config]) -> dict[str, Any]:
     """Options set in a config or a mapping; defaults of a config that were not touched do not count."""
+    if config is None:
+        return {}
     if isinstance(config, kind):
         return {name: getattr(config, name) for name in config.model_fields_set}
     if isinstance(config, Mapping):

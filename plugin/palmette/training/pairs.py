@@ -226,12 +226,11 @@ class TrainingPairs:
         """Validation queries and the documents they are ranked against, after ``represent``, in parts."""
         assert self.dev is not None
         size = 1024 if self.document_tokens is None else 32
-        parts: tuple[list[Tensor], list[Tensor]] = ([], [])
-        for at in range(0, len(self.dev.queries), size):
-            parts[0].append(represent(self.query_states(self.dev.queries[at : at + size])))
-        for at in range(0, len(self.dev.documents), size):
-            parts[1].append(represent(self.document_states(self.dev.documents[at : at + size])))
-        return torch.cat(parts[0]), torch.cat(parts[1])
+
+        def whole(states: Callable[[Rows], States], rows: Rows) -> Tensor:
+            return torch.cat([represent(states(rows[at : at + size])) for at in range(0, len(rows), size)])
+
+        return whole(self.query_states, self.dev.queries), whole(self.document_states, self.dev.documents)
 
     def score_ranking(self, queries: Tensor, documents: Tensor, similarity: Similarity) -> dict[str, float]:
         """nDCG@10, Recall@10 and MRR@10 of :meth:`held_out`'s [Q, c] and [N, c] under a similarity."""

@@ -21,6 +21,7 @@ from palmette.errors import TrainingError
 from palmette.training.config import TrainingConfig
 
 STATE, LOG = "training.safetensors", "training.jsonl"
+_FACTS = ("best_step", "best_metrics", "step", "seconds", "history")
 
 
 def _copy(tensors: Mapping[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
@@ -76,28 +77,12 @@ class TrainingState:
     ) -> None:
         """Write one file, whole or not at all."""
         self.step = step
-        slots = {
-            f"{index}.{name}": value
-            for index, slots in optimizer.state_dict()["state"].items()
-            for name, value in slots.items()
-        }
-        kept = {name: value for name, value in slots.items() if isinstance(value, Tensor)}
-        plain = {name: value for name, value in slots.items() if name not in kept}
-        tensors = (
-            _copy(module.state_dict(), "module.") | _copy(self.best, "best.") | _copy(kept, "optimizer.")
-        )
-        facts = {
-            "step": step,
-            "seconds": self.seconds,
-            "best_step": self.best_step,
-            "best_score": self.best_score if self.best else None,
-            "best_metrics": self.best_metrics,
-            "history": self.history,
-            "optimizer": plain,
-            "config": config.to_dict(),
-            "size": size,
-            "sha256": _digest(tensors),
-        }
+        tensors = _copy(module.state_dict(), "module.") | _copy(self.best, "best.")
+        for index, slots in optimizer.state_dict()["state"].items():
+            tensors |= _copy(slots, f"optimizer.{index}.")
+        facts = {name: getattr(self, name) for name in _FACTS}
+        facts |= {"best_score": self.best_score if self.best else None, "sha256": _digest(tensors)}
+        facts |= {"config": config.to_dict(), "size": size}
         _replace(folder / STATE, lambda path: save_file(tensors, str(path), {"state": json.dumps(facts)}))
 
     @classmethod
@@ -131,7 +116,7 @@ class TrainingState:
                 f"{path} belongs to another model ({error}): delete it or use another output_dir"
             ) from error
         slots: dict[int, dict[str, Any]] = {}
-        for key, value in {**groups["optimizer"], **facts["optimizer"]}.items():
+        for key, value in groups["optimizer"].items():
             index, name = key.split(".", 1)
             slots.setdefault(int(index), {})[name] = value
         optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
@@ -139,7 +124,7 @@ class TrainingState:
         return cls(
             best={name: value.to(device) for name, value in groups["best"].items()},
             best_score=-math.inf if facts["best_score"] is None else facts["best_score"],
-            **{name: facts[name] for name in ("best_step", "best_metrics", "step", "seconds", "history")},
+            **{name: facts[name] for name in _FACTS},
         )
 
 
