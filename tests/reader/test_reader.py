@@ -109,7 +109,7 @@ def test_what_speaks_for_a_passage_is_learned_and_counts(spans: Reader) -> None:
     finally:
         weigh.load_state_dict(weights)
     for passage in range(len(texts)):
-        odds = [some.shares[some.passages == passage].max() / some.none for some in (found, plain)]
+        odds = [some.shares[some.places[:, 0] == passage].max() / some.none for some in (found, plain)]
         assert np.log(odds[0] / odds[1]) == pytest.approx(added[passage], abs=1e-3)
 
 
@@ -256,8 +256,8 @@ def test_lone_surrogates_are_read_over(reader: Reader) -> None:
 
 def test_half_a_surrogate_pair_answers_nothing() -> None:
     document = Document("1", "\ud83d no\udc00 one")
-    starts, ends = np.array([0, 4, 2]), np.array([1, 5, 5])
-    found = Candidates(np.zeros(3, np.int64), starts, ends, np.array([0.6, 0.3, 0.1]), 0.0)
+    places = np.array([(0, 0, 1), (0, 4, 5), (0, 2, 5)])
+    found = Candidates(places, np.array([0.6, 0.3, 0.1]), 0.0)
     answer = answer_of(QUESTION, found, [document], 0)
     assert (answer.text, answer.confidence) == ("no\udc00", 0.1)
     assert not answer.alternatives

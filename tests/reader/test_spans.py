@@ -171,11 +171,11 @@ def test_gains_move_passages_and_not_the_spans_within_one() -> None:
     kept = [(some, np.array([(1, 1), (2, 2)])[: len(some)]) for some in scores]
     read = Read(windows_of([0, 2, 2]), np.array([np.logaddexp.reduce(some) for some in scores]), kept)
     plain, moved = read.candidates(np.zeros(3)), read.candidates(np.array([0.0, 9.0, 1.0]))
-    assert plain.passages.tolist() == [0, 2, 0, 2]
-    assert moved.passages.tolist() == [2, 2, 0, 0]
+    assert plain.places[:, 0].tolist() == [0, 2, 0, 2]
+    assert moved.places[:, 0].tolist() == [2, 2, 0, 0]
     for found in (plain, moved):
         assert found.shares.sum() + found.none == pytest.approx(1)
-        of_first = found.shares[found.passages == 0]
+        of_first = found.shares[found.places[:, 0] == 0]
         assert of_first[0] / of_first[1] == pytest.approx(np.exp(0.5))
     assert moved.shares[0] / plain.shares[1] / (moved.none / plain.none) == pytest.approx(np.e)
 

@@ -83,8 +83,11 @@ def _read(data: str | Path | Iterable[Any], titles: bool, synthetic: Mapping[str
     if isinstance(data, str | Path):
         path = check_path(data)
         name = path.name.removesuffix(".gz").removesuffix(".jsonl")
-        has_corpus = path.is_dir() and files.existing(path / "corpus.jsonl")
-        if has_corpus and (judged := files.judgement_files(path)):
+        if (
+            path.is_dir()
+            and files.existing(path / "corpus.jsonl")
+            and (judged := files.judgement_files(path))
+        ):
             queries = files.read_queries(path)
             qrels = {split: files.read_judgements(file) for split, file in judged.items()}
             corpus = list(iter_documents(path, titles=titles))
@@ -163,4 +166,4 @@ def _from_pairs(pairs: Iterable[tuple[str, Any]], name: str) -> RetrievalData:
             for text in negatives:
                 judged.setdefault(corpus.add(to_document(text)), 0)
             judged.update((corpus.add(to_document(text)), 1) for text in positives)
-    return RetrievalData(name, list(corpus.documents.values()), queries, {"train": train})
+    return RetrievalData(name, list(corpus.values()), queries, {"train": train})

@@ -35,9 +35,9 @@ def is_jsonl(path: Path) -> bool:
     return path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
 
 
-def is_table(path: Path) -> bool:
-    """A name of a table: ``.csv`` or ``.tsv``, perhaps ``.gz``."""
-    return Path(path.name.removesuffix(".gz")).suffix.lower() in SEPARATORS
+def separator(path: Path) -> str:
+    """Separator of a table, ``.csv`` or ``.tsv``, perhaps ``.gz``; nothing for other names."""
+    return SEPARATORS.get(Path(path.name.removesuffix(".gz")).suffix.lower(), "")
 
 
 def existing(path: Path) -> Path | None:
@@ -56,9 +56,9 @@ def located(where: str) -> Iterator[None]:
 
 
 def _open(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding=encoding, newline=newline)
-    return path.open(encoding=encoding, newline=newline)
+    opener: Any = gzip.open if path.suffix == ".gz" else Path.open
+    file: IO[str] = opener(path, "rt", encoding=encoding, newline=newline)
+    return file
 
 
 def _lines(file: IO[str], path: Path) -> Iterator[str]:
@@ -130,10 +130,9 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
     Every row has the columns in ``kept``, so that each says as much of the table as any other.
     """
     csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
-    separator = SEPARATORS[Path(path.name.removesuffix(".gz")).suffix.lower()]
     try:
         with _open(path, encoding="utf-8-sig", newline="") as lines:
-            rows = csv.DictReader(_lines(lines, path), delimiter=separator, strict=True)
+            rows = csv.DictReader(_lines(lines, path), delimiter=separator(path), strict=True)
             rows.fieldnames = names = _heading(path, [name.strip() for name in rows.fieldnames or ()])
             for row in rows:
                 place = f"{path}:{rows.line_num}"
@@ -201,8 +200,7 @@ def judgement_files(folder: Path) -> dict[str, Path]:
         raise InputError(
             f"{queries} has no judgements: expected {folder / 'qrels'}/train.tsv, dev.tsv or test.tsv"
         )
-    first = [split for split in ("train", "dev", "test") if split in files]
-    return {split: files[split] for split in [*first, *(split for split in files if split not in first)]}
+    return {split: files[split] for split in ("train", "dev", "test") if split in files} | files
 
 
 def read_queries(folder: Path) -> dict[str, str]:

@@ -191,7 +191,7 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
         if not splits:
             raise InputError(f"{name} has no questions but such whose {left_out}")
         warnings.warn(f"{name}: {left_out}", stacklevel=3)
-    return ReadingData(name, list(corpus.documents.values()), splits)
+    return ReadingData(name, list(corpus.values()), splits)
 
 
 def _places(
