@@ -86,18 +86,10 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Lines that are not blank, each with its place ``file:number``."""
     if not path.is_file():
         raise NotFoundError(f"there is no file {str(path)!r}")
-    number = 0
+    number, how = 0, {"unit": "line", "delay": 2, "leave": False, "disable": None}
     try:
         with _open(path, encoding="utf-8") as lines:
-            bar = tqdm(
-                _lines(lines, path),
-                desc=f"reading {path.name}",
-                unit="line",
-                delay=2,
-                leave=False,
-                disable=None,
-            )
-            for number, line in enumerate(bar, 1):
+            for number, line in enumerate(tqdm(_lines(lines, path), f"reading {path.name}", **how), 1):
                 if (text := line.strip("\ufeff\r\n")) and not text.isspace():
                     yield f"{path}:{number}", text
     except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -189,8 +181,8 @@ def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
             yield name, read_text(path)
 
 
-def judgement_files(folder: Path) -> dict[str, Path]:
-    """Split → file in a BEIR folder's ``qrels/``: train, dev, test, then others; queries without any raise."""
+def read_qrels(folder: Path) -> dict[str, dict[str, dict[str, int]]]:
+    """Judgements by split of a BEIR folder: train, dev, test, then others; queries without any raise."""
     files: dict[str, Path] = {}
     for path in sorted((folder / "qrels").glob("*.tsv*")):
         stem = path.name.removesuffix(".gz").removesuffix(".tsv")
@@ -200,7 +192,8 @@ def judgement_files(folder: Path) -> dict[str, Path]:
         raise InputError(
             f"{queries} has no judgements: expected {folder / 'qrels'}/train.tsv, dev.tsv or test.tsv"
         )
-    return {split: files[split] for split in ("train", "dev", "test") if split in files} | files
+    files = {split: files[split] for split in ("train", "dev", "test") if split in files} | files
+    return {split: read_judgements(path) for split, path in files.items()}
 
 
 def read_queries(folder: Path) -> dict[str, str]:
