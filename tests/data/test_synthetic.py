@@ -13,6 +13,7 @@ TEXT = (
     "The {0} tree grows slowly in {0}shire near the sea. Growers prune every {0} branch in late winter. "
     "Old {0} orchards feed many bees and {0}birds. Nobody knows who first planted {0} here."
 )
+BODY = "The body has quite enough words to stand alone."
 DOCUMENTS = [
     Document(f"d{n}", TEXT.format(fruit), {"title": f"On the {fruit}"}) for n, fruit in enumerate(FRUITS)
 ]
@@ -25,10 +26,8 @@ def test_every_kind_takes_its_words_from_its_document(kind):
     for item in made:
         document = DOCUMENTS[item.document]
         assert item.kind == kind
-        assert all(
-            word in f"{document.metadata['title']} {document.text}".lower()
-            for word in item.query.lower().split()
-        )
+        known = f"{document.metadata['title']} {document.text}".lower()
+        assert all(word in known for word in item.query.lower().split())
         if kind in ("title", "keywords"):
             assert item.rest in (None, document.text)
         elif item.rest is not None:
@@ -44,10 +43,7 @@ def test_what_the_kinds_are():
     phrases = [item.query.split() for item in make_queries(DOCUMENTS, kinds=["phrase"])]
     assert all(4 <= len(words) <= 12 for words in phrases)
     keywords = [set(item.query.split()) for item in make_queries(DOCUMENTS, kinds=["keywords"])]
-    assert all(
-        words == {fruit, f"{fruit}shire", f"{fruit}birds"}
-        for fruit, words in zip(FRUITS, keywords, strict=True)
-    )
+    assert keywords == [{fruit, f"{fruit}shire", f"{fruit}birds"} for fruit in FRUITS]
 
 
 def test_a_title_on_many_documents_gives_way_to_the_first_sentence():
@@ -59,29 +55,27 @@ def test_where_titles_come_from():
     assert title_of(Document(text="## Heading ##\nbody")) == "Heading"
     assert title_of(Document(text="body", metadata={"title": "M"}, fields={"title": "F"})) == "F"
     assert title_of(Document(text="#tag and more", metadata={"title": 3})) == ""
-    marked = Document("m", "# Heading\n\nThe body has quite enough words to stand alone.")
-    assert {(i.query, i.rest) for i in make_queries([marked], kinds=["title"], cut=1)} == {
-        ("Heading", "The body has quite enough words to stand alone.")
-    }
 
 
-def test_a_leading_title_is_taken_off():
-    joined = Document("j", "Lamp The body has quite enough words to stand alone.", {"title": "Lamp"})
-    assert (
-        make_queries([joined], kinds=["title"], cut=1)[0].rest
-        == "The body has quite enough words to stand alone."
-    )
-    inside = Document("j", "Lampshades are quite enough words to stand alone.", {"title": "Lamp"})
-    assert make_queries([inside], kinds=["title"], cut=1)[0].rest == inside.text
+@pytest.mark.parametrize(
+    ("text", "metadata", "rest"),
+    [
+        (f"# Lamp\n\n{BODY}", {}, BODY),
+        (f"Lamp {BODY}", {"title": "Lamp"}, BODY),
+        (f"Lampshades: {BODY}", {"title": "Lamp"}, f"Lampshades: {BODY}"),
+    ],
+)
+def test_a_leading_title_is_taken_off(text, metadata, rest):
+    (made,) = make_queries([Document("j", text, metadata)], kinds=["title"], cut=1)
+    assert (made.query, made.rest) == ("Lamp", rest)
 
 
 def test_draws_depend_on_seed_and_id_alone():
     kinds = ["title", "lead", "sentence", "phrase", "sentence"]
-    assert make_queries(DOCUMENTS, kinds=kinds) == make_queries(DOCUMENTS, kinds=kinds)
-    assert make_queries(DOCUMENTS[:3], kinds=kinds) == [
-        i for i in make_queries(DOCUMENTS, kinds=kinds) if i.document < 3
-    ]
-    assert make_queries(DOCUMENTS, kinds=kinds, seed=1) != make_queries(DOCUMENTS, kinds=kinds)
+    made = make_queries(DOCUMENTS, kinds=kinds)
+    assert made == make_queries(DOCUMENTS, kinds=kinds)
+    assert make_queries(DOCUMENTS[:3], kinds=kinds) == [item for item in made if item.document < 3]
+    assert make_queries(DOCUMENTS, kinds=kinds, seed=1) != made
 
 
 def test_a_share_is_cut_out():
@@ -89,9 +83,8 @@ def test_a_share_is_cut_out():
     assert all(item.rest is None for item in make_queries(documents))
     made = make_queries(documents, kinds=["sentence"], cut=0.9)
     assert 0.85 < sum(item.rest is not None for item in made) / len(made) < 0.95
-    assert {(i.query, i.document) for i in made} == {
-        (i.query, i.document) for i in make_queries(documents, kinds=["sentence"])
-    }
+    whole = make_queries(documents, kinds=["sentence"])
+    assert {(item.query, item.document) for item in made} == {(item.query, item.document) for item in whole}
 
 
 @pytest.mark.parametrize(
@@ -156,12 +149,14 @@ def test_nothing_to_learn_from():
 
 
 def test_scripts_without_blanks_give_every_kind_of_query():
-    template = "{0}树在山上慢慢长大。农民在冬天修剪{0}树的枝。很多蜜蜂喜欢{0}花。"
-    documents = [
-        Document(f"d{n}", template.format(fruit)) for n, fruit in enumerate(("苹果", "樱桃", "柠檬"))
-    ]
-    made = make_queries(documents, kinds=["lead", "sentence", "phrase", "keywords"], cut=1.0)
-    assert {item.kind for item in made} == {"lead", "sentence", "phrase", "keywords"}
+    text, fruits = (
+        "{0}树在山上慢慢长大。农民在冬天修剪{0}树的枝。很多蜜蜂喜欢{0}花。",
+        ("苹果", "樱桃", "柠檬"),
+    )
+    documents = [Document(f"d{n}", text.format(fruit)) for n, fruit in enumerate(fruits)]
+    kinds = {"lead", "sentence", "phrase", "keywords"}
+    made = make_queries(documents, kinds=sorted(kinds), cut=1.0)
+    assert {item.kind for item in made} == kinds
     for item in made:
         text = documents[item.document].text
         assert all(word in text for word in item.query.split())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,17 +10,17 @@ from palmette import Document, FakeEncoder, Index, RetrievalData, TreeModel, eva
 from palmette.cli import main
 from palmette.errors import InputError
 from palmette.metrics import exact_match, f1, holds_answer
-from palmette.reader import Reader, load_reading
+from palmette.reader import load_reading
 from support import readers
 
 
 @pytest.fixture(scope="module")
-def reader() -> Reader:
+def reader():
     return readers.sentence_reader()
 
 
 @pytest.fixture(scope="module")
-def asked() -> list[dict[str, Any]]:
+def asked():
     """Every other question has its whole sentence as answer, the others a wrong number; one has none."""
     records = readers.records("test")
     for place, record in enumerate(records):
@@ -33,22 +31,18 @@ def asked() -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def model(asked: list[dict[str, Any]]) -> TreeModel:
+def model(asked):
     texts = [record["context"] for record in asked]
     return TreeModel.fit(texts, encoder=FakeEncoder(64), depth=4, steps=0, progress=False)
 
 
-def test_every_figure_is_what_searching_and_reading_give(
-    reader: Reader, model: TreeModel, asked: list[dict[str, Any]]
-) -> None:
+def test_every_figure_is_what_searching_and_reading_give(reader, model, asked):
     row = evaluate(model, asked, reader=reader, passages=3, progress=False).rows[0]
     index = Index.build(load_reading(asked).passages, model)
     questions = [record["question"] for record in asked]
     found = index.search(questions, 10, lexical=0, sentences=False)
-    answers = [
-        reader.answer(question, [hit.document for hit in hits[:3]]).text
-        for question, hits in zip(questions, found, strict=True)
-    ]
+    given = [[hit.document for hit in hits[:3]] for hits in found]
+    answers = [answer.text for answer in reader.answer(questions, given)]
     accepted = [record["answers"] for record in asked]
     pairs = list(zip(answers, accepted, strict=True))
     assert row.metrics["em"] == pytest.approx(sum(exact_match(*pair) for pair in pairs) / 48)
@@ -67,9 +61,7 @@ def test_every_figure_is_what_searching_and_reading_give(
     assert more.metrics["em"] != row.metrics["em"], "the reader saw other passages"
 
 
-def test_baselines_are_read_too_and_the_table_shows_it(
-    reader: Reader, model: TreeModel, asked: list[dict[str, Any]], tmp_path: Path, capsys: Any
-) -> None:
+def test_baselines_are_read_too_and_the_table_shows_it(reader, model, asked, tmp_path, capsys):
     model.save_pretrained(tmp_path / "ckpt")
     reader.save_pretrained(tmp_path / "reader")
     (tmp_path / "asked.jsonl").write_text("".join(json.dumps(record) + "\n" for record in asked))
@@ -83,17 +75,16 @@ def test_baselines_are_read_too_and_the_table_shows_it(
     tree, *_, words_alone = json.loads(capsys.readouterr().out)["rows"]
     assert words_alone["metrics"]["accuracy@1"] > 0.9, "colour and animal are words of the question"
     assert words_alone["metrics"]["accuracy@1"] > tree["metrics"]["accuracy@1"], (
-        "each has its own documents read"
+        "each reads its own documents"
     )
 
 
-def test_what_cannot_be_read_is_said(reader: Reader, model: TreeModel, asked: list[dict[str, Any]]) -> None:
+def test_what_cannot_be_read_is_said(reader, model, asked):
     with pytest.raises(InputError, match="3 of 3 test questions do not say what answers them"):
         corpus = [Document(id=str(n), text=f"text {n}") for n in range(3)]
         judged = {"test": {f"q{n}": {str(n): 1} for n in range(3)}}
-        evaluate(
-            model, RetrievalData("d", corpus, {f"q{n}": f"ask {n}" for n in range(3)}, judged), reader=reader
-        )
+        data = RetrievalData("d", corpus, {f"q{n}": f"ask {n}" for n in range(3)}, judged)
+        evaluate(model, data, reader=reader)
     with pytest.raises(InputError, match="no test question has an answer"):
         evaluate(model, [{**asked[0], "answers": []}], reader=reader)
     with pytest.raises(InputError, match="passages must be a whole number of at least 1, got 0"):

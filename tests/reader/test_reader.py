@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from langchain_core.documents import Document as LangChainDocument
 from llama_index.core.schema import TextNode
 
 from palmette import Document, FakeEncoder, Index, load_model
-from palmette.encoder import States
 from palmette.errors import CheckpointError, ConfigError, InputError
 from palmette.metrics import f1, normalise
 from palmette.reader import Answer, Reader
@@ -25,30 +22,25 @@ from support import readers, tiny
 QUESTION = "where does the green owl live?"
 
 
-def fit(data: list, folder: Path, **options: Any) -> Reader:
+def fit(data, folder, **options):
     """A span reader over the tiny encoder."""
-    options = {
-        "encoder": str(readers.encoder()),
-        "cache": folder / "cache",
-        **readers.span_options(),
-        **options,
-    }
-    return Reader.fit(data, **options)
+    small = {"encoder": str(readers.encoder()), "cache": folder / "cache", **readers.span_options()}
+    return Reader.fit(data, **small | options)
 
 
 @pytest.fixture(scope="module")
-def spans(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+def spans(tmp_path_factory):
     """Trained until it finds the house of the animal asked for."""
     loop = {"steps": 100, "batch_size": 16, "learning_rate": 1e-2, "evaluate_every": 50}
     return fit(readers.records(), tmp_path_factory.mktemp("spans"), dropout=0.0, passages=2, **loop)
 
 
 @pytest.fixture(scope="module", params=["spans", "sentences"])
-def reader(request: pytest.FixtureRequest) -> Reader:
+def reader(request):
     return readers.sentence_reader() if request.param == "sentences" else request.getfixturevalue("spans")
 
 
-def test_a_span_reader_learns_where_answers_stand(spans: Reader) -> None:
+def test_a_span_reader_learns_where_answers_stand(spans):
     assert spans.record.metrics["f1 answered"] >= 0.4  # untrained, one span in dozens is right
     assert spans.record.metric == "f1 of answers"
     text = tiny.documents()[10].text
@@ -57,7 +49,7 @@ def test_a_span_reader_learns_where_answers_stand(spans: Reader) -> None:
     assert answer.sentence == text
 
 
-def test_a_sentence_reader_needs_only_to_know_which_document_answers() -> None:
+def test_a_sentence_reader_needs_only_to_know_which_document_answers():
     sentences = readers.sentence_reader()
     assert sentences.record.metrics["accuracy answered"] >= 0.8
     texts = readers.texts()
@@ -67,7 +59,7 @@ def test_a_sentence_reader_needs_only_to_know_which_document_answers() -> None:
     assert not sentences.answer("who invented the telephone?", texts[8:12])
 
 
-def test_documents_alone_are_enough_for_sentences(tmp_path: Path) -> None:
+def test_documents_alone_are_enough_for_sentences(tmp_path):
     texts = readers.texts()
     made = Reader.fit(texts, encoder=FakeEncoder(64), unit="sentence", steps=0, progress=False)
     assert not made.record.labelled
@@ -79,12 +71,12 @@ def test_documents_alone_are_enough_for_sentences(tmp_path: Path) -> None:
         fit(texts, tmp_path)
 
 
-def test_the_same_seed_trains_the_same_reader(tmp_path: Path) -> None:
+def test_the_same_seed_trains_the_same_reader(tmp_path):
     first, again = (fit(readers.records(), tmp_path, steps=2, batch_size=8) for _ in range(2))
     assert again.fingerprint == first.fingerprint
 
 
-def test_all_candidates_of_all_passages_share_one_softmax(reader: Reader) -> None:
+def test_all_candidates_of_all_passages_share_one_softmax(reader):
     texts = readers.texts()[8:12]
     (found,) = reader.module.candidates([QUESTION], [texts])
     assert 0.95 < found.shares.sum() + found.none < 1 + 1e-6  # a window's least probable spans are not kept
@@ -96,7 +88,7 @@ def test_all_candidates_of_all_passages_share_one_softmax(reader: Reader) -> Non
     assert reordered.confidence == pytest.approx(answer.confidence, abs=1e-3)
 
 
-def test_what_speaks_for_a_passage_is_learned_and_counts(spans: Reader) -> None:
+def test_what_speaks_for_a_passage_is_learned_and_counts(spans):
     texts, weigh = readers.texts()[8:12], spans.module.weigh
     (found,) = spans.module.candidates([QUESTION], [texts])
     (signs,) = spans.module.signs([QUESTION], [texts])
@@ -109,18 +101,16 @@ def test_what_speaks_for_a_passage_is_learned_and_counts(spans: Reader) -> None:
     finally:
         weigh.load_state_dict(weights)
     for passage in range(len(texts)):
-        odds = [some.shares[some.passages == passage].max() / some.none for some in (found, plain)]
+        odds = [some.shares[some.places[:, 0] == passage].max() / some.none for some in (found, plain)]
         assert np.log(odds[0] / odds[1]) == pytest.approx(added[passage], abs=1e-3)
 
 
-def test_passages_that_were_met_are_not_encoded_again(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_passages_that_were_met_are_not_encoded_again(reader, monkeypatch):
     texts = ["A purple owl lives in the barn. Nobody has read of it before."]
     (first,) = reader.module.candidates([QUESTION], [texts])
     kinds, forward = [], reader.encoder.forward
 
-    def noted(given: list[str], kind: str, *how: object) -> States:
+    def noted(given, kind, *how):
         kinds.append(kind)
         return forward(given, kind, *how)
 
@@ -130,7 +120,7 @@ def test_passages_that_were_met_are_not_encoded_again(
     assert again.shares.tolist() == first.shares.tolist()
 
 
-def test_training_goes_on_from_a_reader(spans: Reader, tmp_path: Path) -> None:
+def test_training_goes_on_from_a_reader(spans, tmp_path):
     again = fit(readers.records(), tmp_path, start=spans, steps=0, passages=2)
     kept, first = again.module.kept(), spans.module.kept()
     assert all(torch.equal(kept[name], first[name]) for name in first if not name.startswith("weigh"))
@@ -138,7 +128,7 @@ def test_training_goes_on_from_a_reader(spans: Reader, tmp_path: Path) -> None:
         fit(readers.records(), tmp_path, start=spans, trained_layers=1, steps=0)
 
 
-def test_passages_that_say_the_same_add_up(reader: Reader) -> None:
+def test_passages_that_say_the_same_add_up(reader):
     text = readers.texts()[10]
     answer = reader.answer(QUESTION, [Document("a", text), Document("b", text)], threshold=0)
     assert [support.document.key for support in answer.supports] == ["a", "b"]
@@ -156,11 +146,16 @@ def test_passages_that_say_the_same_add_up(reader: Reader) -> None:
     assert answer.to_dict()["supports"][0]["id"] == answer.supports[0].document.key
 
 
-def test_no_answer_is_a_value(reader: Reader) -> None:
+def test_no_answer_is_a_value(reader):
     for passages in ([], ["", "  "]):
         nothing = reader.answer(QUESTION, passages, threshold=0)
-        assert not nothing
-        assert (nothing.text, nothing.confidence, nothing.document, nothing.sentence) == ("", 1.0, None, "")
+        assert (bool(nothing), nothing.text, nothing.confidence, nothing.document, nothing.sentence) == (
+            False,
+            "",
+            1.0,
+            None,
+            "",
+        )
         assert (str(nothing), nothing) == ("", Answer(QUESTION))
     texts = readers.texts()[8:12]
     hits = [[Hit(Document(text=text), score) for text in texts] for score in (0.1, 0.3)]
@@ -180,7 +175,7 @@ def test_no_answer_is_a_value(reader: Reader) -> None:
     assert sure.explain().parts[0].value == sure.confidence
 
 
-def test_passages_come_in_every_form(reader: Reader) -> None:
+def test_passages_come_in_every_form(reader):
     text = readers.texts()[10]
     index = Index.in_memory(tiny.tree())
     index.add([Document("d", text)])
@@ -195,7 +190,7 @@ def test_passages_come_in_every_form(reader: Reader) -> None:
     assert together[0].text == answers[0].text
 
 
-def test_a_checkpoint_gives_the_same_reader(reader: Reader, tmp_path: Path) -> None:
+def test_a_checkpoint_gives_the_same_reader(reader, tmp_path):
     texts = readers.texts()[8:12]
     path = reader.save_pretrained(tmp_path / "reader", license="mit")
     loaded = Reader.from_pretrained(path)
@@ -216,13 +211,13 @@ def test_a_checkpoint_gives_the_same_reader(reader: Reader, tmp_path: Path) -> N
         Reader.from_pretrained(model)
 
 
-def test_a_threshold_next_to_1_is_kept_in_full(spans: Reader, tmp_path: Path) -> None:
+def test_a_threshold_next_to_1_is_kept_in_full(spans, tmp_path):
     sure = Reader(spans.config, spans.encoder, spans.module, threshold=1 - 1.2e-7)
     loaded = Reader.from_pretrained(sure.save_pretrained(tmp_path / "reader"))
     assert loaded.threshold == sure.threshold < 1
 
 
-def test_a_span_reader_of_few_passages_knows_when_they_have_no_answer(tmp_path: Path) -> None:
+def test_a_span_reader_of_few_passages_knows_when_they_have_no_answer(tmp_path):
     """All six are found for every held-out question: what no answer looks like must still be learned."""
     asked = [
         record | {"question": question}
@@ -243,7 +238,7 @@ def test_a_span_reader_of_few_passages_knows_when_they_have_no_answer(tmp_path: 
     assert np.mean(right) >= 0.5
 
 
-def test_lone_surrogates_are_read_over(reader: Reader) -> None:
+def test_lone_surrogates_are_read_over(reader):
     text = readers.texts()[10]
     broken = f"\ud83d {text} \udc00"  # halves of an emoji, as a cut through UTF-16 leaves them
     answer = reader.answer(f"{QUESTION} \ud83d", [broken], threshold=0)
@@ -254,25 +249,23 @@ def test_lone_surrogates_are_read_over(reader: Reader) -> None:
     assert (first.start, first.end) == (same.start, same.end)
 
 
-def test_half_a_surrogate_pair_answers_nothing() -> None:
+def test_half_a_surrogate_pair_answers_nothing():
     document = Document("1", "\ud83d no\udc00 one")
-    starts, ends = np.array([0, 4, 2]), np.array([1, 5, 5])
-    found = Candidates(np.zeros(3, np.int64), starts, ends, np.array([0.6, 0.3, 0.1]), 0.0)
+    places = np.array([(0, 0, 1), (0, 4, 5), (0, 2, 5)])
+    found = Candidates(places, np.array([0.6, 0.3, 0.1]), 0.0)
     answer = answer_of(QUESTION, found, [document], 0)
     assert (answer.text, answer.confidence) == ("no\udc00", 0.1)
     assert not answer.alternatives
 
 
-def test_weights_of_another_reader_are_refused(spans: Reader) -> None:
+def test_only_trained_layers_are_kept(spans):
     smaller = type(spans.module)(spans.config.replace(trained_layers=1), spans.encoder)
     names = set(smaller.kept())
     assert names < set(spans.module.kept())
     assert not any("layer.0" in name or "word_embeddings" in name for name in names)
-    with pytest.raises(CheckpointError, match="do not fit"):
-        load_weights(smaller, spans.module.kept(), "here")
 
 
-def test_weights_have_had_other_names(spans: Reader) -> None:
+def test_weights_have_had_other_names(spans):
     old = dict(spans.module.kept())
     for new, before in (("qa.bert.", "body."), ("qa.qa_outputs.", "edges."), ("weigh.", "prior.weigh.")):
         old = {re.sub(f"^{re.escape(new)}", before, name): value for name, value in old.items()}
@@ -298,12 +291,12 @@ def test_weights_have_had_other_names(spans: Reader) -> None:
         (["a"], None, "list, got one NoneType"),
     ],
 )
-def test_unusable_input_is_named(reader: Reader, question: str, passages: list, message: str) -> None:
+def test_unusable_input_is_named(reader, question, passages, message):
     with pytest.raises(InputError, match=message):
         reader.answer(question, passages)
 
 
-def test_unusable_settings_are_named(tmp_path: Path) -> None:
+def test_unusable_settings_are_named(tmp_path):
     with pytest.raises(ConfigError, match="trained_layer"):
         Reader.fit(readers.records(), encoder=FakeEncoder(8), trained_layer=2)
     with pytest.raises(ConfigError, match="sentence-transformers"):
@@ -318,7 +311,7 @@ def test_unusable_settings_are_named(tmp_path: Path) -> None:
         fit(readers.records(), tmp_path, steps=1, max_length=99)
 
 
-def test_headings_answer_nothing() -> None:
+def test_headings_answer_nothing():
     text = f"# {QUESTION}\n\n{readers.texts()[10]}"
     answer = readers.sentence_reader().answer(QUESTION, [text], threshold=0)
     assert answer.text == tiny.documents()[10].text

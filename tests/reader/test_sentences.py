@@ -1,28 +1,27 @@
 """Sentences that may answer, and vectors that are remembered."""
 
 import numpy as np
-import pytest
 
 from palmette import FakeEncoder
 from palmette.reader.scores import UnitVectors
 from palmette.reader.sentences import cut_sentences
 
 
-def cut(text: str) -> list[str]:
+def cut(text):
     return [text[start:end] for start, end in cut_sentences(text)]
 
 
-def test_headings_answer_nothing() -> None:
+def test_headings_answer_nothing():
     text = "# Trees\n\nA tree is pruned in winter.\n\n## A long heading of many words\n\nCherries are pruned in summer."
     assert cut(text) == ["A tree is pruned in winter.", "Cherries are pruned in summer."]
     assert cut("C# is a language. So is F# by now.") == ["C# is a language.", "So is F# by now."]
 
 
-def test_where_there_is_nothing_else_the_text_stands() -> None:
+def test_where_there_is_nothing_else_the_text_stands():
     assert cut("## Only a heading") == ["## Only a heading"]
 
 
-def test_vectors_used_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_used_last_are_remembered(monkeypatch):
     encoder, seen = FakeEncoder(16), []
     encode = encoder.encode
     monkeypatch.setattr(encoder, "encode", lambda texts, **how: (seen.extend(texts), encode(texts, **how))[1])

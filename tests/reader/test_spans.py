@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,11 +22,11 @@ QUESTION = "where does the green owl live?"
 
 
 @pytest.fixture(scope="module")
-def module() -> SpanModule:
+def module():
     return SpanModule(CONFIG, load_encoder(readers.encoder(), dtype="float32", device="cpu")).eval()
 
 
-def test_every_span_of_whole_words_is_in_exactly_one_window(module: SpanModule) -> None:
+def test_every_span_of_whole_words_is_in_exactly_one_window(module):
     words = [("cat", "dog", "owlet", "in", "house", str(n))[n % 6] for n in range(40)]
     text = " ".join(words)
     windows = module.windows("where does the cat live?", ["", text, "the cat"])
@@ -49,7 +48,7 @@ def test_every_span_of_whole_words_is_in_exactly_one_window(module: SpanModule) 
     )
 
 
-def test_no_answer_begins_within_a_word_that_a_window_cuts(module: SpanModule) -> None:
+def test_no_answer_begins_within_a_word_that_a_window_cuts(module):
     for lead in range(12):
         text = "cat " * lead + "zebra in house owlet " * 8
         for window in module.windows("where?", [text]):
@@ -57,7 +56,7 @@ def test_no_answer_begins_within_a_word_that_a_window_cuts(module: SpanModule) -
                 assert start == 0 or text[start - 1] == " ", text[start:]
 
 
-def test_answers_are_found_at_their_characters_and_widened_to_words(module: SpanModule) -> None:
+def test_answers_are_found_at_their_characters_and_widened_to_words(module):
     text = "the cat sings in house 12 at night"
     (window,) = module.windows("where?", [text])
     where = text.index("house 12")
@@ -68,7 +67,7 @@ def test_answers_are_found_at_their_characters_and_widened_to_words(module: Span
     assert window.gold([(500, 505)], 3) == []
 
 
-def test_long_questions_are_cut_and_windows_grouped_by_length(module: SpanModule) -> None:
+def test_long_questions_are_cut_and_windows_grouped_by_length(module):
     windows = module.windows("where does the cat live? " * 20, ["the cat sings", "the dog " * 12])
     assert all(len(window) <= CONFIG.max_length for window in windows)
     groups = list(batches(windows, 40))
@@ -76,7 +75,7 @@ def test_long_questions_are_cut_and_windows_grouped_by_length(module: SpanModule
     assert all(len(group) * max(len(windows[at]) for at in group) <= 40 for group in groups)
 
 
-def test_lone_surrogates_keep_every_character_in_its_place(module: SpanModule) -> None:
+def test_lone_surrogates_keep_every_character_in_its_place(module):
     text = "the cat \ud800\udc00 sings in\udfff house"
     (window,) = module.windows("where \ud800 is it", [text])
     found = {text[start:end] for start, end in window.offsets[window.words >= 0].tolist()}
@@ -84,12 +83,12 @@ def test_lone_surrogates_keep_every_character_in_its_place(module: SpanModule) -
 
 
 @pytest.mark.parametrize("wrong", [{"overlap": 2}, {"max_question": 14}, {"max_answer": 0}, {"absent": 1.0}])
-def test_settings_that_would_lose_answers_are_refused(wrong: dict[str, int]) -> None:
+def test_settings_that_would_lose_answers_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         CONFIG.replace(**wrong)
 
 
-def test_every_allowed_span_scores_its_ends_and_its_window(module: SpanModule) -> None:
+def test_every_allowed_span_scores_its_ends_and_its_window(module):
     windows = module.windows("where does the cat live?", ["the cat lives in house 12", "the dog"])
     with torch.no_grad():
         scores = module(windows)  # [W, T, L]
@@ -107,7 +106,7 @@ def test_every_allowed_span_scores_its_ends_and_its_window(module: SpanModule) -
     assert (scores[1, len(windows[1]) :] == NEVER).all(), "padding is no answer"
 
 
-def test_groups_are_summed_apart_and_an_empty_one_has_nothing() -> None:
+def test_groups_are_summed_apart_and_an_empty_one_has_nothing():
     values = torch.tensor([1.0, 2.0, -3.0, NEVER, NEVER], requires_grad=True)
     sums = grouped_logsumexp(values, torch.tensor([0, 0, 2, 3, 3]), 4)
     assert sums[:3].tolist() == pytest.approx([math.log(math.e + math.e**2), NEVER, -3.0])
@@ -117,7 +116,7 @@ def test_groups_are_summed_apart_and_an_empty_one_has_nothing() -> None:
     assert values.grad[:2].sum() == pytest.approx(1.0)
 
 
-def test_the_loss_is_the_probability_of_the_right_spans_or_of_no_answer() -> None:
+def test_the_loss_is_the_probability_of_the_right_spans_or_of_no_answer():
     scores = torch.full((3, 4, 2), NEVER)
     scores[0, 0, 0], scores[0, 1, 1], scores[1, 2, 0], scores[2, 0, 0] = 1.0, 2.0, 0.5, 3.0
     gold = [[(0, 0), (0, 0)], [(2, 2)], []]  # windows 0 and 1 are of question 0: two right spans of three
@@ -127,7 +126,7 @@ def test_the_loss_is_the_probability_of_the_right_spans_or_of_no_answer() -> Non
     assert loss.tolist() == pytest.approx([-math.log(first), -math.log(second)], rel=1e-5)
 
 
-def test_passages_are_described_whatever_else_is_read(module: SpanModule) -> None:
+def test_passages_are_described_whatever_else_is_read(module):
     texts = ["The green owl lives here.", " ", "Nobody painted the wall."]
     together, alone = module.signs([QUESTION, QUESTION], [texts, texts[2:]])
     assert together.shape == (3, 2)
@@ -141,13 +140,13 @@ def test_passages_are_described_whatever_else_is_read(module: SpanModule) -> Non
     assert [some.shape for some in module.signs([QUESTION], [[]])] == [(0, 2)]
 
 
-def windows_of(passages: list[int]) -> list[Window]:
+def windows_of(passages):
     offsets = np.array([(0, 0), (0, 3), (4, 7), (8, 9)])
     every = np.ones(4, bool)
     return [Window(passage, {}, offsets, np.zeros(4, np.int64), every, every) for passage in passages]
 
 
-def test_weights_are_learned_of_what_right_passages_have() -> None:
+def test_weights_are_learned_of_what_right_passages_have():
     draw = np.random.default_rng(0)
     totals = [draw.normal(size=5) for _ in range(300)]
     signs = [draw.normal(size=(5, 2)).astype(np.float32) for _ in totals]
@@ -166,21 +165,21 @@ def test_weights_are_learned_of_what_right_passages_have() -> None:
     assert added.mean().abs() < 1, "without a question that has no answer an average passage gains nothing"
 
 
-def test_gains_move_passages_and_not_the_spans_within_one() -> None:
+def test_gains_move_passages_and_not_the_spans_within_one():
     scores = [np.array([1.0, 0.5]), np.array([0.8]), np.array([0.1])]
     kept = [(some, np.array([(1, 1), (2, 2)])[: len(some)]) for some in scores]
     read = Read(windows_of([0, 2, 2]), np.array([np.logaddexp.reduce(some) for some in scores]), kept)
     plain, moved = read.candidates(np.zeros(3)), read.candidates(np.array([0.0, 9.0, 1.0]))
-    assert plain.passages.tolist() == [0, 2, 0, 2]
-    assert moved.passages.tolist() == [2, 2, 0, 0]
+    assert plain.places[:, 0].tolist() == [0, 2, 0, 2]
+    assert moved.places[:, 0].tolist() == [2, 2, 0, 0]
     for found in (plain, moved):
         assert found.shares.sum() + found.none == pytest.approx(1)
-        of_first = found.shares[found.passages == 0]
+        of_first = found.shares[found.places[:, 0] == 0]
         assert of_first[0] / of_first[1] == pytest.approx(np.exp(0.5))
     assert moved.shares[0] / plain.shares[1] / (moved.none / plain.none) == pytest.approx(np.e)
 
 
-def test_a_published_model_reads_without_training(module: SpanModule, tmp_path: Path) -> None:
+def test_a_published_model_reads_without_training(module, tmp_path):
     known = module.qa
     known.save_pretrained(tmp_path / "qa")
     module.tokenizer.save_pretrained(tmp_path / "qa")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from palmette import FakeEncoder, load_encoder
+from palmette import Document, FakeEncoder, load_encoder
 from palmette.encoder.cache import EncodingCache
 from palmette.errors import InputError
 from palmette.reader import Asked, ReaderConfig, ReadingData, load_reading
@@ -22,30 +22,29 @@ CONFIG = ReaderConfig(
 
 
 @pytest.fixture(scope="module")
-def data() -> ReadingData:
+def data():
     """Long passages, and a question without an answer; the first and the last passage hold the same answer."""
     filler = "the dog sings at night and the cat lives in the house . " * 3
-    records = [
-        {
-            "question": f"where does the cat {number} live?",
-            "context": f"{filler}the cat {number} lives in house {number % 9}. {filler}",
-            "answers": [f"house {number % 9}"] if number != 4 else [],
-        }
-        for number in range(10)
-    ]
+    records = []
+    for number in range(10):
+        answer, question = f"house {number % 9}", f"where does the cat {number} live?"
+        context = f"{filler}the cat {number} lives in {answer}. {filler}"
+        records.append({"question": question, "context": context, "answers": [answer] * (number != 4)})
     return load_reading(records)
 
 
 @pytest.fixture(scope="module")
-def asked(data: ReadingData) -> list[Asked]:
+def asked(data):
     return [one for split in data.splits.values() for one in split]
 
 
-def lessons(data: ReadingData, folder: Path, config: ReaderConfig = CONFIG) -> TrainingSet:
-    return TrainingSet.of(data, config, FakeEncoder(32), EncodingCache(folder), seed=0, progress=False)
+def lessons(data, folder, config=CONFIG, **splits):
+    """Lessons of the data's own splits, or of others on its passages."""
+    read = ReadingData("other", data.passages, splits) if splits else data
+    return TrainingSet.of(read, config, FakeEncoder(32), EncodingCache(folder), seed=0, progress=False)
 
 
-def test_other_passages_neither_belong_nor_hold_an_answer(data: ReadingData, tmp_path: Path) -> None:
+def test_other_passages_neither_belong_nor_hold_an_answer(data, tmp_path):
     made = lessons(data, tmp_path)
     assert len(made.negatives) == len(made.train)
     for asked, negatives in zip(made.train, made.negatives, strict=True):
@@ -55,42 +54,35 @@ def test_other_passages_neither_belong_nor_hold_an_answer(data: ReadingData, tmp
             assert not any(answer in text for answer in asked.answers or ())
 
 
-def test_exams_withhold_passages_only_where_every_question_has_an_answer(
-    data: ReadingData, asked: list[Asked], tmp_path: Path
-) -> None:
+def test_exams_withhold_passages_only_where_every_question_has_an_answer(data, asked, tmp_path):
     answerable = [one for one in asked if one.answers] * 10
-    whole = lessons(ReadingData("a", data.passages, {"train": asked, "dev": answerable}), tmp_path)
+    whole = lessons(data, tmp_path, train=asked, dev=answerable)
     assert {exam.answered for exam in whole.dev} == {True, False}
     for exam in whole.dev:
         assert exam.answered == (exam.asked.passages[0] in exam.rows)
-    mixed = lessons(ReadingData("b", data.passages, {"train": asked, "dev": asked}), tmp_path)
+    mixed = lessons(data, tmp_path, train=asked, dev=asked)
     assert all(exam.asked.passages[0] in exam.rows for exam in mixed.dev)
     assert [exam.answered for exam in mixed.dev] == [exam.asked.answered for exam in mixed.dev]
 
 
-def test_when_it_is_done_it_is_examined_on_what_is_found(
-    data: ReadingData, asked: list[Asked], tmp_path: Path
-) -> None:
-    made = lessons(ReadingData("a", data.passages, {"train": asked, "dev": asked}), tmp_path)
+def test_when_it_is_done_it_is_examined_on_what_is_found(data, asked, tmp_path):
+    made = lessons(data, tmp_path, train=asked, dev=asked)
     found = made.calibration[: len(made.dev)]
     assert [exam.asked for exam in found] == [exam.asked for exam in made.dev]
     for exam in found:
         assert len(set(exam.rows)) == 8
         there = any(answers(made.data, exam.asked, row) for row in exam.rows)
         assert exam.answered == (there and exam.asked.answered)
-    alone = lessons(ReadingData("b", data.passages, {"train": asked}), tmp_path)
+    alone = lessons(data, tmp_path, train=asked)
     assert alone.calibration == alone.dev == []
 
 
 @pytest.mark.parametrize("absent", [0.0, 0.9])
-def test_a_lesson_is_one_right_window_and_wrong_ones(
-    data: ReadingData, tmp_path: Path, absent: float
-) -> None:
+def test_a_lesson_is_one_right_window_and_wrong_ones(data, tmp_path, absent):
     encoder = load_encoder(readers.encoder(), dtype="float32", device="cpu")
     config = CONFIG.replace(absent=absent)
     task = SpanTask(SpanModule(config, encoder), lessons(data, tmp_path / "cache", config))
-    draw = np.random.default_rng(0)
-    withheld = 0
+    draw, withheld = np.random.default_rng(0), 0
     for row, asked in enumerate(task.lessons.train):
         for _ in range(8):
             lesson = task.lesson(row, draw)
@@ -102,24 +94,18 @@ def test_a_lesson_is_one_right_window_and_wrong_ones(
     assert bool(withheld) == (absent > 0)
 
 
-def test_answers_that_never_fit_are_named() -> None:
+def test_answers_that_never_fit_are_named():
     encoder = load_encoder(readers.encoder(), dtype="float32", device="cpu")
     long = "the dog sings at night and the cat lives"
-    data = ReadingData(
-        "long", load_reading([{"question": "q?", "context": long, "answers": []}] * 2).passages, {}
-    )
-    asked = Asked("what?", (long,), (0,))
-    task = SpanTask(SpanModule(CONFIG, encoder), TrainingSet(data, [asked, asked], [[], []], []))
+    asked, data = [Asked("what?", (long,), (0,))] * 2, ReadingData("long", [Document(text=long)], {})
+    task = SpanTask(SpanModule(CONFIG, encoder), TrainingSet(data, asked, [[], []], []))
     with pytest.raises(InputError, match="max_answer"):
         task.loss(task.module, np.array([0, 1]), torch.Generator(), 0.0)
 
 
-def test_where_everything_is_found_some_questions_miss_what_answers_them(
-    data: ReadingData, asked: list[Asked], tmp_path: Path
-) -> None:
-    asked = [one for one in asked if one.answers]
-    few = ReadingData("few", data.passages[:4], {"train": asked[:3], "dev": asked[:3]})
-    made = lessons(few, tmp_path)
+def test_where_everything_is_found_some_questions_miss_what_answers_them(data, asked, tmp_path):
+    asked, few = [one for one in asked if one.answers], replace(data, passages=data.passages[:4])
+    made = lessons(few, tmp_path, train=asked[:3], dev=asked[:3])
     found, missed = made.calibration[:3], made.calibration[3:]
     assert all(exam.answered for exam in found)
     assert len(missed) >= 0.3 * len(made.calibration)
@@ -128,20 +114,17 @@ def test_where_everything_is_found_some_questions_miss_what_answers_them(
         assert not exam.answered
         assert exam.rows
         assert not any(answers(few, exam.asked, row) for row in exam.rows)
-    alone = lessons(ReadingData("alone", data.passages[:4], {"train": asked, "dev": asked[:1]}), tmp_path)
+    alone = lessons(few, tmp_path, train=asked, dev=asked[:1])
     assert len(alone.calibration) == 2
 
 
-def test_where_enough_have_no_answer_none_is_taken_away(
-    data: ReadingData, asked: list[Asked], tmp_path: Path
-) -> None:
+def test_where_enough_have_no_answer_none_is_taken_away(data, asked, tmp_path):
     unanswerable = [Asked(f"who sang {n}?", (), (0,)) for n in range(5)]
-    mixed = ReadingData("mixed", data.passages, {"train": asked, "dev": [*asked, *unanswerable]})
-    made = lessons(mixed, tmp_path)
+    made = lessons(data, tmp_path, train=asked, dev=[*asked, *unanswerable])
     assert len(made.calibration) == len(made.dev)
 
 
-def test_the_threshold_balances_precision_and_recall() -> None:
+def test_the_threshold_balances_precision_and_recall():
     there, worth = [0.9, 0.3, 0.8, 0.2], [1.0, 0.0, 0.5, 0.0]
     # 2 · 1.5 / (3 + 2) of three answers is less than 2 · 1.5 / (2 + 2) of two
     assert best_threshold(there, worth, 2) == pytest.approx((0.55, 0.75))

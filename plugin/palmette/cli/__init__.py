@@ -1,4 +1,4 @@
-"""The command line: ``palmette COMMAND …``. A command is two functions of its module, ``_add_…`` and ``run_…``."""
+"""The command line: ``palmette COMMAND …``. A command is two functions of its module, ``_add_…`` and ``_run_…``."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def build_parser(given: Sequence[str]) -> argparse.ArgumentParser:
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         if name == chosen:
             module = import_module(f"palmette.cli.{MODULES.get(name, 'commands')}")
-            command.set_defaults(command=name, given=given, handler=getattr(module, f"run_{name}"))
+            command.set_defaults(command=name, given=given, handler=getattr(module, f"_run_{name}"))
             getattr(module, f"_add_{name}")(command)
     return parser
 
@@ -100,7 +100,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text = action.help
-        if text and action.default not in (None, False, argparse.SUPPRESS) and "(default" not in text:
+        if text and action.default not in (None, True, False, argparse.SUPPRESS) and "(default" not in text:
             return text + " (default: %(default)s)"
         return text
 
@@ -110,8 +110,5 @@ def _paragraph(text: str) -> str:
     if not sys.stderr.isatty():
         return text
     width = min(100, shutil.get_terminal_size().columns)
-    lines = (
-        textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
-        for line in text.splitlines()
-    )
-    return "\n".join(line for wrapped in lines for line in wrapped or [""])
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(map(wrapper.fill, text.splitlines()))

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import palmette
 from palmette.config import parse_json
 from palmette.errors import ConfigError
 
@@ -31,9 +32,9 @@ SHARED: dict[str, dict[str, Any]] = {
     "--revision": {"help": "branch, tag or commit of a Hub repository"},
     "--device": {"help": "cpu, cuda, mps; the best there is by default"},
     "--filter": {"help": "conditions on metadata, as JSON"},
-    "--lexical": {"type": read_lexical, "help": "weight of words: 0 … 1, or auto"},
-    "--no-titles": {"action": "store_true", "help": "leave titles out of the texts"},
-    "--quiet": {"action": "store_true", "help": "no progress bars"},
+    "--lexical": {"type": read_lexical, "help": "weight of words: 0 (the method alone) … 1, or auto"},
+    "--no-titles": {"dest": "titles", "action": "store_false", "help": "leave titles out of the texts"},
+    "--quiet": {"dest": "progress", "action": "store_const", "const": False, "help": "no progress bars"},
     "--json": {"action": "store_true", "help": "print JSON"},
     "--explain": {"action": "store_true", "help": "say why each document matched, or which gave the answer"},
 }
@@ -65,11 +66,11 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
     waiting = ""
     for word in words:
         if word.startswith("--"):
-            name, given, value = word[2:].partition("=")
-            if name.replace("-", "_") in ("query", "k", "filter", "threshold", "explain"):
-                raise ConfigError(f"--{name} is no option of this command")
-            waiting = "" if given else name.replace("-", "_")
-            options[name.replace("-", "_")] = read_value(value) if given else True
+            flag, given, value = word.partition("=")
+            name = flag[2:].replace("-", "_")
+            if name in ("query", "k", "filter", "threshold", "explain"):
+                raise ConfigError(f"{flag} is no option of this command")
+            options[name], waiting = read_value(value) if given else True, "" if given else name
         elif waiting:
             options[waiting], waiting = read_value(word), ""
         else:
@@ -84,11 +85,9 @@ def _search_options(args: argparse.Namespace) -> dict[str, Any]:
         options["lexical"] = args.lexical
     if (text := getattr(args, "filter", None)) is not None:
         try:
-            options["filter"] = parse_json(text)
-        except ValueError as error:
-            raise ConfigError(f"--filter must be JSON, got {text!r} ({error})") from error
-        if not isinstance(options["filter"], dict):
-            raise ConfigError(f"--filter must be a JSON object, got {text!r}")
+            options["filter"] = {**parse_json(text)}
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"--filter must be JSON, an object, got {text!r} ({error})") from error
     return options
 
 
@@ -110,36 +109,24 @@ def _add_index(command: argparse.ArgumentParser) -> None:
     )
     add("checkpoint", nargs="?", help=f"{CHECKPOINT}; none for the default encoder, or an index's own model")
     add("documents", help="JSONL or table of documents, BEIR folder, or folder of .md and .txt files")
-    add(
-        "--out",
-        required=True,
-        help="index folder, or qdrant://host:6333/name: made, or updated where it exists",
-    )
+    add("--out", required=True, help="index to make, or to update: a folder, or qdrant://host:6333/name")
     add("--prune", action="store_true", help="delete what is in the index and not in DOCUMENTS")
     add("--batch-size", type=int, default=256, help="documents encoded at a time")
     add("--language", default="english", help="language of a new index's stemmer, or none")
 
 
-def run_index(args: argparse.Namespace) -> None:
-    """Create or open the index, then upsert."""
+def _run_index(args: argparse.Namespace) -> None:
     from palmette.data import iter_documents
-    from palmette.index import Index
-    from palmette.methods import load_model
 
     language = None if args.language == "none" else args.language
-    documents = list(iter_documents(args.documents, titles=not args.no_titles))
-    model = None
-    if args.checkpoint is not None:
-        model = load_model(args.checkpoint, revision=args.revision, device=args.device)
-    with Index.open_or_create(args.out, model, language=language) as index:
+    documents = list(iter_documents(args.documents, titles=args.titles))
+    how = {"revision": args.revision, "device": args.device}
+    model = None if args.checkpoint is None else palmette.load_model(args.checkpoint, **how)
+    with palmette.Index.open_or_create(args.out, model, language=language) as index:
         given = {document.key for document in documents}
         absent = [document.key for document in index.documents() if document.key not in given]
-        changes = index.upsert(
-            documents,
-            delete=absent if args.prune else (),
-            batch_size=args.batch_size,
-            progress=False if args.quiet else None,
-        )
+        gone = absent if args.prune else ()
+        changes = index.upsert(documents, delete=gone, batch_size=args.batch_size, progress=args.progress)
         total = len(index)
     counts = {name: len(getattr(changes, name)) for name in ("added", "updated", "unchanged", "deleted")}
     if args.json:
@@ -169,12 +156,9 @@ def _add_search(command: argparse.ArgumentParser) -> None:
     add("--engine", default="exact", help="exact, faiss, ivf, hnsw, ivf:nlist=256,nprobe=8")
 
 
-def run_search(args: argparse.Namespace) -> None:
-    """Search and print."""
-    from palmette.index import Index
-
+def _run_search(args: argparse.Namespace) -> None:
     how = _search_options(args) | {"threshold": args.threshold}
-    with Index.open(args.index, device=args.device, engine=args.engine) as index:
+    with palmette.Index.open(args.index, device=args.device, engine=args.engine) as index:
         results = index.search(args.query, args.k, **how)
         if args.json:
             _print_json([[_hit_facts(hit, args.explain) for hit in hits] for hits in results])
@@ -220,14 +204,10 @@ def _add_answer(command: argparse.ArgumentParser) -> None:
     add("--threshold", type=float, help=threshold)
 
 
-def run_answer(args: argparse.Namespace) -> None:
-    """Search, read, print."""
-    from palmette.index import Index
-    from palmette.reader import Reader
-
+def _run_answer(args: argparse.Namespace) -> None:
     options = _search_options(args)
-    reader = Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
-    with Index.open(args.index, device=args.device) as index:
+    reader = palmette.Reader.from_pretrained(args.reader, revision=args.revision, device=args.device)
+    with palmette.Index.open(args.index, device=args.device) as index:
         found = index.search(args.question, args.k, **options)
         answers = reader.answer(args.question, found, threshold=args.threshold)
     if args.json:
@@ -255,39 +235,26 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         "palmette evaluate ckpt squad/ --split test --baselines\n"
         "palmette evaluate ckpt squad/ --split dev --level 6 --json\n"
         "palmette evaluate ckpt squad/ --reader my-reader --passages 10",
-        *("checkpoint", "--revision", "--device", "--no-titles", "--quiet", "--json"),
+        *("checkpoint", "--revision", "--device", "--lexical", "--no-titles", "--quiet", "--json"),
     )
+    command.set_defaults(lexical=0.0)
     add("data", help="BEIR folder, or a JSONL of pairs; for a reader, of questions")
     add("--split", default="test", help="split whose judgements count")
     add("--baselines", action="store_true", help="beside it: the same before training, the encoder, BM25")
-    add(
-        "--lexical", default=0.0, type=read_lexical, help="weight of words: 0 (the method alone) … 1, or auto"
-    )
     add("--reader", help=f"answer the questions too: a reader's {CHECKPOINT}")
     add("--passages", type=int, default=5, help="number of documents the reader is given")
     add("--card", action="store_true", help="write the table into the checkpoint's README.md")
 
 
-def run_evaluate(args: argparse.Namespace) -> None:
-    """Measure and print."""
-    from palmette.data import load_data
-    from palmette.evaluation import evaluate
-    from palmette.methods import load_model
+def _run_evaluate(args: argparse.Namespace) -> None:
     from palmette.reader import Reader, load_reading
 
-    model = load_model(args.checkpoint, revision=args.revision, device=args.device)
+    model = palmette.load_model(args.checkpoint, revision=args.revision, device=args.device)
     reader = None if args.reader is None else Reader.from_pretrained(args.reader, device=args.device)
-    load: Any = load_data if reader is None else load_reading
-    report = evaluate(
-        model,
-        load(args.data, titles=not args.no_titles),
-        split=args.split,
-        baselines=args.baselines,
-        reader=reader,
-        passages=args.passages,
-        progress=False if args.quiet else None,
-        **_search_options(args),
-    )
+    load: Any = palmette.load_data if reader is None else load_reading
+    names = ("split", "baselines", "passages", "progress")
+    how = {name: getattr(args, name) for name in names} | _search_options(args)
+    report = palmette.evaluate(model, load(args.data, titles=args.titles), reader=reader, **how)
     if args.card:
         card = Path(args.checkpoint) / "README.md"
         if not card.parent.is_dir():
@@ -311,33 +278,26 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
     add("--query", action="append", default=[], metavar="TEXT", help="light up its way on the page")
 
 
-def run_inspect(args: argparse.Namespace) -> None:
-    """Print facts of a checkpoint or an index, or draw an index's tree."""
-    from palmette.index import MODEL, Index
-    from palmette.methods import load_model
+def _run_inspect(args: argparse.Namespace) -> None:
+    from palmette.index import MODEL
+    from palmette.methods.tree import TreeInspection
     from palmette.store.qdrant_client import is_url
 
-    if not is_url(args.what) and not (Path(args.what) / MODEL).is_dir():
-        if args.html:
-            raise ConfigError(f"--html draws an index; {args.what} is none: see `palmette index`")
-        model = load_model(args.what, revision=args.revision, device="cpu")
-        facts: dict[str, Any] = {"model": _model_facts(model)}
-        print(json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts)))
-        return
-    with Index.open(args.what, device="cpu") as index:
-        facts = {
-            "index": dataclasses.asdict(index.stats()) | index.survey(),
-            "model": _model_facts(index.model),
-        }
-        if args.html:
-            from palmette.methods.tree import TreeInspection
-
-            inspection = TreeInspection.of(index, queries=args.query)
-            facts["html"] = str(inspection.save_html(args.html))
-            if not args.json:
-                leaves = len(inspection.leaves)
-                print(f"{facts['html']}: {inspection.documents:,} documents on {leaves:,} leaves")
-                return
+    if is_url(args.what) or (Path(args.what) / MODEL).is_dir():
+        with palmette.Index.open(args.what, device="cpu") as index:
+            about = dataclasses.asdict(index.stats()) | index.survey()
+            facts: dict[str, Any] = {"index": about, "model": _model_facts(index.model)}
+            if args.html:
+                drawn = TreeInspection.of(index, queries=args.query)
+                facts["html"] = str(drawn.save_html(args.html))
+                if not args.json:
+                    print(f"{facts['html']}: {drawn.documents:,} documents on {len(drawn.leaves):,} leaves")
+                    return
+    elif args.html:
+        raise ConfigError(f"--html draws an index; {args.what} is none: see `palmette index`")
+    else:
+        model = palmette.load_model(args.what, revision=args.revision, device="cpu")
+        facts = {"model": _model_facts(model)}
     print(json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts)))
 
 
@@ -374,8 +334,7 @@ def _add_pull(command: argparse.ArgumentParser) -> None:
     add("--cache-dir", type=Path, help="Hub cache to use")
 
 
-def run_pull(args: argparse.Namespace) -> None:
-    """Fetch, verify, print the folder."""
+def _run_pull(args: argparse.Namespace) -> None:
     from palmette.hub import pull
 
     print(pull(args.repo, args.out, revision=args.revision, cache_dir=args.cache_dir))
@@ -392,8 +351,7 @@ def _add_push(command: argparse.ArgumentParser) -> None:
     add("--message", help="commit message")
 
 
-def run_push(args: argparse.Namespace) -> None:
-    """Verify, upload, print the commit."""
+def _run_push(args: argparse.Namespace) -> None:
     from palmette.hub import push_checkpoint
 
     how = {"branch": args.branch, "create_tag": args.tag, "commit_message": args.message}

@@ -11,14 +11,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import palmette
 from palmette.cli.commands import describe, shortened
 from palmette.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from palmette.data import RetrievalData
-    from palmette.encoder import Encoder
-    from palmette.index import Index
-    from palmette.reader import Reader
+    from palmette import Index, Reader, RetrievalData
+    from palmette.encoder.cache import CachedEncoder
 
 ENCODER = "packaged:all-MiniLM-L6-v2"
 QUESTIONS = (
@@ -82,28 +81,29 @@ def _add_demo(command: argparse.ArgumentParser) -> None:
     add("-k", type=int, default=3, help="sources per answer")
 
 
-def run_demo(args: argparse.Namespace) -> None:
-    """Collect, index, train, index again, measure, ask."""
+def _run_demo(args: argparse.Namespace) -> None:
     for module in ("langchain_core", "llama_index.core"):
         try:
             import_module(module)
         except ModuleNotFoundError as error:
             raise MissingExtraError(module, "demo", "palmette demo") from error
-    from palmette.sample import sample_data
-
     begun = time.monotonic()
     with _stage("Reading the standard library's documentation"):
-        data = sample_data(args.size)
+        data = palmette.sample_data(args.size)
     print(f"  {len(data.corpus):,} entries of this Python, {len(data.queries):,} questions and summaries")
     folder = args.dir / f"{data.name}-{args.steps}-{Path(args.encoder).name}".replace(":", "-")
     questions = args.question or QUESTIONS
-    first = _first(folder, data, args.encoder, questions[0])
-    index = _prepare(folder, data, first.model.encoder)
-    reader = _reader(folder / "reader", data, index)
+    first, encoder = _first(folder, data, args.encoder, questions[0])
+    title = "\nTraining a tree: a space from summaries and their entries, and topics"
+    model = _trained(folder / "checkpoint", title, palmette.TreeModel, data, encoder)
+    with _stage("Indexing"):
+        index = palmette.Index.open_or_create(folder / "index", model)
+        index.upsert(data.corpus)
+    reader = _reader(folder / "reader", data, encoder)
     _measure(first, index, data)
     _langchain(index, reader, questions[::2], args.k)
     _llama_index(index, reader, questions[1::2] or questions, args.k)
-    _taxonomy(folder / "taxonomy", data, index, args.question or ABOVE, args.steps)
+    _taxonomy(folder / "taxonomy", data, encoder, args.question or ABOVE, args.steps)
     print(f"\nDone in {time.monotonic() - begun:.0f} s. Kept in {args.dir}: ask again with")
     places = shlex.quote(str(index.path)), shlex.quote(str(folder / "reader"))
     print(f'  palmette search {places[0]} "your question" --explain')
@@ -119,57 +119,41 @@ def _stage(title: str) -> Iterator[None]:
     print(f"  {time.monotonic() - begun:.1f} s", flush=True)
 
 
-def _first(folder: Path, data: RetrievalData, encoder: str, question: str) -> Index:
+def _first(folder: Path, data: RetrievalData, name: str, question: str) -> tuple[Index, CachedEncoder]:
     """Index without training, and ask a question."""
-    from palmette.encoder import load_encoder
     from palmette.encoder.cache import CachedEncoder
-    from palmette.index import Index
-    from palmette.methods.space import SpaceModel
 
-    coder = CachedEncoder(load_encoder(encoder), folder / "encodings")  # training reads the same texts
+    encoder = CachedEncoder(
+        palmette.load_encoder(name), folder / "encodings"
+    )  # training reads the same texts
     with _stage("Indexing, with nothing trained"):
-        index = Index.open_or_create(folder / "first", SpaceModel.untrained(coder))
+        index = palmette.Index.open_or_create(folder / "first", palmette.SpaceModel.untrained(encoder))
         index.upsert(data.corpus)
     print(f"\n  ? {question}")
     for hit in index.search(question, 2):
         _print_source(hit.id, hit.score, hit.explain().to_dict())
-    return index
+    return index, encoder
 
 
-def _prepare(folder: Path, data: RetrievalData, coder: Encoder) -> Index:
-    """Train and index; an earlier demo's checkpoint and index are used again."""
-    from palmette.encoder.cache import CachedEncoder
-    from palmette.index import Index
-    from palmette.methods import load_model
-    from palmette.methods.tree import TreeModel
-
-    assert isinstance(coder, CachedEncoder)
-    checkpoint = folder / "checkpoint"
-    if checkpoint.is_dir():
-        with _stage(f"\nLoading the tree in {checkpoint}"):
-            model = load_model(checkpoint, encoder=coder)
-    else:
-        with _stage("\nTraining a tree: a space from summaries and their entries, and topics"):
-            model = TreeModel.fit(data, encoder=coder, cache=coder.cache)
-            model.save_pretrained(checkpoint)
-    with _stage("Indexing"):
-        index = Index.open_or_create(folder / "index", model)
-        index.upsert(data.corpus)
-    return index
+def _trained(folder: Path, title: str, cls: Any, data: Any, encoder: CachedEncoder, **options: Any) -> Any:
+    """What an earlier demo trained, or else what is trained now."""
+    if folder.is_dir():
+        with _stage(f"\nLoading the {cls.method} in {folder}"):
+            return cls.from_pretrained(folder, encoder=encoder)
+    with _stage(title):
+        model = cls.fit(data, encoder=encoder, cache=encoder.cache, **options)
+        model.save_pretrained(folder)
+    return model
 
 
-def _reader(folder: Path, data: RetrievalData, index: Index) -> Reader:
+def _reader(folder: Path, data: RetrievalData, encoder: CachedEncoder) -> Reader:
     """A reader trained on the handwritten questions that measure nothing."""
     from palmette.reader import Reader, ReadingData, load_reading
 
-    encoder = index.model.encoder.plain
-    if folder.is_dir():
-        return Reader.from_pretrained(folder, encoder=encoder)
-    with _stage("Training a reader to choose the sentence that answers"):
-        asked, cache = load_reading(data).split("dev"), getattr(encoder, "cache", None)
-        judged = ReadingData(data.name, data.corpus, {"train": asked, "dev": asked})
-        reader = Reader.fit(judged, encoder=encoder, unit="sentence", passages=3, cache=cache)
-        reader.save_pretrained(folder)
+    asked = load_reading(data).split("dev")
+    judged = ReadingData(data.name, data.corpus, {"train": asked, "dev": asked})
+    title = "Training a reader to choose the sentence that answers"
+    reader: Reader = _trained(folder, title, Reader, judged, encoder, unit="sentence", passages=3)
     return reader
 
 
@@ -222,22 +206,15 @@ def _llama_index(index: Index, reader: Reader, questions: Sequence[str], k: int)
             _print_source(node.node.node_id, node.score or 0.0, why)
 
 
-def _taxonomy(folder: Path, data: RetrievalData, index: Index, questions: Sequence[str], steps: int) -> None:
+def _taxonomy(
+    folder: Path, data: RetrievalData, encoder: CachedEncoder, questions: Sequence[str], steps: int
+) -> None:
     """Ask a taxonomy of the same entries: what answers, and all that lies above it."""
-    from palmette.index import Index
-    from palmette.methods import load_model
-    from palmette.methods.taxonomy import TaxonomyModel
-
-    encoder, ids = index.model.encoder.plain, {entry.key for entry in data.corpus}
-    if folder.is_dir():
-        model = load_model(folder, encoder=encoder)
-    else:
-        with _stage("\nTraining a taxonomy: packages, their modules, and what is in those"):
-            edges = [(e.key, e.metadata["parent"]) for e in data.corpus if e.metadata["parent"] in ids]
-            cache = getattr(encoder, "cache", None)
-            model = TaxonomyModel.fit(data, edges=edges, encoder=encoder, steps=steps, cache=cache)
-            model.save_pretrained(folder)
-    taxonomy = Index.build(data.corpus, model)
+    ids = {entry.key for entry in data.corpus}
+    edges = [(e.key, e.metadata["parent"]) for e in data.corpus if e.metadata["parent"] in ids]
+    title = "\nTraining a taxonomy: packages, their modules, and what is in those"
+    model = _trained(folder, title, palmette.TaxonomyModel, data, encoder, edges=edges, steps=steps)
+    taxonomy = palmette.Index.build(data.corpus, model)
     print("\nTaxonomy: what answers as far as that is likely, and all that is known to lie above it")
     for question in questions:
         found = taxonomy.search(question, k=5, cut=0.5, order="specific", closed=True)

@@ -8,6 +8,7 @@ import json
 from datetime import datetime
 from pathlib import Path
 
+import palmette
 from palmette.cli.commands import CHECKPOINT, describe
 from palmette.errors import NotFoundError
 
@@ -19,13 +20,9 @@ def _add_repair(command: argparse.ArgumentParser) -> None:
     add("--model", help=f"where the model inside is damaged: its {CHECKPOINT}")
 
 
-def run_repair(args: argparse.Namespace) -> None:
-    """Repair, and list what is damaged and what is lost."""
-    from palmette.index import Index
-    from palmette.methods import load_model
-
-    model = None if args.model is None else load_model(args.model, device=args.device)
-    report = Index.repair(args.index, args.out, model, progress=False if args.quiet else None)
+def _run_repair(args: argparse.Namespace) -> None:
+    model = None if args.model is None else palmette.load_model(args.model, device=args.device)
+    report = palmette.Index.repair(args.index, args.out, model, progress=args.progress)
     if args.json:
         print(json.dumps({"index": str(args.out), **dataclasses.asdict(report)}, ensure_ascii=False))
         return
@@ -42,11 +39,8 @@ def _add_backup(command: argparse.ArgumentParser) -> None:
     add("copy", type=Path, help="folder to make")
 
 
-def run_backup(args: argparse.Namespace) -> None:
-    """Copy one consistent state."""
-    from palmette.index import Index
-
-    with Index.open(args.index, device="cpu") as index:
+def _run_backup(args: argparse.Namespace) -> None:
+    with palmette.Index.open(args.index, device="cpu") as index:
         index.backup(args.copy)
         print(f"{args.copy}: a copy of {args.index}; `palmette restore` brings it back")
 
@@ -57,11 +51,8 @@ def _add_restore(command: argparse.ArgumentParser) -> None:
     add("index", type=Path, help="folder to make: move a damaged index out of the way first")
 
 
-def run_restore(args: argparse.Namespace) -> None:
-    """Check and copy."""
-    from palmette.index import Index
-
-    with Index.restore(args.copy, args.index) as index:
+def _run_restore(args: argparse.Namespace) -> None:
+    with palmette.Index.restore(args.copy, args.index) as index:
         print(f"{args.index}: {len(index)} documents restored from {args.copy}")
 
 
@@ -72,8 +63,7 @@ def _add_cache(command: argparse.ArgumentParser) -> None:
     add("--clear", nargs="?", const="", metavar="ENCODER", help=about)
 
 
-def run_cache(args: argparse.Namespace) -> None:
-    """Show or clear the cache."""
+def _run_cache(args: argparse.Namespace) -> None:
     from palmette.encoder.cache import EncodingCache
 
     cache = EncodingCache()

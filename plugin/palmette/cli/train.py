@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from palmette.cli.commands import describe, read_value
-from palmette.config import Config, check_path
+from palmette.config import Config, check_path, given
 from palmette.errors import ConfigError
 
 READER, TAXONOMY, NODES = "reader", "taxonomy", ".nodes.jsonl"
@@ -111,8 +111,7 @@ def _read(kinds: Sequence[Any], text: str) -> Any:
     return text if str in kinds else read_value(text)
 
 
-def run_train(args: argparse.Namespace) -> None:
-    """Train, save, print the result; of several processes, the main one saves and prints."""
+def _run_train(args: argparse.Namespace) -> None:
     from palmette.data import load_data
     from palmette.devices import finish, main_process
     from palmette.hub import check_target
@@ -123,27 +122,19 @@ def run_train(args: argparse.Namespace) -> None:
     check_target(args.out)
     main, cls = main_process(), _class(args.method)
     names = ["preset", *cls.config_class.choices(), *TrainingConfig.choices()]
-    options = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+    options = given({name: getattr(args, name, None) for name in names})
     state: Path = args.state or args.out.with_name(args.out.name + ".training")
     if main and not args.resume and (state / STATE).exists():
-        print(
-            f"palmette: starting anew over the state in {state}; --resume would go on with it",
-            file=sys.stderr,
-        )
-    load: dict[str, Any] = {"seed": options.get("seed", 0), "titles": not args.no_titles}
+        _warn(f"starting anew over the state in {state}; --resume would go on with it")
+    load: dict[str, Any] = {"seed": options.get("seed", 0), "titles": args.titles}
     if args.method != READER and not cls.needs_queries:
         load["kinds"] = ()
     read: Any = load_reading if args.method == READER else load_data
     fit, more = cls.fit, dict[str, Any]()
     if args.method == TAXONOMY:
         read, more = _read_nodes, _taxonomy(args)
-    loop = {
-        "encoder": args.encoder,
-        "device": args.device,
-        "output_dir": state,
-        "resume": args.resume,
-        "progress": None if main and not args.quiet else False,
-    }
+    loop = {name: getattr(args, name) for name in ("encoder", "device", "resume")}
+    loop |= {"output_dir": state, "progress": args.progress if main else False}
     if getattr(args, "construct", False):
         kept = ("dimension", "max_distance", "seed")
         if strange := [name for name in options if name not in kept]:
@@ -154,9 +145,7 @@ def run_train(args: argparse.Namespace) -> None:
         model = fit(data, **options, **more, **loop)
     except KeyboardInterrupt:
         if main and (state / STATE).exists():
-            print(
-                f"palmette: the state is in {state}; the same command with --resume goes on", file=sys.stderr
-            )
+            _warn(f"the state is in {state}; the same command with --resume goes on")
         raise
     if main:
         path = model.save_pretrained(args.out)
@@ -167,6 +156,10 @@ def run_train(args: argparse.Namespace) -> None:
             Path(args.data).write_text("\n".join(lines) + "\n", "utf-8")
         _report(args, model, path)
     finish()
+
+
+def _warn(text: str) -> None:
+    print(f"palmette: {text}", file=sys.stderr)
 
 
 def _read_nodes(data: str, **options: Any) -> Any:
@@ -195,14 +188,11 @@ def _report(args: argparse.Namespace, model: Any, path: Path) -> None:
         facts = {"checkpoint": str(path), "fingerprint": model.fingerprint, **record.to_dict()}
         print(json.dumps(facts, indent=2))
         return
-    if args.method == READER:
-        source = f"trained on {record.pairs} questions of {record.data}"
-    elif getattr(args, "construct", False):
+    if getattr(args, "construct", False):
         source = f"constructed of {record.documents} nodes"
-    elif record.pairs:
-        source = (
-            f"trained on {record.pairs} {'pairs' if record.labelled else 'questions made'} of {record.data}"
-        )
+    elif args.method == READER or record.pairs:
+        made = "questions" if args.method == READER else "pairs" if record.labelled else "questions made"
+        source = f"trained on {record.pairs} {made} of {record.data}"
     else:
         source = "kept the encoder's own vectors"
     pairs = Path(args.data).is_file() and record.labelled and not args.data.endswith(NODES)

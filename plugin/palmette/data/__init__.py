@@ -83,12 +83,9 @@ def _read(data: str | Path | Iterable[Any], titles: bool, synthetic: Mapping[str
     if isinstance(data, str | Path):
         path = check_path(data)
         name = path.name.removesuffix(".gz").removesuffix(".jsonl")
-        has_corpus = path.is_dir() and files.existing(path / "corpus.jsonl")
-        if has_corpus and (judged := files.judgement_files(path)):
-            queries = files.read_queries(path)
-            qrels = {split: files.read_judgements(file) for split, file in judged.items()}
+        if files.existing(path / "corpus.jsonl") and (qrels := files.read_qrels(path)):
             corpus = list(iter_documents(path, titles=titles))
-            return RetrievalData(path.resolve().name, corpus, queries, qrels)
+            return RetrievalData(path.resolve().name, corpus, files.read_queries(path), qrels)
         if path.is_file() and files.is_jsonl(path):
             records = files.read_jsonl(path)
             first = next(records, None)
@@ -118,8 +115,7 @@ def from_documents(documents: Iterable[Any], *, name: str = "documents", **synth
             f"{name}: no training queries could be made from {len(corpus)} documents: they are too short to "
             "be split; give pairs of a query and its document"
         )
-    queries: dict[str, str] = {}
-    train, remainders = Qrels(), dict[str, str]()
+    queries, train, remainders = dict[str, str](), Qrels(), dict[str, str]()
     for n, (kind, query, row, rest) in enumerate(made):
         key = f"{kind}-{n}-{corpus[row].key}"
         queries[key], train[key] = query, {corpus[row].key: 1}
@@ -163,4 +159,4 @@ def _from_pairs(pairs: Iterable[tuple[str, Any]], name: str) -> RetrievalData:
             for text in negatives:
                 judged.setdefault(corpus.add(to_document(text)), 0)
             judged.update((corpus.add(to_document(text)), 1) for text in positives)
-    return RetrievalData(name, list(corpus.documents.values()), queries, {"train": train})
+    return RetrievalData(name, list(corpus.values()), queries, {"train": train})

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,19 +27,20 @@ WORDS = 180
 """Words of a passage at most: the 256 tokens that small encoders read."""
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t#]*$")
-_PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
-_SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n")
+_FINER = (
+    (re.compile(r"\n[ \t]*\n\s*"), "\n\n"),
+    (re.compile(r"(?<=[.!?…。！？])\s+|\n"), " "),
+    (re.compile(r"\s+"), " "),
+)
+"""Where paragraphs, sentences and words end, and what joins them."""
 
 
-class Corpus:
+class Corpus(dict[str, Document]):
     """Documents by id, each once: the same content again is welcome, other content under one id is not."""
-
-    def __init__(self) -> None:
-        self.documents: dict[str, Document] = {}
 
     def add(self, document: Document) -> str:
         """Take a document in and return its id."""
-        known = self.documents.setdefault(document.key, document)
+        known = self.setdefault(document.key, document)
         if known is not document and known != document:
             raise DuplicateIdError(
                 f"document id {document.key!r} has two contents: {shown(known.text, 60)} and "
@@ -51,18 +53,21 @@ def to_document(value: Any) -> Document:
     """A document from a :class:`Document`, a str, a mapping, a LangChain document or a LlamaIndex node."""
     if isinstance(value, Document):
         return value
-    if isinstance(value, str):
-        return _document(None, value)
     if isinstance(value, Mapping):
         return _from_record(value)
-    if hasattr(value, "page_content"):
-        return _document(_id(value), value.page_content, getattr(value, "metadata", {}))
-    if hasattr(value, "get_content"):
-        return _document(_id(value), value.get_content(), getattr(value, "metadata", {}))
+    if (text := text_of(value)) is not None:
+        return _document(_id(value), text, getattr(value, "metadata", {}))
     raise InputError(
         f"cannot make a document of {type(value).__name__} {shown(value)}; "
         "give a Document, a str, a dict with 'text', a LangChain document or a LlamaIndex node"
     )
+
+
+def text_of(value: Any) -> Any:
+    """Text of a str, a LangChain document or a LlamaIndex node; ``None`` of anything else."""
+    if isinstance(value, str):
+        return value
+    return value.get_content() if hasattr(value, "get_content") else getattr(value, "page_content", None)
 
 
 def to_documents(values: Iterable[Any]) -> Iterator[Document]:
@@ -73,19 +78,15 @@ def to_documents(values: Iterable[Any]) -> Iterator[Document]:
 def drop_blanks(values: Iterable[T], text: Callable[[T], str]) -> list[T]:
     """Values whose text is not blank; one warning counts the others and names the first by position, id and source."""
     given = list(values)
-    kept = [value for value in given if text(value).strip()]
-    if len(kept) == len(given):
+    blank = [(position, value) for position, value in enumerate(given) if not text(value).strip()]
+    if not blank:
         return given
-    blank = [
-        f"document {position}{_origin(_id(value), getattr(value, 'metadata', {}))}"
-        for position, value in enumerate(given)
-        if not text(value).strip()
-    ]
-    listed = "; ".join(blank[:NAMED]) + ("; …" if len(blank) > NAMED else "")
+    named = [f"document {at}{_origin(_id(one), getattr(one, 'metadata', {}))}" for at, one in blank[:NAMED]]
+    listed = "; ".join([*named, "…"] if len(blank) > NAMED else named)
     warnings.warn(
         f"{len(blank)} of {len(given)} documents are blank and were left out: {listed}", stacklevel=4
     )
-    return kept
+    return [value for value in given if text(value).strip()]
 
 
 def _located(values: Iterable[tuple[str, Any]], convert: Callable[[Any], Document]) -> Iterator[Document]:
@@ -119,11 +120,11 @@ def iter_documents(data: str | Path | Iterable[Any], *, titles: bool = True) -> 
         found = to_documents(data)
     corpus = Corpus()
     for document in found:
-        count = len(corpus.documents)
+        count = len(corpus)
         corpus.add(document)
-        if len(corpus.documents) > count:
+        if len(corpus) > count:
             yield document
-    if not corpus.documents:
+    if not corpus:
         where = f" in {str(data)!r}" if isinstance(data, str | Path) else ""
         raise InputError(f"there are no documents{where}; give at least one")
 
@@ -207,7 +208,7 @@ def _from_path(given: str | Path, titles: bool) -> Iterator[Document]:
         raise NotFoundError(f"there is no file or folder {str(path)!r}")
     elif files.is_jsonl(corpus):
         yield from _located(files.read_jsonl(corpus), partial(_from_record, titles=titles))
-    elif files.is_table(path):
+    elif files.separator(path):
         yield from _located(files.read_table(path, kept=TEXT_KEYS), _from_row)
     elif path.suffix.lower() in TEXT_SUFFIXES:
         yield from _from_text(path.name, files.read_text(path))
@@ -245,12 +246,9 @@ def passages(text: str) -> list[str]:
         if len(section.split()) <= WORDS:
             parts.append(section)
             continue
-        paragraphs = _PARAGRAPH.split((body if heading else section).strip())
-        fine = [part for paragraph in paragraphs for part in _short_parts(paragraph) if part.strip()]
+        fine = _short_parts((body if heading else section).strip())
         start = f"{line}\n\n" if heading else ""
-        parts += [
-            f"{start}{part}".strip() for part in _joined(fine, "\n\n") or [""]
-        ]  # of a long heading, itself
+        parts += [f"{start}{part}".strip() for part in fine or [""]]  # of a long heading, itself
     return _joined(parts, "\n\n")
 
 
@@ -266,23 +264,20 @@ def _sections(text: str) -> list[str]:
     return ["\n".join(lines).strip() for lines in sections]
 
 
-def _short_parts(paragraph: str) -> list[str]:
-    """A short paragraph, or runs of its sentences; a sentence that is too long is cut between words."""
-    if len(paragraph.split()) <= WORDS:
-        return [paragraph]
-    parts: list[str] = []
-    for sentence in _SENTENCE.split(paragraph):
-        words = sentence.split()
-        cuts = range(0, len(words), WORDS)
-        parts += [" ".join(words[at : at + WORDS]) for at in cuts] if len(words) > WORDS else [sentence]
-    return _joined(parts, " ")
+def _short_parts(text: str, cuts: Sequence[tuple[re.Pattern[str], str]] = _FINER) -> list[str]:
+    """Runs of a text's paragraphs; a long paragraph is cut between sentences, a long sentence between words."""
+    (place, joint), *finer = cuts
+    parts = (
+        [piece] if len(piece.split()) <= WORDS else _short_parts(piece, finer) for piece in place.split(text)
+    )
+    return _joined(chain.from_iterable(parts), joint)
 
 
-def _joined(parts: Sequence[str], joint: str) -> list[str]:
+def _joined(parts: Iterable[str], joint: str) -> list[str]:
     """Neighbours joined while they are short enough."""
     joined: list[str] = []
     words = 0
-    for part in filter(None, parts):
+    for part in filter(str.strip, parts):
         more = len(part.split())
         if joined and words + more <= WORDS:
             joined[-1] += joint + part

@@ -35,9 +35,9 @@ def is_jsonl(path: Path) -> bool:
     return path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
 
 
-def is_table(path: Path) -> bool:
-    """A name of a table: ``.csv`` or ``.tsv``, perhaps ``.gz``."""
-    return Path(path.name.removesuffix(".gz")).suffix.lower() in SEPARATORS
+def separator(path: Path) -> str:
+    """Separator of a table, ``.csv`` or ``.tsv``, perhaps ``.gz``; nothing for other names."""
+    return SEPARATORS.get(Path(path.name.removesuffix(".gz")).suffix.lower(), "")
 
 
 def existing(path: Path) -> Path | None:
@@ -56,9 +56,9 @@ def located(where: str) -> Iterator[None]:
 
 
 def _open(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding=encoding, newline=newline)
-    return path.open(encoding=encoding, newline=newline)
+    opener: Any = gzip.open if path.suffix == ".gz" else Path.open
+    file: IO[str] = opener(path, "rt", encoding=encoding, newline=newline)
+    return file
 
 
 def _lines(file: IO[str], path: Path) -> Iterator[str]:
@@ -86,18 +86,10 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Lines that are not blank, each with its place ``file:number``."""
     if not path.is_file():
         raise NotFoundError(f"there is no file {str(path)!r}")
-    number = 0
+    number, how = 0, {"unit": "line", "delay": 2, "leave": False, "disable": None}
     try:
         with _open(path, encoding="utf-8") as lines:
-            bar = tqdm(
-                _lines(lines, path),
-                desc=f"reading {path.name}",
-                unit="line",
-                delay=2,
-                leave=False,
-                disable=None,
-            )
-            for number, line in enumerate(bar, 1):
+            for number, line in enumerate(tqdm(_lines(lines, path), f"reading {path.name}", **how), 1):
                 if (text := line.strip("\ufeff\r\n")) and not text.isspace():
                     yield f"{path}:{number}", text
     except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -130,10 +122,9 @@ def read_table(path: Path, kept: Sequence[str] = ()) -> Iterator[tuple[str, dict
     Every row has the columns in ``kept``, so that each says as much of the table as any other.
     """
     csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
-    separator = SEPARATORS[Path(path.name.removesuffix(".gz")).suffix.lower()]
     try:
         with _open(path, encoding="utf-8-sig", newline="") as lines:
-            rows = csv.DictReader(_lines(lines, path), delimiter=separator, strict=True)
+            rows = csv.DictReader(_lines(lines, path), delimiter=separator(path), strict=True)
             rows.fieldnames = names = _heading(path, [name.strip() for name in rows.fieldnames or ()])
             for row in rows:
                 place = f"{path}:{rows.line_num}"
@@ -190,8 +181,8 @@ def read_texts(folder: Path) -> Iterator[tuple[str, str]]:
             yield name, read_text(path)
 
 
-def judgement_files(folder: Path) -> dict[str, Path]:
-    """Split → file in a BEIR folder's ``qrels/``: train, dev, test, then others; queries without any raise."""
+def read_qrels(folder: Path) -> dict[str, dict[str, dict[str, int]]]:
+    """Judgements by split of a BEIR folder: train, dev, test, then others; queries without any raise."""
     files: dict[str, Path] = {}
     for path in sorted((folder / "qrels").glob("*.tsv*")):
         stem = path.name.removesuffix(".gz").removesuffix(".tsv")
@@ -201,8 +192,8 @@ def judgement_files(folder: Path) -> dict[str, Path]:
         raise InputError(
             f"{queries} has no judgements: expected {folder / 'qrels'}/train.tsv, dev.tsv or test.tsv"
         )
-    first = [split for split in ("train", "dev", "test") if split in files]
-    return {split: files[split] for split in [*first, *(split for split in files if split not in first)]}
+    files = {split: files[split] for split in ("train", "dev", "test") if split in files} | files
+    return {split: read_judgements(path) for split, path in files.items()}
 
 
 def read_queries(folder: Path) -> dict[str, str]:

@@ -11,44 +11,36 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from palmette.arrays import Ragged, Rows
 from palmette.config import check_kind, check_range
 from palmette.errors import DuplicateIdError, InputError, NotFoundError
 from palmette.metrics import Judgements
 from palmette.types import Document
 
-Rows = NDArray[np.int64]
 Qrels = dict[str, dict[str, int]]
 """Query id → document id → grade; 1 or more is relevant, 0 is known not to be."""
 
 
-@dataclass(frozen=True)
-class RowLists:
-    """A list of rows for each of N rows: ``values[starts[i]:starts[i + 1]]``."""
+class RowLists(Ragged):
+    """A list of rows for each of N rows."""
 
-    starts: Rows
-    values: Rows
+    __getitem__ = Ragged.row
 
     @classmethod
     def of(cls, keys: Rows, values: Rows, size: int) -> RowLists:
         """Gather ``values`` by ``keys`` (parallel, keys below ``size``)."""
         order = np.lexsort((values, keys))
-        return cls(np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=size))]), values[order])
-
-    def __getitem__(self, row: int) -> Rows:
-        return self.values[self.starts[row] : self.starts[row + 1]]
+        return cls(values[order], np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=size))]))
 
     def flat(self, rows: Rows) -> tuple[Rows, Rows]:
         """Place in ``rows`` and value of every entry of their lists, as parallel arrays."""
-        sizes = self.starts[rows + 1] - self.starts[rows]
-        owner = np.repeat(np.arange(len(rows)), sizes)
-        within = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return owner, self.values[self.starts[rows][owner] + within]
+        return np.repeat(np.arange(len(rows)), self.counts(rows)), self.take(rows).values
 
     def sample(self, rows: Rows, count: int, random: np.random.Generator) -> Rows:
         """[B, count] draws with replacement from each row's list; −1 where the list is empty."""
         if not len(self.values):
             return np.full((len(rows), count), -1, np.int64)
-        sizes = (self.starts[rows + 1] - self.starts[rows])[:, None]
+        sizes = self.counts(rows)[:, None]
         drawn = self.starts[rows][:, None] + random.integers(0, np.maximum(sizes, 1), (len(rows), count))
         return np.where(sizes > 0, self.values[np.minimum(drawn, len(self.values) - 1)], -1)
 
@@ -83,9 +75,7 @@ class RetrievalData:
     queries: dict[str, str]
     qrels: dict[str, Qrels]  # by split
     labelled: bool = True  # False when the training queries are synthetic
-    remainders: dict[str, str] = field(
-        default_factory=dict, repr=False
-    )  # synthetic query → its document without it
+    remainders: dict[str, str] = field(default_factory=dict)  # synthetic query → its document without it
 
     def __post_init__(self) -> None:
         check_kind("the corpus", self.corpus, Sequence, "a list of documents")
@@ -162,15 +152,14 @@ class RetrievalData:
 
     def _row_pairs(self, splits: Iterable[str], *, relevant: bool) -> RowPairs:
         """Pairs of splits, relevant or not; a query cut out of its document is paired with the remainder."""
-        remainders = {query: len(self.corpus) + row for row, query in enumerate(self.remainders)}
-        flat: list[tuple[int, int]] = []
-        for split in splits:
-            for query, judged in self.split(split).qrels.items():
-                for doc, grade in judged.items():
-                    if (grade > 0) is relevant:
-                        row = self.rows[doc]
-                        row = remainders.get(query, row) if relevant else row
-                        flat.append((self.query_rows[query], row))
+        rest = {query: len(self.corpus) + row for row, query in enumerate(self.remainders) if relevant}
+        flat = [
+            (self.query_rows[query], rest.get(query, self.rows[doc]))
+            for split in splits
+            for query, judged in self.split(split).qrels.items()
+            for doc, grade in judged.items()
+            if (grade > 0) is relevant
+        ]
         return RowPairs(*np.asarray(flat, np.int64).reshape(-1, 2).T)
 
     def judgements(self, split: str) -> tuple[Rows, Judgements]:
@@ -211,11 +200,8 @@ class RetrievalData:
         query_groups, doc_groups = _groups(self.query_texts), _groups(d.content for d in self.corpus)
         doc_groups = np.concatenate([doc_groups, doc_groups[np.asarray(cut, np.int64)]])
         size = int(query_groups.max(initial=-1)) + 1
-        return (
-            query_groups,
-            doc_groups,
-            RowLists.of(query_groups[pairs.queries], doc_groups[pairs.documents], size),
-        )
+        answers = RowLists.of(query_groups[pairs.queries], doc_groups[pairs.documents], size)
+        return query_groups, doc_groups, answers
 
     def with_dev(self, fraction: float, seed: int = 0) -> RetrievalData:
         """Hold out a ``dev`` split of the training queries, unless there is one already.

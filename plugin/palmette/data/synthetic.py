@@ -19,6 +19,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from tqdm import tqdm
@@ -49,9 +50,7 @@ _END = re.compile(
 _MARKS = (
     "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u17b4-\u17d3\u3099\u309a"
 )
-_VOWELS = (
-    "\u064b-\u065f\u0670\u0900-\u0963\u0970-\u0dff"  # of Arabic and India: marks are no letters to Python
-)
+_VOWELS = "\u064b-\u065f\u0670\u0900-\u0963\u0970-\u0dff"  # Arabic, India: marks are no letters to Python
 _RUN = rf"[^\W_{UNSPACED}]+(?:[{_VOWELS}]+[^\W_{UNSPACED}]*)*"
 _SPACED = rf"{_RUN}(?:['’\-]{_RUN})*"
 _CHARACTER = rf"(?=[{UNSPACED}])[^\W_][{_MARKS}]*"
@@ -110,18 +109,13 @@ def _body(document: Document, title: str) -> str:
 
 def _keyword_lists(texts: Sequence[str], size: int = 6) -> list[list[str]]:
     """Highest tf-idf terms of each text: words of three letters or more; pairs of characters in unspaced scripts."""
-    counts: list[Counter[str]] = []
-    seen: Counter[str] = Counter()
+    counts, lists = [], list[list[str]]()
     for text in texts:
-        words = _TERM.findall(text)
-        count = Counter(map(str.lower, words))
-        for word in [word for word in count if len(word) < 3]:
-            del count[word]
+        count = Counter(word for word in map(str.lower, _TERM.findall(text)) if len(word) >= 3)
         if not text.isascii():
             count.update(_PAIR.findall(text))
         counts.append(count)
-        seen.update(count.keys())
-    lists: list[list[str]] = []
+    seen = Counter(chain.from_iterable(counts))
     for count in counts:
         weights = [(-n * math.log(len(texts) / seen[word]), word) for word, n in count.items()]
         lists.append([word for weight, word in sorted(weights)[:size] if weight < 0])

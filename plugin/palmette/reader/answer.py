@@ -105,12 +105,8 @@ class Answer:
 class Candidates:
     """Possible answers of one question, with probabilities beside that of "no answer"."""
 
-    passages: Rows
-    """[C] positions of passages."""
-    starts: Rows
-    """[C] first characters."""
-    ends: Rows
-    """[C] characters after the last."""
+    places: Rows
+    """[C, 3] position of the passage, first character, and character after the last."""
     shares: NDArray[np.float64]
     """[C] probabilities; with ``none`` and all that was not kept they add up to 1."""
     none: float
@@ -118,17 +114,16 @@ class Candidates:
 
     @classmethod
     def of(cls, places: Rows, scores: NDArray[np.float64], total: float) -> Candidates:
-        """Order candidates at (passage, start, end) [C, 3] by score [C]; ``total`` is log(1 + Σ exp) of all scores."""
+        """Order candidates by score [C]; ``total`` is log(1 + Σ exp) of all scores."""
         order = np.argsort(-scores, kind="stable")
-        passages, starts, ends = places[order].T
-        return cls(passages, starts, ends, np.exp(scores[order] - total), float(np.exp(-total)))
+        return cls(places[order], np.exp(scores[order] - total), float(np.exp(-total)))
 
 
 def answer_of(
     question: str, candidates: Candidates, documents: Sequence[Document], threshold: float
 ) -> Answer:
     """Most probable answer; none where the probability that there is one is below the threshold."""
-    places = np.stack([candidates.passages, candidates.starts, candidates.ends], axis=1).tolist()
+    places, none = candidates.places.tolist(), candidates.none
     texts = [documents[passage].content[start:end] for passage, start, end in places]
     groups: dict[str, list[int]] = {}  # equal answers, the most probable place first
     for at, text in enumerate(texts):
@@ -136,13 +131,12 @@ def answer_of(
             groups.setdefault(said, []).append(at)
     shares = {said: float(candidates.shares[rows].sum()) for said, rows in groups.items()}
     ranked = sorted(groups, key=lambda said: -shares[said])
-    none = candidates.none
-    given = ranked[:1] if 1 - none >= threshold else []
-    others = {texts[groups[said][0]]: shares[said] for said in ranked[len(given) :][:ALTERNATIVES]}
-    if not given:
+    best = ranked.pop(0) if ranked and 1 - none >= threshold else None
+    others = {texts[groups[said][0]]: shares[said] for said in ranked[:ALTERNATIVES]}
+    if best is None:
         return Answer(question, confidence=none, alternatives=others, no_answer=none)
     by_passage: dict[int, list[int]] = {}
-    for at in groups[given[0]]:
+    for at in groups[best]:
         by_passage.setdefault(places[at][0], []).append(at)
     supports = []
     for passage, rows in by_passage.items():
@@ -152,4 +146,4 @@ def answer_of(
         share = float(candidates.shares[rows].sum())
         supports.append(Support(passage, documents[passage], start, end, share, sentence))
     supports.sort(key=lambda support: -support.share)
-    return Answer(question, texts[groups[given[0]][0]], shares[given[0]], tuple(supports), others, none)
+    return Answer(question, texts[groups[best][0]], shares[best], tuple(supports), others, none)

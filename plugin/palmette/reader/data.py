@@ -22,6 +22,8 @@ from palmette.data.synthetic import UNSPACED
 from palmette.errors import InputError, NotFoundError, shown
 from palmette.types import Document
 
+Said = tuple[str, int | None]
+"""An answer, and its first character where that is given."""
 _LISTS = (list, tuple, np.ndarray)
 _UNSPACED, _SPACED = re.compile(f"[{UNSPACED}]"), rf"[^\W{UNSPACED}]"
 
@@ -175,9 +177,10 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
                 raise InputError(f"'context' is missing; got the keys {sorted(record)}")
             passage = to_document(record["context"])
             row, text = rows.setdefault(corpus.add(passage), len(rows)), passage.content
-            whole, starts, parts = _places(answers, row, text)
+            whole, parts = _places(answers, text)
             broken += [f"{shown(said)} of {place}" for said in parts]
             if whole or not answers:
+                starts = {(said, row): given for said, given in whole.items() if given}
                 asked = Asked(question, tuple(whole), (row,), starts)
                 splits.setdefault(str(record.get("split", "train")), []).append(asked)
     if not rows:
@@ -185,38 +188,33 @@ def from_records(records: Iterable[tuple[str, Mapping[str, Any]]], name: str) ->
     if broken:
         left_out = (
             f"answers that are only parts of words in their contexts are left out ({len(broken)}), such as "
-            f"{broken[0]}. "
-            "Give whole words, or where they start: {'text': …, 'start': …}"
+            f"{broken[0]}. Give whole words, or where they start: {{'text': …, 'start': …}}"
         )
         if not splits:
             raise InputError(f"{name} has no questions but such whose {left_out}")
         warnings.warn(f"{name}: {left_out}", stacklevel=3)
-    return ReadingData(name, list(corpus.documents.values()), splits)
+    return ReadingData(name, list(corpus.values()), splits)
 
 
-def _places(
-    answers: Sequence[tuple[str, int | None]], row: int, text: str
-) -> tuple[dict[str, None], dict[tuple[str, int], tuple[int, ...]], list[str]]:
-    """Distinct answers in a context, the starts that are given, and answers that are only parts of words."""
-    whole, broken = dict[str, None](), list[str]()
-    starts: dict[tuple[str, int], tuple[int, ...]] = {}
+def _places(answers: Iterable[Said], text: str) -> tuple[dict[str, tuple[int, ...]], list[str]]:
+    """Answers in a context with the starts that are given, and answers that are only parts of words."""
+    whole, broken = dict[str, tuple[int, ...]](), list[str]()
     for said, start in answers:
+        if start is not None and not text.startswith(said, start):
+            what = f"the answer {shown(said)} should start at character {start}"
+            raise InputError(f"{what}, where {text[start:][:40]!r} stands")
         if start is not None:
-            if (stands := text[start:])[: len(said)] != said:
-                raise InputError(
-                    f"the answer {shown(said)} should start at character {start}, where {stands[:40]!r} stands"
-                )
-            starts[said, row] = (*starts.get((said, row), ()), start)
-        elif not occurrences(text, said):
-            if not said.strip() or said.lower() not in text.lower():
-                raise InputError(f"the answer {shown(said)} is not in its context {shown(text)}")
+            whole[said] = (*whole.get(said, ()), start)
+        elif occurrences(text, said):
+            whole.setdefault(said, ())
+        elif said.strip() and said.lower() in text.lower():
             broken.append(said)
-            continue
-        whole[said] = None
-    return whole, starts, broken
+        else:
+            raise InputError(f"the answer {shown(said)} is not in its context {shown(text)}")
+    return whole, broken
 
 
-def _listed(answers: Any) -> list[tuple[str, int | None]]:
+def _listed(answers: Any) -> list[Said]:
     """Answers and their starts, of a list or of a list of texts and one of starts."""
     if isinstance(answers, Mapping):
         texts, starts = answers.get("text"), answers.get("answer_start")
@@ -227,7 +225,7 @@ def _listed(answers: Any) -> list[tuple[str, int | None]]:
             "'answers' must be a list, [] where there is none, or {'text': […], 'answer_start': […]} of one length; "
             f"got {shown(answers)}"
         )
-    found: list[tuple[str, int | None]] = []
+    found: list[Said] = []
     for answer in answers:
         facts = answer if isinstance(answer, Mapping) else {"text": answer}
         text, start = facts.get("text"), facts.get("start", facts.get("answer_start"))
@@ -249,10 +247,10 @@ def _squad(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for number, article in enumerate(content["data"]):
             for paragraph in article["paragraphs"]:
                 for asked in paragraph["qas"]:
-                    record = {"question": asked["question"], "context": paragraph["context"]}
-                    record["answers"] = [] if asked.get("is_impossible") else asked["answers"]
-                    name = asked.get("id", asked["question"])
-                    yield f"{path}, article {number}, question {shown(name, 60)}", record
+                    name = shown(asked.get("id", asked["question"]), 60)
+                    said = [] if asked.get("is_impossible") else asked["answers"]
+                    record = {"question": asked["question"], "context": paragraph["context"], "answers": said}
+                    yield f"{path}, article {number}, question {name}", record
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, EOFError, gzip.BadGzipFile, zlib.error) as error:

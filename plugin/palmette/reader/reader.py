@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from palmette.config import check_keys, check_range
-from palmette.data.documents import to_document
+from palmette.data.documents import text_of, to_document
 from palmette.devices import main_process_first
 from palmette.encoder import Encoder, load_encoder
 from palmette.encoder.cache import EncodingCache
@@ -96,11 +96,9 @@ class Reader(Checkpointed):
             options: Options of :class:`ReaderConfig` and :class:`palmette.TrainingConfig`. Sentences are fitted by
                 L-BFGS in ``steps`` iterations at most, and use no other option of the loop but ``seed``.
         """
-        own, loop = (
-            {n: options[n] for n in c.choices() if n in options} for c in (ReaderConfig, TrainingConfig)
-        )
         check_keys("Reader.fit", options, [*ReaderConfig.choices(), *TrainingConfig.choices()])
-        config, training = ReaderConfig(**own), TrainingConfig(**{**TRAINING, **loop})
+        own = {name: options.pop(name) for name in ReaderConfig.choices() if name in options}
+        config, training = ReaderConfig(**own), TrainingConfig(**{**TRAINING, **options})
         loaded = load_reading(data, seed=training.seed)
         if config.unit == "span":
             loaded = loaded.with_answers()
@@ -116,9 +114,13 @@ class Reader(Checkpointed):
         if start is not None:
             begun = start if isinstance(start, Reader) else cls.from_pretrained(start, encoder=coder)
             load_weights(module, begun.module.kept(), f"start={shown(start)}")
-        run: dict[str, Any] = {"device": device, "output_dir": output_dir, "resume": resume}
-        label = f"Training the {config.unit} reader"
-        trained = module.fit(lessons, training, label=label, progress=progress, **run)
+        run: dict[str, Any] = {
+            "device": device,
+            "output_dir": output_dir,
+            "resume": resume,
+            "progress": progress,
+        }
+        trained = module.fit(lessons, training, label=f"Training the {config.unit} reader", **run)
         record = TrainingRecord(
             data=loaded.name,
             documents=len(loaded.passages),
@@ -155,31 +157,26 @@ class Reader(Checkpointed):
         """
         bound = self.threshold if threshold is None else threshold
         check_range("answer", "threshold", bound, 0, 1)
-        single = isinstance(question, str)
-        if not single and not _several(question):
-            what = type(question).__name__
-            raise InputError(
-                f"a question must be a str, and several a list of them, got {what} {shown(question)}"
-            )
-        questions: list[Any] = [question] if isinstance(question, str) else list(question)
+        single, several = (
+            isinstance(question, str),
+            "a question must be a str, and several a list of them, got",
+        )
+        questions: list[Any] = [question] if single else _listed(question, several)
         given = [passages] if single else _listed(passages)
         if len(questions) != len(given):
             raise InputError(f"{len(questions)} questions need as many lists of passages, got {len(given)}")
         for one in questions:
             if not isinstance(one, str) or not one.strip():
                 raise InputError(f"a question must be a str that is not empty, got {shown(one)}")
-        documents = [[_document(one, place) for place, one in enumerate(_listed(some))] for some in given]
-        found = self.module.candidates(
-            questions, [[document.content for document in some] for some in documents]
-        )
-        answers = [
-            Answer(asked, confidence=1 - best, no_answer=1 - best)
-            if bound and best < RELEVANT
-            else answer_of(asked, read, held, bound)
-            for asked, read, held, best in zip(
-                questions, found, documents, map(_relevance, given), strict=True
-            )
-        ]
+        given = list(map(_listed, given))
+        documents = [[_document(one, place) for place, one in enumerate(some)] for some in given]
+        found = self.module.candidates(questions, [[one.content for one in some] for some in documents])
+        answers = []
+        for asked, read, some, held in zip(questions, found, given, documents, strict=True):
+            hits = all(isinstance(one, Hit) for one in some)
+            best = max((one.score for one in some), default=1.0) if hits else 1.0
+            irrelevant = Answer(asked, confidence=1 - best, no_answer=1 - best)
+            answers.append(irrelevant if bound and best < RELEVANT else answer_of(asked, read, held, bound))
         return answers[0] if single else answers
 
     def config_json(self) -> dict[str, Any]:  # noqa: D102
@@ -210,8 +207,8 @@ class Reader(Checkpointed):
             return known
         module = UNITS[config.unit](config, coder)
         load_weights(module, checkpoint.tensors(), str(checkpoint.path))
-        reader = cls(config, coder, module, threshold=float(facts["config"]["threshold"]))
-        reader.record = TrainingRecord.from_dict(facts.get("record", {}))
+        record = TrainingRecord.from_dict(facts.get("record", {}))
+        reader = cls(config, coder, module, threshold=float(facts["config"]["threshold"]), record=record)
         reader.origin, reader.revision = checkpoint.origin, checkpoint.revision
         reader.fingerprint = checkpoint.fingerprint
         _LOADED[key] = reader
@@ -236,28 +233,15 @@ def load_weights(module: SentenceModule | SpanModule, tensors: Mapping[str, Tens
         raise CheckpointError(f"{where}: weights do not fit the config ({error})") from error
 
 
-def _several(given: Any) -> bool:
-    return isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Document)
-
-
-def _listed(passages: Any) -> list[Any]:
-    if _several(passages):
-        return list(passages)
-    what = type(passages).__name__
-    raise InputError(f"passages must be a list, got one {what}: {shown(passages)}. Put it in a list: [text]")
-
-
-def _relevance(passages: Any) -> float:
-    """Probability of the best hit; 1 where other passages are given, of which none is known."""
-    some = _listed(passages)
-    return max(one.score for one in some) if some and all(isinstance(one, Hit) for one in some) else 1.0
+def _listed(given: Any, wanted: str = "passages must be a list, got one") -> list[Any]:
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Document):
+        return list(given)
+    raise InputError(f"{wanted} {type(given).__name__} {shown(given)}. Put it in a list")
 
 
 def _document(passage: Any, place: int) -> Document:
     if isinstance(passage, Hit):
         return passage.document
-    text = passage if isinstance(passage, str) else getattr(passage, "page_content", None)
-    if hasattr(passage, "get_content"):
-        text = passage.get_content()
+    text = text_of(passage)
     blank = isinstance(text, str) and not text.strip()
     return Document(id=str(place), fields={"text": ""}) if blank else to_document(passage)

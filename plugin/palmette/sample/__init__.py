@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
@@ -91,9 +92,7 @@ def python_catalogue(
 def library_entries() -> Sequence[Entry]:
     """Run the collector, once, with this Python isolated from its environment and site packages."""
     if not sys.executable:
-        raise NotFoundError(
-            "sys.executable is empty: no Python interpreter to read the standard library with"
-        )
+        raise NotFoundError("sys.executable is empty: no interpreter to read the standard library with")
     command = [sys.executable, "-I", "-S", "-W", "ignore", str(COLLECTOR)]
     done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, text=True, check=False)
     if done.returncode:
@@ -117,8 +116,7 @@ def _around_answers(entries: Sequence[Entry]) -> list[Entry]:
 
 def _lineage(name: str) -> list[str]:
     """``a.b.c`` as ``a``, ``a.b``, ``a.b.c``."""
-    parts = name.split(".")
-    return [".".join(parts[: i + 1]) for i in range(len(parts))]
+    return list(accumulate(name.split("."), "{}.{}".format))
 
 
 def _document(entry: Entry) -> Document:

@@ -52,8 +52,7 @@ def module_names() -> Iterator[str]:
         yield name
         if name == "os":
             stack.append("os.path")
-        path = getattr(sys.modules.get(name), "__path__", ()) if name != "os.path" else ()
-        inner = {found.name for found in pkgutil.iter_modules(path)}
+        inner = {found.name for found in pkgutil.iter_modules(getattr(sys.modules.get(name), "__path__", ()))}
         stack += [f"{name}.{n}" for n in sorted(inner, reverse=True) if is_public(n) and n not in SKIPPED]
 
 
@@ -104,19 +103,19 @@ def clean(doc: object) -> str:
     return re.sub(r" at 0x[0-9A-Fa-f]+", "", "\n".join(line.rstrip() for line in text.splitlines())).strip()
 
 
-class Shown:
+class Source(str):
+    """Text that a signature shows as it is."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def as_written(value: object) -> Source:
     """A default value that reads as in the source: no addresses, no machine."""
-
-    def __init__(self, value: object) -> None:
-        text = repr(value)
-        if isinstance(value, enum.Enum):
-            text = f"{type(value).__name__}.{value.name}"
-        elif inspect.isclass(value) or inspect.isroutine(value):
-            text = value.__name__
-        self.text = "..." if "<" in text and not isinstance(value, str) else text
-
-    def __repr__(self) -> str:
-        return self.text
+    if isinstance(value, enum.Enum):
+        return Source(f"{type(value).__name__}.{value.name}")
+    text = value.__name__ if inspect.isclass(value) or inspect.isroutine(value) else repr(value)
+    return Source("..." if "<" in text and not isinstance(value, str) else text)
 
 
 def signature(value: Any, name: str, doc: str) -> tuple[str, str]:
@@ -128,9 +127,8 @@ def signature(value: Any, name: str, doc: str) -> tuple[str, str]:
         full = inspect.signature(value)
     except UNREADABLE:
         return "", doc
-    kept = list(full.parameters.values())
-    kept = kept[1:] if kept and kept[0].name in ("self", "cls") else kept
-    kept = [p if p.default is p.empty else p.replace(default=Shown(p.default)) for p in kept]
+    kept = [p for at, p in enumerate(full.parameters.values()) if at or p.name not in ("self", "cls")]
+    kept = [p if p.default is p.empty else p.replace(default=as_written(p.default)) for p in kept]
     return name + str(full.replace(parameters=kept)), doc
 
 
@@ -233,8 +231,7 @@ def own_members(owner: type, public: set[int]) -> list[tuple[str, Any]]:
 
 def member_kind(value: Any) -> str:
     """``method``, ``property`` or nothing."""
-    wrapped = isinstance(value, classmethod | staticmethod | types.ClassMethodDescriptorType)
-    if wrapped or inspect.isroutine(value):
+    if inspect.isroutine(value) or isinstance(value, classmethod | staticmethod):
         return "method"
     computed = isinstance(value, property | types.GetSetDescriptorType | functools.cached_property)
     return "property" if computed else ""

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from palmette.data.retrieval import RetrievalData, Rows
+from palmette.arrays import Rows
+from palmette.data import RetrievalData
 from palmette.encoder import Encoder, States
 from palmette.encoder.cache import EncodingCache
 from palmette.metrics import Judgements, query_scores, score_ranks
