@@ -23,7 +23,8 @@ import ast
 import gzip
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,16 +59,22 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-def settings(given: list[str]) -> dict[str, Any]:
-    """``name=value`` as options: numbers as numbers, the rest as words."""
-    found: dict[str, Any] = {}
-    for word in given:
-        name, _, value = word.partition("=")
-        try:
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """``--set`` as options: numbers as numbers, the rest as words."""
+    found: dict[str, Any] = dict(word.split("=", 1) for word in args.set)
+    for name, value in found.items():
+        with suppress(ValueError, SyntaxError):
             found[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            found[name] = value
     return found
+
+
+def runs(
+    args: argparse.Namespace, rows: dict[str, dict[str, Any]], **usual: Any
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and options of every run: rows by seeds; a row overrides the usual options, ``--set`` the row."""
+    for name in args.rows or rows:
+        for seed in args.seeds:
+            yield f"{name}, seed {seed}", usual | {"seed": seed} | rows[name] | settings(args)
 
 
 def perfect(height: int, width: int) -> Hierarchy:
@@ -81,9 +88,10 @@ def perfect(height: int, width: int) -> Hierarchy:
     return Hierarchy.from_edges(edges, nodes)
 
 
-def tables(hierarchy: Hierarchy, **options: Any) -> TaxonomyModel:
+def tables(hierarchy: Hierarchy, steps: int, **options: Any) -> TaxonomyModel:
     """A trained lookup model."""
-    return TaxonomyModel.fit(hierarchy, queries="lookup", documents="lookup", **options)
+    usual = {"queries": "lookup", "documents": "lookup", "steps": steps}
+    return TaxonomyModel.fit(hierarchy, **usual | options)
 
 
 @torch.no_grad()
@@ -107,11 +115,14 @@ def test_queries(nodes: int) -> np.ndarray:
     return np.random.default_rng(2024).integers(0, nodes, PAIRS)
 
 
-def show(name: str, values: dict[int, float], seconds: float, *more: str) -> None:
-    """One row."""
+def show(name: str, values: dict[int, float], begun: float, model: TaxonomyModel | None, *more: str) -> None:
+    """One row: recall by distance, processor time since ``begun``, precision and recall of a model's cut-off."""
     near = [values[d] for d in sorted(values) if d >= 0]
     cells = [f"{100 * value:.1f}" for value in (*near, min(near), values[-1])]
-    print(f"| {name} | {' | '.join(cells)} | {seconds:.0f} s |{''.join(f' {m} |' for m in more)}", flush=True)
+    cells.append(f"{time.process_time() - begun:.0f} s")
+    if model is not None:
+        cells += [f"{100 * model.record.metrics[f'cut {what}']:.1f}" for what in ("precision", "recall")]
+    print(f"| {' | '.join([name, *cells, *more])} |", flush=True)
 
 
 def heading(distances: int, *more: str, first: int = 0) -> None:
@@ -120,45 +131,32 @@ def heading(distances: int, *more: str, first: int = 0) -> None:
     print(f"| | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}", flush=True)
 
 
+def recall_of(model: TaxonomyModel, tree: Hierarchy) -> dict[str, float]:
+    """Recall of all pairs."""
+    matches = tree.matches()
+    return summary(found_matches(*vectors(model, np.arange(len(tree))), matches), matches)
+
+
 def toy(args: argparse.Namespace) -> None:
     """H = 4, W = 5, three dimensions: recall by distance over all pairs."""
     tree = perfect(4, 5)
-    every = np.arange(len(tree))
     heading(3)
-    for name in args.rows or ROWS:
-        for seed in args.seeds:
-            begun = time.process_time()
-            model = tables(
-                tree,
-                dimension=3,
-                steps=args.steps or 4000,
-                learning_rate=args.rate,
-                seed=seed,
-                **ROWS[name] | settings(args.set),
-            )
-            matches = tree.matches()
-            scores = summary(found_matches(*vectors(model, every), matches), matches)
-            by = {d: scores[f"recall at distance {d}"] for d in range(3)}
-            show(f"{name}, seed {seed}", by | {-1: scores["recall"]}, time.process_time() - begun)
+    for name, options in runs(args, ROWS, dimension=3, learning_rate=args.rate):
+        begun = time.process_time()
+        scores = recall_of(tables(tree, args.steps or 4000, **options), tree)
+        by = {d: scores[f"recall at distance {d}"] for d in range(3)}
+        show(name, by | {-1: scores["recall"]}, begun, None)
 
 
 def dimensions(args: argparse.Namespace) -> None:
     """The smallest dimension with recall above .95, learned and constructed, by height and by width."""
     print("| height | width | nodes | learned | constructed |\n|---:|---:|---:|---:|---:|", flush=True)
+    options = {"learning_rate": args.rate, "progress": False} | settings(args)
     for height, width in [(h, 2) for h in range(3, 11)] + [(4, w) for w in (2, 4, 8, 12, 16, 20)]:
-        tree = perfect(height, width)
-        every, matches, learned = np.arange(len(tree)), tree.matches(), 1
-        while True:
-            model = tables(
-                tree,
-                dimension=learned,
-                steps=args.steps or 1500,
-                learning_rate=args.rate,
-                progress=False,
-                **settings(args.set),
-            )
-            if summary(found_matches(*vectors(model, every), matches), matches)["recall"] > 0.95:
-                break
+        tree, learned = perfect(height, width), 1
+        while (
+            recall_of(tables(tree, args.steps or 1500, dimension=learned, **options), tree)["recall"] <= 0.95
+        ):
             learned += 1
         print(f"| {height} | {width} | {len(tree)} | {learned} | {dimension_needed(tree)} |", flush=True)
 
@@ -180,25 +178,15 @@ def table(args: argparse.Namespace) -> None:
         rows, seed_of_pairs = np.random.default_rng(77).integers(0, len(tree), 5000), 5
     matches = tree.matches(8).take(rows)
     heading(9, "cut precision", "cut recall")
+    steps = args.steps or 4000
+    usual = {"max_distance": 8, "batch_size": args.batch_size, "learning_rate": args.rate}
     for dimension in args.dimensions:
-        for name in args.rows or ROWS:
-            for seed in args.seeds:
-                begun = time.process_time()
-                model = tables(
-                    tree,
-                    dimension=dimension,
-                    max_distance=8,
-                    steps=args.steps or 4000,
-                    evaluate_every=max(1, (args.steps or 4000) // 4),
-                    batch_size=args.batch_size,
-                    learning_rate=args.rate,
-                    seed=seed,
-                    **ROWS[name] | settings(args.set),
-                )
-                took, metrics = time.process_time() - begun, model.record.metrics
-                cut = [f"{100 * metrics[f'cut {what}']:.1f}" for what in ("precision", "recall")]
-                scores = pairs_recall(*vectors(model, rows), matches, seed_of_pairs)
-                show(f"{dimension}, {name}, seed {seed}", scores, took, *cut)
+        more = {"dimension": dimension, "evaluate_every": max(1, steps // 4)}
+        for name, options in runs(args, ROWS, **usual | more):
+            begun = time.process_time()
+            model = tables(tree, steps, **options)
+            scores = pairs_recall(*vectors(model, rows), matches, seed_of_pairs)
+            show(f"{dimension}, {name}", scores, begun, model)
 
 
 def pairs(args: argparse.Namespace) -> None:
@@ -214,27 +202,19 @@ def pairs(args: argparse.Namespace) -> None:
         config, task = TaxonomyModel.task(config, known, FakeEncoder(1), cache, seed=0, progress=False)
         every = task.train.matches
         seen = draw.random(len(every.documents)) < share
-        parts = (every.owners[seen], every.documents[seen], every.distances[seen].astype(np.int64))
+        parts = (every.owners[seen], every.documents[seen], every.distances[seen])
         matches = Matches.of(*parts, len(every), every.size)
         task.train = replace(task.train, matches=matches)
         task.sampler = Sampler(matches, config.sampling, config.regular_share)
         steps = args.steps or 2000
-        loop = TrainingConfig(
-            steps=steps,
-            batch_size=args.batch_size,
-            learning_rate=args.rate,
-            decay="linear",
-            evaluate_every=steps,
-        )
-        train(task, loop, progress=False)
-        model = TaxonomyModel(config, FakeEncoder(1), task.module)
-        queries, documents = vectors(model, rows)
+        usual = {"batch_size": args.batch_size, "learning_rate": args.rate, "decay": "linear"}
+        train(task, TrainingConfig(steps=steps, evaluate_every=steps, **usual), progress=False)
+        queries, documents = vectors(TaxonomyModel(config, FakeEncoder(1), task.module), rows)
         wanted = every.take(rows)
         hidden = np.concatenate([~seen[every.starts[row] : every.starts[row + 1]] for row in rows.tolist()])
         found = found_matches(queries, documents, wanted)
         unseen = f"{100 * found[hidden].mean():.1f}" if hidden.any() else ""
-        scores = pairs_recall(queries, documents, wanted)
-        show(f"{share:.0%} of the pairs", scores, time.process_time() - begun, unseen)
+        show(f"{share:.0%} of the pairs", pairs_recall(queries, documents, wanted), begun, None, unseen)
 
 
 def strength(args: argparse.Namespace) -> None:
@@ -250,10 +230,8 @@ def unseen(args: argparse.Namespace) -> None:
     """Text towers asked for synsets that training never saw: a tenth of the leaves."""
     synsets, tree = wordnet(args.folder)
     draw = np.random.default_rng(2024)
-    leaves = draw.permutation(tree.leaves())
-    held = np.sort(leaves[: len(leaves) // 10])
+    held = np.sort(draw.permutation(tree.leaves())[: len(tree.leaves()) // 10])
     kept = np.setdiff1d(np.arange(len(tree)), held)
-    ids = {synsets[row]["_id"] for row in kept}
     documents = [document(synset) for synset in synsets]
     edges = [(tree.ids[c], tree.ids[p]) for c in kept.tolist() for p in tree.parents[c].tolist()]
     known = [documents[row] for row in kept.tolist()]
@@ -263,32 +241,20 @@ def unseen(args: argparse.Namespace) -> None:
     place[kept] = np.arange(len(kept))
     far = above.distances > 0  # the synset itself is no document of the index
     owner, target = above.owners[far], place[above.documents[far]]
-    matches = Matches.of(owner, target, above.distances[far].astype(np.int64), len(asked), len(kept))
-    assert ids.isdisjoint(synsets[row]["_id"] for row in held)
+    matches = Matches.of(owner, target, above.distances[far], len(asked), len(kept))
     heading(9, "cut precision", "cut recall", first=1)
-    for name in args.rows or UNSEEN:
-        for seed in args.seeds:
-            begun = time.process_time()
-            model = TaxonomyModel.fit(
-                known,
-                edges=edges,
-                encoder=args.encoder,
-                cache=args.cache,
-                max_distance=8,
-                batch_size=args.batch_size,
-                seed=seed,
-                **{"dimension": 64, "steps": args.steps or 3000} | UNSEEN[name] | settings(args.set),
-            )
-            took = time.process_time() - begun
-            for what, texts in (
-                ("name and definition", [documents[row].text for row in asked]),
-                ("name", [synsets[row]["title"] for row in asked]),
-            ):
-                queries = asked_in_words(model, texts, args.cache)
-                scores = pairs_recall(queries, model.module.node_vectors, matches)
-                metrics = model.record.metrics
-                cut = [f"{100 * metrics[f'cut {which}']:.1f}" for which in ("precision", "recall")]
-                show(f"{name}, seed {seed}, by {what}", scores, took, *cut)
+    usual = {"edges": edges, "encoder": args.encoder, "cache": args.cache, "batch_size": args.batch_size}
+    usual |= {"max_distance": 8, "dimension": 64, "steps": args.steps or 3000}
+    for name, options in runs(args, UNSEEN, **usual):
+        begun = time.process_time()
+        model = TaxonomyModel.fit(known, **options)
+        for what, texts in (
+            ("name and definition", [documents[row].text for row in asked]),
+            ("name", [synsets[row]["title"] for row in asked]),
+        ):
+            queries = asked_in_words(model, texts, args.cache)
+            scores = pairs_recall(queries, model.module.node_vectors, matches)
+            show(f"{name}, by {what}", scores, begun, model)
 
 
 def asked_in_words(model: TaxonomyModel, texts: list[str], cache: str | None) -> torch.Tensor:
@@ -324,6 +290,7 @@ def names(args: argparse.Namespace) -> None:
     for short in (False, True):
         scores: dict[tuple[str, float], list[list[float]]] = {}
         for seed in args.seeds:
+            options = {"dimension": 64, "steps": 400, "batch_size": 256, "seed": seed} | settings(args)
             nodes = [(e.id, e.id.rpartition(".")[2] if short else e.id, e) for e in python_catalogue(MODULES)]
             above = {id: entry.metadata["parent"] for id, _, entry in nodes}
             leaves = sorted(id for id, up in above.items() if id not in above.values() and up in above)
@@ -331,13 +298,8 @@ def names(args: argparse.Namespace) -> None:
             known = {
                 id: Document(id, e.text.replace(id, n), {"name": n}) for id, n, e in nodes if id not in hidden
             }
-            model = TaxonomyModel.fit(
-                list(known.values()),
-                edges=[(id, above[id]) for id in known if above[id] in known],
-                encoder=args.encoder,
-                seed=seed,
-                **{"dimension": 64, "steps": 400, "batch_size": 256} | settings(args.set),
-            )
+            edges = [(id, above[id]) for id in known if above[id] in known]
+            model = TaxonomyModel.fit([*known.values()], edges=edges, encoder=args.encoder, **options)
             for what, asked in (("seen", list(known)), ("unseen", hidden.tolist())):
                 tree, texts = model.nodes.hierarchy, [n for id, n, _ in nodes if id in set(asked)]
                 order = [id for id, _, _ in nodes if id in set(asked)]
@@ -367,49 +329,39 @@ def graded(args: argparse.Namespace) -> None:
     data = load_data(args.folder)
     judged = data.qrels["test"]
     print("| | exact R@100 | R@1000 | substitute R@100 | R@1000 |\n|---|---:|---:|---:|---:|", flush=True)
+    same = {"finetune_rate": 1.0, "finetune_multiplier": 1.0}
     rows = {
         "untrained": {"steps": 0},
         "joint, plain softmax": PAPER,
         "pretrain-finetune": ROWS["pretrain-finetune"],
-        "pretrain-finetune, same rate and T": ROWS["pretrain-finetune"]
-        | {"finetune_rate": 1.0, "finetune_multiplier": 1.0},
+        "pretrain-finetune, same rate and T": ROWS["pretrain-finetune"] | same,
         "joint, corrected": {},
     }
+    usual = GRADED | {"steps": args.steps or 200, "learning_rate": args.rate}
     for name, options in rows.items():
         scores = []
         for seed in args.seeds:
-            given = GRADED | {"steps": args.steps or 200, "learning_rate": args.rate} | options
-            model = TaxonomyModel.fit(data, encoder=args.encoder, cache=args.cache, seed=seed, **given)
+            fit = {"encoder": args.encoder, "cache": args.cache, "seed": seed}
+            model = TaxonomyModel.fit(data, **fit | usual | options)
             queries = asked_in_words(model, [data.queries[id] for id in judged], args.cache)
             best = (queries @ model.module.node_vectors.T).topk(1000, dim=1).indices.tolist()
-            ranked = {
-                id: [data.corpus[row].key for row in rows] for id, rows in zip(judged, best, strict=True)
-            }
-            scores.append(
-                [_share(judged, ranked, grades, k) for grades in ((3,), (1, 2)) for k in (100, 1000)]
-            )
-        means, spread = np.mean(scores, 0), np.std(scores, 0)
-        print(
-            f"| {name} | {' | '.join(f'{m:.3f} ± {s:.3f}' for m, s in zip(means, spread, strict=True))} |",
-            flush=True,
-        )
+            keys = [[data.corpus[row].key for row in found] for found in best]
+            ranked = dict(zip(judged, keys, strict=True))
+            scores.append([_share(judged, ranked, g, k) for g in ((3,), (1, 2)) for k in (100, 1000)])
+        both = zip(np.mean(scores, 0), np.std(scores, 0), strict=True)
+        print(f"| {name} | {' | '.join(f'{mean:.3f} ± {spread:.3f}' for mean, spread in both)} |", flush=True)
 
 
 def _share(judged: Any, ranked: dict[str, list[str]], grades: tuple[int, ...], k: int) -> float:
-    hits = [
-        id in set(ranked[q][:k])
-        for q, docs in judged.items()
-        for id, grade in docs.items()
-        if grade in grades
-    ]
-    return float(np.mean(hits))
+    wanted = [(query, id) for query, docs in judged.items() for id, g in docs.items() if g in grades]
+    return float(np.mean([id in ranked[query][:k] for query, id in wanted]))
 
 
 def speed(args: argparse.Namespace) -> None:
     """1,000 steps of batch 4,096 at 64 dimensions; and searches in an index of all nodes."""
     synsets, tree = wordnet(args.folder)
     steps, begun, worked = args.steps or 1000, time.perf_counter(), time.process_time()
-    model = tables(tree, dimension=64, max_distance=8, steps=steps, batch_size=4096, evaluate_every=steps)
+    model = tables(tree, steps, dimension=64, max_distance=8, batch_size=4096, evaluate_every=steps)
     took, worked = time.perf_counter() - begun, time.process_time() - worked
     threads = torch.get_num_threads()
     print(f"fit, {steps} steps: {took:.0f} s on {threads} threads, {worked:.0f} s of processor time")
@@ -425,16 +377,8 @@ def speed(args: argparse.Namespace) -> None:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "toy": toy,
-    "dimensions": dimensions,
-    "wordnet": table,
-    "pairs": pairs,
-    "strength": strength,
-    "unseen": unseen,
-    "names": names,
-    "graded": graded,
-    "speed": speed,
-}
+    "wordnet": table, **{f.__name__: f for f in (toy, dimensions, pairs, strength, unseen, names, graded, speed)}
+}  # fmt: skip
 
 
 def main() -> None:

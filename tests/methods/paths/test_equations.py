@@ -1,5 +1,7 @@
 """Routing, losses and mined negatives against EHI's equations in NumPy; every weight differs from the others."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -45,8 +47,11 @@ def task_of(module: Paths) -> PathsTask:
     return PathsTask(module, pairs, None)
 
 
-def path_embedding(w: dict[str, Doubles], x: Doubles) -> tuple[Doubles, list[int]]:
-    """Equation 1 along the likeliest path of one text, p = softmax(Wᵀ F(k) + b) · p(parent), F(k) = k + ReLU(Uᵀk)."""
+def along(w: dict[str, Doubles], x: Doubles, turns: tuple[int, ...] = ()) -> tuple[Doubles, list[int], float]:
+    """Equation 1 of one text along some turns or its likeliest path: path embedding, path, probability of the leaf.
+
+    p = softmax(Wᵀ F(k) + b) · p(parent), F(k) = k + ReLU(Uᵀk)
+    """
     parts, path, reached = [], list[int](), 1.0
     branches = len(w["indexer.bias.0"])
     for h in range(sum(name.startswith("indexer.bias") for name in w)):
@@ -54,8 +59,9 @@ def path_embedding(w: dict[str, Doubles], x: Doubles) -> tuple[Doubles, list[int
         f = k + relu(w[f"indexer.inner.{h}"].T @ k)
         p = softmax(w[f"indexer.outer.{h}"].T @ f + w[f"indexer.bias.{h}"]) * reached
         parts.append(p)
-        path, reached = [*path, int(p.argmax())], p.max()
-    return np.concatenate(parts), path
+        path.append(turns[h] if turns else int(p.argmax()))
+        reached = float(p[path[-1]])
+    return np.concatenate(parts), path, reached
 
 
 def loss_by_hand(task: PathsTask, rows: np.ndarray, documents: np.ndarray) -> tuple[float, list[float]]:
@@ -63,7 +69,7 @@ def loss_by_hand(task: PathsTask, rows: np.ndarray, documents: np.ndarray) -> tu
     w, config, pairs = weights_of(task.module), task.module.config, task.pairs
     q = unit(pairs.queries[pairs.query_rows[rows]].double().numpy())
     d = unit(pairs.documents[documents].double().numpy())
-    tq, td = (np.array([path_embedding(w, x)[0] for x in some]) for some in (q, d))
+    tq, td = (np.array([along(w, x)[0] for x in some]) for some in (q, d))
     known = pairs.data.positives_mask(pairs.query_rows[rows], documents)
     siamese, indexing, intra, count, apart = 0.0, 0.0, 0.0, 0, 0
     for i in range(len(rows)):
@@ -82,14 +88,29 @@ def loss_by_hand(task: PathsTask, rows: np.ndarray, documents: np.ndarray) -> tu
 
 
 @pytest.mark.parametrize(("branches", "height"), [(5, 1), (3, 2), (2, 3)])
-def test_path_embeddings_are_equation_1(branches: int, height: int) -> None:
-    module = random_paths(branches=branches, height=height)
-    x = unit(np.random.default_rng(0).normal(size=(40, WIDTH)))
-    found = module.indexer(torch.from_numpy(x))
-    by_hand = [path_embedding(weights_of(module), one) for one in x]
-    np.testing.assert_allclose(found.embedding.detach().numpy(), [e for e, _ in by_hand], atol=1e-9)
-    assert found.path.tolist() == [path for _, path in by_hand]
-    assert len({tuple(path) for _, path in by_hand}) > 2
+def test_path_embeddings_and_beams_are_equation_1(branches: int, height: int) -> None:
+    module = random_paths(branches=branches, height=height).requires_grad_(False)
+    w, indexer, x = (
+        weights_of(module),
+        module.indexer,
+        unit(np.random.default_rng(0).normal(size=(40, WIDTH))),
+    )
+    found = indexer(torch.from_numpy(x))
+    by_hand = [along(w, one) for one in x]
+    np.testing.assert_allclose(found.embedding, [embedding for embedding, _, _ in by_hand], atol=1e-9)
+    assert found.path.tolist() == [path for _, path, _ in by_hand]
+    assert len({tuple(path) for _, path, _ in by_hand}) > 2
+    asked, ways = torch.from_numpy(x[:5]), list(product(range(branches), repeat=height))
+    assert indexer.numbers(torch.tensor(ways)).tolist() == list(range(len(ways)))
+    assert [tuple(indexer.path_of(leaf)) for leaf in range(len(ways))] == ways
+    beam = indexer.beam(asked, len(ways))
+    for one, leaves, logs in zip(x, beam.leaves.numpy(), beam.logs.numpy(), strict=False):
+        every = np.array([along(w, one, way)[2] for way in ways])  # of every leaf, by its number
+        assert every.sum() == pytest.approx(1)
+        np.testing.assert_allclose(np.exp(logs), -np.sort(-every))
+        np.testing.assert_allclose(np.exp(logs), every[leaves])
+    assert indexer.beam(asked, 2).leaves.shape == (5, 2)
+    assert torch.equal(indexer.beam(asked, 1).leaves[:, 0], indexer.numbers(found.path[:5]))
 
 
 def test_the_loss_of_a_batch_is_equation_6() -> None:
@@ -107,7 +128,7 @@ def test_mined_negatives_are_the_nearest_wrong_documents_of_the_querys_leaf() ->
     task = task_of(random_paths(negatives="leaves").float())
     w, pairs = weights_of(task.module), task.pairs
     q, d = (unit(x.double().numpy()) for x in (pairs.queries, pairs.documents))
-    leaf_q, leaf_d = ([tuple(path_embedding(w, x)[1]) for x in some] for some in (q, d))
+    leaf_q, leaf_d = ([tuple(along(w, x)[1]) for x in some] for some in (q, d))
     mined, empty = task._mine(), 0
     assert mined.shape == (len(pairs), min(NEAREST, len(d)))
     for row, query in enumerate(pairs.query_rows):

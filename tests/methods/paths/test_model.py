@@ -8,15 +8,14 @@ import torch
 
 from palmette import Document, FakeEncoder, PathsModel, load_data, load_model
 from palmette.cli import main
-from palmette.encoder import Backbone, EncodingCache, load_encoder
+from palmette.encoder import Backbone, EncodingCache
 from palmette.errors import CheckpointError, ConfigError
 from palmette.methods.paths.config import PathsConfig, PathsSearch
 from palmette.methods.paths.explain import IndexReport
 from palmette.training.config import TrainingConfig
 from palmette.training.loop import train
 from support.alone import Index
-from support.tiny import documents, pairs, paths, train_paths
-from support.tiny_encoder import save_tiny_encoder
+from support.tiny import documents, learner, pairs, paths, train_paths
 
 QUERY = "where does the red owl live?"
 
@@ -138,20 +137,15 @@ def test_checkpoint_round_trip(index: Index, tmp_path) -> None:
     again = Index.build(documents(), loaded)
     for options in ({}, {"visit": 0.3}, {"visit": 9}, {"beam": 2}):
         assert again.search(QUERY, k=5, **options) == index.search(QUERY, k=5, **options)
-    for spoilt in (
-        b"[]",
-        b'{"curve": {}}',
-        b"nothing",
-        b'{"curve":{"x":{}},"load":{},"documents":{},"queries":{}}',
-    ):
+    wrong = b'{"curve":{"x":{}},"load":{},"documents":{},"queries":{}}'
+    for spoilt in (b"[]", b'{"curve": {}}', b"nothing", wrong):
         with pytest.raises(CheckpointError, match=r"leaves\.json"):
             IndexReport.from_json(spoilt)
     assert IndexReport.from_json(IndexReport().to_json()) == IndexReport()
 
 
 def test_unequal_leaves_are_said_aloud(tmp_path, capsys) -> None:
-    model = paths()
-    with Index.create(tmp_path / "i", model) as index:
+    with Index.create(tmp_path / "i", paths()) as index:
         index.add(documents())
         twins = [Document(f"twin {n}", f"The red owl lives in house {n} and sings.") for n in range(300)]
         with pytest.warns(UserWarning, match=r"leaves have become unequal.*index\.copy_to"):
@@ -203,44 +197,38 @@ def test_training_learns_and_needs_no_labels() -> None:
     index = Index.build(documents(), model)
     assert len(index.search("red owl", k=3, beam=1)) == 3
     held = index.model.encode_documents(documents())
-    centres = model.module.centres.numpy()
-    assert (
-        held["leaves"][:, 0] == np.square(held["vector"][:, None] - centres).sum(2).argmin(1)
-    ).mean() > 0.9
+    far = np.square(held["vector"][:, None] - model.module.centres.numpy()).sum(2)
+    assert (held["leaves"][:, 0] == far.argmin(1)).mean() > 0.9
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("options", "words"),
     [
-        (lambda: PathsConfig(branches=1), "branches must be"),
-        (lambda: PathsConfig(branches=2000, height=3), "8,000,000,000 leaves"),
-        (lambda: PathsConfig(branches=2, per_document=3), "at least per_document=3"),
-        (lambda: PathsConfig(margin=0.0), "margin must be above 0"),
-        (lambda: PathsSearch(visit=0.0), "visit must be a share"),
-        (lambda: PathsSearch(visit=1.5), "visit must be a share"),
-        (lambda: PathsSearch(visit=0), "visit must be a share"),
-        (lambda: PathsSearch(beam=0), "beam must be at least 1"),
+        ({"branches": 1}, "branches must be"),
+        ({"branches": 2000, "height": 3}, "8,000,000,000 leaves"),
+        ({"branches": 2, "per_document": 3}, "at least per_document=3"),
+        ({"margin": 0.0}, "margin must be above 0"),
+        ({"visit": 0.0}, "visit must be a share"),
+        ({"visit": 1.5}, "visit must be a share"),
+        ({"visit": 0}, "visit must be a share"),
+        ({"beam": 0}, "beam must be at least 1"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(make, words: str) -> None:
+def test_options_that_do_not_fit_are_refused(options: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        make()
+        (PathsSearch if {"visit", "beam"} & options.keys() else PathsConfig)(**options)
 
 
 def test_the_encoder_may_learn_too(tmp_path) -> None:
-    words = tuple({word for d in documents() for word in d.text.lower().strip(".").split()})
-    encoder = load_encoder(save_tiny_encoder(tmp_path / "tiny", words=words))
+    encoder, cache = learner(), EncodingCache(tmp_path / "cache")
     config = PathsConfig(branches=4, encoder_learns="all", negatives="leaves", refresh=2)
-    cache = EncodingCache(tmp_path / "cache")
     config, task = PathsModel.task(config, load_data(pairs()), encoder, cache, seed=0, progress=False)
     task.held_out = None  # so that the last weights stay
-    training = TrainingConfig(steps=9, batch_size=8, learning_rate=3e-3)
-    train(task, training, progress=False)
+    train(task, TrainingConfig(steps=9, batch_size=8, learning_rate=3e-3), progress=False)
     model = PathsModel(config, encoder, task.module)
     model.after_fit(task)
-    before = Backbone.of(encoder).state_dict()
-    after = model.module.backbone.state_dict()
-    moved = {name for name, value in after.items() if not bool((value == before[name]).all())}
+    before, after = Backbone.of(encoder).state_dict(), model.module.backbone.state_dict()
+    moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
     assert all(any(layer in name for name in moved) for layer in ("layer.0.", "layer.1."))
     assert not model.report.curve
     index = Index.build(documents(), model)
@@ -251,7 +239,7 @@ def test_the_encoder_may_learn_too(tmp_path) -> None:
     again = Index.build(documents(), loaded)
     assert [hit.id for hit in again.search(QUERY, k=5, beam=2, lexical=0)] == [hit.id for hit in hits]
     with pytest.raises(ConfigError, match="give the text itself"):
-        index.rank(np.zeros((1, 16), np.float32))
+        index.rank(np.zeros((1, 32), np.float32))
 
 
 def test_options_of_earlier_versions() -> None:

@@ -1,18 +1,18 @@
-"""The indexer against the paper's equations, its beam against all leaves, the leaves that searches visit."""
-
-from itertools import product
+"""The leaves that searches visit, the k-means start, and losses beside half precision."""
 
 import numpy as np
 import pytest
 import torch
 
+from palmette.data import load_data
 from palmette.methods.paths import module as paths_module
 from palmette.methods.paths.config import SHARPNESS, PathsConfig, PathsSearch
+from palmette.methods.paths.init import initialise, kmeans
 from palmette.methods.paths.module import Indexer, Paths
 from palmette.methods.paths.search import LEAVES, auto_share, leaves_to_visit
+from palmette.methods.paths.training import PathsTask
 from palmette.search.view import ArrayView
-
-SHAPES = pytest.mark.parametrize(("branches", "height"), [(4, 1), (3, 2), (2, 3)])
+from palmette.training.pairs import TrainingPairs, Validation
 
 
 def indexer(branches: int, height: int, width: int = 6) -> Indexer:
@@ -27,9 +27,8 @@ def module(branches: int, height: int, centroid_weight: float = 0.5) -> Paths:
     config = PathsConfig(branches=branches, height=height, centroid_weight=centroid_weight)
     made = Paths(config.replace(width=6))
     made.indexer = indexer(branches, height)
-    made.load_state_dict(
-        {**made.state_dict(), "adapter": torch.randn(6, 6) * 0.3}
-    )  # as earlier versions had it
+    adapter = torch.randn(6, 6) * 0.3  # as earlier versions had it
+    made.load_state_dict({**made.state_dict(), "adapter": adapter})
     made.centres.copy_(texts(5 + branches**height)[5:])
     return made.requires_grad_(False)
 
@@ -38,47 +37,7 @@ def texts(n: int, width: int = 6) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.randn(n, width, generator=torch.Generator().manual_seed(1)))
 
 
-def children(made: Indexer, x: torch.Tensor, path: tuple[int, ...]) -> torch.Tensor:
-    """Equation 1 for one text [m] that has come along a path, written out."""
-    ways = [torch.nn.functional.one_hot(torch.tensor(turn), made.branches).float() for turn in reversed(path)]
-    k = torch.cat([*ways, x])
-    h = len(path)
-    k = k + torch.relu(made.inner[h].T @ k)
-    return (made.outer[h].T @ k + made.bias[h]).softmax(0)
-
-
-def leaf_probabilities(made: Indexer, x: torch.Tensor) -> torch.Tensor:
-    """Of every leaf, by its number."""
-    found = []
-    for path in product(range(made.branches), repeat=made.height):
-        p = torch.tensor(1.0)
-        for h, turn in enumerate(path):
-            p = p * children(made, x, path[:h])[turn]
-        found.append(p)
-    return torch.stack(found)
-
-
-@SHAPES
-def test_a_wide_beam_ranks_all_leaves(branches: int, height: int) -> None:
-    made, x = indexer(branches, height), texts(5)
-    beam = made.beam(x, branches**height)
-    for text, leaves, logs in zip(x, beam.leaves, beam.logs, strict=True):
-        every = leaf_probabilities(made, text)
-        assert every.sum() == pytest.approx(1, abs=1e-5)
-        torch.testing.assert_close(logs.exp(), every.sort(descending=True).values)
-        torch.testing.assert_close(every[leaves], logs.exp())
-    assert made.beam(x, 2).leaves.shape == (5, 2)
-    torch.testing.assert_close(made.beam(x, 1).leaves[:, 0], made.numbers(made(x).path))
-
-
-def test_leaves_are_numbered_by_their_paths() -> None:
-    made = indexer(3, 2)
-    paths = list(product(range(3), repeat=2))
-    assert made.numbers(torch.tensor(paths)).tolist() == list(range(9))
-    assert [tuple(made.path_of(leaf)) for leaf in range(9)] == paths
-
-
-@SHAPES
+@pytest.mark.parametrize(("branches", "height"), [(4, 1), (3, 2), (2, 3)])
 def test_the_router_is_the_module_in_double_precision(branches: int, height: int) -> None:
     made, x = module(branches, height), 3 * texts(7)
     state = torch.random.get_rng_state()
@@ -108,9 +67,8 @@ def test_many_texts_are_routed_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch)
     made, vectors = module(3, 2).router(), texts(10).double()
     whole, held, inner = made.leaves_in_order(vectors, 4), [], Indexer.beam
     monkeypatch.setattr(paths_module, "PART", 4)
-    monkeypatch.setattr(
-        Indexer, "beam", lambda self, x, width: (held.append(len(x)), inner(self, x, width))[1]
-    )
+    counted = lambda self, x, width: (held.append(len(x)), inner(self, x, width))[1]  # noqa: E731
+    monkeypatch.setattr(Indexer, "beam", counted)
     parts = made.leaves_in_order(vectors, 4)
     assert max(held) == 4, "memory does not grow with the queries"
     assert torch.equal(parts.leaves, whole.leaves)
@@ -154,3 +112,44 @@ def test_auto_takes_the_least_share_that_loses_little() -> None:
     assert auto_share(curve, 0.5, 10**6) == 0.1
     assert auto_share(curve, 0.5, 500) == 1.0
     assert auto_share({}, 0.5, 10**6) < 1
+
+
+def test_kmeans_finds_clusters() -> None:
+    generator = torch.Generator().manual_seed(0)
+    spots = torch.tensor([[3.0, 0], [0, 3], [-3, 0], [0, -3]])
+    x = spots.repeat(50, 1) + 0.1 * torch.randn(200, 2, generator=generator)
+    centres = kmeans(x, 4, 1)
+    assert torch.cdist(spots, centres).min(dim=1).values.max() < 0.2
+    assert torch.cdist(x, centres).argmin(1).bincount(minlength=4).tolist() == [50] * 4
+    assert torch.equal(kmeans(x, 4, 1), centres)
+    assert torch.equal(kmeans(torch.ones(2, 2), 3, 0), torch.ones(3, 2)), "fewer points than centres"
+
+
+@pytest.mark.parametrize("height", [1, 2, 3])
+def test_the_start_is_a_kmeans_of_the_residuals(height: int) -> None:
+    """At every height the children are ranked as the distances of the residual to that height's centres."""
+    x, made = texts(300), Indexer(4, height, 6).requires_grad_(False)
+    for u in made.inner:
+        u.zero_()  # alone: U begins small, not at nothing
+    initialise(made, x, 5)
+    path, left = made(x).path, x
+    for h in range(height):
+        centres = made.outer[h][4 * h :].T / SHARPNESS  # [B, m]
+        assert torch.equal(path[:, h], torch.cdist(left, centres).argmin(1))
+        left = left - centres[path[:, h]]
+
+
+def test_the_loss_needs_every_digit_while_a_transformer_learns_in_half_precision() -> None:
+    data = load_data([(f"question {row}", f"answer {row}") for row in range(8)])
+    asked, right = data.pairs("train")
+    made = Paths(PathsConfig(branches=3, height=2, intra_leaf=1.0).replace(width=6))
+    pairs = TrainingPairs(data, texts(8), texts(16)[8:], asked, right, Validation.of(data, 0))
+    task = PathsTask(made, pairs, None)
+    read = made(texts(7), texts(15)[8:])  # what a transformer would have come to
+    losses = []
+    for half in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            losses.append(task.loss(lambda *_: read, np.arange(7), torch.Generator().manual_seed(0), 0.0))
+    assert losses[0] > 0
+    assert losses[0].dtype == losses[1].dtype == torch.float32
+    assert torch.equal(*losses)

@@ -11,7 +11,7 @@ from palmette.encoder.cache import EncodingCache
 from palmette.methods.taxonomy.config import TaxonomyConfig, TaxonomySearch
 from palmette.methods.taxonomy.data import TaxonomyData
 from palmette.methods.taxonomy.module import DualEncoder
-from palmette.methods.taxonomy.training import RARITY, TaxonomyTask, make_task
+from palmette.methods.taxonomy.training import RARITY, TaxonomyTask
 from palmette.training.config import TrainingConfig
 from support.reference import Doubles, unit, weights_of
 from support.taxonomies import zoo
@@ -22,9 +22,8 @@ T, STRENGTH, WIDTH, DIMENSION = 3.5, 0.7, 24, 6
 def task_of(**options: Any) -> TaxonomyTask:
     """The zoo's task, its towers at random."""
     data = TaxonomyData.load(zoo())
-    shape = {"width": WIDTH, "nodes": len(data.corpus), "dimension": DIMENSION}
-    config = TaxonomyConfig(**shape | {"multiplier": T, "correction": STRENGTH} | options)
-    task = make_task(config, data, FakeEncoder(WIDTH), EncodingCache(), seed=0, progress=False)
+    config = TaxonomyConfig(**{"dimension": DIMENSION, "multiplier": T, "correction": STRENGTH} | options)
+    _, task = TaxonomyModel.task(config, data, FakeEncoder(WIDTH), EncodingCache(), seed=0, progress=False)
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in task.module.parameters():

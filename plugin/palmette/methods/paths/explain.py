@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from palmette.arrays import Rows
+from palmette.arrays import Rows, evenly_spaced
 from palmette.errors import CheckpointError
 from palmette.lexical.terms import add_counts, count_terms, log_odds, top_terms
 from palmette.methods.paths.module import Paths
@@ -59,14 +59,13 @@ class IndexReport(BaseModel):
         try:
             values = json.loads(data)
             values.pop("loads", None)  # of earlier versions
-            report = cls.model_validate_json(json.dumps(values))
-            if missing := cls.model_fields.keys() - report.model_fields_set:
+            if missing := cls.model_fields.keys() - values.keys():
                 raise ValueError(f"without {sorted(missing)}")
+            return cls.model_validate_json(json.dumps(values))
         except (AttributeError, TypeError, ValueError) as error:  # pydantic's among them
             raise CheckpointError(
                 f"{REPORT} does not hold the report of a learned index ({error}); save the checkpoint again"
             ) from error
-        return report
 
 
 def leaf_load(sizes: Rows) -> Numbers:
@@ -100,7 +99,7 @@ def load_warning(now: Mapping[str, float], trained: Mapping[str, float]) -> str 
 
 def leaf_terms(text_of: Callable[[int], str], leaf_of: Tensor, router: Paths, *, terms: int = 8) -> LeafTerms:
     """Terms of every leaf that has any, from an even sample of texts with these leaves [n]."""
-    rows = np.unique(np.linspace(0, len(leaf_of) - 1, min(len(leaf_of), SAMPLE)).astype(np.int64))
+    rows = evenly_spaced(len(leaf_of), SAMPLE)
     leaves = leaf_of.cpu().numpy()[rows]
     spelled, text, term = count_terms([text_of(row) for row in rows.tolist()])
     totals, texts_in = np.bincount(term, minlength=len(spelled)), np.bincount(leaves)

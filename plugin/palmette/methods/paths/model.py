@@ -17,9 +17,10 @@ from palmette.data import RetrievalData
 from palmette.encoder import Backbone, Encoder, EncodingCache, Kind
 from palmette.methods.paths.config import TRAINING, PathsConfig, PathsSearch
 from palmette.methods.paths.explain import REPORT, IndexReport, explain_leaf, leaf_load, load_warning
+from palmette.methods.paths.init import initialise
 from palmette.methods.paths.module import Paths
 from palmette.methods.paths.search import LEAVES, VECTOR, VISITED, leaves_to_visit
-from palmette.methods.paths.training import PathsTask, encode_texts, initial_module
+from palmette.methods.paths.training import PathsTask, encode_texts
 from palmette.model import Model, Queries
 from palmette.search.plan import ArraySpec, Candidates, Lists, Score, SearchPlan, View
 from palmette.training.pairs import TrainingPairs, Validation
@@ -73,7 +74,11 @@ class PathsModel(Model):
         backbone = Backbone.of(encoder) if config.encoder_learns == "all" else None
         fewer: dict[str, Any] = {"queries": DEV_QUERIES, "documents": DEV_DOCUMENTS} if backbone else {}
         held = Validation.of(data, seed, **fewer)  # random documents fill the leaves as all of them do
-        module = initial_module(config, pairs, seed, backbone)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            module = Paths(config, backbone).cpu()
+        if config.start == "kmeans":
+            initialise(module.indexer, module.embed(pairs.documents[: len(data.corpus)]), seed)
         return config, PathsTask(module, pairs, held, progress)
 
     @classmethod
@@ -114,9 +119,8 @@ class PathsModel(Model):
         self, documents: Sequence[Document], vectors: Floats | None = None
     ) -> dict[str, NDArray[np.generic]]:
         """Vectors [N, m] and leaves [N, l]."""
-        if vectors is None:
-            vectors = self._encode([document.content for document in documents], "document")
-        x = self._embed(vectors)
+        contents = [document.content for document in documents]
+        x = self._embed(self._encode(contents, "document") if vectors is None else vectors)
         leaves = self.router.leaves_of(x, self.config.per_document).numpy().astype(np.int32)
         return {VECTOR: x.float().numpy(), LEAVES: leaves}
 
@@ -128,17 +132,14 @@ class PathsModel(Model):
     def embed(self, texts: Sequence[str], *, kind: Kind = "document", **options: Any) -> Floats:
         """Vectors [n, m] of the learned space."""
         check_keys(f"{self.method} embed", options, ())
-        vectors: Floats = self._embed(self._encode(texts, kind)).float().numpy()
-        return vectors
+        return np.asarray(self._embed(self._encode(texts, kind)), np.float32)
 
     def _encode(self, texts: Sequence[str], kind: Kind) -> Floats:
         """Encoder vectors [n, m]: of the encoder as it was, or as it has learned."""
-        vectors: Floats
         if self.module.backbone is not None:
-            vectors = encode_texts(self.module.backbone, texts, kind).cpu().numpy()
-        else:
-            vectors = self.encoder.encode_queries(texts) if kind == "query" else self.encoder.encode(texts)
-        return vectors
+            return np.asarray(encode_texts(self.module.backbone, texts, kind).cpu(), np.float32)
+        encode = self.encoder.encode_queries if kind == "query" else self.encoder.encode
+        return np.asarray(encode(texts), np.float32)
 
     def _embed(self, vectors: Floats) -> torch.Tensor:
         return self.router.embed(torch.from_numpy(np.array(vectors, np.float64)))

@@ -145,12 +145,13 @@ class Paths(nn.Module):
 
     def forward(self, *parts: Part) -> tuple[Tensor, Routed]:
         """Unit vectors of texts [n, m], and their paths."""
-        read = torch.cat([self._read(part) for part in parts])
+        read = torch.cat([self.read(part) for part in parts])
         with torch.autocast(read.device.type, enabled=False):  # half precision is for the transformer alone
             vectors = self.embed(read.float())
             return vectors, self.indexer(vectors)
 
-    def _read(self, part: Part) -> Tensor:
+    def read(self, part: Part) -> Tensor:
+        """Embeddings [n, m] of the encoder."""
         if isinstance(part, Tensor):
             return part
         assert self.backbone is not None

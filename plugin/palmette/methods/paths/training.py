@@ -13,9 +13,7 @@ from tqdm.auto import tqdm
 
 from palmette.arrays import Rows
 from palmette.encoder import Backbone, Kind
-from palmette.methods.paths.config import PathsConfig
 from palmette.methods.paths.explain import IndexReport, Numbers, leaf_load, leaf_terms
-from palmette.methods.paths.init import initialise
 from palmette.methods.paths.losses import intra_leaf, triplet
 from palmette.methods.paths.module import Part, Paths
 from palmette.methods.paths.search import SHARES, recall_curve
@@ -48,18 +46,6 @@ def encode_texts(
     return out
 
 
-def initial_module(config: PathsConfig, pairs: TrainingPairs, seed: int, backbone: Backbone | None) -> Paths:
-    """Module before training."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        module = Paths(config, backbone).cpu()
-    if config.start == "kmeans":
-        with torch.no_grad():
-            vectors = module.embed(pairs.documents[: len(pairs.data.corpus)])
-        initialise(module.indexer, vectors, seed)
-    return module
-
-
 @dataclass
 class PathsTask(Task):
     """The paper's three losses."""
@@ -84,23 +70,20 @@ class PathsTask(Task):
         """Move the embeddings beside the module."""
         self.pairs = self.pairs.to(device)
 
-    def _vectors(self, kind: Kind, rows: Rows) -> Tensor:
-        """Embeddings [n, m] by the encoder as it was."""
-        return (self.pairs.queries if kind == "query" else self.pairs.documents)[torch.from_numpy(rows)]
-
     def _texts(self, kind: Kind, rows: Rows) -> list[str]:
         texts = self.pairs.data.query_texts if kind == "query" else self.pairs.data.texts
         return [texts[row] for row in rows.tolist()]
 
     def _inputs(self, kind: Kind, rows: Rows) -> Part:
-        if self.module.backbone is None:
-            return self._vectors(kind, rows)
-        return self.module.backbone.plain(self._texts(kind, rows), kind)
+        """What the module reads: embeddings by the encoder as it was, or tokens where it learns."""
+        if self.module.backbone is not None:
+            return self.module.backbone.plain(self._texts(kind, rows), kind)
+        return (self.pairs.queries if kind == "query" else self.pairs.documents)[torch.from_numpy(rows)]
 
     def _embed(self, kind: Kind, rows: Rows) -> Tensor:
         """Unit vectors [n, m] by encoder and module as they are now, without gradients."""
         if self.module.backbone is None:
-            return self.module.embed(self._vectors(kind, rows))
+            return self.module.embed(self.module.read(self._inputs(kind, rows)))
         texts = self._texts(kind, rows)
         return self.module.embed(encode_texts(self.module.backbone, texts, kind, self.progress))
 
@@ -130,8 +113,7 @@ class PathsTask(Task):
 
     def _negatives(self, rows: Rows, generator: torch.Generator, progress: float) -> Iterator[Rows]:
         """Given negatives of these training rows, and one mined negative of each row that has any."""
-        given = self.pairs.hard_negatives(rows, generator)
-        if given is not None:
+        if (given := self.pairs.hard_negatives(rows, generator)) is not None:
             yield given.rows
         config = self.module.config
         if config.negatives == "leaves":
@@ -181,7 +163,7 @@ class PathsTask(Task):
         config, module = self.module.config, self.module
         queries, documents = self._embed("query", dev.queries), self._embed("document", dev.documents)
         order = module.leaves_in_order(queries, config.leaves).leaves
-        leaves = self.module.leaves_of(documents, config.per_document)
+        leaves = module.leaves_of(documents, config.per_document)
         return recall_curve(queries, documents, order, leaves, dev.judgements, shares)
 
     @torch.no_grad()
@@ -189,7 +171,7 @@ class PathsTask(Task):
         """Keep the leaves' mean documents, and write the report."""
         module, config = self.module, self.module.config
         vectors = self._corpus()
-        leaves = self.module.leaves_of(vectors, config.per_document)  # [N, l]
+        leaves = module.leaves_of(vectors, config.per_document)  # [N, l]
         sums = torch.zeros_like(module.centres).index_add_(0, leaves[:, 0], vectors)
         counts = torch.bincount(leaves[:, 0], minlength=config.leaves)
         module.centres.copy_(sums / counts.clamp(min=1)[:, None])

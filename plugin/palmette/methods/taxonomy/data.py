@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -13,11 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from palmette.arrays import Rows
-from palmette.data import RetrievalData, from_documents, iter_documents, load_data
+from palmette.data import RetrievalData, from_documents, load_data
 from palmette.errors import InputError
-from palmette.methods.taxonomy.hierarchy import Hierarchy, name_of
-from palmette.methods.taxonomy.matches import Matches
-from palmette.types import Document
+from palmette.methods.taxonomy.hierarchy import Hierarchy, Matches, name_of
 
 DEV = 500
 """Validation queries, at most."""
@@ -52,36 +50,27 @@ class TaxonomyData(RetrievalData):
             return data
         if isinstance(data, Hierarchy):
             return cls("hierarchy", data.documents(), {}, {}, hierarchy=data)
-        if isinstance(data, Iterable) and not isinstance(data, str | Path | RetrievalData | Mapping):
-            data = list(data)
-            first = data[0] if data else ()
-            pair = isinstance(first, Mapping) and {"query", "question", "anchor"} & set(first)
-            if not isinstance(first, tuple) and not hasattr(first, "query") and not pair:
-                documents = list(iter_documents(data))
-                if hierarchy := _hierarchy(documents, edges, parents):
-                    return cls("documents", documents, {}, {}, hierarchy=hierarchy)
         loaded = data if isinstance(data, RetrievalData) else load_data(data, seed=seed, kinds=())
-        hierarchy = _hierarchy(list(loaded.corpus), edges, parents)
+        corpus, hierarchy = loaded.corpus, None
+        if edges is not None:
+            ids, names = [node.key for node in corpus], [name_of(node) for node in corpus]
+            hierarchy = Hierarchy.from_edges(edges, ids, names)
+        elif parents != "":
+            hierarchy = Hierarchy.from_documents(corpus, parents)
         if hierarchy is not None and not loaded.labelled:  # names serve better than synthetic queries
-            return cls(loaded.name, loaded.corpus, {}, {}, hierarchy=hierarchy)
+            return cls(loaded.name, corpus, {}, {}, hierarchy=hierarchy)
         if not loaded.queries:
-            loaded = from_documents(loaded.corpus, name=loaded.name, seed=seed).with_dev(0.1, seed)
+            loaded = from_documents(corpus, name=loaded.name, seed=seed).with_dev(0.1, seed)
         known = {field.name: getattr(loaded, field.name) for field in fields(RetrievalData)}
         return cls(**known, hierarchy=hierarchy)
 
 
-def _hierarchy(documents: Sequence[Document], edges: Any, parents: str | None) -> Hierarchy | None:
-    if edges is not None:
-        return Hierarchy.from_edges(edges, [d.key for d in documents], [name_of(d) for d in documents])
-    return None if parents == "" else Hierarchy.from_documents(documents, parents)
-
-
 @dataclass(frozen=True)
 class TrainingQueries:
-    """Queries and their matches: texts, or (lookup) rows of the nodes that are the queries."""
+    """Queries and their matches."""
 
-    texts: list[str]
-    rows: Rows
+    inputs: NDArray[Any]
+    """[Q] texts, or rows of the nodes in a lookup table."""
     matches: Matches
 
     def __len__(self) -> int:
@@ -89,8 +78,7 @@ class TrainingQueries:
 
     def take(self, queries: Rows) -> TrainingQueries:
         """Some of the queries."""
-        texts = [self.texts[row] for row in queries] if self.texts else []
-        return TrainingQueries(texts, self.rows[queries], self.matches.take(queries))
+        return TrainingQueries(self.inputs[queries], self.matches.take(queries))
 
 
 def training_queries(
@@ -110,31 +98,25 @@ def training_queries(
             raise InputError(
                 "queries='lookup' needs a hierarchy: give edges, parents in metadata, or a Hierarchy"
             )
-        train = TrainingQueries([], np.arange(nodes), closure)
+        train = TrainingQueries(np.arange(nodes), closure)
         return train, train.take(np.sort(draw.permutation(nodes)[:DEV]))
     train, dev = (_judged(data, closure, split) for split in ("train", "dev"))
     if closure is None:
         return train, dev
     texts = [list(dict.fromkeys((name_of(node), node.content))) for node in data.corpus]
-    two = np.flatnonzero([len(some) == 2 and not len(dev) for some in texts])
-    chosen = draw.permutation(two)[: min(DEV, len(two) // DEV_SHARE)]
-    held = {int(row): texts[row].pop(0) for row in np.sort(chosen)}
-    rows = np.repeat(np.arange(nodes), [len(some) for some in texts])
-    own = closure.take(rows)
+    if not len(dev):
+        two = np.flatnonzero([len(some) == 2 for some in texts])
+        held = np.sort(draw.permutation(two)[: min(DEV, len(two) // DEV_SHARE)])
+        dev = TrainingQueries(np.array([texts[row].pop(0) for row in held], object), closure.take(held))
+    judged, own = train.matches, closure.take(np.repeat(np.arange(nodes), [len(some) for some in texts]))
     matches = Matches(
-        np.concatenate([train.matches.starts, train.matches.starts[-1] + own.starts[1:]]),
-        np.concatenate([train.matches.documents, own.documents]),
-        np.concatenate([train.matches.distances, own.distances]),
+        np.concatenate([judged.starts, judged.starts[-1] + own.starts[1:]]),
+        np.concatenate([judged.documents, own.documents]),
+        np.concatenate([judged.distances, own.distances]),
         nodes,
     )
-    every = [*train.texts, *(text for some in texts for text in some)]
-    train = TrainingQueries(every, np.concatenate([train.rows, rows]), matches)
-    if held:
-        rows = np.array(list(held), np.int64)
-        dev = TrainingQueries(list(held.values()), rows, closure.take(rows))
-    elif not len(dev):
-        dev = train.take(np.sort(draw.permutation(len(train))[:DEV]))
-    return train, dev
+    train = TrainingQueries(np.array([*train.inputs, *chain.from_iterable(texts)], object), matches)
+    return train, dev if len(dev) else train.take(np.sort(draw.permutation(len(train))[:DEV]))
 
 
 def _judged(data: TaxonomyData, closure: Matches | None, split: str) -> TrainingQueries:
@@ -149,13 +131,12 @@ def _judged(data: TaxonomyData, closure: Matches | None, split: str) -> Training
     ]
     query, document, distance = np.array(flat, np.int64).reshape(-1, 3).T
     if closure is not None:
-        owner, places = closure.flat(document)
-        query, document = query[owner], closure.documents[places].astype(np.int64)
-        distance = closure.distances[places].astype(np.int64)
+        above = closure.take(document)
+        query, document = query[above.owners], above.documents.astype(np.int64)
+        distance = above.distances.astype(np.int64)
     matches = Matches.of(query, document, distance, len(qrels), len(data.corpus))
-    kept = np.flatnonzero(matches.counts)
-    texts = [data.queries[id] for id in qrels]
-    return TrainingQueries([texts[row] for row in kept], np.full(len(kept), -1), matches.take(kept))
+    asked = TrainingQueries(np.array([data.queries[id] for id in qrels], object), matches)
+    return asked.take(np.flatnonzero(matches.counts))
 
 
 @dataclass(frozen=True)
@@ -181,38 +162,30 @@ class Sampler:
         """Drawn matches of some queries: the place among ``queries`` (ascending) and the document of each."""
         random = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         if self.kind == "every":
-            owner, places = self.matches.flat(queries)
-            sizes = self.matches.counts[queries]
-            if len(queries) and sizes.max() > MOST:
+            some = self.matches.take(queries)
+            owner, documents = some.owners, some.documents
+            if some.counts.max(initial=0) > MOST:
                 order = np.lexsort((random.random(len(owner)), owner))  # shuffled within each query
-                rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-                kept = np.sort(order[rank < MOST])
-                owner, places = owner[kept], places[kept]
+                kept = np.sort(order[np.arange(len(owner)) - some.starts[owner] < MOST])
+                owner, documents = owner[kept], documents[kept]
         else:
             starts, ends = self.matches.starts[queries], self.matches.starts[queries + 1]
             low, high = self._sums[starts], self._sums[ends]
             owner = np.flatnonzero(high > low)
             wanted = (low + random.random(len(queries)) * (high - low))[owner]
             places = np.searchsorted(self._sums, wanted, side="right") - 1
-            places = np.clip(places, starts[owner], ends[owner] - 1)
-        return owner, self.matches.documents[places].astype(np.int64)
+            documents = self.matches.documents[np.clip(places, starts[owner], ends[owner] - 1)]
+        return owner, documents.astype(np.int64)
 
     @cached_property
     def _probability(self) -> NDArray[np.float64]:
         """[P] P(document | query) of one draw."""
-
-        def normalised(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-            total = np.bincount(owners, weights=weights, minlength=len(self.matches))[owners]
-            return np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
-
         owners, distances = self.matches.owners, self.matches.distances.astype(np.float64)
-        regular, far = normalised(np.ones(len(owners))), normalised(distances)
-        if self.kind != "rebalanced":
-            return far if self.kind == "heavy-tail" else regular
-        none_far = np.bincount(owners, weights=far, minlength=len(self.matches)) == 0
-        share = np.where(none_far, 1.0, self.share)[owners]
-        mixed: NDArray[np.float64] = share * regular + (1 - share) * far
-        return mixed
+        total = np.bincount(owners, distances, len(self.matches))[owners]
+        regular, far = 1 / self.matches.counts[owners], distances / np.maximum(total, 1)
+        share = {"heavy-tail": 0.0, "rebalanced": self.share}.get(self.kind, 1.0)
+        shares = np.where((self.kind == "rebalanced") & (total == 0), 1.0, share)
+        return np.asarray(shares * regular + (1 - shares) * far)
 
     @cached_property
     def _sums(self) -> NDArray[np.float64]:

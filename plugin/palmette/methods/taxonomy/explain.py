@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from palmette.arrays import Floats
@@ -24,19 +22,15 @@ def explain(nodes: Nodes, cutoff: RelevanceCutoff, query: Floats, vector: Floats
     chances = cutoff.probability(query[None], raw)[0].tolist()
     if nodes.hierarchy is not None:
         scores = cutoff.scaled(query[None], raw)[0].tolist()
-    steps: list[dict[str, Any]] = [
-        {
-            "id": nodes.ids[row] if row >= 0 else None,
-            "name": nodes.names[row] if row >= 0 else "this document",
-            "score": score,
-            "probability": chance,
-        }
-        for row, score, chance in zip(chain, scores, chances, strict=True)
+    names = [nodes.names[row] if row >= 0 else "this document" for row in chain]
+    steps = [
+        {"id": nodes.ids[row] if row >= 0 else None, "name": name, "score": score, "probability": chance}
+        for row, name, score, chance in zip(chain, names, scores, chances, strict=True)
     ]
-    general = [*scores[1:], 0.0]  # the most general node counts in full, each step down adds a difference
-    triples = zip(steps, scores, general, strict=True)
-    parts = [Part(step["name"], score - above, step) for step, score, above in triples][::-1]
-    short = [name if len(name) <= 40 else f"{name[:39]}…" for name in (step["name"] for step in steps)]
+    # the most general node counts in full, each step down adds a difference
+    added = [score - above for score, above in zip(scores, [*scores[1:], 0.0], strict=True)]
+    parts = [Part(*part) for part in zip(names, added, steps, strict=True)][::-1]
+    short = [name if len(name) <= 40 else f"{name[:39]}…" for name in names]
     trail = " ▸ ".join(f"{name} ({chance:.0%})" for name, chance in zip(short, chances, strict=True))
     brief = " ▸ ".join(short) if len(short) > 1 else ""
     return Explanation(scores[0], parts, f"score {scores[0]:.2f}; {trail}", {"chain": steps}, brief=brief)

@@ -21,7 +21,6 @@ from palmette.arrays import Rows
 from palmette.config import parse_json
 from palmette.data.retrieval import RowLists
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
-from palmette.methods.taxonomy.matches import Matches
 from palmette.types import Document
 
 PARENT_KEYS = ("parents", "parent")
@@ -30,6 +29,58 @@ AROUND, SHORTEST_CODE = ".,;:!?()[]{}'\"", 4
 """Punctuation around a code, and its least length: shorter ones are numbers that mean other things."""
 MAX_PAIRS = 300_000_000
 """Ancestors of all nodes together, at most: about 4 GB."""
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Matching documents S(q) of every query: query i has ``documents[starts[i]:starts[i + 1]]``, ascending."""
+
+    starts: Rows
+    """[Q + 1]."""
+    documents: NDArray[np.int32]
+    """[P] rows of documents."""
+    distances: NDArray[np.int16]
+    """[P] distance from the query's exact match: steps in a hierarchy, or a proxy."""
+    size: int
+    """Number of documents."""
+
+    @classmethod
+    def of(cls, queries: Rows, documents: Rows, distances: Rows, count: int, size: int) -> Matches:
+        """Sort parallel rows [P] into the matches of ``count`` queries among ``size`` documents.
+
+        Of a match given twice the shorter distance counts.
+        """
+        order = np.argsort(distances, kind="stable")
+        keys, first = np.unique(queries[order] * size + documents[order], return_index=True)
+        starts = np.searchsorted(keys, np.arange(count + 1) * size)
+        return cls(starts, (keys % size).astype(np.int32), distances[order][first].astype(np.int16), size)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @cached_property
+    def counts(self) -> Rows:
+        """[Q] |S(q)|."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def owners(self) -> Rows:
+        """[P] query of each match."""
+        return np.repeat(np.arange(len(self)), self.counts)
+
+    def take(self, queries: Rows) -> Matches:
+        """Matches of some queries, which become rows 0, 1 and so on."""
+        counts = self.counts[queries]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        places = np.arange(starts[-1]) + np.repeat(self.starts[queries] - starts[:-1], counts)
+        return Matches(starts, self.documents[places], self.distances[places], self.size)
+
+    def among(self, queries: Rows, documents: Rows) -> tuple[Rows, Rows]:
+        """Pairs of some queries and some documents (ascending, distinct) that match: places of both, by query."""
+        some = self.take(queries)
+        at = np.minimum(np.searchsorted(documents, some.documents), len(documents) - 1)
+        hits = documents[at] == some.documents
+        return some.owners[hits], at[hits]
 
 
 @dataclass(frozen=True)
@@ -49,46 +100,35 @@ class Hierarchy:
         _ = self.depths  # refuses a cycle at once, not in the middle of training
 
     @classmethod
-    def of(
-        cls, ids: Sequence[str], children: Rows, parents: Rows, names: Sequence[str] | None = None
-    ) -> Self:
-        """Build from parallel rows of children and parents; an edge given twice counts once."""
-        size = max(1, len(ids))
-        edges = np.unique(np.asarray(children, np.int64) * size + np.asarray(parents, np.int64))
-        lists = RowLists.of(edges // size, edges % size, len(ids))
-        return cls(ids, list(ids) if names is None else names, lists)
-
-    @classmethod
     def from_edges(
         cls,
         edges: Iterable[tuple[str, str]],
         nodes: Iterable[str] | None = None,
         names: Sequence[str] | None = None,
     ) -> Self:
-        """Build from (child id, parent id).
+        """Build from (child id, parent id); an edge given twice counts once.
 
         ``nodes`` gives all ids, where there are nodes without edges or unknown ids are to be refused; by default they
         are those of the edges. ``names`` are by default the ids.
         """
-        listed: list[tuple[str, str]] = []
-        given: Iterable[object] = edges  # a user's edges may be anything
-        for position, edge in enumerate(given):
+        listed: list[Any] = list(edges)  # a user's edges may be anything
+        for position, edge in enumerate(listed):
             if not isinstance(edge, Sequence) or isinstance(edge, str) or len(edge) != 2:
                 raise InputError(f"edge {position} must be (child id, parent id), got {shown(edge)}")
             if not all(isinstance(id, str) for id in edge):
                 raise InputError(f"edge {position}: ids are str, got {shown(edge)}")
-            listed.append((edge[0], edge[1]))
         ids = list(dict.fromkeys(id for edge in listed for id in edge) if nodes is None else nodes)
         rows = {id: row for row, id in enumerate(ids)}
-        if lost := [edge for edge in listed if edge[0] not in rows or edge[1] not in rows]:
+        if lost := [edge for edge in listed if not rows.keys() >= {*edge}]:
             child, parent = lost[0]
             unknown = parent if child in rows else child
             raise InputError(
                 f"{len(lost)} of {len(listed)} edges name nodes that are not there, such as {unknown!r} in "
                 f"{child!r} → {parent!r}; add those nodes or leave the edges out"
             )
-        pairs = np.array([(rows[child], rows[parent]) for child, parent in listed], np.int64).reshape(-1, 2)
-        return cls.of(ids, pairs[:, 0], pairs[:, 1], names)
+        pairs = {(rows[child], rows[parent]) for child, parent in listed}
+        children, parents = np.array(list(pairs), np.int64).reshape(-1, 2).T
+        return cls(ids, ids if names is None else names, RowLists.of(children, parents, len(ids)))
 
     @classmethod
     def from_paths(cls, paths: Iterable[str], separator: str = ">") -> Self:
@@ -145,25 +185,22 @@ class Hierarchy:
     @cached_property
     def depths(self) -> Rows:
         """[N] longest way from a root: a node is deeper than all its ancestors."""
-        starts, children = self.children.starts.tolist(), self.children.values.tolist()
-        missing = np.diff(self.parents.starts).tolist()  # parents not yet placed
-        depths = [0] * len(self)
-        order = [row for row, count in enumerate(missing) if not count]
-        for row in order:  # grows while it is read
-            for child in children[starts[row] : starts[row + 1]]:
-                missing[child] -= 1
-                depths[child] = max(depths[child], depths[row] + 1)
-                if not missing[child]:
-                    order.append(child)
-        if len(order) < len(self):  # every node that was never placed has a parent that was not either
-            row, seen = next(row for row, count in enumerate(missing) if count), dict[int, None]()
+        missing = np.diff(self.parents.starts)  # parents not yet placed
+        depths, level, depth = np.zeros(len(self), np.int64), np.flatnonzero(missing == 0), 0
+        while len(level):
+            depths[level] = depth
+            below, ways = np.unique(self.children.flat(level)[1], return_counts=True)
+            missing[below] -= ways
+            level, depth = below[missing[below] == 0], depth + 1
+        if missing.any():  # every node that was never placed has a parent that was not either
+            row, seen = int(missing.argmax()), dict[int, None]()
             while row not in seen:
                 seen[row] = None
                 row = next(parent for parent in self.parents[row].tolist() if missing[parent])
             words = [repr(self.ids[step]) for step in [*list(seen)[list(seen).index(row) :], row]]
             cycle = " → ".join(words if len(words) < 9 else [*words[:4], "…", *words[-4:]])
             raise InputError(f"the hierarchy has a cycle: {cycle}; take one of its edges out")
-        return np.array(depths, np.int64)
+        return depths
 
     @cached_property
     def children(self) -> RowLists:
@@ -186,31 +223,20 @@ class Hierarchy:
     def matches(self, max_distance: int | None = None) -> Matches:
         """Match every node with itself and its ancestors up to a distance (``None``: all), the shortest way to each."""
         size, tree = len(self), bool((np.diff(self.parents.starts) <= 1).all())
-        reached = frontier = np.arange(size, dtype=np.int64) * (size + 1)  # node · N + ancestor
-        keys, distances = [frontier], [np.zeros(size, np.int16)]
-        total, distance = size, 0
-        while len(frontier) and (max_distance is None or distance < max_distance):
-            distance += 1
-            owner, above = self.parents.flat(frontier % size)
-            frontier = (frontier // size)[owner] * size + above
+        levels = [np.arange(size, dtype=np.int64) * (size + 1)]  # node · N + ancestor, by distance
+        while len(levels[-1]) and len(levels) - 1 != max_distance:
+            owner, above = self.parents.flat(levels[-1] % size)
+            reached = levels[-1][owner] // size * size + above
             if not tree:  # a second way to the same ancestor is longer, or as long
-                frontier = np.unique(frontier)
-                at = np.minimum(np.searchsorted(reached, frontier), len(reached) - 1)
-                frontier = frontier[reached[at] != frontier]
-                reached = np.sort(np.concatenate([reached, frontier]))
-            total += len(frontier)
-            if total > MAX_PAIRS:
+                reached = np.setdiff1d(reached, np.concatenate(levels))
+            levels.append(reached)
+            if sum(map(len, levels)) > MAX_PAIRS:
                 raise InputError(
-                    f"the {size} nodes have more than {MAX_PAIRS} ancestors within distance {distance}: "
-                    f"give max_distance (below {distance})"
+                    f"the {size} nodes have more than {MAX_PAIRS} ancestors within distance {len(levels) - 1}: "
+                    f"give max_distance (below {len(levels) - 1})"
                 )
-            keys.append(frontier)
-            distances.append(np.full(len(frontier), distance, np.int16))
-        flat, lengths = np.concatenate(keys), np.concatenate(distances)
-        order = np.argsort(flat, kind="stable")
-        flat, lengths = flat[order], lengths[order]
-        starts = np.concatenate([[0], np.cumsum(np.bincount(flat // size, minlength=size))])
-        return Matches(starts, (flat % size).astype(np.int32), lengths, size)
+        node, ancestor = np.divmod(np.concatenate(levels), size)
+        return Matches.of(node, ancestor, np.repeat(np.arange(len(levels)), [*map(len, levels)]), size, size)
 
     def documents(self) -> list[Document]:
         """Nodes as documents whose text is their name, where there is no more than a hierarchy."""
@@ -257,13 +283,11 @@ class Nodes:
     def _by_name(self) -> dict[str, int]:
         return _rows_of([name.casefold() for name in self.names])
 
-    def by_id(self, documents: Sequence[Document]) -> Rows:
-        """[B] rows of documents by their ids; −1 for unknown ones."""
-        return np.array([self.rows.get(d.key, -1) for d in documents], np.int64)
-
-    def by_content(self, documents: Sequence[Document]) -> Rows:
-        """[B] rows of documents by their contents, whatever their ids; −1 for unknown ones."""
-        return np.array([self._by_digest.get(_digest(d), -1) for d in documents], np.int64)
+    def find(self, documents: Sequence[Document]) -> tuple[Rows, Rows]:
+        """[B] rows of documents by their ids, and by their contents whatever their ids; −1 for unknown ones."""
+        by_id = [self.rows.get(document.key, -1) for document in documents]
+        by_content = [self._by_digest.get(_digest(document), -1) for document in documents]
+        return np.array(by_id, np.int64), np.array(by_content, np.int64)
 
     def named(self, text: str) -> int:
         """Row of the node with this id or name, in any case."""
@@ -316,13 +340,12 @@ class Nodes:
         for listed in (ids, names, facts["digests"]):
             if len(listed) != len(ids) or not all(isinstance(text, str) for text in listed):
                 raise ValueError("ids, names and digests must be as many texts")
-        if len(facts.get("counts", ids)) != len(ids) or sum(facts.get("counts", ())) != len(
-            facts.get("parents", ())
-        ):
-            raise ValueError("counts of parents must be one per id and add up to their number")
         if "parents" in facts:
-            children = np.repeat(np.arange(len(ids)), facts["counts"])
-            hierarchy = Hierarchy.of(ids, children, np.array(facts["parents"], np.int64), names)
+            counts, parents = (np.array(facts[name], np.int64) for name in ("counts", "parents"))
+            if len(counts) != len(ids) or counts.sum() != len(parents):
+                raise ValueError("counts of parents must be one per id and add up to their number")
+            children = np.repeat(np.arange(len(ids)), counts)
+            hierarchy = Hierarchy(ids, names, RowLists.of(children, parents, len(ids)))
         return cls(ids, names, facts["digests"], hierarchy, np.array(facts.get("generality", []), np.float32))
 
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from palmette.config import check_range
-from palmette.methods.taxonomy.hierarchy import Hierarchy
-from palmette.methods.taxonomy.matches import Matches
+from palmette.methods.taxonomy.hierarchy import Hierarchy, Matches
 from palmette.methods.taxonomy.training import found_matches
 
 LARGEST = 8_192

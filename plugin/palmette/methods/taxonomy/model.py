@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,21 +14,24 @@ from palmette.arrays import Floats
 from palmette.data import RetrievalData
 from palmette.encoder import Encoder, FakeEncoder
 from palmette.encoder.cache import EncodingCache
-from palmette.errors import CheckpointError, ConfigError, InputError
+from palmette.errors import ConfigError, InputError
 from palmette.hub.checkpointed import TrainingRecord
 from palmette.methods.taxonomy.config import TRAINING, TaxonomyConfig, TaxonomySearch
-from palmette.methods.taxonomy.data import TaxonomyData
+from palmette.methods.taxonomy.data import Sampler, TaxonomyData, training_queries
 from palmette.methods.taxonomy.explain import explain
 from palmette.methods.taxonomy.hierarchy import Nodes
 from palmette.methods.taxonomy.init import construct, dimension_needed
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import NODE, VECTOR, RelevanceCutoff, plan, rank
-from palmette.methods.taxonomy.training import TaxonomyTask, make_task
+from palmette.methods.taxonomy.training import TaxonomyTask, by_query
 from palmette.model import Arrays, Model, Queries
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View
 from palmette.types import Document, Explanation
 
 FILE = "nodes.json"
+PAIRS_RATE = 0.2
+"""Share of the learning rate without a hierarchy: towers that begin as the encoder stay near it, and no document's row
+learns the questions about it by heart before the towers have learned what is true of all."""
 WORDS = 0.2
 """Weight of words in a hierarchy: they find the exact match, and ancestors share few of them."""
 
@@ -114,43 +117,54 @@ class TaxonomyModel(Model):
             raise InputError(
                 "a construction needs a hierarchy: give edges, parents in metadata, or a Hierarchy"
             )
-        count = len(loaded.corpus)
         width = dimension or dimension_needed(loaded.hierarchy, max_distance=max_distance, seed=seed)
-        tables: dict[str, Any] = {"queries": "lookup", "documents": "lookup", "width": 1, "nodes": count}
-        config = TaxonomyConfig(dimension=width, max_distance=max_distance, **tables)
-        encoder = FakeEncoder(1)
-        task = make_task(config, loaded, encoder, EncodingCache(), seed=seed, progress=False)
+        tables: dict[str, Any] = {"queries": "lookup", "documents": "lookup"}
+        config, encoder = TaxonomyConfig(dimension=width, max_distance=max_distance, **tables), FakeEncoder(1)
+        config, task = cls.task(config, loaded, encoder, EncodingCache(), seed=seed, progress=False)
         queries, documents = construct(task.train.matches, width, torch.Generator().manual_seed(seed))
-        task.module.load_state_dict(
-            {"query_rows.rows": queries, "document_rows.rows": documents}, strict=False
-        )
-        metrics = task.calibrate()
-        record = TrainingRecord(data=loaded.name, documents=count, pairs=task.size(), metrics=metrics)
+        weights = {"query_rows.rows": queries, "document_rows.rows": documents}
+        task.module.load_state_dict(weights, strict=False)
+        counts: dict[str, Any] = {"documents": len(documents), "pairs": task.size()}
+        record = TrainingRecord(data=loaded.name, metrics=task.calibrate(), **counts)
         return cls(config, encoder, task.module, record=record)
 
     @classmethod
     def uses_space(cls, config: TaxonomyConfig, data: RetrievalData) -> bool:
         """Where pairs alone teach two towers of text: with a hierarchy, questions match what lies above as well."""
-        judged = not isinstance(data, TaxonomyData) or data.hierarchy is None
+        judged = getattr(data, "hierarchy", None) is None
         return judged and config.queries == "text" and config.documents != "lookup"
 
     @classmethod
     def task(
-        cls,
-        config: TaxonomyConfig,
-        data: RetrievalData,
-        encoder: Encoder,
-        cache: EncodingCache,
-        *,
-        seed: int,
+        cls, config: TaxonomyConfig, data: RetrievalData, encoder: Encoder, cache: EncodingCache, *, seed: int,
         progress: bool | None,
-    ) -> tuple[TaxonomyConfig, TaxonomyTask]:
-        """Encode every text once, and start both towers alike."""
-        loaded = TaxonomyData.load(data, seed=seed)
+    ) -> tuple[TaxonomyConfig, TaxonomyTask]:  # fmt: skip
+        """Encode every text once, and initialise the towers."""
+        loaded, lookup = TaxonomyData.load(data, seed=seed), config.queries == "lookup"
         usual = 64 if loaded.hierarchy is not None else encoder.dimension
         sizes = {"width": encoder.dimension, "nodes": len(loaded.corpus)}
         config = config.replace(dimension=config.dimension or usual, **sizes)
-        return config, make_task(config, loaded, encoder, cache, seed=seed, progress=progress)
+        train, dev = training_queries(loaded, lookup=lookup, max_distance=config.max_distance, seed=seed)
+
+        encode = partial(cache.encode, encoder, progress=progress)
+        asked, held = (
+            torch.from_numpy(some.inputs if lookup else encode(some.inputs.tolist(), kind="query"))
+            for some in (train, dev)
+        )
+        contents = [document.content for document in loaded.corpus]
+        documents = None if lookup else torch.from_numpy(encode(contents, kind="document"))
+        sampler = Sampler(train.matches, config.sampling, config.regular_share)
+        nodes = Nodes.of(loaded.corpus, loaded.hierarchy, sampler.log_frequencies.numpy())
+        module, factor = DualEncoder(config, nodes), config.multiplier
+        module.initialise(documents, torch.Generator().manual_seed(seed))
+        task = TaxonomyTask(module, train, dev, sampler, factor, asked, held, documents, progress=progress)
+        if loaded.hierarchy is None:  # the towers begin as the encoder
+            module.lr_scale = {"": PAIRS_RATE}
+            with torch.no_grad():
+                task.start = by_query(task.found(), dev.matches)
+        elif config.negatives == "masked":
+            task.hard = min(config.hard, len(loaded.corpus) - int(train.matches.counts.max()))
+        return config, task
 
     @classmethod
     def module_for(cls, config: TaxonomyConfig, encoder: Encoder) -> DualEncoder:
@@ -169,12 +183,7 @@ class TaxonomyModel(Model):
 
     def load_extras(self, files: Mapping[str, bytes]) -> None:
         """Read the nodes back."""
-        try:
-            self.module.nodes = Nodes.from_json(files[FILE])
-        except KeyError as error:
-            raise CheckpointError(
-                f"{self.origin}: {FILE} lacks {error}; save the checkpoint again"
-            ) from error
+        self.module.nodes = Nodes.from_json(files[FILE])
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """An embedding, and the row of the node that a document is (−1 for none)."""
@@ -183,10 +192,10 @@ class TaxonomyModel(Model):
 
     def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
         """Embeddings [N, d] and rows of nodes [N]."""
-        places, rows, texts = self.nodes.by_id(documents), self.nodes.by_content(documents), None
+        (places, rows), texts = self.nodes.find(documents), None
         if self.module.document_head is not None:
-            given = self.encoder.encode([d.content for d in documents]) if vectors is None else vectors
-            texts = self._tensor(given)
+            contents = [document.content for document in documents]
+            texts = self._tensor(self.encoder.encode(contents) if vectors is None else vectors)
         else:
             rows = places
             if (lost := np.flatnonzero(rows < 0)).size:
@@ -213,9 +222,8 @@ class TaxonomyModel(Model):
                 )
             inputs = queries
         elif self.accepts_embeddings:
-            texts = (
-                list(queries) if self.nodes.hierarchy is None else list(map(self.nodes.spelled_out, queries))
-            )
+            coded = self.nodes.hierarchy is not None
+            texts = [self.nodes.spelled_out(text) if coded else text for text in queries]
             inputs = self.encoder.encode_queries(texts)
         else:
             inputs = np.array([self.nodes.named(text) for text in queries], np.int64)

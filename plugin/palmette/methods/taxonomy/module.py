@@ -63,9 +63,8 @@ class DualEncoder(nn.Module):
         """Start both heads as the principal directions of all documents [n, w], and tables small and at random."""
         config = self.config
         if self.query_head is not None and x is not None:
-            weight = (
-                torch.randn(config.dimension, config.width, generator=generator) * config.width**-0.5
-            )  # [d, w]
+            weight = torch.randn(config.dimension, config.width, generator=generator)  # [d, w]
+            weight *= config.width**-0.5
             axes = principal_directions(x[:: max(1, len(x) // 20_000)], centre=False)[: config.dimension]
             weight[: len(axes)] = axes
             for head in filter(None, (self.query_head, self.document_head)):

@@ -48,14 +48,9 @@ def plan(nodes: Nodes, queries: Floats, options: TaxonomySearch, view: View) -> 
 
 
 def rank(
-    nodes: Nodes,
-    cutoff: RelevanceCutoff,
-    view: View,
-    plan: SearchPlan,
-    found: Candidates,
-    k: int,
+    nodes: Nodes, cutoff: RelevanceCutoff, view: View, plan: SearchPlan, found: Candidates, k: int,
     options: TaxonomySearch,
-) -> Candidates:
+) -> Candidates:  # fmt: skip
     """Cut, close and order the candidates; scores in a hierarchy are scaled to 0 … 1."""
     queries, chains = plan.first.queries, nodes.hierarchy is not None
     if options.closed or options.order == "specific":
@@ -66,26 +61,22 @@ def rank(
         found = replace(found, keys=np.where(keep, found.keys, -1), scores=scores)
     if options.closed:
         found = _close(nodes, view, plan, k, found)
+    keys, scores = found.keys, found.scores  # [Q, n]
     if options.order == "specific":
         least = LIKELY if options.cut is None else options.cut
-        likely = cutoff.likely(queries, found.scores, least, chains=chains)
-        held = found.keys >= 0  # [Q, n]
-        level = np.zeros(found.keys.shape, np.float32)
+        held, level = keys >= 0, np.full(keys.shape, -np.inf)
         known = np.append(nodes.specificity, np.inf)  # the last is for documents that are no nodes (row −1)
-        level[held] = known[_nodes(view, found.keys[held])]
-        level = np.where(likely & held, level, -np.inf)
-        order = np.lexsort((-found.scores, -level, ~held), axis=1)  # [Q, n]
-        keys, scores = np.take_along_axis(found.keys, order, 1), np.take_along_axis(found.scores, order, 1)
-        found = replace(found, keys=keys, scores=scores)
-    found = replace(found, keys=found.keys[:, :k], scores=found.scores[:, :k])
-    return replace(found, scores=cutoff.scaled(queries, found.scores)) if chains else found
+        level[held] = known[_nodes(view, keys[held])]
+        level[~cutoff.likely(queries, scores, least, chains=chains)] = -np.inf
+        order = np.lexsort((-scores, -level, ~held), axis=1)  # [Q, n]
+        keys, scores = np.take_along_axis(keys, order, 1), np.take_along_axis(scores, order, 1)
+    keys, scores = keys[:, :k], scores[:, :k]
+    return replace(found, keys=keys, scores=cutoff.scaled(queries, scores) if chains else scores)
 
 
 def _nodes(view: View, keys: Rows) -> Rows:
     """Row of the node of each document; −1 for unknown ones."""
-    if not len(keys):
-        return np.empty(0, np.int64)
-    return np.asarray(view.rows(NODE, keys.tolist()), np.int64).reshape(-1)
+    return view.rows(NODE, keys.tolist()).astype(np.int64)
 
 
 def _close(nodes: Nodes, view: View, plan: SearchPlan, k: int, found: Candidates) -> Candidates:
@@ -101,10 +92,10 @@ def _close(nodes: Nodes, view: View, plan: SearchPlan, k: int, found: Candidates
         taken: dict[int, None] = {}
         for key in best[best >= 0].tolist():
             node = int(rows[np.searchsorted(keys, key)])
-            above = key_of[nodes.hierarchy.ancestors(node)] if node >= 0 else np.empty(0, np.int64)
-            fresh = [step for step in dict.fromkeys((key, *above[above >= 0].tolist())) if step not in taken]
-            if len(taken) + len(fresh) <= k:
-                taken |= dict.fromkeys(fresh)
+            above = key_of[nodes.hierarchy.ancestors(node)].tolist() if node >= 0 else []
+            chain = dict.fromkeys([key, *(step for step in above if step >= 0)])
+            if len(taken | chain) <= k:
+                taken |= chain
             if len(taken) == k:
                 break
         one = replace(plan.one_query(place), only=np.array(sorted(taken), np.int64))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -11,13 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm.auto import trange
 
-from palmette.encoder import Encoder
-from palmette.encoder.cache import EncodingCache
-from palmette.methods.taxonomy.config import TaxonomyConfig
-from palmette.methods.taxonomy.data import DEV, Sampler, TaxonomyData, TrainingQueries, training_queries
-from palmette.methods.taxonomy.hierarchy import Nodes
+from palmette.methods.taxonomy.data import DEV, Sampler, TrainingQueries
+from palmette.methods.taxonomy.hierarchy import Matches
 from palmette.methods.taxonomy.losses import column_weights, matches_softmax
-from palmette.methods.taxonomy.matches import Matches
 from palmette.methods.taxonomy.module import DualEncoder
 from palmette.methods.taxonomy.search import AT_ONCE, MAX_GAP, fit_cut, score_gaps
 from palmette.training.config import TrainingConfig
@@ -25,9 +21,6 @@ from palmette.training.loop import Stage, Task, TrainingResult
 
 RARITY = 0.05
 """A match counts in proportion to frequency^−RARITY: a little helps the exact match, which only its own query has."""
-PAIRS_RATE = 0.2
-"""Share of the learning rate without a hierarchy: towers that begin as the encoder stay near it, and no document's row
-learns the questions about it by heart before the towers have learned what is true of all."""
 SURE = 2.0
 """Standard errors by which a gain must exceed luck."""
 JUDGED = 64
@@ -51,9 +44,7 @@ class TaxonomyTask(Task):
     hard: int = 0  # H, hard negatives per query
     progress: bool | None = False
     mined: NDArray[np.int64] | None = None  # [Q, H] hard negatives
-    start: NDArray[np.float64] | None = (
-        None  # [dev] recall with the first weights, where these may be the best
-    )
+    start: NDArray[np.float64] | None = None  # [dev] recall with the first weights, which may be the best
     metric = "sure recall"  # of all matches, less two standard errors of the gain over ``start``
 
     def size(self) -> int:
@@ -80,9 +71,8 @@ class TaxonomyTask(Task):
         documents, wrong = documents.split([len(columns), hard.size])  # [U, d], [BH, d]
         frequencies = self.sampler.log_frequencies[torch.from_numpy(columns)]  # [U]
         weights = column_weights(torch.from_numpy(counts).float(), frequencies, len(rows), config.correction)
-        row, column = np.arange(len(rows)), target
-        if config.negatives == "masked":
-            row, column = self.train.matches.among(rows, columns)
+        masked = config.negatives == "masked"
+        row, column = self.train.matches.among(rows, columns) if masked else (np.arange(len(rows)), target)
         return matches_softmax(
             self.multiplier * queries,
             documents,
@@ -99,28 +89,27 @@ class TaxonomyTask(Task):
             return np.zeros((len(rows), 0), np.int64)
         if self.mined is None:
             with torch.no_grad():
-                parts = torch.split(self.train_inputs, 16_384)
-                queries = torch.cat([self.module.queries(part) for part in parts])
+                queries = torch.cat([*map(self.module.queries, torch.split(self.train_inputs, 16_384))])
                 found = nearest_wrong(queries, self.documents(), self.train.matches, self.hard, self.progress)
             self.mined = found.cpu().numpy()
         return self.mined[rows]
 
     def documents(self) -> Tensor:
         """[N, d] embeddings of all documents."""
-        texts, rows = (
-            self.document_inputs,
-            torch.arange(self.train.matches.size, device=self.train_inputs.device),
-        )
+        rows, texts = torch.arange(self.train.matches.size).to(self.train_inputs.device), self.document_inputs
         parts = torch.split(rows, 16_384)
         return torch.cat([self.module.documents(None if texts is None else texts[at], at) for at in parts])
+
+    def found(self) -> NDArray[np.bool_]:
+        """[P] true for each match of the validation queries that is found among all documents."""
+        return found_matches(self.module.queries(self.dev_inputs), self.documents(), self.dev.matches)
 
     @torch.no_grad()
     def validate(self, module: nn.Module) -> dict[str, float]:
         """Recall by distance on the validation queries, against all documents."""
         if not len(self.dev):
             return {}
-        matches = self.dev.matches
-        found = found_matches(self.module.queries(self.dev_inputs), self.documents(), matches)
+        found, matches = self.found(), self.dev.matches
         metrics, recall = summary(found, matches), by_query(found, matches)
         # Few queries do not tell luck from learning: with them the first weights stay the best.
         luck = 0.0 if self.start is None else SURE * float((recall - self.start).std()) / len(recall) ** 0.5
@@ -157,17 +146,15 @@ class TaxonomyTask(Task):
             asked, inputs = self.train.take(rows), self.train_inputs[torch.from_numpy(rows).to(inputs.device)]
         matches, depth = asked.matches, 2 * int(self.train.matches.counts.max())
         k = min(len(nodes), int(matches.counts.max()) + JUDGED)
-        gaps, scores, places = [], [], []
+        parts = []
         for queries in torch.split(module.queries(inputs) * module.config.multiplier, AT_ONCE):
             every = queries @ nodes.T  # [B, N]
             best = every.topk(k, dim=1)
-            gaps.append(score_gaps(best.values, every, depth))
-            scores.append(best.values)
-            places.append(best.indices)
-        gap, score = torch.cat(gaps), torch.cat(scores)  # [Q, k]
+            parts.append((score_gaps(best.values, every, depth), *best))
+        gap, score, place = map(torch.cat, zip(*parts, strict=True))  # [Q, k]
         keys = matches.owners * matches.size + matches.documents
-        wanted = np.arange(len(asked))[:, None] * matches.size + torch.cat(places).cpu().numpy()
-        relevant = torch.from_numpy(np.isin(wanted, keys)).to(gap.device)
+        found = np.arange(len(asked))[:, None] * matches.size + place.cpu().numpy()
+        relevant = torch.from_numpy(np.isin(found, keys)).to(gap.device)
         fitted = fit_cut(gap[::2], score[::2], relevant[::2]).tolist()
         kept = fitted[0] * gap[1::2].clamp(-MAX_GAP, MAX_GAP) + fitted[1] * score[1::2] + fitted[2] >= 0
         right = float((kept & relevant[1::2]).sum())
@@ -177,57 +164,17 @@ class TaxonomyTask(Task):
         return {"cut precision": right / max(1, int(kept.sum())), "cut recall": right / answers}
 
 
-def make_task(
-    config: TaxonomyConfig,
-    data: TaxonomyData,
-    encoder: Encoder,
-    cache: EncodingCache,
-    *,
-    seed: int,
-    progress: bool | None,
-) -> TaxonomyTask:
-    """Encode every text once, and initialise the towers."""
-    lookup = config.queries == "lookup"
-    train, dev = training_queries(data, lookup=lookup, max_distance=config.max_distance, seed=seed)
-
-    def encoded(texts: list[str], kind: Literal["query", "document"]) -> Tensor:
-        return torch.from_numpy(cache.encode(encoder, texts, kind=kind, progress=progress))
-
-    inputs = [torch.from_numpy(one.rows) if lookup else encoded(one.texts, "query") for one in (train, dev)]
-    documents = None if lookup else encoded([document.content for document in data.corpus], "document")
-    sampler = Sampler(train.matches, config.sampling, config.regular_share)
-    module = DualEncoder(config, Nodes.of(data.corpus, data.hierarchy, sampler.log_frequencies.numpy()))
-    module.initialise(documents, torch.Generator().manual_seed(seed))
-    task = TaxonomyTask(
-        module, train, dev, sampler, config.multiplier, inputs[0], inputs[1], documents, progress=progress
-    )
-    if data.hierarchy is None:  # the towers begin as the encoder
-        module.lr_scale = {"": PAIRS_RATE}
-        with torch.no_grad():
-            found = found_matches(module.queries(task.dev_inputs), task.documents(), dev.matches)
-        task.start = by_query(found, dev.matches)
-    elif config.negatives == "masked":
-        task.hard = min(config.hard, len(data.corpus) - int(train.matches.counts.max(initial=0)))
-    return task
-
-
 # -- recall by distance -----------------------------------------------------------------------------------------
 
 
 def found_matches(queries: Tensor, documents: Tensor, matches: Matches) -> NDArray[np.bool_]:
     """[P] true for each match of the queries [Q, d] among the |S(q)| best documents [N, d] of its query."""
     found = [np.zeros(0, bool)]
-    step = max(1, CELLS // len(documents))
-    for start in range(0, len(queries), step):
-        some = matches.take(np.arange(start, min(start + step, len(queries))))
-        counts, owner, wanted = (
-            torch.from_numpy(rows.astype(np.int64)).to(queries.device)
-            for rows in (some.counts, some.owners, some.documents)
-        )
-        scores = queries[start : start + step] @ documents.T  # [B, N]
+    for scores, some in _scored(queries, documents, matches):
+        counts = torch.from_numpy(some.counts).to(scores.device)
         best = scores.topk(int(counts.max()), dim=1).values  # [B, s]
-        last = best.gather(1, counts[:, None] - 1)[:, 0]  # [B]: the weakest score that is still among them
-        found.append((scores[owner, wanted] >= last[owner]).cpu().numpy())
+        last = best.gather(1, counts[:, None] - 1)[some.owners, 0]  # [P]: the weakest score still among them
+        found.append((scores[some.owners, some.documents] >= last).cpu().numpy())
     return np.concatenate(found)
 
 
@@ -236,22 +183,26 @@ def nearest_wrong(
 ) -> Tensor:
     """[Q, count] documents that score highest for each query [Q, d] among [N, d] and do not match it."""
     found = []
-    step = max(1, CELLS // len(documents))
-    hidden = None if progress is None else not progress
-    for start in trange(0, len(queries), step, desc="hard negatives", leave=False, disable=hidden):
-        some = matches.take(np.arange(start, min(start + step, len(queries))))
-        scores = queries[start : start + step] @ documents.T  # [B, N]
-        scores[torch.from_numpy(some.owners), torch.from_numpy(some.documents).long()] = -torch.inf
+    for scores, some in _scored(queries, documents, matches, progress):
+        scores[some.owners, some.documents] = -torch.inf
         found.append(scores.topk(count, dim=1).indices)
     return torch.cat(found)
 
 
+def _scored(
+    queries: Tensor, documents: Tensor, matches: Matches, progress: bool | None = False
+) -> Iterator[tuple[Tensor, Matches]]:
+    """Scores [B, N] of some queries at a time, and their matches."""
+    step, hidden = max(1, CELLS // len(documents)), None if progress is None else not progress
+    for start in trange(0, len(queries), step, desc="hard negatives", leave=False, disable=hidden):
+        part = queries[start : start + step]
+        yield part @ documents.T, matches.take(np.arange(start, start + len(part)))
+
+
 def by_query(found: NDArray[np.bool_], matches: Matches) -> NDArray[np.float64]:
     """Share of each query's matches that is found; queries without any are left out."""
-    asking = matches.counts > 0
-    hits = np.bincount(matches.owners, weights=found, minlength=len(matches))
-    shares: NDArray[np.float64] = hits[asking] / matches.counts[asking]
-    return shares
+    hits, asking = np.bincount(matches.owners, found, len(matches)), matches.counts > 0
+    return np.asarray(hits[asking] / matches.counts[asking])
 
 
 def recall_by_distance(found: NDArray[np.bool_], distances: NDArray[np.int16]) -> dict[int, float]:
