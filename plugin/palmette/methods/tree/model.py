@@ -219,7 +219,7 @@ class TreeModel(Model):
     def lexical_key(self, options: TreeSearch) -> str:
         """Name the range of scores: cosines, or overlaps at a level."""
         level = None if options.rerank else self.level(options)
-        if level == self.level(TreeSearch()):
+        if level == (self.config.depth if self.config.ranking == "leaves" else None):
             return ""
         return options_key(TreeSearch(rerank=True) if level is None else TreeSearch(level=level))
 
