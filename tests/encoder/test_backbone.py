@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from palmette import FakeEncoder, load_encoder
+from palmette.encoder import Encoder
 from palmette.encoder.backbone import Backbone, set_dropout
 from palmette.errors import ConfigError
 from support.tiny_encoder import save_tiny_encoder
@@ -15,16 +16,19 @@ from support.tiny_encoder import save_tiny_encoder
 TEXTS = ["the cat sat on the mat", "dog", "", "a bird ran under the roof . " * 30, "how do i open a file"]
 
 
+def load(folder: Path, **options) -> Encoder:
+    return load_encoder(save_tiny_encoder(folder, **options), dtype="float32", device="cpu")
+
+
 def backbone(folder: Path, new_tokens: int = 0, **options) -> Backbone:
-    encoder = load_encoder(save_tiny_encoder(folder, **options), dtype="float32", device="cpu")
-    return Backbone.of(encoder, new_tokens=new_tokens).eval()
+    return Backbone.of(load(folder, **options), new_tokens=new_tokens).eval()
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert", "electra"])
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_asked_plainly_it_is_the_encoder(family: str, pooling: str, tmp_path) -> None:
     options = {"family": family, "pooling": pooling, "dense": 8, "prompts": {"query": "query : "}}
-    encoder = load_encoder(save_tiny_encoder(tmp_path / "m", **options), dtype="float32", device="cpu")
+    encoder = load(tmp_path / "m", **options)
     copy = Backbone.of(encoder, new_tokens=3).eval()
     assert (copy.width, copy.dimension, copy.pooling) == (16, 8, pooling)
     for kind in ("query", "document"):
@@ -32,11 +36,6 @@ def test_asked_plainly_it_is_the_encoder(family: str, pooling: str, tmp_path) ->
         with torch.no_grad():
             vectors = copy.embed(texts, kind).numpy()
         np.testing.assert_allclose(vectors, encoder.states(texts, kind=kind).pooled, atol=1e-6)
-
-
-def test_all_layers_are_those_of_the_encoder(tmp_path) -> None:
-    copy = backbone(tmp_path / "m")
-    encoder = load_encoder(tmp_path / "m", dtype="float32", device="cpu")
     states = encoder.states(TEXTS[:3], outputs=("layers",))
     ids, there = copy.plain(TEXTS[:3])
     with torch.no_grad():

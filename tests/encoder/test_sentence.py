@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import json
+import os
 import shutil
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from palmette.devices import auto_precision, check_device
 from palmette.encoder import CachedEncoder, Encoder, FakeEncoder, load_encoder
-from palmette.errors import CheckpointError, ConfigError, EncodingError
+from palmette.errors import CheckpointError, ConfigError
 from support.tiny_encoder import save_tiny_encoder
 
 TEXTS = ["the cat sat on the mat", "a dog", "", "how do i open a file under the roof", "bird"]
@@ -25,13 +26,19 @@ QUERIES = ["the cat sat on the mat", "a bird", "how do i open the file ?"]
 ALL = ("pooled", "tokens", "layers")
 
 
-def load(folder: Path, **options):
-    return load_encoder(folder, **{"device": "cpu", "dtype": "float32", **options})
+def load(source, **options):
+    return load_encoder(source, **{"device": "cpu", "dtype": "float32", **options})
 
 
 @pytest.fixture
 def tiny(tmp_path) -> Path:
     return save_tiny_encoder(tmp_path / "tiny")
+
+
+def change_weights(path: Path) -> None:
+    tensors = load_file(path)
+    tensors["embeddings.LayerNorm.bias"][0] += 1
+    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def test_vectors_are_those_of_the_library(tiny):
@@ -57,11 +64,7 @@ def test_one_pass_gives_pooled_tokens_and_layers(tiny):
     mean = states.tokens.sum(1) / states.mask.sum(1, keepdim=True)
     torch.testing.assert_close(torch.nn.functional.normalize(mean), states.pooled, atol=1e-6, rtol=0)
     assert encoder.states(TEXTS).layers is None
-
-
-def test_states_enter_a_graph(tiny):
-    states = load(tiny).states(["a cat"], outputs=ALL)
-    layer = torch.nn.Linear(16, 2)
+    layer = torch.nn.Linear(16, 2)  # states enter a graph
     sum(layer(value).sum() for value in (states.pooled, states.tokens, states.layers)).backward()
     assert layer.weight.grad is not None
 
@@ -89,10 +92,7 @@ def test_a_router_sends_queries_another_way(tmp_path):
     assert encoder.variant("query") != encoder.variant("document")
     for kind in ("query", "document"):
         assert encoder.states(["a cat"], kind=kind, outputs=ALL).layers.shape == (1, 3, 4, 16)
-    weights = next(path for path in (tmp_path / "router").rglob("*.safetensors"))
-    tensors = load_file(weights)
-    tensors["embeddings.LayerNorm.bias"][0] += 1
-    save_file(tensors, weights, metadata={"format": "pt"})
+    change_weights(next(path for path in (tmp_path / "router").rglob("*.safetensors")))
     assert load(tmp_path / "router").fingerprint != encoder.fingerprint
 
 
@@ -103,9 +103,7 @@ def test_static_embeddings_have_no_token_states(tmp_path):
 
     source = AutoTokenizer.from_pretrained(save_tiny_encoder(tmp_path / "tiny"))
     words = StaticEmbedding(source.backend_tokenizer, embedding_dim=8)
-    SentenceTransformer(modules=[words], device="cpu").save_pretrained(
-        str(tmp_path / "s"), create_model_card=False
-    )
+    SentenceTransformer(modules=[words], device="cpu").save_pretrained(str(tmp_path / "s"))
     encoder = load(tmp_path / "s")
     assert (encoder.dimension, encoder.num_layers) == (8, 0)
     assert encoder.encode(["a cat", "the roof"]).shape == (2, 8)
@@ -131,17 +129,13 @@ def test_the_fingerprint_is_of_the_content(tmp_path, tiny):
         json.dumps({**config, "transformers_version": "9.9", "_name_or_path": "x"})
     )
     assert load(elsewhere, dtype="bfloat16", batch_size=3).fingerprint == encoder.fingerprint
-    assert load(elsewhere, max_length=9).fingerprint != encoder.fingerprint
-    assert (
-        load(save_tiny_encoder(tmp_path / "q", prompts={"query": "query : "})).fingerprint
-        != encoder.fingerprint
-    )
+    prompted = save_tiny_encoder(tmp_path / "q", prompts={"query": "query : "})
+    others = [load(elsewhere, max_length=9), load(prompted)]
     (elsewhere / "config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
-    assert load(elsewhere).fingerprint != encoder.fingerprint
-    weights = load_file(tiny / "model.safetensors")
-    weights["embeddings.LayerNorm.bias"][0] += 1
-    save_file(weights, tiny / "model.safetensors", metadata={"format": "pt"})
-    assert load(tiny).fingerprint != encoder.fingerprint  # in the same folder, under the same name
+    others.append(load(elsewhere))
+    change_weights(tiny / "model.safetensors")
+    others.append(load(tiny))  # in the same folder, under the same name
+    assert len({encoder.fingerprint, *(other.fingerprint for other in others)}) == 5
 
 
 def test_the_same_is_loaded_once_and_let_go(tmp_path, tiny):
@@ -157,11 +151,11 @@ def test_the_same_is_loaded_once_and_let_go(tmp_path, tiny):
 def test_a_config_finds_the_encoder_again_and_a_changed_one_is_refused(tiny):
     encoder = load(tiny, max_length=20)
     config = json.loads(json.dumps(encoder.to_config()))
-    again = load_encoder(config, device="cpu", dtype="float32")
+    again = load(config)
     assert (again.fingerprint, again.max_length) == (encoder.fingerprint, 20)
     (tiny / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"query": "query : "}}))
     with pytest.raises(CheckpointError, match="not the one this was made with"):
-        load_encoder(config, device="cpu", dtype="float32")
+        load(config)
 
 
 def test_max_length_cuts_and_has_bounds(tiny):
@@ -171,7 +165,7 @@ def test_max_length_cuts_and_has_bounds(tiny):
         load(tiny, max_length=65)
 
 
-@pytest.mark.parametrize("given", ["gpu", "cuda", "cuda:99", "meta"])
+@pytest.mark.parametrize("given", ["abacus", "gpu", "cuda", "cuda:99", "meta"])
 @pytest.mark.parametrize("encoder", ["fake:8", "tiny"])
 def test_a_device_that_is_not_there_is_named_with_those_that_are(tiny, encoder, given):
     if given == "cuda" and torch.cuda.is_available():
@@ -189,7 +183,7 @@ def test_a_process_takes_its_own_gpu(monkeypatch):
     assert check_device(None) == torch.device("cuda:0")
 
 
-@pytest.mark.parametrize("options", [{"dtype": "int8"}, {"device": "abacus"}, {"batch_size": 0}])
+@pytest.mark.parametrize("options", [{"dtype": "int8"}, {"batch_size": 0}])
 def test_bad_options_are_named(tiny, options):
     with pytest.raises(ConfigError, match=str(*options.values())):
         load(tiny, **options)
@@ -210,14 +204,6 @@ def test_auto_precision_is_one_that_the_device_has():
     assert auto_precision(torch.device("mps")) == "float32"
 
 
-def test_nan_weights_are_noticed(tiny):
-    weights = load_file(tiny / "model.safetensors")
-    weights["encoder.layer.1.output.LayerNorm.bias"][3] = float("nan")
-    save_file(weights, tiny / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(EncodingError, match="pooled of text 0: 'a cat'"):
-        load(tiny).encode(["a cat"])
-
-
 def only_pickles(folder: Path) -> None:
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
@@ -232,15 +218,6 @@ def edit(name: str, old: str, new: str):
     return damage
 
 
-def truncate(folder: Path) -> None:
-    content = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(content[:-100])
-
-
-def dense_pickle(folder: Path) -> None:
-    (folder / "2_Dense/model.safetensors").rename(folder / "2_Dense/pytorch_model.bin")
-
-
 def remove_configs(folder: Path) -> None:
     (folder / "config.json").unlink()
     (folder / "modules.json").unlink()
@@ -253,12 +230,15 @@ NORMALIZE = "sentence_transformers.base.modules.normalize"
     ("damage", "words"),
     [
         (only_pickles, r"only pickled weights \(pytorch_model.bin\)"),
-        (dense_pickle, "Dense has only pickled weights"),
+        (
+            lambda folder: (folder / "2_Dense/model.safetensors").rename(folder / "2_Dense/weights.bin"),
+            "Dense has only pickled weights",
+        ),
         (edit("modules.json", NORMALIZE, "evil.code"), "needs its own code"),
         (edit("modules.json", NORMALIZE, "sentence_transformers_evil"), "needs its own code"),
         (edit("config.json", "{", '{"auto_map": {"AutoModel": "evil.Model"},'), "needs its own code"),
         (edit("modules.json", "2_Dense", "../2_Dense"), "outside the folder"),
-        (truncate, "cannot be loaded"),
+        (lambda folder: os.truncate(folder / "model.safetensors", 5_000), "cannot be loaded"),
         (edit("config.json", "{", "{{"), "damaged"),
         (remove_configs, "holds no model"),
     ],
@@ -307,16 +287,6 @@ def test_a_pass_that_stops_gives_the_first_layers(kind: str, shared: Encoder, tm
     assert encoder.states([], outputs=("layers",), depth=1).layers.shape == (0, 2, 0, 16)
 
 
-def test_layers_not_asked_for_are_not_computed(shared: Encoder) -> None:
-    ran: list[int] = []
-    stack = shared.model[0].auto_model.encoder.layer
-    hooks = [layer.register_forward_hook(lambda *_, n=n: ran.append(n)) for n, layer in enumerate(stack)]
-    shared.states(QUERIES, outputs=("layers",), depth=1)
-    for hook in hooks:
-        hook.remove()
-    assert ran == [0]
-
-
 def test_depth_is_checked(shared: Encoder) -> None:
     for depth, outputs in ((0, ("layers",)), (3, ("layers",)), (1, ("pooled",)), (1, ("layers", "pooled"))):
         with pytest.raises(ConfigError, match="depth"):
@@ -356,8 +326,7 @@ def test_a_model_is_whole_again_after_an_error(shared: Encoder, monkeypatch: pyt
 def test_a_pass_that_stops_gives_what_a_whole_one_has_there(
     tmp_path: Path, family: str, ran: list[int] | None
 ) -> None:
-    folder = save_tiny_encoder(tmp_path / "encoder", family=family, layers=3)
-    encoder = load_encoder(str(folder), dtype="float32", device="cpu")
+    encoder = load(save_tiny_encoder(tmp_path / "encoder", family=family, layers=3))
     whole = encoder.states(QUERIES, kind="query", outputs=("layers",)).layers
     seen: list[int] = []
     for stack in [part for part in encoder.model.modules() if isinstance(part, torch.nn.ModuleList)]:
@@ -373,7 +342,7 @@ def test_a_pass_that_stops_gives_what_a_whole_one_has_there(
 
 @pytest.fixture(scope="module")
 def minilm() -> Encoder:
-    return load_encoder("packaged:all-MiniLM-L6-v2", device="cpu", dtype="float32")
+    return load("packaged:all-MiniLM-L6-v2")
 
 
 @pytest.mark.encoder
@@ -395,11 +364,6 @@ class TestMiniLM:
         auto = load_encoder("packaged:all-MiniLM-L6-v2", device="cpu").encode(TEXTS)
         assert (together * auto).sum(1).min() > 0.999
 
-    def test_states_of_all_layers(self, minilm: Encoder):
-        states = minilm.states(TEXTS, outputs=ALL)
-        assert states.layers.shape[:2] == (len(TEXTS), 7)
-        assert torch.equal(states.layers[:, -1], states.tokens)
-
     def test_the_best_sentence_answers(self, minilm: Encoder):
         text = (
             "The castle above the river was built by monks in the twelfth century of grey stone. "
@@ -419,6 +383,4 @@ class TestMiniLM:
         assert np.linalg.norm(pooled, axis=1) == pytest.approx(1, abs=1e-5)
 
     def test_a_config_from_a_package_loads(self, minilm: Encoder):
-        assert (
-            load_encoder(minilm.to_config(), local_files_only=True, device="cpu", dtype="float32") is minilm
-        )
+        assert load(minilm.to_config(), local_files_only=True) is minilm

@@ -30,10 +30,8 @@ def test_metadata_is_what_the_hub_reads():
     assert data.datasets == ["rajpurkar/squad"]
     assert data.language == ["en", "no"]
     assert {"palmette", "palmette-tree"} <= set(data.tags)
-    assert [(item.metric_name, item.metric_value, item.dataset_name) for item in data.eval_results] == [
-        ("nDCG@10", 0.7441, "SQuAD: test"),
-        ("Recall@10", 0.9, "SQuAD: test"),
-    ]
+    assert {item.metric_name: item.metric_value for item in data.eval_results} == RESULTS["tree"]
+    assert {item.dataset_name for item in data.eval_results} == {"SQuAD: test"}
     assert "`sentence-transformers/all-MiniLM-L6-v2` at `abc`" in card.text
     assert "| tree | 0.744 | 0.900 |\n| BM25 \\| stemmed | 0.858 | – |" in card.text
 
@@ -56,15 +54,11 @@ def test_metrics_of_training_are_called_so():
 
 @pytest.mark.parametrize(
     ("best", "told"),
-    [
-        (300, "| 1,000 steps, best after 300, 80 s |"),
-        (0, "| 1,000 steps, none better than the start, 80 s |"),
-        (1000, "| 1,000 steps, 80 s |"),
-        (None, "| 1,000 steps, 80 s |"),
-    ],
+    [(300, ", best after 300"), (0, ", none better than the start"), (1000, ""), (None, "")],
 )
 def test_it_says_which_step_s_weights_it_has(best, told):
-    assert told in card_of(record={"steps": 1000, "best_step": best, "seconds": 80.2})
+    text = card_of(record={"steps": 1000, "best_step": best, "seconds": 80.2})
+    assert f"| 1,000 steps{told}, 80 s |" in text
 
 
 def test_a_name_cannot_break_out_of_its_place():

@@ -139,7 +139,7 @@ class Backbone(nn.Module):
         """Pad rows of ids: [B, T], and where there is a token [B, T]; on the device of the weights."""
         parts = [torch.tensor(row, dtype=torch.long) for row in rows]
         ids = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=self.pad)  # [B, T]
-        mask = torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
+        mask = torch.arange(ids.shape[1]) < torch.tensor([*map(len, rows)])[:, None]
         return ids.to(self.device), mask.to(self.device)
 
     # -- token ids → states ---------------------------------------------------------------------------------

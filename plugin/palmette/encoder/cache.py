@@ -109,9 +109,11 @@ class EncodingCache:
             rows.setdefault(key, []).append(row)
 
         def take(key: bytes, data: bytes) -> None:
-            out[rows[key]] = np.frombuffer(data[:size], np.float32)
-            if sentences is not None:
-                sentences.update(dict.fromkeys(rows[key], data[size:]))
+            vector = np.frombuffer(data, np.float32, encoder.dimension)
+            for row in rows[key]:
+                out[row] = vector
+                if sentences is not None:
+                    sentences[row] = data[size:]
 
         missing = {key: places[0] for key, places in rows.items()}
         for key, data in self._database.get(rows):
@@ -270,14 +272,9 @@ class CachedEncoder(WrappedEncoder):
             yield rows, States(torch.from_numpy(vectors[rows]).to(self.device))
 
     def encode_sentences(  # noqa: D102
-        self,
-        texts: Sequence[str],
-        *,
-        batch_size: int | None = None,
-        progress: bool | None = False,
-        positions: Sequence[int] | None = None,
+        self, texts: Sequence[str], *, positions: Sequence[int] | None = None, **options: Any
     ) -> tuple[Floats, Sentences]:
-        return self.cache.encode_sentences(self.encoder, texts, batch_size=batch_size, progress=progress)
+        return self.cache.encode_sentences(self.encoder, texts, **{"progress": False, **options})
 
 
 def default_cache_dir() -> Path:

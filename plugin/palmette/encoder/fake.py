@@ -94,7 +94,7 @@ class FakeEncoder(Encoder):
         pooled = [total / (math.sqrt(math.fsum(total * total)) or 1.0) for _, total in each]
         mask = _padded([np.ones(1 + len(found), np.bool_) for found in places])
         return States(
-            pooled=torch.from_numpy(np.float32(pooled)) if "pooled" in outputs else None,
+            pooled=torch.from_numpy(np.array(pooled, np.float32)) if "pooled" in outputs else None,
             tokens=layers[:, -1].clone() if "tokens" in outputs else None,
             layers=layers.contiguous() if "layers" in outputs else None,
             mask=mask if outputs - {"pooled"} else None,

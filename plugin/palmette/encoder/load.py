@@ -91,7 +91,7 @@ def load_encoder(
         )
     check_choice("dtype", dtype, ("auto", *PRECISIONS))
     name = str(name)
-    hub = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
+    hub: dict[str, Any] = {"token": token, "cache_dir": cache_dir, "local_files_only": local_files_only}
     with _loading:
         if name == "fake" or name.startswith("fake:"):
             fake = FakeEncoder.from_name(name, **({"max_length": max_length} if max_length else {}))
@@ -212,7 +212,8 @@ def _download(repository: Repository) -> Source:
     """Download, and check the weights, whose hashes the client does not compare."""
     from huggingface_hub import HfApi
 
-    name, how = repository.repo_id, {"revision": repository.revision, "token": repository.token}
+    name = repository.repo_id
+    how: dict[str, Any] = {"revision": repository.revision, "token": repository.token}
     with hub_errors(name, repository.revision):
         info = HfApi(endpoint()).model_info(name, timeout=_SECONDS, files_metadata=True, **how)
     weights = [file for file in info.siblings or () if file.rfilename.endswith(".safetensors")]

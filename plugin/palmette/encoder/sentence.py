@@ -30,7 +30,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 _BROKEN = (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, AttributeError)
 
 _PARTS = ("query", "key", "value", "attended", "norms.0", "inner", "outer", "norms.1")
-_LAYER_NAMES = (  # the same parts in BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA; in DistilBERT
+_LAYER_NAMES = (  # the same parts in BERT, RoBERTa, XLM-RoBERTa, CamemBERT and ELECTRA; and in DistilBERT
     "attention.self.query attention.self.key attention.self.value attention.output.dense attention.output.LayerNorm "
     "intermediate.dense output.dense output.LayerNorm",
     "attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm ffn.lin1 ffn.lin2 "
@@ -87,10 +87,9 @@ class SentenceEncoder(Encoder):
         lengths = {getattr(first, key, None) for key in ("query_length", "document_length")}
         self.asymmetric = type(first).__name__ in ("Router", "Asym") or lengths != {None}
         network: Any = getattr(first, "auto_model", None)
-        self.family: str | None = None
+        alone = hasattr(network, "config") and len(self._configs) == 1
+        self.family: str | None = network.config.model_type if alone else None
         """Type of the transformer (``bert``, …), where there is exactly one and it comes first."""
-        if hasattr(network, "config") and len(self._configs) == 1:
-            self.family = network.config.model_type
         self._body = layer_body(network) if self.family in FAMILIES else None
         probe = self._features(["a"], "document", layers=True)
         tokens = probe.get("token_embeddings")
@@ -101,18 +100,14 @@ class SentenceEncoder(Encoder):
         self.num_layers = max(0, len(probe.get("all_layer_embeddings") or ()) - 1)
 
     def copies(self, count: int) -> Copies | None:  # noqa: D102
-        found = []
-        for layer in self._body.layer[self.num_layers - count :] if self._body is not None else []:
-            weights = layer.state_dict()
-            for family in _LAYER_NAMES:
-                names = dict(zip(family.split(), _PARTS, strict=True))
-                renamed = {
-                    f"{old}.{kind}": f"{names[old]}.{kind}" for old in names for kind in ("weight", "bias")
-                }
-                if renamed.keys() == weights.keys():
-                    copies = {name: value.detach().float().cpu().clone() for name, value in weights.items()}
-                    found.append({renamed[name]: value for name, value in copies.items()})
-        return Copies(self._configs[0].num_attention_heads, found) if found and len(found) == count else None
+        pairs = zip(_LAYER_NAMES[self.family == "distilbert"].split(), _PARTS, strict=True)
+        new = {f"{old}.{kind}": f"{part}.{kind}" for old, part in pairs for kind in ("weight", "bias")}
+        layers = self._body.layer if self._body is not None else ()
+        weights = [layer.state_dict() for layer in layers][-count:]
+        if len(weights) != count or any(layer.keys() != new.keys() for layer in weights):
+            return None
+        copies = [{new[name]: value.float().cpu().clone() for name, value in w.items()} for w in weights]
+        return Copies(self._configs[0].num_attention_heads, copies)
 
     def forward(  # noqa: D102
         self, texts: Sequence[str], kind: Kind, outputs: frozenset[Output], depth: int | None = None

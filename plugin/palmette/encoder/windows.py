@@ -39,7 +39,8 @@ def encode_sentences(
     windows = []
     for row, (text, found) in enumerate(zip(texts, split, strict=True)):
         begin = found[0][0] if found and len(text) > encoder.longest else 0
-        windows.append(_Window(row, *starts[row : row + 2].tolist(), begin, len(text)))
+        first, last = starts[row : row + 2].tolist()
+        windows.append(_Window(row, first, last, begin, len(text)))
     outputs, beginnings = frozenset({"pooled", "tokens"}), True
     while windows:
         unread: list[_Window] = []

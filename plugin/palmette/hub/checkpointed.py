@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+# Raised by numbers, names and shapes that no model has.
+_UNFIT = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+
+
 @contextmanager
 def loading(where: object) -> Iterator[None]:
     """Turn what impossible content of a checkpoint raises into CheckpointError."""
@@ -31,15 +35,7 @@ def loading(where: object) -> Iterator[None]:
         yield
     except PalmetteError:
         raise
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        MemoryError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except _UNFIT as error:
         raise CheckpointError(
             f"{where}: no model can be made of this checkpoint ({type(error).__name__}: {str(error)[:200]}); "
             "save or pull it again"

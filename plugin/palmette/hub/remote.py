@@ -47,9 +47,7 @@ def open_checkpoint(
         )
     repository = Repository(repo_or_dir, revision, token, cache_dir, local_files_only or is_offline())
     if revision is not None and re.fullmatch("[0-9a-f]{40}", revision) and not repository.offline:
-        with suppress(
-            CheckpointError, NotFoundError
-        ):  # a commit never changes: if cached whole, it needs no request
+        with suppress(CheckpointError, NotFoundError):  # a commit that is cached whole needs no request
             return _load(replace(repository, offline=True))
     return _load(repository)
 
@@ -208,10 +206,9 @@ def hub_errors(repo_id: str, revision: str | None = None, local_files_only: bool
     """Turn errors of the Hub's client into a PalmetteError that names the repository and the fix."""
     try:
         yield
-    except PalmetteError:
-        raise
     except Exception as error:
-        if not (_by_http(error) or isinstance(error, ValueError | RuntimeError | OSError)):
+        known = isinstance(error, ValueError | RuntimeError | OSError) or _by_http(error)
+        if isinstance(error, PalmetteError) or not known:
             raise
         raise _translate(error, repo_id, revision, local_files_only) from error
 
