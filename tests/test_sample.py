@@ -44,10 +44,11 @@ def test_an_entry_says_what_it_is_and_where(full):
     assert entry.fields["signature"] in entry.text
     assert entry.fields["summary"].startswith("Serialize ``obj``")
     assert entry.fields["body"].startswith("If ``skipkeys``")
-    assert entry.metadata == {
-        **{"module": "json", "package": "json", "kind": "function", "parent": "json"},
-        **{"path": "json > json.dumps", "python": platform.python_version()},
-    }
+    place = {"path": "json > json.dumps", "python": platform.python_version()}
+    assert (
+        entry.metadata
+        == dict.fromkeys(("module", "package", "parent"), "json") | {"kind": "function"} | place
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,9 +91,8 @@ def test_one_entry_under_the_shortest_public_name(full, public, others):
 
 def test_nothing_private_obsolete_or_machine_dependent(full):
     assert not [name for name in full if any(part.startswith("_") for part in name.split("."))]
-    assert not {"cgi", "distutils", "this", "antigravity", "idlelib"} & {
-        entry.metadata["package"] for entry in full.values()
-    }
+    packages = {entry.metadata["package"] for entry in full.values()}
+    assert not packages & {"cgi", "distutils", "this", "antigravity", "idlelib"}
     assert not [entry.id for entry in full.values() if " at 0x" in entry.text]
 
 
@@ -112,10 +112,8 @@ def test_the_same_every_time_and_untouched_by_this_process(full, monkeypatch, ca
     loaded = set(sys.modules)
     again = python_catalogue()
     assert set(sys.modules) == loaded, "nothing is imported into this process"
-    assert (capfd.readouterr(), [entry.digest for entry in again]) == (
-        ("", ""),
-        [entry.digest for entry in full.values()],
-    )
+    assert capfd.readouterr() == ("", "")
+    assert [entry.digest for entry in again] == [entry.digest for entry in full.values()]
 
 
 def test_nothing_is_imported_into_a_clean_process():
@@ -133,9 +131,8 @@ def test_modules_narrow_it(full):
     found = python_catalogue(["json", "xml.etree"])
     assert {entry.metadata["module"] for entry in found} >= {"json", "json.tool", "xml.etree.ElementTree"}
     assert {entry.metadata["package"] for entry in found} == {"json", "xml"}
-    assert [entry.id for entry in python_catalogue("json")] == [
-        name for name, entry in full.items() if entry.metadata["package"] == "json"
-    ]
+    of_json = [name for name, entry in full.items() if entry.metadata["package"] == "json"]
+    assert [entry.id for entry in python_catalogue("json")] == of_json
 
 
 def test_small_is_a_part_of_full(full):
@@ -200,16 +197,12 @@ def test_the_first_sentence_is_the_summary(doc, expected):
     assert sample.summarise(doc.strip()) == expected
 
 
-def test_splits(data):
-    assert data.splits == ["train", "heldout", "dev", "test"]
-    assert data.labelled
+def test_splits_and_their_answers(data):
+    assert (data.splits, data.labelled) == (["train", "heldout", "dev", "test"], True)
     assert len(data.split("train").queries) > 1500
     assert len(data.split("heldout").queries) > 100
     asked = data.split("dev").queries | data.split("test").queries
     assert asked == {question.id: question.question for question in load_questions()}
-
-
-def test_answers_are_in_the_corpus(data):
     documents, queries = data.pairs("test")
     assert len(documents) == len(queries) >= len(data.split("test").queries)
 
@@ -228,8 +221,7 @@ def test_training_never_sees_questions_or_held_out_modules(data):
 def test_a_summary_shared_by_entries_is_one_query(data):
     texts = [data.queries[query] for query in data.qrels["train"]]
     assert len(set(texts)) == len(texts)
-    sizes = {len(judged) for judged in data.qrels["train"].values()}
-    assert sizes == {1, 2, 3}
+    assert {len(judged) for judged in data.qrels["train"].values()} == {1, 2, 3}
 
 
 def test_masked_answers_do_not_hold_the_question(data):

@@ -28,7 +28,7 @@ from palmette.methods.tree.losses import level_loss
 from palmette.methods.tree.module import Linear, propagate
 from palmette.reader import ReaderConfig
 from palmette.reader.answer import Candidates
-from palmette.reader.scores import NEVER, reading_loss, words_of
+from palmette.reader.scores import reading_loss, words_of
 from palmette.reader.spans import SpanModule
 from support.pages import ROOT
 from support.readers import encoder as encoder_folder
@@ -426,11 +426,9 @@ def _passage() -> None:
     common = np.array([len(asked & words_of(passage)) / len(asked) for passage in passages])
     gain = w[0] * cosine + w[1] * common + b
     read = reader.read([question], [passages])[0]
-    by_hand = [
-        n + gain[one.passage] for one, (kept, _) in zip(read.windows, read.kept, strict=True) for n in kept
-    ]
+    by_hand = [n + gain[passage] for n, (passage, _, _) in zip(read.scores, read.places, strict=True)]
     found = reader.candidates([question], [passages])[0]
-    same(np.log(found.shares / found.none), sorted((s for s in by_hand if s > NEVER / 2), reverse=True))
+    same(np.log(found.shares / found.none), sorted(by_hand, reverse=True))
 
 
 def test_every_formula_has_a_check_and_every_check_a_formula() -> None:

@@ -14,7 +14,7 @@ from palmette.encoder import load_encoder
 from palmette.errors import ConfigError
 from palmette.reader import Reader, ReaderConfig
 from palmette.reader.scores import NEVER, grouped_logsumexp, learn_gains, reading_loss
-from palmette.reader.spans import Read, SpanModule, Window, batches, right_spans
+from palmette.reader.spans import Read, SpanModule, batches, right_spans
 from support import readers
 
 CONFIG = ReaderConfig(max_length=20, overlap=4, max_answer=3, max_question=6)
@@ -140,12 +140,6 @@ def test_passages_are_described_whatever_else_is_read(module):
     assert [some.shape for some in module.signs([QUESTION], [[]])] == [(0, 2)]
 
 
-def windows_of(passages):
-    offsets = np.array([(0, 0), (0, 3), (4, 7), (8, 9)])
-    every = np.ones(4, bool)
-    return [Window(passage, {}, offsets, np.zeros(4, np.int64), every, every) for passage in passages]
-
-
 def test_weights_are_learned_of_what_right_passages_have():
     draw = np.random.default_rng(0)
     totals = [draw.normal(size=5) for _ in range(300)]
@@ -166,9 +160,9 @@ def test_weights_are_learned_of_what_right_passages_have():
 
 
 def test_gains_move_passages_and_not_the_spans_within_one():
-    scores = [np.array([1.0, 0.5]), np.array([0.8]), np.array([0.1])]
-    kept = [(some, np.array([(1, 1), (2, 2)])[: len(some)]) for some in scores]
-    read = Read(windows_of([0, 2, 2]), np.array([np.logaddexp.reduce(some) for some in scores]), kept)
+    totals, scores = np.array([np.logaddexp(1.0, 0.5), 0.8, 0.1]), np.array([1.0, 0.5, 0.8, 0.1])
+    places = np.array([(0, 0, 3), (0, 4, 7), (2, 0, 3), (2, 0, 3)])
+    read = Read(np.array([0, 2, 2]), totals, places, scores)
     plain, moved = read.candidates(np.zeros(3)), read.candidates(np.array([0.0, 9.0, 1.0]))
     assert plain.places[:, 0].tolist() == [0, 2, 0, 2]
     assert moved.places[:, 0].tolist() == [2, 2, 0, 0]

@@ -119,9 +119,7 @@ class UnitVectors:
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if missing:
             new = unit_rows(self.encoder.encode(list(missing.values()), progress=progress))
-            found |= {
-                key: row.copy() for key, row in zip(missing, new, strict=True)
-            }  # a view keeps its batch
+            found |= zip(missing, map(np.copy, new), strict=True)  # a view would keep its batch
         with self._lock:
             for key in found:
                 self._vectors[key] = found[key]

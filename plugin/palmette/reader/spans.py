@@ -102,24 +102,17 @@ def batches(windows: Sequence[Window], tokens: int) -> Iterator[list[int]]:
 
 
 class Read(NamedTuple):
-    """Scores of one question's W windows: log Σ exp [W]; of each window the best scores [C] and tokens [C, 2]."""
+    """Scores of one question's W windows: their passages, and log Σ exp; of its C best spans: places, and scores."""
 
-    windows: Sequence[Window]
+    passages: Rows
     totals: NDArray[np.float64]
-    kept: Sequence[tuple[NDArray[np.float64], Rows]]
+    places: Rows
+    scores: NDArray[np.float64]
 
     def candidates(self, gains: NDArray[np.float64]) -> Candidates:
         """Candidates of a question, with what each passage gains [P]."""
-        gain = gains[[window.passage for window in self.windows]]  # [W]
-        found = [
-            (window.passage, window.offsets[first, 0], window.offsets[last, 1], score + more)
-            for window, (scores, spans), more in zip(self.windows, self.kept, gain, strict=True)
-            for score, (first, last) in zip(scores, spans, strict=True)
-            if score > NEVER / 2
-        ]
-        rows = np.array(found, np.float64).reshape(-1, 4)
-        total = float(np.logaddexp.reduce([0.0, *(self.totals + gain)]))
-        return Candidates.of(rows[:, :3].astype(np.int64), rows[:, 3], total)
+        total = float(np.logaddexp.reduce([0.0, *(self.totals + gains[self.passages])]))
+        return Candidates.of(self.places, self.scores + gains[self.places[:, 0]], total)
 
 
 def right_spans(scores: Tensor, gold: Sequence[Gold]) -> Tensor:
@@ -279,16 +272,21 @@ class SpanModule(nn.Module):
             totals, kept = np.zeros(len(flat)), list[Any]([None] * len(flat))
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
                 for group, scores, every in self.passes(flat):
-                    best = scores.flatten(1).topk(min(KEEP, scores[0].numel()), dim=1)
-                    first, more = best.indices // scores.shape[2], best.indices % scores.shape[2]
-                    spans = torch.stack([first, first + more], 2).cpu().numpy()  # [W, C, 2]
                     totals[group] = every.cpu().numpy()
-                    for at, *pair in zip(group, best.values.double().cpu().numpy(), spans, strict=True):
-                        kept[at] = pair
+                    best = scores.flatten(1).topk(min(KEEP, scores[0].numel()), dim=1)
+                    first, more = np.divmod(best.indices.cpu().numpy(), scores.shape[2])
+                    for at, *row in zip(group, best.values.tolist(), first, first + more, strict=True):
+                        kept[at] = [  # passage, characters and score
+                            (flat[at].passage, flat[at].offsets[start, 0], flat[at].offsets[end, 1], score)
+                            for score, start, end in zip(*row, strict=True)
+                            if score > NEVER / 2
+                        ]
             at = 0
             for some in windows:
                 rows = slice(at, at := at + len(some))
-                found.append(Read(some, totals[rows], kept[rows]))
+                spans = np.array([span for one in kept[rows] for span in one], np.float64).reshape(-1, 4)
+                read = np.array([window.passage for window in some], np.int64)
+                found.append(Read(read, totals[rows], spans[:, :3].astype(np.int64), spans[:, 3]))
         return found
 
     def signs(
@@ -320,7 +318,7 @@ class SpanModule(nn.Module):
         right = [[one.answered and answers(lessons.data, one.asked, row) for row in one.rows] for one in held]
         totals = [np.full(len(marks), NEVER) for marks in right]  # log Σ exp of each passage's spans
         for one, sums in zip(read, totals, strict=True):
-            np.logaddexp.at(sums, np.array([window.passage for window in one.windows], np.int64), one.totals)
+            np.logaddexp.at(sums, one.passages, one.totals)
         w, b = learn_gains(totals, signs, right)
         with torch.no_grad():
             self.weigh.weight.copy_(w[None])
