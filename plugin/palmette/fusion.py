@@ -121,7 +121,7 @@ class FusionModel(Model):
         self.reads_metadata = any(member.reads_metadata for member in members)
         self.sentences = members[0].sentences
         self._one_encoder = len({member.encoder.fingerprint for member in members}) == 1
-        self._each = [(member, member.search_options({})) for member in members]
+        self._with_options = [(member, member.search_options({})) for member in members]
         self._factors = [weight / scale for weight, scale in zip(config.weights, config.scales, strict=True)]
 
     @classmethod
@@ -188,10 +188,11 @@ class FusionModel(Model):
 
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Arrays of all members."""
-        named = _join([{spec.name: spec for spec in member.arrays()} for member in self.members])
+        starts = map(ARRAYS.format, range(len(self.members)))
         return tuple(
-            replace(spec, name=name, scales=spec.scales and name.removesuffix(spec.name) + spec.scales)
-            for name, spec in named.items()
+            replace(spec, name=start + spec.name, scales=spec.scales and start + spec.scales)
+            for start, member in zip(starts, self.members, strict=True)
+            for spec in member.arrays()
         )
 
     def encode_documents(self, documents: Sequence[Document], vectors: Floats | None = None) -> Arrays:
@@ -203,7 +204,7 @@ class FusionModel(Model):
         """Query arrays of all members."""
         if isinstance(queries, np.ndarray) and not self._one_encoder:
             raise ConfigError("these models read different encoders: search with the text itself")
-        return _join([member.encode_queries(queries, own) for member, own in self._each])
+        return _join([member.encode_queries(queries, own) for member, own in self._with_options])
 
     @property
     def accepts_embeddings(self) -> bool:
@@ -214,7 +215,7 @@ class FusionModel(Model):
         """Plans of all members."""
         plans = tuple(
             member.plan(_split(queries, at), k, own, MemberView(view, at))
-            for at, (member, own) in enumerate(self._each)
+            for at, (member, own) in enumerate(self._with_options)
         )
         fetch = max((plan.fetch for plan in plans if plan.rescore and plan.fetch), default=None)
         return FusionPlan(plans, fetch)
@@ -225,7 +226,7 @@ class FusionModel(Model):
         depth = max(1, min(max(SHORTLIST, 2 * k, plan.fetch or 0), total))
         searches = [
             partial(member.execute, MemberView(view, place), options=own)
-            for place, (member, own) in enumerate(self._each)
+            for place, (member, own) in enumerate(self._with_options)
         ]
         first = [search(one, depth) for search, one in zip(searches, plan.members, strict=True)]
         rows = []
@@ -252,7 +253,9 @@ class FusionModel(Model):
     ) -> Explanation:
         """Every member's parts, weighted."""
         parts, texts, briefs, details, score = [], [], [], {}, 0.0
-        for place, ((member, search), factor) in enumerate(zip(self._each, self._factors, strict=True)):
+        for place, ((member, search), factor) in enumerate(
+            zip(self._with_options, self._factors, strict=True)
+        ):
             facts = {**_split(evidence, place), "document": evidence.get("document")}
             own = member.explain(_split(query, place), _split(arrays, place), search, facts)
             name = f"{place}:{member.method}"
