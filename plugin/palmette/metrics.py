@@ -110,8 +110,7 @@ def query_scores(rows: ArrayLike, judgements: Judgements, *, ks: Sequence[int] =
     scores: dict[str, Gains] = {}
     for k in ks:
         top, best = gains[:, :k], ideal[:, :k]
-        dcg = (top / discount[: top.shape[1]]).sum(axis=1)
-        ideal_dcg = (best / discount[: best.shape[1]]).sum(axis=1)
+        dcg, ideal_dcg = ((part / discount[: part.shape[1]]).sum(axis=1) for part in (top, best))
         scores[f"ndcg@{k}"] = np.divide(dcg, ideal_dcg, out=np.zeros_like(ideal_dcg), where=ideal_dcg > 0)
         scores[f"recall@{k}"] = np.count_nonzero(top > 0, axis=1) / relevant
         scores[f"mrr@{k}"] = ((top > 0) / place[: top.shape[1]]).max(axis=1, initial=0.0)

@@ -13,13 +13,6 @@ from palmette.errors import ConfigError
 TRAINING: Mapping[str, Any] = {"steps": 200, "batch_size": 128, "learning_rate": 1e-5}
 """Defaults of the training loop."""
 
-PAPER: Mapping[str, Any] = {
-    "start": "random", "skip": "outside", "pooling": "cls", "trains": "all",
-    "similarity": "inner_product", "multiplier": 1.0,
-    "steps": 14_400, "batch_size": 256, "learning_rate": 2e-5, "decay": "linear",
-}  # fmt: skip
-"""The paper's recipe; the steps are 30 epochs of its 122,892 pairs. It searches with ``order="layer"``."""
-
 
 def ascending(layers: tuple[int, ...]) -> tuple[int, ...]:
     """Raise unless these are layer numbers in ascending order."""
@@ -35,7 +28,13 @@ class LayersConfig(Config):
     """Layers of a frozen encoder that search, and their retrieval networks."""
 
     retired: ClassVar[Mapping[str, object]] = {"schedule": "together", "negatives": 0}
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": PAPER}
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {  # the steps are 30 epochs of its 122,892 pairs; it searches with order="layer"
+            "start": "random", "skip": "outside", "pooling": "cls", "trains": "all",
+            "similarity": "inner_product", "multiplier": 1.0,
+            "steps": 14_400, "batch_size": 256, "learning_rate": 2e-5, "decay": "linear",
+        }
+    }  # fmt: skip
 
     layers: Layers | None = None
     """Layers that produce query vectors, 1 for the first; ``None`` for all."""
