@@ -95,26 +95,20 @@ def _check_shape(score: Score, segment: Segment) -> None:
         raise InputError(f"array {score.scales!r} holds no number for each of the {shape[0]} vectors")
 
 
-class ArrayView:
+class ArrayView(View):
     """View of arrays in memory; a document's key is its row."""
 
     def __init__(self, arrays: Mapping[str, Any], documents: Sequence[Document] = ()) -> None:
         self.arrays, self.given, self._blocks = arrays, documents, dict[tuple[str, int], Block]()
-        self._all: Keys = np.arange(len(next(iter(arrays.values()))), dtype=np.int64)
-        self._keys = self._all
+        self._keys: Keys = np.arange(len(next(iter(arrays.values()))), dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def expect(self, *search: Any) -> None:
-        """Do nothing: all is here."""
-
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best rows for every row of the plan."""
-        keys = self._keys if plan.only is None else plan.only
-        segment = ArraySegment(self._all, self.arrays, self._blocks)
-        rows = None if len(keys) == len(self._all) else keys
-        return execute(plan, k, [(segment, rows)], ExactEngine(), self)
+        segment = ArraySegment(self._keys, self.arrays, self._blocks)
+        return execute(plan, k, [(segment, plan.only)], ExactEngine(), self)
 
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Raise: arrays have no words."""
@@ -130,9 +124,6 @@ class ArrayView:
         found: Ragged = self.arrays[array].take(np.asarray(keys, np.int64))
         return found
 
-    def note(self, name: str) -> None:
-        """Nothing: arrays in memory are not written to."""
-
     def list_sizes(self, array: str) -> Rows:
         """Number of rows in each list: [L]."""
         return ListOrder(self.arrays[array]).sizes(self._keys)
@@ -140,10 +131,6 @@ class ArrayView:
     def documents(self, keys: Sequence[int]) -> list[Document]:
         """Documents of these rows."""
         return [self.given[key] for key in keys]
-
-    def ids(self, keys: Sequence[int]) -> list[str]:
-        """Ids of these rows."""
-        return [self.given[key].key for key in keys]
 
     def key_of(self, id: str) -> int | None:
         """Row of a document."""

@@ -18,8 +18,19 @@ from palmette.errors import FilterError, InputError, NotFoundError
 from palmette.lexical.bm25 import PAIR, QueryTerms, matches_of, norms, query_terms, weights
 from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, sparse
 from palmette.search.flat import ExactEngine
-from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches, add_words, stack_rows
+from palmette.search.plan import (
+    ArraySpec,
+    Candidates,
+    Score,
+    SearchPlan,
+    View,
+    WordMatches,
+    add_words,
+    find_array,
+    stack_rows,
+)
 from palmette.search.view import ArraySegment, execute
+from palmette.store.backend import PAGE
 from palmette.store.database import document_of
 from palmette.store.filters import Filter, Within, matches, names
 from palmette.store.filters_qdrant import to_qdrant
@@ -30,8 +41,8 @@ WORDS, PROBE = "words", 0xFFFFFFFF
 """Sparse vector of words and pairs; the word that the state alone has, whose rarity tells how many points there are."""
 SMALL = 20_000
 """Documents up to which every vector is compared."""
-PAGE, KEPT = 1000, 8192
-"""Points of a page, and that a view remembers."""
+KEPT = 8192
+"""Points that a view remembers."""
 SEEN = ("born", "died", "id", "digest", "length")
 DOCUMENT = ("text", "metadata", "fields", "payload")
 Ask = Callable[[bool], Any]
@@ -47,14 +58,7 @@ def _keys_of(found: Sequence[Sequence[Any]]) -> Keys:
     return np.array(sorted({one.id for points in found for one in points}), np.int64)
 
 
-def _arrays(plan: SearchPlan) -> list[str]:
-    """Stored arrays that a plan compares."""
-    scores = [score for score in (plan.first, plan.rescore) if score is not None]
-    found = [name for score in scores for name in (score.array, score.scales) if name is not None]
-    return list(dict.fromkeys(found + ([] if plan.lists is None else [plan.lists.array])))
-
-
-class QdrantView:
+class QdrantView(View):
     """The documents of one commit that pass a filter; what it has read, it remembers."""
 
     def __init__(self, db: Collection, state: Mapping[str, Any], filter: Filter | None) -> None:
@@ -170,22 +174,16 @@ class QdrantView:
         """Text that a writer noted."""
         return None if (found := self.state["notes"].get(name)) is None else str(found)
 
-    def _spec(self, name: str, *, ragged: bool = False) -> ArraySpec:
-        spec = self._specs.get(name)
-        if spec is None or spec.ragged != ragged:
-            raise InputError(
-                f"this index stores no {'ragged ' if ragged else ''}array {name!r} but {', '.join(self._specs)}; "
-                "index.copy_to(…) makes one that does"
-            )
-        return spec
+    def _fields(self, arrays: Sequence[str], *, ragged: bool = False) -> list[str]:
+        return [field_of(find_array(self._specs, name, ragged=ragged)) for name in arrays]
 
     def rows(self, array: str, keys: Sequence[int] | Keys) -> NDArray[np.generic]:
         """Rows of a stored array."""
-        return self._read(self._spec(array), keys).values
+        return self._read(find_array(self._specs, array), keys).values
 
     def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
         """Rows of a ragged array."""
-        return self._read(self._spec(array, ragged=True), keys)
+        return self._read(find_array(self._specs, array, ragged=True), keys)
 
     def _read(self, spec: ArraySpec, keys: Sequence[int] | Keys) -> Ragged:
         given = (b64decode(one[field_of(spec)]) for one in self.points(keys, (field_of(spec),)))
@@ -195,7 +193,7 @@ class QdrantView:
 
     def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list."""
-        field = f"list_{self._spec(array).name}"
+        field = f"list_{find_array(self._specs, array).name}"
         read = partial(self._facet, field, self._where(), 1_000_000)
         found = self._remember("lists", array, self.filter, read=read)
         sizes = np.zeros(1 + max(found, default=-1), np.int64)
@@ -243,9 +241,9 @@ class QdrantView:
         """Fetch the candidates of one question by meaning and by words, with what scores them, in one request."""
         if len(texts) > 1 or (plan is not None and len(plan.first.queries) != plan.group):
             return
-        read = (*(field_of(self._spec(name, ragged=True)) for name in arrays), *([WORDS] if texts else ()))
         plan = None if plan is None or plan.only is not None else plan
-        read = (*read, *(field_of(self._spec(name)) for name in (_arrays(plan) if plan else ())))
+        read = [*self._fields(arrays, ragged=True), *([WORDS] if texts else ())]
+        read += self._fields(plan.arrays if plan else ())
         first = [] if plan is None or not len(self) else self._plan_asks(plan, k, read)
         second, unknown = self._word_asks(texts[0], k, read) if texts else ([], [])
         found = self._search([*first, *second])
@@ -256,7 +254,7 @@ class QdrantView:
 
     def _plan_asks(self, plan: SearchPlan, k: int, read: Sequence[str] = ()) -> list[Ask]:
         first = plan.first
-        include = read or [field_of(self._spec(name)) for name in _arrays(plan)]
+        include = read or self._fields(plan.arrays)
         depth = max(1, min(max(k, plan.fetch or 0), len(self)))
         depth += 16 + depth // 8  # half precision ranks nearly as full precision does
         asked = []
@@ -302,7 +300,7 @@ class QdrantView:
             keys = plan.only
         else:
             keys = _keys_of(self._search(self._plan_asks(plan, k)) if len(self) else [])
-        arrays = {name: self.rows(name, keys) for name in _arrays(plan)}
+        arrays = {name: self.rows(name, keys) for name in plan.arrays}
         segments = [(ArraySegment(keys, arrays, {}), None)] if len(keys) else []
         found = execute(plan, k, segments, ExactEngine(), self)
         visited = float(len(self) if plan.only is None else len(plan.only))
