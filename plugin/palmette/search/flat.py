@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,13 +38,10 @@ _T = TypeVar("_T")
 _Pairs = tuple[Rows, Rows, Floats]  # query, row and score of each
 
 
-class Block:
-    """Rows to search, with their ascending keys and what engines derive from them."""
+class Memo:
+    """Remembers what is derived from stored rows, across searches and threads."""
 
-    def __init__(self, data: NDArray[Any], keys: Keys) -> None:
-        self.data, self.keys = data.view(), keys
-        """[N, d] float32, float16, or ``uint16`` in fixed point."""
-        self.data.flags.writeable = False
+    def __init__(self) -> None:
         self._memo: dict[object, Any] = {}
         self._lock = threading.RLock()
 
@@ -55,6 +52,16 @@ class Block:
                 self._memo[name] = build()
             value: _T = self._memo[name]
             return value
+
+
+class Block(Memo):
+    """Rows to search, with their ascending keys and what engines derive from them."""
+
+    def __init__(self, data: NDArray[Any], keys: Keys) -> None:
+        super().__init__()
+        self.data, self.keys = data.view(), keys
+        """[N, d] float32, float16, or ``uint16`` in fixed point."""
+        self.data.flags.writeable = False
 
     def margin(self, queries: Floats, metric: Metric) -> Floats:
         """Bound how far apart two fast scores of a query can be that are really equal: [Q]."""
@@ -103,23 +110,8 @@ class Shortlist(NamedTuple):
     """[m] exact scores, where the engine has them."""
 
 
-class Engine(Protocol):
-    """Shortlists rows of a block.
-
-    A shortlist surely includes the ``k`` best under exact scores. One that is ``approximate`` may miss some of them,
-    but has ``k`` (all there are, if fewer).
-    """
-
-    approximate: bool
-
-    def shortlist(
-        self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
-    ) -> Shortlist:
-        """Shortlist among ``rows`` (ascending; ``None`` for all)."""
-
-
 def top_k(
-    blocks: Sequence[tuple[Block, Rows | None]], queries: Floats, metric: Metric, k: int, engine: Engine
+    blocks: Sequence[tuple[Block, Rows | None]], queries: Floats, metric: Metric, k: int, engine: ExactEngine
 ) -> Candidates:
     """Find the ``k`` best of all given rows for each query: [Q, min(k, number of rows)]."""
     compared = read = total = 0
@@ -177,14 +169,17 @@ def exact_scores(data: NDArray[Any], near: Shortlist, queries: Floats, metric: M
 
 
 class ExactEngine:
-    """Compares every wanted row that is not surely worse."""
+    """Shortlists the rows that are not surely worse: they include the ``k`` best under exact scores.
+
+    A subclass that is ``approximate`` may miss some of these, but has ``k`` (all there are, if fewer).
+    """
 
     approximate = False
 
     def shortlist(
         self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
     ) -> Shortlist:
-        """Search ``rows`` (ascending; ``None`` for all)."""
+        """Shortlist among ``rows`` (ascending; ``None`` for all)."""
         count = len(block.keys) if rows is None else len(rows)
         if metric == "overlap":
             return _by_overlap(block, np.arange(count) if rows is None else rows, queries, k)

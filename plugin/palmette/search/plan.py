@@ -320,7 +320,6 @@ def rescore_rows(view: View, plan: SearchPlan, found: Candidates, k: int) -> Can
 def ranked_by(found: Candidates, scores: Floats, k: int) -> Candidates:
     """Rank candidates by other scores [Q, n]."""
     order = np.lexsort((found.keys, -scores), axis=1)[:, :k]
-    keys, ranked, *facts = (
-        np.take_along_axis(array, order, 1) for array in (found.keys, scores, *found.evidence.values())
-    )
-    return replace(found, keys=keys, scores=ranked, evidence=dict(zip(found.evidence, facts, strict=True)))
+    keys, ranked = np.take_along_axis(found.keys, order, 1), np.take_along_axis(scores, order, 1)
+    evidence = {name: np.take_along_axis(array, order, 1) for name, array in found.evidence.items()}
+    return replace(found, keys=keys, scores=ranked, evidence=evidence)

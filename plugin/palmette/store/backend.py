@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from palmette.arrays import Stored
 from palmette.errors import DuplicateIdError, InputError
@@ -107,17 +107,14 @@ class FilteredBackend(Backend):
         self.backend, self.within = backend, within
         self.engine, self.arrays, self.language = backend.engine, backend.arrays, backend.language
 
-    def _combine(self, filter: Mapping[str, Any] | Filter | None) -> Filter:
-        asked = parse_filter(filter)
-        return Within((self.within,) if asked is None else (self.within, asked))
-
     def passes(self, document: Document) -> bool:
         """Whether a document passes the filter."""
         return matches(self.within, document.metadata, document.key)
 
     def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
         """Open a view through both filters."""
-        return self.backend.read(self._combine(filter))
+        asked = parse_filter(filter)
+        return self.backend.read(Within((self.within,) if asked is None else (self.within, asked)))
 
     @contextmanager
     def write(self) -> Iterator[Writer]:

@@ -22,13 +22,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from palmette.config import parse_json
-from palmette.errors import (
-    CorruptIndexError,
-    FormatError,
-    InputError,
-    LockedError,
-    NotFoundError,
-)
+from palmette.errors import CorruptIndexError, FormatError, InputError, LockedError, NotFoundError
 from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_version
 from palmette.search.plan import ArraySpec
 from palmette.store.database import DATABASE, REPAIR, create_database, no_fork, read_meta, storage_errors

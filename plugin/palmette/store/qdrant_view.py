@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Ragged, Rows
-from palmette.errors import FilterError, InputError, NotFoundError
+from palmette.errors import InputError, NotFoundError
 from palmette.lexical.bm25 import PAIR, QueryTerms, matches_of, norms, query_terms, weights
 from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, sparse
 from palmette.search.flat import ExactEngine
@@ -32,7 +32,7 @@ from palmette.search.plan import (
 from palmette.search.view import ArraySegment, execute
 from palmette.store.backend import PAGE
 from palmette.store.database import document_of
-from palmette.store.filters import Filter, Within, matches, names
+from palmette.store.filters import Filter, Within, matches, names, unknown_name
 from palmette.store.filters_qdrant import to_qdrant
 from palmette.store.qdrant_client import Collection
 from palmette.types import Document
@@ -75,7 +75,7 @@ class QdrantView(View):
         self._careful = bool(state["dirty"] or state["dead"])  # invisible points are about
         if filter is not None and self.total:
             self._check_names(filter)
-        self._passing = None if filter is None else to_qdrant(self.db.m, filter)
+        self._must = [] if filter is None else [to_qdrant(self.db.m, filter)]
 
     def _visible(self, *more: Any) -> Any:
         m, upto = self.db.m, self.generation
@@ -84,7 +84,7 @@ class QdrantView(View):
 
     def _where(self, *more: Any) -> Any:
         """Filter of the visible documents that pass."""
-        return self._visible(*more, *([] if self._passing is None else [self._passing]))
+        return self._visible(*more, *self._must)
 
     def _shows(self, payload: Mapping[str, Any]) -> bool:
         return bool(1 <= payload.get("born", 0) <= self.generation < payload.get("died", self.generation + 1))
@@ -107,11 +107,7 @@ class QdrantView(View):
         for name in names(asked):
             if known and name not in known:
                 near = [] if outer else get_close_matches(name, [str(one) for one in known], 1)
-                raise FilterError(
-                    f"the filter asks for {name!r}, but no document has metadata of that name."
-                    + "".join(f" Did you mean {one!r}?" for one in near)
-                    + f" To allow for it, test {{{name!r}: {{'$exists': …}}}}"
-                )
+                raise unknown_name(name, "".join(f" Did you mean {one!r}?" for one in near))
 
     def __len__(self) -> int:
         if self.filter is None or not self.total:
@@ -259,7 +255,7 @@ class QdrantView(View):
         depth += 16 + depth // 8  # half precision ranks nearly as full precision does
         asked = []
         for row, query in enumerate(first.queries.tolist()):
-            must = [] if self._passing is None else [self._passing]
+            must = list(self._must)
             if plan.only is not None:
                 must.append(self.db.where(keys=plan.only.tolist()))
             if plan.lists is not None:
@@ -301,7 +297,7 @@ class QdrantView(View):
         else:
             keys = _keys_of(self._search(self._plan_asks(plan, k)) if len(self) else [])
         arrays = {name: self.rows(name, keys) for name in plan.arrays}
-        segments = [(ArraySegment(keys, arrays, {}), None)] if len(keys) else []
+        segments = [(ArraySegment(keys, arrays), None)] if len(keys) else []
         found = execute(plan, k, segments, ExactEngine(), self)
         visited = float(len(self) if plan.only is None else len(plan.only))
         if plan.lists is not None:
@@ -341,9 +337,9 @@ class QdrantView(View):
         if not query.terms or not self.total:
             return [], []
         vector = sparse(query.terms, [1.0] * query.singles + [PAIR] * (len(query.terms) - query.singles))
-        must, depth = [] if self._passing is None else [self._passing], k + 16 + k // 8
+        depth = k + 16 + k // 8
         phrases = sparse(sorted(query.required), [1.0] * len(query.required))
-        first = self._ask(WORDS, phrases or vector, 4 * depth if phrases else depth, read, *must)
+        first = self._ask(WORDS, phrases or vector, 4 * depth if phrases else depth, read, *self._must)
         unknown = [term for term in (*query.terms, *query.skipped) if ("rarity", term) not in self._memo]
         each = [self._ask(WORDS, {term >> SPARSE: 1.0}, 1, (WORDS, "norm")) for term in unknown]
         return [first, self._ask(WORDS, vector, 8, (WORDS,)), *each], unknown

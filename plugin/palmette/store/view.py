@@ -18,7 +18,7 @@ from palmette.arrays import Keys, Mask, Ragged, Rows
 from palmette.errors import NotFoundError, StoreError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.bm25 import WordSearcher, WordSource, query_terms
-from palmette.search.flat import Engine
+from palmette.search.flat import ExactEngine
 from palmette.search.lists import add_sizes
 from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View, WordMatches, find_array
 from palmette.search.view import execute
@@ -101,13 +101,12 @@ class Snapshot:
 
     def gather_ragged(self, name: str, keys: Keys) -> Ragged:
         """Copy the rows of one or more ``keys`` (any order, all present)."""
-        order, parts = np.argsort(keys, kind="stable"), []
+        order, parts = np.argsort(keys, kind="stable"), list[Ragged]()
         back = np.argsort(order)
         for segment, rows, _ in self.locate(keys[order]):
-            if len(rows) == len(keys):
-                return segment.ragged(name).take(rows[back])
-            parts.append(segment.ragged(name).take(rows))
-        return Ragged.concatenate(parts).take(back)
+            alone = len(rows) == len(keys)
+            parts.append(segment.arrays[name].take(rows[back] if alone else rows))
+        return parts[0] if alone else Ragged.concatenate(parts).take(back)
 
     def gather(self, name: str, keys: Keys, out: NDArray[Any]) -> None:
         """Copy the rows of ``keys`` (any order, all present) into ``out``."""
@@ -124,7 +123,13 @@ class Snapshots:
     """What views and writers of an index share: the latest snapshot, and how arrays and words are read and written."""
 
     def __init__(
-        self, folder: Path, arrays: Sequence[ArraySpec], analyser: Analyser, engine: Engine, *, durable: bool
+        self,
+        folder: Path,
+        arrays: Sequence[ArraySpec],
+        analyser: Analyser,
+        engine: ExactEngine,
+        *,
+        durable: bool,
     ) -> None:
         self.folder, self.arrays, self.durable = folder, {spec.name: spec for spec in arrays}, durable
         self.analyser, self.engine = analyser, engine
