@@ -9,13 +9,7 @@ import pytest
 from scipy.special import expit, logit
 
 from palmette import Document, Index, Model
-from palmette.errors import (
-    ConfigError,
-    FilterError,
-    InputError,
-    NotFoundError,
-    PalmetteError,
-)
+from palmette.errors import ConfigError, FilterError, InputError, NotFoundError, PalmetteError
 from support.tiny import ANIMALS, COLOURS, documents
 
 QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]

@@ -4,9 +4,7 @@ import pytest
 from scipy.special import expit
 
 from palmette import Document, Index, Model
-from palmette.errors import (
-    ConfigError,
-)
+from palmette.errors import ConfigError
 
 QUERIES = ["where does the red owl live?", "white hen", "golden bee sings"]
 

@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from palmette.lexical.terms import (
-    add_counts,
-    count_terms,
-    log_odds,
-    terms_to_json,
-    top_terms,
-)
+from palmette.lexical.terms import add_counts, count_terms, log_odds, terms_to_json, top_terms
 
 
 def terms_of(*groups: list[str]) -> list[dict[str, float]]:

@@ -2,116 +2,153 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palmette.arrays import ONE, as_floats, to_fixed
 from palmette.errors import ConfigError, EncodingError, InputError, MissingExtraError
 from palmette.search import codes, flat, get_threads, kernels, set_threads
+from palmette.search.codes import Codes, Queries, integer_products
 from palmette.search.faiss_engine import engine_named
-from palmette.search.flat import Block, Engine, ExactEngine, Shortlist, exact_scores, overlap_scores, top_k
+from palmette.search.flat import (
+    Block,
+    ExactEngine,
+    Shortlist,
+    as_block,
+    exact_scores,
+    overlap_scores,
+    top_k,
+)
 from palmette.search.plan import Candidates, Lists, Score, SearchPlan
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
-from support.stores import SPECS, arrays_of, doc, program_environment, put
-from support.vectors import brute, cut, distributions, same, search
+from support.stores import SPECS, arrays_of, doc, put, run_python
+from support.vectors import brute, cut, distributions, same, search, vectors
 
 METRICS = ["overlap", "inner_product"]
 
 
 @pytest.fixture(params=["exact", "faiss"])
-def engine(request: pytest.FixtureRequest) -> Engine:
+def engine(request: pytest.FixtureRequest) -> ExactEngine:
     if request.param == "faiss":
         pytest.importorskip("faiss")
     return engine_named(request.param)
 
 
-@settings(max_examples=40)
+SHARES = ["shares", "halves", "signed"]
+SMALL = {"_TILE": 64, "_BATCH": 11, "_FEW": 0, "_PRODUCTS": 1, "_WORTH_A_THREAD": 1, "_PIECE": 500}
+
+
+@settings(max_examples=200, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    rows=st.integers(1, 60),
-    columns=st.sampled_from([1, 2, 7, 16, 33]),
-    count=st.integers(1, 9),
-    k=st.integers(1, 70),
-    metric=st.sampled_from(METRICS),
-    ties=st.booleans(),
-    places=st.lists(st.integers(1, 59), max_size=3),
-    signed=st.booleans(),
-)
-def test_any_cut_is_brute_force(
-    seed: int,
-    rows: int,
-    columns: int,
-    count: int,
-    k: int,
-    metric: str,
-    ties: bool,
-    places: list[int],
-    signed: bool,
-) -> None:
-    pytest.importorskip("faiss")
-    rng = np.random.default_rng(seed)
-    data, queries = distributions(rng, rows, columns, ties), distributions(rng, count, columns, ties)
-    if signed:
-        data, queries = data * rng.choice([-3, 1], data.shape), queries * rng.choice([-1, 1], queries.shape)
-        data, queries = data.astype(np.float32), queries.astype(np.float32)
+    how=st.one_of(
+        st.tuples(st.just("inner_product"), st.sampled_from([*SHARES, "any", "ties", "close", "lengths", "spikes"])),
+        st.tuples(st.just("overlap"), st.sampled_from(SHARES)),
+    ),
+    dtype=st.sampled_from(["float32", "float16", "uint16"]),
+    whole=st.booleans(),
+    fold=st.sampled_from([1, 2, 8]),
+    rows=st.integers(1, 400),
+    width=st.sampled_from([1, 3, 8, 31, 64, 65, 130]),
+    count=st.sampled_from([1, 4, 5, 19]),
+    k=st.sampled_from([1, 3, 20, 500]),
+    share=st.sampled_from([1.0, 0.9, 0.2]),
+    places=st.lists(st.integers(1, 399), max_size=3),
+    tile=st.sampled_from([1, 64, 1000]),
+    threads=st.integers(1, 3),
+    torch=st.booleans(),
+)  # fmt: skip
+def test_any_search_of_any_cut_is_brute_force(
+    seed: int, how: tuple[str, str], dtype: str, whole: bool, fold: int, rows: int, width: int, count: int, k: int,
+    share: float, places: list[int], tile: int, threads: int, torch: bool,
+) -> None:  # fmt: skip
+    rng, (metric, kind) = np.random.default_rng(seed), how
+    data, queries = vectors(rng, kind, rows, width * fold), vectors(rng, kind, count, width)
+    if dtype == "uint16":
+        data = to_fixed(distributions(rng, rows, width * fold, ties=kind == "halves"))
+    elif dtype == "float16":
+        data = data.clip(-6e4, 6e4).astype(np.float16)
+    if whole and kind in SHARES[:2]:  # in parts of fixed point
+        queries = as_floats(to_fixed(queries))
     keys = np.cumsum(rng.integers(1, 4, rows))
-    expected = brute(data, keys, queries, metric, k)
-    for name in ("exact", "faiss"):
-        found = top_k(cut(data, keys, places), queries, metric, k, engine_named(name))
-        assert found.keys.shape == (count, min(k, rows))
-        assert same(found, expected)
+    wanted = np.flatnonzero(rng.random(rows) < share)
+    with pytest.MonkeyPatch.context() as patch, np.errstate(over="ignore"):
+        patch.setattr("palmette.threads._chosen", threads)
+        for module in (flat, codes):
+            for name, value in {**SMALL, "_TILE": tile}.items():
+                patch.setattr(module, name, value, raising=False)
+        if not torch:
+            patch.setattr(codes, "_torch_product", lambda: None)
+        level = as_block(data, keys, fold).data
+        expected = brute(level[wanted], keys[wanted], queries, metric, k)
+        for name in ("exact", "faiss") if kind in SHARES and find_spec("faiss") else ("exact",):
+            parts = cut(level, keys, places, None if share == 1 else wanted)
+            found = top_k(parts, queries, metric, k, engine_named(name))
+            assert found.keys.shape == (count, min(k, len(wanted)))
+            assert not len(wanted) or same(found, expected)
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("tile", [7, 500])
-def test_tiles_batches_and_threads_change_nothing(
-    engine: Engine, metric: str, tile: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(5)
-    data, queries, keys = distributions(rng, 900, 24), distributions(rng, 30, 24), np.arange(900) * 3
-    expected = brute(data, keys, queries, metric, 40)
-    for name, value in {"_TILE": tile, "_BATCH": 11, "_WORTH_A_THREAD": 1, "_FEW": 0}.items():
-        monkeypatch.setattr(flat, name, value)
-    for name, value in {"_TILE": tile, "_PRODUCTS": 1, "_WORTH_A_THREAD": 1}.items():
-        monkeypatch.setattr(codes, name, value)
-    try:
-        for threads in (1, 3):
-            set_threads(threads)
-            assert same(top_k(cut(data, keys, [100, 101, 640]), queries, metric, 40, engine), expected)
-            for row, query in enumerate(queries[:5]):
-                single = top_k(cut(data, keys, []), query[None], metric, 40, engine)
-                assert same(single, expected.one_query(row))
-    finally:
-        set_threads(None)
-
-
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("share", [0.01, 0.2, 0.6, 0.99])
-def test_only_allowed_rows_are_ranked(engine: Engine, metric: str, share: float) -> None:
-    rng = np.random.default_rng(int(share * 100))
-    data, queries, keys = distributions(rng, 700, 16), distributions(rng, 5, 16), np.arange(700) + 50
-    rows = np.flatnonzero(rng.random(700) < share)
-    for k in (1, 3, 1000):
-        found = top_k([(Block(data, keys), rows)], queries, metric, k, engine)
-        assert same(found, brute(data[rows], keys[rows], queries, metric, k))
-    nothing = top_k([(Block(data, keys), rows[:0])], queries, metric, 3, engine)
-    assert nothing.keys.shape == (5, 0)
-
-
-@pytest.mark.parametrize("metric", METRICS)
-def test_near_ties_below_the_rounding_of_the_kernels(engine: Engine, metric: str) -> None:
+def test_near_ties_below_the_rounding_of_the_kernels(engine: ExactEngine, metric: str) -> None:
     """Scores that differ in their last bits are ranked as float64 ranks them, however wide the field."""
     rng = np.random.default_rng(3)
     data = np.repeat(distributions(rng, 1, 512), 400, axis=0)
     data[np.arange(400), rng.integers(0, 512, 400)] += rng.choice([0, 1e-7, -1e-7], 400).astype(np.float32)
     queries = distributions(rng, 3, 512)
     assert same(search(data, queries, metric, 20, engine), brute(data, np.arange(400), queries, metric, 20))
+
+
+def test_large_fractions_and_full_parts() -> None:
+    data = np.zeros((200, 3), np.uint16)
+    data[:, 0], data[::2, 1] = ONE, ONE - 1
+    data[3] = [255 * 256, 0, 1]
+    queries = as_floats(data[:3])
+    found = search(data, queries, "overlap", 9, ExactEngine())
+    assert same(found, brute(data, np.arange(200), queries, "overlap", 9))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 70), st.sampled_from([1e-35, 1e-3, 1.0, 1e15]))
+def test_bytes_say_how_far_off_they_are(seed: int, width: int, size: float) -> None:
+    rng = np.random.default_rng(seed)
+    data = (rng.normal(size=(5, width)) ** 3 * size).astype(np.float32)
+    data[0] = 0
+    rows, query = np.array([3, 0, 1, 3]), rng.normal(size=(1, width)).astype(np.float32)
+    made, asked = Codes.encode(data, rows), Queries.encode(query)
+    decoded, exact = made.numbers * made.steps[:, None].astype(float), data[rows].astype(float)
+    assert (np.linalg.norm(decoded - exact, axis=1) <= made.errors).all()
+    told = integer_products(asked.numbers, made.numbers)[0] * made.steps * asked.steps[0]
+    bound = made.errors * asked.lengths[0] + made.lengths * asked.errors[0]
+    assert (np.abs(told - exact @ query[0].astype(float)) <= bound).all()
+    assert (made.errors <= 0.05 * np.linalg.norm(exact, axis=1) + 1e-29).all(), "a byte says much"
+
+
+def test_few_rows_are_compared_in_full() -> None:
+    rng = np.random.default_rng(0)
+    data, queries = vectors(rng, "any", 20_000, 64), vectors(rng, "any", 6, 64)
+    found = search(data, queries, "inner_product", 10, ExactEngine())
+    assert 10 <= found.refined < 100
+    assert found.visited == 20_000
+    assert found.read < data.nbytes / 3
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_a_row_that_is_not_finite_is_never_left_out(count: int) -> None:
+    rng = np.random.default_rng(0)
+    data, queries = vectors(rng, "any", 9_000, 16), np.abs(vectors(rng, "any", count, 16))
+    data[5_000, 3], data[6_000, 2] = np.inf, -np.inf
+    found = search(data, queries, "inner_product", 3, ExactEngine())
+    assert (found.keys[:, 0] == 5_000).all()
+    assert (found.scores[:, 0] == np.inf).all()
+    assert (found.keys != 6_000).all()
 
 
 def test_overlaps_keep_their_bound() -> None:
@@ -124,7 +161,7 @@ def test_overlaps_keep_their_bound() -> None:
         assert np.abs(fast - exact_scores(data, pairs, query[None], "overlap")).max() <= margin.min() / 2
 
 
-def test_searches_in_parallel_threads_agree(engine: Engine) -> None:
+def test_searches_in_parallel_threads_agree(engine: ExactEngine) -> None:
     rng = np.random.default_rng(8)
     data, keys, queries = distributions(rng, 2000, 32), np.arange(2000), distributions(rng, 40, 32)
     block = Block(data, keys)
@@ -143,13 +180,12 @@ def test_engines_agree_in_an_index_with_filters_and_folds() -> None:
             put(backend, *(doc(f"d{i}", n=i % 10) for i in range(200)))
             put(backend, *(doc(f"d{i}", "changed", n=1) for i in range(0, 200, 7)))
         queries = arrays_of([doc("q"), doc("r")])["leaves"]
-        for condition in (None, {"n": {"$lt": 3}}, {"n": 1}):
-            for metric in METRICS:
-                for fold in (1, 4):
-                    asked = queries.reshape(2, -1, fold).sum(axis=2).astype(np.float32)
-                    plan = SearchPlan(Score("leaves", asked, metric, fold))
-                    with exact.read(parse_filter(condition)) as a, other.read(parse_filter(condition)) as b:
-                        assert same(a.candidates(plan, 12), b.candidates(plan, 12))
+        conditions = (None, {"n": {"$lt": 3}}, {"n": 1})
+        for condition, metric, fold in product(map(parse_filter, conditions), METRICS, (1, 4)):
+            asked = queries.reshape(2, -1, fold).sum(axis=2).astype(np.float32)
+            plan = SearchPlan(Score("leaves", asked, metric, fold))
+            with exact.read(condition) as a, other.read(condition) as b:
+                assert same(a.candidates(plan, 12), b.candidates(plan, 12))
 
 
 def test_plans_that_cannot_be_executed_are_refused() -> None:
@@ -162,8 +198,6 @@ def test_plans_that_cannot_be_executed_are_refused() -> None:
                     view.candidates(SearchPlan(Score("leaves", ones, "overlap", fold)), 1)
             with pytest.raises(InputError, match="do not fit"):
                 view.candidates(SearchPlan(Score("leaves", ones, part_weights=weights)), 1)
-            with pytest.raises(InputError, match="stores no array 'others'"):
-                view.candidates(SearchPlan(Score("others", ones)), 1)
             with pytest.raises(InputError, match="k must be at least 1"):
                 view.candidates(SearchPlan(Score("leaves", ones, fold=4)), 0)
             for metric, fold in (("overlap", 1), ("inner_product", 4)):
@@ -174,8 +208,8 @@ def test_plans_that_cannot_be_executed_are_refused() -> None:
         Score("leaves", ones, "cosine")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"\[Q, d\] float32"):
         Score("leaves", ones[0])
-    with pytest.raises(EncodingError, match="query 0 holds NaN"):
-        Score("leaves", ones * np.float32(np.nan))
+    with pytest.raises(EncodingError, match="query 1 holds NaN"):
+        Score("leaves", np.array([[1, 1], [1, np.nan]], np.float32))
     for wrong in ([0, 0], [1, -1]):
         with pytest.raises(InputError, match="at least 0, and one of them above 0"):
             Score("parts", ones, part_weights=np.array(wrong, np.float32))
@@ -195,9 +229,8 @@ def test_faiss_itself_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_faiss_is_not_trusted_among_near_ties() -> None:
     pytest.importorskip("faiss")
     rng = np.random.default_rng(0)
-    data = rng.permuted(
-        np.repeat(distributions(rng, 1, 512), 3000, axis=0), axis=1
-    )  # equal sums, but in float32
+    # equal sums, but in float32
+    data = rng.permuted(np.repeat(distributions(rng, 1, 512), 3000, axis=0), axis=1)
     queries = np.full((1, 512), 1 / 512, np.float32)
     found = search(data, queries, "inner_product", 1, engine_named("faiss"))
     assert same(found, brute(data, np.arange(3000), queries, "inner_product", 1))
@@ -210,29 +243,19 @@ def test_a_missing_faiss_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_threads_are_chosen_by_call_environment_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    try:
-        monkeypatch.setenv("PALMETTE_THREADS", "3")
-        assert get_threads() == 3
-        set_threads(5)
-        assert get_threads() == 5
-        with pytest.raises(ConfigError, match="at least 1.*0"):
-            set_threads(0)
-        set_threads(None)
-        monkeypatch.setenv("PALMETTE_THREADS", "many")
-        with pytest.raises(ConfigError, match="PALMETTE_THREADS.*'many'"):
-            get_threads()
-        monkeypatch.delenv("PALMETTE_THREADS")
-        assert get_threads() >= 1
-    finally:
-        set_threads(None)
-
-
-def fresh_python(script: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=program_environment(), capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    monkeypatch.setattr("palmette.threads._chosen", None)  # and as it was, in the end
+    monkeypatch.setenv("PALMETTE_THREADS", "3")
+    assert get_threads() == 3
+    set_threads(5)
+    assert get_threads() == 5
+    with pytest.raises(ConfigError, match="at least 1.*0"):
+        set_threads(0)
+    set_threads(None)
+    monkeypatch.setenv("PALMETTE_THREADS", "many")
+    with pytest.raises(ConfigError, match="PALMETTE_THREADS.*'many'"):
+        get_threads()
+    monkeypatch.delenv("PALMETTE_THREADS")
+    assert get_threads() >= 1
 
 
 def test_heavy_modules_are_loaded_only_when_needed() -> None:
@@ -253,7 +276,8 @@ with LocalBackend.in_memory(SPECS) as backend:
             view.candidates(SearchPlan(Score("leaves", np.ones((1, 8), np.float32), metric)), 1)
             print(loaded())
 """
-    assert fresh_python(script).splitlines() == ["[]", "['numba']", "['numba']"]
+    done = run_python(script, timeout=120)
+    assert done.stdout.splitlines() == ["[]", "['numba']", "['numba']"], done.stderr
 
 
 def test_the_kernel_compiles_without_a_place_to_keep_it() -> None:
@@ -269,7 +293,8 @@ from palmette.search import flat, kernels
 x = np.full((3, 4), 0.25, np.float32)
 print(flat.overlap_scores(x, np.arange(3), x[:1]), type(kernels.overlaps._cache).__name__)
 """
-    assert fresh_python(script).split() == ["[[1.", "1.", "1.]]", "NullCache"]
+    done = run_python(script, timeout=120)
+    assert done.stdout.split() == ["[[1.", "1.", "1.]]", "NullCache"], done.stderr
 
 
 def test_candidates_of_one_query_have_no_padding() -> None:

@@ -11,7 +11,6 @@ from palmette.search import lists as search_lists
 from palmette.search.flat import Block
 from palmette.search.lists import ListBlock, ListOrder, top_k_in_lists
 from palmette.search.view import ArrayView
-from palmette.threads import set_threads
 
 
 def brute(data, lists, keys, query, chosen, k):
@@ -44,13 +43,10 @@ def test_it_is_brute_force_over_the_visited(seed, per_document, passing, threads
         if high > low:
             here = None if rows is None else rows[(rows >= low) & (rows < high)] - low
             parts.append(ListBlock(Block(data[low:high], keys[low:high]), ListOrder(lists[low:high]), here))
-    set_threads(2 if threads else 1)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(search_lists, "_WORTH_A_THREAD", 1)
-            found = top_k_in_lists(parts, queries, chosen, k)
-    finally:
-        set_threads(None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("palmette.threads._chosen", 2 if threads else 1)
+        patch.setattr(search_lists, "_WORTH_A_THREAD", 1)
+        found = top_k_in_lists(parts, queries, chosen, k)
     visited = 0
     alive = np.arange(n) if rows is None else rows
     assert found.keys.shape == found.scores.shape == (count, min(k, len(alive)))
@@ -64,7 +60,7 @@ def test_it_is_brute_force_over_the_visited(seed, per_document, passing, threads
     assert found.visited == pytest.approx(visited / count)
 
 
-def test_wide_rows_in_many_threads_are_the_same() -> None:
+def test_wide_rows_in_many_threads_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(3)
     data = draw.normal(size=(30_000, 64)).astype(np.float32)
     for per_document in (1, 2):
@@ -73,11 +69,8 @@ def test_wide_rows_in_many_threads_are_the_same() -> None:
         queries, chosen = draw.normal(size=(70, 64)).astype(np.float32), np.tile(np.arange(8), (70, 1))
         results = []
         for threads in (1, 4):
-            set_threads(threads)
-            try:
-                results.append(top_k_in_lists([part], queries, chosen, 10))
-            finally:
-                set_threads(None)
+            monkeypatch.setattr("palmette.threads._chosen", threads)
+            results.append(top_k_in_lists([part], queries, chosen, 10))
         alone = top_k_in_lists([part], queries[:1], chosen[:1], 10)
         np.testing.assert_array_equal(results[0].keys, results[1].keys)
         np.testing.assert_array_equal(results[0].scores[:1], alone.scores)

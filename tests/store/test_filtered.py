@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from palmette.errors import DuplicateIdError, FilterError, InputError
-from palmette.search.view import ArrayView
 from palmette.store.backend import Backend, FilteredBackend
 from palmette.store.filters import parse_filter
 from palmette.store.local import LocalBackend
@@ -38,10 +37,7 @@ def test_stats_count_what_it_shows(whole: LocalBackend) -> None:
 
 @pytest.mark.parametrize("name", ["colours", "secret", "sekret"])
 def test_a_refused_name_tells_of_no_other(whole: LocalBackend, name: str) -> None:
-    with (
-        pytest.raises(FilterError) as told,
-        filtered(whole, tenant="a").read(parse_filter({name: 1})),
-    ):
+    with pytest.raises(FilterError) as told, filtered(whole, tenant="a").read(parse_filter({name: 1})):
         pass
     assert "Names: colour, tenant." in str(told.value)
     assert "colours_of_b" not in str(told.value)
@@ -91,11 +87,3 @@ def test_compact_and_verify_reach_the_files(whole: LocalBackend) -> None:
     tenant.verify()
     assert whole.stats().reclaimable == 0
     assert len(list(tenant.scan())) == 2
-
-
-def test_views_give_ids_by_key(whole: LocalBackend) -> None:
-    with whole.read() as view:
-        keys = view.keys().tolist()
-        assert view.ids([keys[2], keys[0], keys[2]]) == ["b1", "a1", "b1"]
-    given = [doc("x"), doc("y")]
-    assert ArrayView(arrays_of(given), given).ids([1, 0]) == ["y", "x"]

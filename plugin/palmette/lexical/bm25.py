@@ -122,6 +122,10 @@ class PostingList(NamedTuple):
     weight: np.float32
     most: float
 
+    def scaled(self, factor: float) -> PostingList:
+        """Multiply what the term adds."""
+        return PostingList(self.hits, np.float32(float(self.weight) * factor), self.most * factor)
+
 
 Lists = list[list[PostingList]]
 """Postings of a query's terms, per source."""
@@ -211,13 +215,7 @@ class WordSearcher:
             ]
             _, parts = self._best(known, [source.alive for source in self.sources], 1, reach / total)
             factor = 1 / max(reach / total, *add_words(parts).tolist(), 1e-12)
-            known = [
-                [
-                    PostingList(hits, np.float32(float(share) * factor), most * factor)
-                    for hits, share, most in one
-                ]
-                for one in known
-            ]
+            known = [[one.scaled(factor) for one in lists] for lists in known]
             if len(self._queries) >= _QUERIES:
                 self._queries.clear()
             self._queries[key] = known

@@ -94,7 +94,7 @@ class Codes(NamedTuple):
             else:
                 made = self._matrix(places, queries.numbers)
             bounds = self.steps[here], self.errors[here], self.lengths[here]
-            found = kernels.keep(made, places, *bounds, *queries[1:], best, *found)
+            found = kernels.keep(made, places, bounds, queries[1:], best, found)
         filled, pairs, upper = found
         of, near = pairs[:, :filled]
         kept = ~(upper[:filled] < best[of, 0])

@@ -23,7 +23,7 @@ from pydantic import Field
 from palmette.arrays import Floats, Rows, as_floats
 from palmette.config import Config
 from palmette.errors import ConfigError, MissingExtraError
-from palmette.search.flat import Block, Engine, ExactEngine, Shortlist
+from palmette.search.flat import Block, ExactEngine, Shortlist
 from palmette.search.plan import Metric
 from palmette.threads import get_threads
 
@@ -72,7 +72,7 @@ class Hnsw(Config):
     """Candidates held while building."""
 
 
-def engine_named(name: str) -> Engine:
+def engine_named(name: str) -> ExactEngine:
     """Make an engine from its name and options (see the top of the module)."""
     if not isinstance(name, str):
         raise ConfigError(f"an engine is given by its name, such as 'exact' or 'ivf', got {name!r}")
@@ -101,7 +101,7 @@ class _Built(NamedTuple):
     on_gpu: Any | None
 
 
-class FaissEngine:
+class FaissEngine(ExactEngine):
     """Shortlists rows by a FAISS index of each block."""
 
     def __init__(self, options: Flat | Ivf | Hnsw) -> None:
@@ -114,7 +114,6 @@ class FaissEngine:
         self._faiss: Any = faiss
         self._gpu = bool(getattr(faiss, "get_num_gpus", int)()) and not isinstance(options, Hnsw)
         self._gpu_lock = threading.Lock()  # GPU indexes serve one search at a time
-        self._exact = ExactEngine()
 
     def shortlist(
         self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
@@ -125,7 +124,7 @@ class FaissEngine:
             raise ConfigError(f"engine ivf: pq={pq} does not divide vectors of {queries.shape[1]} numbers")
         few = max(FEW, k, NARROW * len(block.keys)) if self.approximate else k + _EXTRA
         if metric != "inner_product" or count <= few:
-            return self._exact.shortlist(block, rows, queries, metric, k)
+            return super().shortlist(block, rows, queries, metric, k)
         built = block.memo(("faiss", self.options), lambda: self._build(as_floats(block.data)))
         if not self.approximate:
             return self._flat(built, block, rows, queries, k)
@@ -145,7 +144,7 @@ class FaissEngine:
         if not short.any():
             return near
         at, kept = np.flatnonzero(short), ~short[of]  # a graph did not reach enough: compare all
-        more = self._exact.shortlist(block, rows, queries[short], metric, k)
+        more = super().shortlist(block, rows, queries[short], metric, k)
         of, found = np.append(of[kept], at[more.of]), np.append(near.rows[kept], more.rows)
         return Shortlist(of, found, near.compared + more.compared, near.read + more.read)
 
@@ -159,7 +158,7 @@ class FaissEngine:
                 of, work = np.repeat(np.arange(len(queries)), fetch), count * len(queries)
                 return Shortlist(of, found.reshape(-1), work, work * queries[0].nbytes)
             fetch *= 4
-        return self._exact.shortlist(block, rows, queries, "inner_product", k)
+        return super().shortlist(block, rows, queries, "inner_product", k)
 
     def _search(
         self, built: _Built, block: Block, rows: Rows | None, queries: Floats, fetch: int, width: int = 0

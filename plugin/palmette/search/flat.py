@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import ONE, Floats, Keys, Rows, as_fixed, as_floats, fold_columns, highest
 from palmette.search.codes import Codes, Queries
-from palmette.search.plan import Candidates, Metric, Score
+from palmette.search.plan import Candidates, Metric, Score, ranked_by
 from palmette.threads import get_threads, run_in_threads
 
 PART = "part"
@@ -35,15 +35,13 @@ _WORTH_A_THREAD = 1 << 22  # numbers to compare before a second thread pays
 _FEW = 512  # pairs of a query and a row that are compared in full at once
 
 _T = TypeVar("_T")
+_Pairs = tuple[Rows, Rows, Floats]  # query, row and score of each
 
 
-class Block:
-    """Rows to search, with their ascending keys and what engines derive from them."""
+class Memo:
+    """Remembers what is derived from stored rows, across searches and threads."""
 
-    def __init__(self, data: NDArray[Any], keys: Keys) -> None:
-        self.data, self.keys = data.view(), keys
-        """[N, d] float32, float16, or ``uint16`` in fixed point."""
-        self.data.flags.writeable = False
+    def __init__(self) -> None:
         self._memo: dict[object, Any] = {}
         self._lock = threading.RLock()
 
@@ -54,6 +52,16 @@ class Block:
                 self._memo[name] = build()
             value: _T = self._memo[name]
             return value
+
+
+class Block(Memo):
+    """Rows to search, with their ascending keys and what engines derive from them."""
+
+    def __init__(self, data: NDArray[Any], keys: Keys) -> None:
+        super().__init__()
+        self.data, self.keys = data.view(), keys
+        """[N, d] float32, float16, or ``uint16`` in fixed point."""
+        self.data.flags.writeable = False
 
     def margin(self, queries: Floats, metric: Metric) -> Floats:
         """Bound how far apart two fast scores of a query can be that are really equal: [Q]."""
@@ -102,23 +110,8 @@ class Shortlist(NamedTuple):
     """[m] exact scores, where the engine has them."""
 
 
-class Engine(Protocol):
-    """Shortlists rows of a block.
-
-    A shortlist surely includes the ``k`` best under exact scores. One that is ``approximate`` may miss some of them,
-    but has ``k`` (all there are, if fewer).
-    """
-
-    approximate: bool
-
-    def shortlist(
-        self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
-    ) -> Shortlist:
-        """Shortlist among ``rows`` (ascending; ``None`` for all)."""
-
-
 def top_k(
-    blocks: Sequence[tuple[Block, Rows | None]], queries: Floats, metric: Metric, k: int, engine: Engine
+    blocks: Sequence[tuple[Block, Rows | None]], queries: Floats, metric: Metric, k: int, engine: ExactEngine
 ) -> Candidates:
     """Find the ``k`` best of all given rows for each query: [Q, min(k, number of rows)]."""
     compared = read = total = 0
@@ -176,14 +169,17 @@ def exact_scores(data: NDArray[Any], near: Shortlist, queries: Floats, metric: M
 
 
 class ExactEngine:
-    """Compares every wanted row that is not surely worse."""
+    """Shortlists the rows that are not surely worse: they include the ``k`` best under exact scores.
+
+    A subclass that is ``approximate`` may miss some of these, but has ``k`` (all there are, if fewer).
+    """
 
     approximate = False
 
     def shortlist(
         self, block: Block, rows: Rows | None, queries: Floats, metric: Metric, k: int
     ) -> Shortlist:
-        """Search ``rows`` (ascending; ``None`` for all)."""
+        """Shortlist among ``rows`` (ascending; ``None`` for all)."""
         count = len(block.keys) if rows is None else len(rows)
         if metric == "overlap":
             return _by_overlap(block, np.arange(count) if rows is None else rows, queries, k)
@@ -205,27 +201,42 @@ def _by_overlap(block: Block, rows: Rows, queries: Floats, k: int) -> Shortlist:
     margin = block.margin(queries, "overlap") if fixed is None else np.zeros(len(queries), np.float32)
     asked, work = queries if fixed is None else fixed, len(rows) * queries.size
     shares = np.array_split(rows, min(get_threads(), work // _WORTH_A_THREAD + 1, len(rows)))
-    first, *others = run_in_threads([partial(_scan, data, share, asked, k, margin) for share in shares])
-    for other in others:
-        for piece in other.pieces:
-            first.append(*piece)
-    first.tighten()
-    [(of, near, scores)] = first.pieces
+    found = run_in_threads([partial(_scan, data, share, asked, k, margin) for share in shares])
+    lowest = np.partition(np.concatenate([best for _, best in found], axis=1), -k, axis=1)[:, -k]
+    of, near, scores = _at_least([pairs for pairs, _ in found], lowest - margin)
     compared = len(rows) * len(queries)
     return Shortlist(of, near, compared, compared * data[0].nbytes, None if fixed is None else scores)
 
 
-def _scan(data: NDArray[Any], rows: Rows, queries: NDArray[Any], k: int, margin: Floats) -> RunningTopK:
-    """Scan the rows of one thread."""
-    found = RunningTopK(k, margin)
+def _scan(
+    data: NDArray[Any], rows: Rows, queries: NDArray[Any], k: int, margin: Floats
+) -> tuple[_Pairs, Floats]:
+    """Find pairs in the rows of one thread at most ``margin`` [Q] under the k-th best; and the k best scores."""
+    from palmette.search import kernels
+
+    best = np.full((len(queries), k), kernels.LOWEST, np.float32)  # [Q, k] heaps
+    pieces, size, limit = list[_Pairs](), 0, 2 * best.size + _TILE
     for start in range(0, len(rows), _TILE):
         tile = rows[start : start + _TILE]
-        scores, lowest = overlap_scores(data, tile, queries), found.best[:, 0]
+        scores, lowest = overlap_scores(data, tile, queries), best[:, 0]
         if start == 0 and len(tile) > k:
             lowest = np.partition(scores, len(tile) - k, axis=1)[:, len(tile) - k]
-        of, at = found.kernels.at_least(scores, lowest - margin)
-        found.append(of, tile[at], scores[of, at])
-    return found
+        of, at = kernels.at_least(scores, lowest - margin)
+        pieces.append((of, tile[at], scores[of, at]))
+        kernels.push_all(best, of, pieces[-1][2])
+        size += len(of)
+        if size > limit or start + _TILE >= len(rows):
+            pieces = [_at_least(pieces, best[:, 0] - margin)]
+            size = len(pieces[0][0])
+            limit = max(limit, 2 * size)
+    return pieces[0], best
+
+
+def _at_least(pieces: Sequence[_Pairs], least: Floats) -> _Pairs:
+    """Pairs that score at least so much [Q]."""
+    of, rows, scores = map(np.concatenate, zip(*pieces, strict=True))
+    kept = scores >= least[of]
+    return of[kept], rows[kept], scores[kept]
 
 
 def overlap_scores(data: NDArray[Any], rows: Rows, queries: NDArray[Any]) -> Floats:
@@ -240,34 +251,6 @@ def overlap_scores(data: NDArray[Any], rows: Rows, queries: NDArray[Any]) -> Flo
     scores = np.empty((len(queries), len(rows)), queries.dtype)
     kernels.overlaps(data, rows, queries, scores)
     return as_floats(scores)
-
-
-class RunningTopK:
-    """Rows whose fast score is at most ``margin`` [Q] under the k-th best fast score seen so far."""
-
-    def __init__(self, k: int, margin: Floats) -> None:
-        from palmette.search import kernels
-
-        self.k, self.margin, self.kernels = k, margin, kernels
-        self.best = np.full((len(margin), k), kernels.LOWEST, np.float32)  # [Q, k] heaps
-        self.pieces: list[tuple[Rows, Rows, Floats]] = []  # (query, row, score)
-        self.size, self.limit = 0, 2 * k * len(margin) + _TILE
-
-    def append(self, of: Rows, rows: Rows, scores: Floats) -> None:
-        """Take pairs that may be among the best."""
-        self.kernels.push_all(self.best, of, scores)
-        self.pieces.append((of, rows, scores))
-        self.size += len(of)
-        if self.size > self.limit:
-            self.tighten()
-            self.limit = max(self.limit, 2 * self.size)
-
-    def tighten(self) -> None:
-        """Drop pairs that cannot be among the best any more."""
-        of, rows, scores = map(np.concatenate, zip(*self.pieces, strict=True))
-        kept = scores >= (self.best[:, 0] - self.margin)[of]
-        self.pieces = [(of[kept], rows[kept], scores[kept])]
-        self.size = int(kept.sum())
 
 
 # -- several vectors per document ---------------------------------------------------------------------------
@@ -328,8 +311,7 @@ def top_by_part(blocks: Sequence[tuple[PartBlock, Rows | None]], by: Score, k: i
                 near = highest(scores, out.keys.shape[1])
                 pairs.append((np.full(len(near), query), block.keys[rows[near]], scores[near]))
         fill_in(pairs, out)
-    ranked = rescore_parts([block for block, _ in blocks], by, out, k)
-    return Candidates(ranked.keys, ranked.scores, total, ranked.evidence)
+    return replace(rescore_parts([block for block, _ in blocks], by, out, k), visited=total)
 
 
 def rescore_parts(
@@ -346,7 +328,4 @@ def rescore_parts(
             scores.flat[at], which.flat[at] = block.score(rows, at // keys.shape[1], by)
     if share:
         scores = np.float32(share) * found.scores + np.float32(1 - share) * scores
-    order = np.lexsort((keys, -scores), axis=1)[:, :k]
-    ranked, values = np.take_along_axis(keys, order, 1), np.take_along_axis(scores, order, 1)
-    evidence = {PART: np.take_along_axis(which, order, 1)}
-    return Candidates(ranked, values, found.visited, evidence, found.refined, found.read, found.approximate)
+    return ranked_by(replace(found, evidence={PART: which}), scores, k)

@@ -120,16 +120,11 @@ def overlaps(data: Any, rows: Any, queries: Any, out: Any) -> None:
 
 
 @compiled
-def exact_scores(
-    data: Any,  # [N, C]
-    unit: Any,  # value of a stored 1
-    rows: Any,  # [m] rows to score
-    queries: Any,  # [Q, C]
-    of: Any,  # [m] the query of each
-    by_overlap: Any,  # else by inner product
-    out: Any,  # [m]
-) -> None:
-    """Score pairs of rows and queries: summed in float64 in one fixed order, rounded once."""
+def exact_scores(data: Any, unit: Any, rows: Any, queries: Any, of: Any, by_overlap: Any, out: Any) -> None:
+    """Score pairs of ``rows`` and queries ``of``: summed in float64 in one fixed order, rounded once.
+
+    data [N, C] with the value ``unit`` of a stored 1, queries [Q, C], rows and of [m] → out [m].
+    """
     for i in range(len(rows)):
         x, query, total = data[rows[i]], queries[of[i]], 0.0
         if by_overlap:
@@ -154,18 +149,13 @@ def _dot(x: Any, query: Any) -> Any:
 
 @compiled
 def best_parts(
-    data: Any,  # [N, F, C] vectors of documents
-    scales: Any,  # [N, F] factor of each; of width 0 for 1
-    rows: Any,  # [m] documents to score
-    of: Any,  # [m] the query of each
-    queries: Any,  # [Q, C]
-    weights: Any,  # [F] of the parts; 0 for those that do not count
-    scores: Any,  # [m]
-    which: Any,  # [m] the part that scores best
+    data: Any, scales: Any, rows: Any, of: Any, queries: Any, weights: Any, scores: Any, which: Any
 ) -> None:
-    """Best weighted inner product of each document's vectors, the first of equal ones.
+    """Best weighted inner product of the vectors of documents ``rows`` with queries ``of``, the first of equal ones.
 
-    A vector of zeros is a part that the document lacks: it outranks no other, and gives 0 where there are none.
+    data [N, F, C] with scales [N, F] (of width 0 for 1), queries [Q, C], weights [F] of the parts (0 for those that do
+    not count), rows and of [m] → scores [m], and which [m] part gives them. A vector of zeros is a part that the
+    document lacks: it outranks no other, and gives 0 where there are none.
     """
     scaled = scales.shape[1] > 0
     for i in range(len(rows)):
@@ -184,14 +174,8 @@ def best_parts(
 
 
 @compiled
-def encode(
-    data: Any,  # [N, C] float32
-    numbers: Any,  # [N, C] int8
-    steps: Any,  # [N] value of a 1
-    errors: Any,  # [N] bound of the distance to the row, rounding of scores included
-    lengths: Any,  # [N] bound of the encoded row's length
-) -> None:
-    """Encode rows as bytes, each by a step of its own."""
+def encode(data: Any, numbers: Any, steps: Any, errors: Any, lengths: Any) -> None:
+    """Encode float32 rows [N, C] as bytes [N, C], each by a step [N] of its own; errors and lengths [N] are bounds."""
     for i in range(len(data)):
         x, codes, top, bad = data[i], numbers[i], np.float32(0), 0
         for c in range(len(x)):
@@ -260,21 +244,14 @@ def append(heaps: Any, filled: Any, pairs: Any, upper: Any, of: Any, row: Any, b
 
 
 @compiled
-def keep(
-    products: Any,  # [Q, n] int32
-    rows: Any,  # [n]
-    steps: Any,  # [n]
-    errors: Any,  # [n]
-    lengths: Any,  # [n]
-    query_steps: Any,  # [Q]
-    query_errors: Any,  # [Q]
-    query_lengths: Any,  # [Q]
-    heaps: Any,  # [Q, k] lower bounds
-    filled: Any,
-    pairs: Any,  # [2, room] query and row
-    upper: Any,  # [room] upper bounds
-) -> Any:
-    """Collect pairs that may be among the k best: how many, the pairs, their upper bounds."""
+def keep(products: Any, rows: Any, bounds: Any, query_bounds: Any, heaps: Any, found: Any) -> Any:
+    """Collect pairs that may be among the k best: how many, the pairs [2, room] and their upper bounds [room].
+
+    ``products`` [Q, n] are of encoded queries and ``rows`` [n], with steps, errors and lengths of both; ``heaps``
+    [Q, k] hold lower bounds.
+    """
+    (steps, errors, lengths), (filled, pairs, upper) = bounds, found
+    query_steps, query_errors, query_lengths = query_bounds
     many, worst, longest = products.shape[1], np.float32(0), np.float32(0)
     for i in range(many):
         worst, longest = max(worst, errors[i]), max(longest, lengths[i])
@@ -319,22 +296,16 @@ def _least(score: Any, step: Any) -> Any:
 
 @compiled
 def scan_lists(
-    numbers: Any,  # [n·l, C] rows in the order of the lists
-    steps: Any,  # [n·l]
-    errors: Any,  # [n·l]
-    lengths: Any,  # [n·l]
-    rows: Any,  # [n·l] the row of each
-    allowed: Any,  # [N] rows that count; empty for all
-    seen: Any,  # [N] all false, where a row may lie in several lists; else empty
-    starts: Any,  # [L + 1] where lists begin
-    lists: Any,  # lists to read; numbers that no list has are passed over
-    query: Any,  # [1, C] int8
-    query_step: Any,  # [1]
-    query_error: Any,  # [1]
-    query_length: Any,  # [1]
-    heaps: Any,  # [1, k] −∞
+    codes: Any, rows: Any, allowed: Any, seen: Any, starts: Any, lists: Any, query: Any, heaps: Any
 ) -> Any:
-    """Find rows that may be among one query's k best, and how many rows were visited."""
+    """Find rows that may be among one query's k best (heaps [1, k] of −∞), and how many rows were visited.
+
+    Encoded ``rows`` [n·l] lie in the order of their lists, which begin at ``starts`` [L + 1]; of ``lists`` to read,
+    numbers that no list has are passed over. Empty masks [N] stand for rows that all count (``allowed``) and lie in one
+    list each; else ``seen`` is all false.
+    """
+    numbers, steps, errors, lengths = codes
+    query_numbers, query_steps, query_errors, query_lengths = query
     filled = visited = 0
     pairs, upper = np.empty((2, 256), np.int64), np.empty(256)
     for number in lists:
@@ -349,8 +320,8 @@ def scan_lists(
                     continue
                 seen[row] = True
             visited += 1
-            score = query_step[0] * steps[r] * dot(numbers[r], query[0])
-            off = query_length[0] * errors[r] + query_error[0] * lengths[r] + TINY
+            score = query_steps[0] * steps[r] * dot(numbers[r], query_numbers[0])
+            off = query_lengths[0] * errors[r] + query_errors[0] * lengths[r] + TINY
             if not score + off < heaps[0, 0]:
                 filled, pairs, upper = append(heaps, filled, pairs, upper, 0, row, score + off)
                 push_bound(heaps[0], score - off)

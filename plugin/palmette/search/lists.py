@@ -89,9 +89,8 @@ class ListBlock(NamedTuple):
 
             seen = np.zeros(len(self.block.keys), np.bool_) if several else _EVERY
             heaps = np.full((1, k), -np.inf)
-            rows, visited = kernels.scan_lists(
-                *codes, order.rows, allowed, seen, order.starts, some, *query, heaps
-            )
+            encoded = tuple(codes), order.rows, allowed, seen, order.starts, some, tuple(query)
+            rows, visited = kernels.scan_lists(*encoded, heaps)
             return rows, visited
 
         if threads == 1 or several:  # one thread must see what comes up twice

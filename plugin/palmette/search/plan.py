@@ -119,6 +119,14 @@ class SearchPlan:
     context: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     """Further query arrays that ``rank`` reads, one row per query."""
 
+    @property
+    def arrays(self) -> list[str]:
+        """Stored arrays that the plan compares."""
+        scores = [score for score in (self.first, self.rescore) if score is not None]
+        names = [name for score in scores for name in (score.array, score.scales)]
+        names.append(None if self.lists is None else self.lists.array)
+        return [name for name in dict.fromkeys(names) if name is not None]
+
     def among(self, keys: Keys) -> SearchPlan:
         """Plan that scores exactly these documents (ascending keys), whatever lists they are in."""
         return replace(self, only=keys, lists=None)
@@ -223,6 +231,7 @@ class View(Protocol):
 
         It will ask for the ``k`` best of a plan and of each text's words, and read these arrays of all of them.
         """
+        return
 
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of the plan (all of them when fewer exist)."""
@@ -243,6 +252,7 @@ class View(Protocol):
 
     def note(self, name: str) -> str | None:
         """Text that a writer noted, if any."""
+        return None
 
     def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list of a stored array of list numbers: [L]."""
@@ -251,13 +261,27 @@ class View(Protocol):
         """Documents in the order of ``keys``."""
 
     def ids(self, keys: Sequence[int]) -> list[str]:
-        """Document ids in the order of ``keys``, without reading the documents."""
+        """Document ids in the order of ``keys``; storage need not read the documents."""
+        return [document.key for document in self.documents(keys)]
 
     def key_of(self, id: str) -> int | None:
         """Key of a document's current version; never reused."""
 
     def keys(self) -> Keys:
         """All keys, ascending."""
+
+
+def find_array(arrays: Mapping[str, ArraySpec], name: str, *, ragged: bool = False) -> ArraySpec:
+    """Find a stored array by name; raises unless it has one row per document, or any number where ``ragged``."""
+    if name not in arrays:
+        raise InputError(
+            f"this index stores no array {name!r} but {', '.join(arrays)}: an earlier version made it; "
+            "index.copy_to(…) makes one that does"
+        )
+    if arrays[name].ragged != ragged:
+        kind, method = ("one row", "rows") if ragged else ("any number of rows", "ragged")
+        raise InputError(f"array {name!r} has {kind} per document: read it with view.{method}")
+    return arrays[name]
 
 
 def read_array(view: View, spec: ArraySpec, keys: Sequence[int]) -> Any:
@@ -290,8 +314,12 @@ def rescore_rows(view: View, plan: SearchPlan, found: Candidates, k: int) -> Can
         evidence["part"][held] = table.argmax(axis=1)
     scores = np.full(found.keys.shape, -np.inf)
     scores[held] = plan.share * found.scores[held] + (1 - plan.share) * values if plan.share else values
-    rounded = scores.astype(np.float32)
-    order = np.lexsort((found.keys, -rounded), axis=1)[:, :k]
-    evidence = {name: np.take_along_axis(array, order, 1) for name, array in evidence.items()}
-    keys, rounded = np.take_along_axis(found.keys, order, 1), np.take_along_axis(rounded, order, 1)
-    return replace(found, keys=keys, scores=rounded, evidence=evidence)
+    return ranked_by(replace(found, evidence=evidence), scores.astype(np.float32), k)
+
+
+def ranked_by(found: Candidates, scores: Floats, k: int) -> Candidates:
+    """Rank candidates by other scores [Q, n]."""
+    order = np.lexsort((found.keys, -scores), axis=1)[:, :k]
+    keys, ranked = np.take_along_axis(found.keys, order, 1), np.take_along_axis(scores, order, 1)
+    evidence = {name: np.take_along_axis(array, order, 1) for name, array in found.evidence.items()}
+    return replace(found, keys=keys, scores=ranked, evidence=evidence)

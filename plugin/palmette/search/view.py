@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +12,8 @@ from palmette.arrays import Keys, Ragged, Rows
 from palmette.errors import InputError
 from palmette.search.flat import (
     Block,
-    Engine,
     ExactEngine,
+    Memo,
     PartBlock,
     as_block,
     rescore_parts,
@@ -26,25 +25,33 @@ from palmette.search.plan import Candidates, Score, SearchPlan, View, WordMatche
 from palmette.types import Document
 
 
-class Segment(Protocol):
-    """Documents whose arrays lie together, by ascending key."""
+class ArraySegment(Memo):
+    """Documents whose arrays lie together, by ascending key, with what searches derive from them."""
 
-    @property
-    def keys(self) -> Keys:
-        """Ascending keys: [n]."""
+    def __init__(self, keys: Keys, arrays: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.keys, self.arrays = keys, arrays
 
     def array(self, name: str) -> NDArray[Any]:
-        """Stored array: [n, *shape]."""
+        """Stored array of one row per document: [n, *shape]."""
+        found: NDArray[Any] = self.arrays[name]
+        return found
 
     def block(self, name: str, fold: int) -> Block:
-        """Stored array with its neighbouring columns summed, ready to be searched; kept from search to search."""
+        """Stored array as the kernels need it, its neighbouring columns summed."""
+        return self.memo((name, fold), lambda: as_block(self.array(name), self.keys, fold))
 
     def list_order(self, name: str) -> ListOrder:
-        """Rows in the order of a stored array of list numbers; kept from search to search."""
+        """Which rows lie in which lists, by a stored array of list numbers."""
+        return self.memo(name, lambda: ListOrder(self.array(name)))
 
 
 def execute(
-    plan: SearchPlan, k: int, segments: Sequence[tuple[Segment, Rows | None]], engine: Engine, view: View
+    plan: SearchPlan,
+    k: int,
+    segments: Sequence[tuple[ArraySegment, Rows | None]],
+    engine: ExactEngine,
+    view: View,
 ) -> Candidates:
     """Find the ``k`` best documents of every row of a plan: [Q, min(k, number of rows)].
 
@@ -78,12 +85,12 @@ def execute(
     return rescore_parts(parts, second, found, k, plan.share)
 
 
-def _part_block(segment: Segment, score: Score) -> PartBlock:
+def _part_block(segment: ArraySegment, score: Score) -> PartBlock:
     scales = None if score.scales is None else segment.array(score.scales)
     return PartBlock(segment.keys, segment.array(score.array), scales)
 
 
-def _check_shape(score: Score, segment: Segment) -> None:
+def _check_shape(score: Score, segment: ArraySegment) -> None:
     shape, width = segment.array(score.array).shape[1:], score.queries.shape[1]
     expected = (width * score.fold,) if score.part_weights is None else (len(score.part_weights), width)
     if shape != expected:
@@ -95,26 +102,20 @@ def _check_shape(score: Score, segment: Segment) -> None:
         raise InputError(f"array {score.scales!r} holds no number for each of the {shape[0]} vectors")
 
 
-class ArrayView:
+class ArrayView(View):
     """View of arrays in memory; a document's key is its row."""
 
     def __init__(self, arrays: Mapping[str, Any], documents: Sequence[Document] = ()) -> None:
-        self.arrays, self.given, self._blocks = arrays, documents, dict[tuple[str, int], Block]()
-        self._all: Keys = np.arange(len(next(iter(arrays.values()))), dtype=np.int64)
-        self._keys = self._all
+        self.arrays, self.given = arrays, documents
+        self._keys: Keys = np.arange(len(next(iter(arrays.values()))), dtype=np.int64)
+        self._segment = ArraySegment(self._keys, arrays)
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def expect(self, *search: Any) -> None:
-        """Do nothing: all is here."""
-
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best rows for every row of the plan."""
-        keys = self._keys if plan.only is None else plan.only
-        segment = ArraySegment(self._all, self.arrays, self._blocks)
-        rows = None if len(keys) == len(self._all) else keys
-        return execute(plan, k, [(segment, rows)], ExactEngine(), self)
+        return execute(plan, k, [(self._segment, plan.only)], ExactEngine(), self)
 
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Raise: arrays have no words."""
@@ -130,9 +131,6 @@ class ArrayView:
         found: Ragged = self.arrays[array].take(np.asarray(keys, np.int64))
         return found
 
-    def note(self, name: str) -> None:
-        """Nothing: arrays in memory are not written to."""
-
     def list_sizes(self, array: str) -> Rows:
         """Number of rows in each list: [L]."""
         return ListOrder(self.arrays[array]).sizes(self._keys)
@@ -141,10 +139,6 @@ class ArrayView:
         """Documents of these rows."""
         return [self.given[key] for key in keys]
 
-    def ids(self, keys: Sequence[int]) -> list[str]:
-        """Ids of these rows."""
-        return [self.given[key].key for key in keys]
-
     def key_of(self, id: str) -> int | None:
         """Row of a document."""
         return next((row for row in self._keys.tolist() if self.given[row].key == id), None)
@@ -152,26 +146,3 @@ class ArrayView:
     def keys(self) -> Keys:
         """All rows, ascending."""
         return self._keys.copy()
-
-
-@dataclass(frozen=True)
-class ArraySegment:
-    """Arrays in memory as one segment, with blocks made of them so far."""
-
-    keys: Keys
-    arrays: Mapping[str, NDArray[Any]]
-    blocks: dict[tuple[str, int], Block]
-
-    def array(self, name: str) -> NDArray[Any]:
-        """Stored array."""
-        return self.arrays[name]
-
-    def block(self, name: str, fold: int) -> Block:
-        """Array ready to be searched."""
-        if (name, fold) not in self.blocks:
-            self.blocks[name, fold] = as_block(self.arrays[name], self.keys, fold)
-        return self.blocks[name, fold]
-
-    def list_order(self, name: str) -> ListOrder:
-        """Rows in the order of their lists."""
-        return ListOrder(self.arrays[name])

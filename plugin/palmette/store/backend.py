@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from palmette.arrays import Stored
 from palmette.errors import DuplicateIdError, InputError
 from palmette.search.plan import ArraySpec, View
 from palmette.store.filters import And, Filter, Within, matches, parse_filter
 from palmette.types import Document
+
+PAGE = 1000
+"""Documents read at a time."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,10 @@ class Backend(Protocol):
 
     def scan(self, filter: Filter | None = None) -> Iterator[Document]:
         """Yield all documents that pass the filter, in the order they were added."""
+        with self.read(filter) as view:
+            keys = view.keys().tolist()
+            for start in range(0, len(keys), PAGE):
+                yield from view.documents(keys[start : start + PAGE])
 
     def stats(self) -> BackendStats:
         """Return counts and sizes."""
@@ -85,7 +92,7 @@ class Backend(Protocol):
         """Release files and locks; further calls raise StoreError. Does nothing on a filtered backend."""
 
 
-class FilteredBackend:
+class FilteredBackend(Backend):
     """A backend behind a filter: what does not pass is not there, and cannot be put there.
 
     For tenants who share an index and must not see or touch each other's documents.
@@ -100,17 +107,14 @@ class FilteredBackend:
         self.backend, self.within = backend, within
         self.engine, self.arrays, self.language = backend.engine, backend.arrays, backend.language
 
-    def _combine(self, filter: Mapping[str, Any] | Filter | None) -> Filter:
-        asked = parse_filter(filter)
-        return Within((self.within,) if asked is None else (self.within, asked))
-
     def passes(self, document: Document) -> bool:
         """Whether a document passes the filter."""
         return matches(self.within, document.metadata, document.key)
 
     def read(self, filter: Filter | None = None) -> AbstractContextManager[View]:
         """Open a view through both filters."""
-        return self.backend.read(self._combine(filter))
+        asked = parse_filter(filter)
+        return self.backend.read(Within((self.within,) if asked is None else (self.within, asked)))
 
     @contextmanager
     def write(self) -> Iterator[Writer]:
@@ -122,16 +126,11 @@ class FilteredBackend:
         """Return documents by id, where they pass."""
         return [found if found and self.passes(found) else None for found in self.backend.get(ids)]
 
-    def scan(self, filter: Filter | None = None) -> Iterator[Document]:
-        """Yield all documents that pass both filters."""
-        return self.backend.scan(self._combine(filter))
-
     def stats(self) -> BackendStats:
         """Count the documents that pass; sizes are 0, since files hold the documents of all."""
         with self.read() as view:
             documents = len(view)
-        whole = self.backend.stats()
-        return BackendStats(documents, 0, 0, 0, whole.location, whole.engine)
+        return replace(self.backend.stats(), documents=documents, bytes=0, segments=0, reclaimable=0)
 
     def compact(self) -> None:
         """Compact the files, which all documents share: what anyone deleted; no result changes."""

@@ -202,9 +202,8 @@ def _load_checksums() -> None:
 def connect(path: Path, mode: str) -> apsw.Connection:
     """Open a database whose pages are checked when read; it trusts no function or view that its file defines."""
     _load_checksums()
-    flags = (
-        apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
-    )  # the mode restricts them
+    # the mode restricts the flags
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
     connection = apsw.Connection(f"{path.absolute().as_uri()}?{mode}", flags, _VFS)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)

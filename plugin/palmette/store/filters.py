@@ -130,6 +130,14 @@ def parse_filter(given: Mapping[str, Any] | Filter | None) -> Filter | None:
     return _parse(given, 0) if given else None
 
 
+def unknown_name(name: str, told: str) -> FilterError:
+    """Make the error for a name that no document has: it is misspelt more often than meant."""
+    return FilterError(
+        f"the filter asks for {name!r}, but no document has metadata of that name.{told} "
+        f"To allow for it, test {{{name!r}: {{'$exists': …}}}}"
+    )
+
+
 def matches(filter: Mapping[str, Any] | Filter | None, metadata: Metadata, id: str | None = None) -> bool:
     """Whether a document with this metadata (and id) passes the filter: the meaning that every backend must equal."""
     parsed = parse_filter(filter)
@@ -209,17 +217,13 @@ def names(filter: Filter) -> Iterator[str]:
             yield name
 
 
-def _check_depth(depth: int) -> None:
-    if depth > _MAX_DEPTH:
-        raise FilterError(f"a filter may be nested {_MAX_DEPTH} deep at most")
-
-
 def _all_of(parts: list[Filter]) -> Filter:
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
 def _parse(given: Mapping[str, Any], depth: int) -> Filter:
-    _check_depth(depth)
+    if depth > _MAX_DEPTH:
+        raise FilterError(f"a filter may be nested {_MAX_DEPTH} deep at most")
     parts: list[Filter] = []
     for name, value in given.items():
         if not isinstance(name, str):
@@ -230,9 +234,8 @@ def _parse(given: Mapping[str, Any], depth: int) -> Filter:
         elif name == "$id":
             parts.append(_ids(value))
         elif name.startswith("$"):
-            raise _unknown_operator(
-                name, f"at the top of a filter ({name!r}: …)", "$and", "$or", "$not", "$id"
-            )
+            where = f"at the top of a filter ({name!r}: …)"
+            raise _unknown_operator(name, where, "$and", "$or", "$not", "$id")
         else:
             parts.append(_field(name, value, depth))
     return _all_of(parts)
@@ -280,8 +283,7 @@ def _field(name: str, value: object, depth: int) -> Filter:
                 raise FilterError(
                     f"$not under {name!r} takes operators such as {{'$in': [...]}}, got {shown(operand, 200)}"
                 )
-            _check_depth(depth)
-            parts.append(Not(_field(name, operand, depth + 1)))
+            parts.append(Not(_parse({name: operand}, depth + 1)))
         elif op in OPERATORS:
             parts.append(_condition(name, op, operand))
         elif isinstance(op, str) and not op.startswith("$"):

@@ -10,9 +10,8 @@ import apsw
 import numpy as np
 
 from palmette.arrays import Keys
-from palmette.errors import FilterError
 from palmette.store.database import CHUNK, keys_of, parsed, rows_among
-from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, matches, names
+from palmette.store.filters import And, Condition, Filter, Ids, Not, Or, Scalar, matches, names, unknown_name
 
 _FEW = 256  # documents that are quicker read and judged one by one
 _SOME = 4096  # documents that are quicker looked up in a condition's index entries than found among them
@@ -107,14 +106,10 @@ def _sql(condition: Condition) -> tuple[str, list[Scalar]]:
 def check_names(
     connection: apsw.Connection, filter: Filter, visible: Keys | None = None, *, hint: bool = True
 ) -> None:
-    """Raise for a name that no document (none of the ``visible`` ones) has: it is misspelt more often than meant."""
+    """Raise for a name that no document (none of the ``visible`` ones) has."""
     for name in dict.fromkeys(names(filter)):
         if not _occurs(connection, name, visible):
-            told = _suggest(connection, name, visible) if hint else ""
-            raise FilterError(
-                f"the filter asks for {name!r}, but no document has metadata of that name.{told} "
-                f"To allow for it, test {{{name!r}: {{'$exists': …}}}}"
-            )
+            raise unknown_name(name, _suggest(connection, name, visible) if hint else "")
 
 
 def _suggest(connection: apsw.Connection, name: str, visible: Keys | None) -> str:

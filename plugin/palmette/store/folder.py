@@ -22,13 +22,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from palmette.config import parse_json
-from palmette.errors import (
-    CorruptIndexError,
-    FormatError,
-    InputError,
-    LockedError,
-    NotFoundError,
-)
+from palmette.errors import CorruptIndexError, FormatError, InputError, LockedError, NotFoundError
 from palmette.lexical.analyser import LANGUAGE, SCHEME, check_language, stemmer_version
 from palmette.search.plan import ArraySpec
 from palmette.store.database import DATABASE, REPAIR, create_database, no_fork, read_meta, storage_errors
@@ -60,14 +54,13 @@ class Manifest:
             if not spec.name.isidentifier() or not spec.name.isascii() or spec.name.lower() in seen:
                 raise InputError(f"array name {spec.name!r} must be an identifier, used once, and not 'keys'")
             seen.add(spec.name.lower())
-            given = f"got {spec.dtype} {spec.shape}"
             try:
-                fits = np.dtype(spec.dtype).kind in "fiub" and all(size >= 1 for size in spec.shape)
-                fits = fits and math.prod(spec.shape) <= MOST_NUMBERS
-            except TypeError as error:
-                raise InputError(f"array {spec.name!r} must have a dtype of NumPy, {given}") from error
-            if not fits:
-                raise InputError(f"array {spec.name!r} must hold numbers in a shape of sizes ≥ 1, {given}")
+                numbers = np.dtype(spec.dtype).kind in "fiub"
+            except TypeError:
+                numbers = False
+            if not numbers or min(spec.shape, default=1) < 1 or math.prod(spec.shape) > MOST_NUMBERS:
+                wanted = f"numbers of a NumPy dtype in a shape of sizes ≥ 1, {MOST_NUMBERS} at most"
+                raise InputError(f"array {spec.name!r} must hold {wanted}; got {spec.dtype} {spec.shape}")
 
     def write(self, folder: Path, *, durable: bool) -> None:
         """Write atomically."""
@@ -77,9 +70,8 @@ class Manifest:
             version = "unknown"
         content = {"kind": _KIND, **asdict(self), "created_with": version}
         content["arrays"] = [spec.layout for spec in self.arrays]
-        draft_json(folder / MANIFEST, {**content, "digest": _digest(content)}, durable=durable).replace(
-            folder / MANIFEST
-        )
+        draft = draft_json(folder / MANIFEST, {**content, "digest": _digest(content)}, durable=durable)
+        draft.replace(folder / MANIFEST)
         if durable:
             fsync_folder(folder)
 
@@ -147,6 +139,11 @@ class Commit(NamedTuple):
         return draft_json(folder / COMMIT, self._asdict(), durable=durable)
 
 
+def note_commit(connection: apsw.Connection, folder: Path, *, durable: bool = True) -> None:
+    """Note the state that a transaction sees."""
+    Commit.of(connection).draft(folder, durable=durable).replace(folder / COMMIT)
+
+
 def has_checksums(connection: apsw.Connection) -> bool:
     """Whether pages carry checksums."""
     return connection.execute("PRAGMA checksum_verification").fetchall() == [("1",)]
@@ -169,14 +166,12 @@ def check_commit(connection: apsw.Connection, folder: Path, noted: Commit | None
     The note may be older: a kill between the commit and its note leaves it so.
     """
     generation = int(read_meta(connection, "generation"))
-    if noted is None:
-        return
-    if generation < noted.generation:
+    if noted and generation < noted.generation:
         raise CorruptIndexError(
             f"{folder / DATABASE} or its log {DATABASE}-wal has lost its end: commit {noted.generation} was made "
             f"({COMMIT}), the last one found is {generation}; {REPAIR}"
         )
-    if noted.checksums and not has_checksums(connection):
+    if noted and noted.checksums and not has_checksums(connection):
         raise CorruptIndexError(f"{folder / DATABASE} is damaged: its header names no checksums; {REPAIR}")
 
 
@@ -207,7 +202,7 @@ def create_files(folder: Path, manifest: Manifest, *, durable: bool) -> None:
     values: dict[str, str | int] = {"fingerprint": manifest.fingerprint, "generation": 0, "next_key": 1}
     values["stemmer"] = stemmer_version()
     with no_fork, closing(create_database(folder / DATABASE, durable=durable, **values)) as connection:
-        Commit.of(connection).draft(folder, durable=durable).replace(folder / COMMIT)
+        note_commit(connection, folder, durable=durable)
     manifest.write(folder, durable=durable)
 
 

@@ -14,8 +14,8 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,11 @@ from typing import Literal, Self
 import apsw
 import numpy as np
 
-from palmette.errors import ConfigError, ModelMismatchError, ReadOnlyError, StoreError
+from palmette.errors import ConfigError, ModelMismatchError, ReadOnlyError
 from palmette.lexical.analyser import LANGUAGE, analyser_of, stemmer_version
 from palmette.search.faiss_engine import engine_named
 from palmette.search.plan import ArraySpec
-from palmette.store.backend import BackendStats
+from palmette.store.backend import Backend, BackendStats
 from palmette.store.database import (
     COLUMNS,
     DATABASE,
@@ -52,22 +52,22 @@ from palmette.store.folder import (
     Commit,
     Manifest,
     create_files,
+    note_commit,
     read_commit,
     write_lock,
 )
 from palmette.store.pool import Pool
-from palmette.store.segments import SegmentWriter, damaged, progress, remove_orphans
-from palmette.store.view import RETRIES, LocalView, Snapshot, Snapshots
+from palmette.store.segments import damaged, progress, remove_orphans
+from palmette.store.view import LocalView, Snapshot, Snapshots
 from palmette.store.writer import LocalWriter
 from palmette.types import Document
 
-_PAGE = 500  # documents fetched at a time by scan
 Verify = Literal["fast", "full", False]
 """Checks at opening: ``fast`` reads every file once and compares it with its checksums; ``full`` also compares every
 document with its digest and with the columns that filters read; ``False`` looks at sizes and the last commit alone."""
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """Documents and arrays in a folder: many readers and one writer at a time, in threads and processes.
 
     A write is one SQLite commit: killed at any moment, the index is as before or as after. Readers hold a
@@ -81,16 +81,15 @@ class LocalBackend:
         *,
         lock_timeout: float = 10.0,
         engine: str = "exact",
-        durable: bool = True,
+        temporary: bool = False,
     ) -> None:
         self.path, self.arrays, self._manifest = path, manifest.arrays, manifest
         self.fingerprint, self.language = manifest.fingerprint, manifest.language
-        self._lock_timeout, self._durable = lock_timeout, durable
-        self.engine, self._engine = engine, engine_named(engine)
-        self._analyser = analyser_of(manifest.language, manifest.words)
+        self._lock_timeout, self.engine, durable = lock_timeout, engine, not temporary
+        analyser, search = analyser_of(manifest.language, manifest.words), engine_named(engine)
         self._pool = Pool(path, durable=durable, busy_timeout=max(lock_timeout, 1.0))
-        self._snapshots = Snapshots(path, manifest.arrays)
-        self._finish: weakref.finalize[..., LocalBackend] = weakref.finalize(self, self._pool.close)
+        self._snapshots = Snapshots(path, manifest.arrays, analyser, search, durable=durable)
+        self._finish = weakref.finalize(self, _close, self._pool, path if temporary else None, os.getpid())
 
     @classmethod
     def create(
@@ -173,29 +172,17 @@ class LocalBackend:
         try:
             with storage_errors(folder):
                 create_files(folder, manifest, durable=False)
-            backend = cls(folder, manifest, engine=engine, durable=False)
+            return cls(folder, manifest, engine=engine, temporary=True)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        backend._finish.detach()
-        backend._finish = weakref.finalize(backend, _discard, backend._pool, folder, os.getpid())
-        return backend
 
     @contextmanager
     def read(self, filter: Filter | None = None) -> Iterator[LocalView]:
         """Open a consistent view under a filter that is applied before any ranking."""
         with self._pool.connection() as connection:
             with storage_errors(self.path):
-                snapshot = self._snapshots.open_snapshot(connection)
-                view = LocalView(
-                    connection,
-                    snapshot,
-                    parse_filter(filter),
-                    self._snapshots.arrays,
-                    self._engine,
-                    self.path,
-                    self._analyser,
-                )
+                view = LocalView(connection, self._snapshots, parse_filter(filter))
             try:
                 yield view
             finally:
@@ -214,11 +201,7 @@ class LocalBackend:
                     stack.enter_context(write_lock(self.path, self._lock_timeout))
                     connection.execute("BEGIN IMMEDIATE")
                     remove_orphans(self.path, None)
-                    start = partial(
-                        SegmentWriter, self.path, self.arrays, self._analyser, durable=self._durable
-                    )
-                    finish, load = partial(self._commit, connection), self._snapshots.segments
-                    writer = LocalWriter(connection, self.path, self.arrays, load, start, finish)
+                    writer = LocalWriter(connection, self._snapshots)
                 try:
                     yield writer
                     writer.commit()
@@ -229,28 +212,12 @@ class LocalBackend:
                     names = connection.execute("SELECT name FROM segments")
                     remove_orphans(self.path, {name for (name,) in names})
 
-    def _commit(self, connection: apsw.Connection) -> None:
-        """Commit, and note it outside the database; a note that lags behind is no harm."""
-        noted = (self.path / COMMIT).exists()  # not in an index of an earlier format
-        draft = Commit.of(connection).draft(self.path, durable=self._durable) if noted else None
-        connection.execute("COMMIT")
-        with suppress(OSError):
-            if draft:
-                draft.replace(self.path / COMMIT)
-
     def get(self, ids: Sequence[str]) -> list[Document | None]:
         """Return documents by id, ``None`` where there is none."""
         with self._pool.connection() as connection, storage_errors(self.path):
             rows = rows_among(connection, f"SELECT {COLUMNS} FROM documents WHERE id IN ({{}})", list(ids))
             found = {row[0]: document_of(*row) for row in rows}
         return [found.get(id) for id in ids]
-
-    def scan(self, filter: Filter | None = None) -> Iterator[Document]:
-        """Yield all documents that pass the filter, in the order they were added."""
-        with self.read(filter) as view:
-            keys = view.keys().tolist()
-            for start in range(0, len(keys), _PAGE):
-                yield from view.documents(keys[start : start + _PAGE])
 
     def stats(self) -> BackendStats:
         """Return counts and sizes."""
@@ -299,36 +266,22 @@ class LocalBackend:
                     connection.execute("PRAGMA journal_mode=DELETE").fetchall()  # needs to be alone
                 except apsw.BusyError:
                     return
-                self._note(connection)  # before the manifest, which requires it
+                note_commit(connection, self.path)  # before the manifest, which requires it
                 replace(self._manifest, format=FORMAT).write(self.path, durable=True)
                 reserve_checksums(connection)
             with closing(connect(self.path / DATABASE, "mode=rw")) as connection:
-                self._note(connection)
-
-    def _note(self, connection: apsw.Connection) -> None:
-        Commit.of(connection).draft(self.path, durable=True).replace(self.path / COMMIT)
+                note_commit(connection, self.path)
 
     def verify(self, documents: bool = True) -> None:
         """Check files against checksums, the database against itself and the arrays, ``documents`` by digest."""
-        self._with_snapshot(partial(self._verify, documents))
+        with self._pool.connection() as connection, storage_errors(self.path):
+            self._snapshots.read(connection, partial(self._verify, documents, connection))
 
     def backup(self, folder: Path) -> None:
         """Copy one consistent state into a new folder and check the copy, while others write."""
-        self._with_snapshot(partial(self._copy, folder))
+        with self._pool.connection() as connection, storage_errors(self.path):
+            self._snapshots.read(connection, partial(self._copy, folder, connection))
         LocalBackend.open(folder).close()
-
-    def _with_snapshot(self, use: Callable[[apsw.Connection, Snapshot], None]) -> None:
-        """Read one state, again where a writer has merged its segments away meanwhile."""
-        for _ in range(RETRIES):
-            with self._pool.connection() as connection, storage_errors(self.path):
-                snapshot = self._snapshots.open_snapshot(connection)
-                try:
-                    return use(connection, snapshot)
-                except FileNotFoundError as error:
-                    connection.execute("ROLLBACK")
-                    if int(read_meta(connection, "generation")) == snapshot.generation:
-                        raise damaged(Path(error.filename), "a segment file", "no file") from error
-        raise StoreError(f"{self.path} is being rewritten faster than it can be read; retry")
 
     def _copy(self, folder: Path, connection: apsw.Connection, snapshot: Snapshot) -> None:
         names = [Path(segment.name, name) for segment in snapshot.segments for name in segment.files]
@@ -345,7 +298,7 @@ class LocalBackend:
                     shutil.copyfileobj(file, out, 1 << 20)
                     out.flush()
                     os.fsync(out.fileno())
-            Commit.of(connection).draft(folder, durable=True).replace(folder / COMMIT)
+            note_commit(connection, folder)
         self._manifest.write(folder, durable=True)
 
     def _verify(self, documents: bool, connection: apsw.Connection, snapshot: Snapshot) -> None:
@@ -379,7 +332,6 @@ class LocalBackend:
     def close(self) -> None:
         """Release files and locks; further calls raise StoreError."""
         self._finish()
-        self._pool.close()
         self._snapshots.latest = None
 
     def __enter__(self) -> Self:
@@ -389,8 +341,8 @@ class LocalBackend:
         self.close()
 
 
-def _discard(pool: Pool, folder: Path, pid: int) -> None:
-    """Remove an in-memory index (never from a forked child)."""
+def _close(pool: Pool, temporary: Path | None, pid: int) -> None:
+    """Close the files of an index, and remove one in memory (never from a forked child)."""
     pool.close()
-    if os.getpid() == pid:
-        shutil.rmtree(folder, ignore_errors=True)
+    if temporary and os.getpid() == pid:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -109,9 +109,8 @@ class Pool:
             if thread == threading.get_ident() and not write:
                 connection.close()  # between two calls: nothing that the parent shares is written
             else:
-                ctypes.pythonapi.Py_IncRef(
-                    ctypes.py_object(connection)
-                )  # closing it would undo the parent's write
+                # closing it would undo the parent's write
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
                 _unusable.add(self._file())
         self._lent = {}
 
@@ -190,9 +189,8 @@ def _contains_folded(*values: Any) -> bool:
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-_unusable: set[tuple[int, int]] = (
-    set()
-)  # databases, by device and inode, that were in use when this process was forked
+# databases, by device and inode, that were in use when this process was forked
+_unusable: set[tuple[int, int]] = set()
 _forking: list[Pool] = []
 
 

@@ -18,11 +18,11 @@ from typing import Any, Self
 from palmette.errors import CorruptIndexError, InputError, ModelMismatchError, NotFoundError, StoreError
 from palmette.lexical.analyser import SCHEME
 from palmette.search.plan import ArraySpec
-from palmette.store.backend import BackendStats
+from palmette.store.backend import PAGE, Backend, BackendStats
 from palmette.store.filters import Filter, parse_filter
 from palmette.store.filters_qdrant import field_name
 from palmette.store.qdrant_client import FORMAT, KIND, STATE, Collection
-from palmette.store.qdrant_view import PAGE, PROBE, WORDS, QdrantView
+from palmette.store.qdrant_view import PROBE, WORDS, QdrantView
 from palmette.store.qdrant_writer import QdrantWriter, vectors_of
 from palmette.types import Document
 
@@ -30,7 +30,7 @@ PIECE = 1 << 20
 """Characters of a piece of the checkpoint."""
 
 
-class QdrantBackend:
+class QdrantBackend(Backend):
     """A collection as the storage of an index: many readers, one writer at a time, on whichever machines."""
 
     engine = "qdrant"
@@ -156,13 +156,6 @@ class QdrantBackend:
             keys = {id: one["key"] for id, one in view.look_up(ids).items()}
             found = dict(zip(keys, view.documents(list(keys.values())), strict=True))
         return [found.get(id) for id in ids]
-
-    def scan(self, filter: Filter | None = None) -> Iterator[Document]:
-        """Yield all documents that pass the filter, in the order they were added."""
-        with self.read(filter) as view:
-            keys = view.keys().tolist()
-            for start in range(0, len(keys), PAGE):
-                yield from view.documents(keys[start : start + PAGE])
 
     def stats(self) -> BackendStats:
         """Return counts; sizes are the server's to tell."""

@@ -81,9 +81,8 @@ class Collection:
             )
         self.url = "?".join(filter(None, (url.split("?")[0], "&".join(f"{n}={v}" for n, v in given.items()))))
         self.options = QdrantOptions(**{name: _option(name, text) for name, text in given.items()})
-        self._lock: Any = (
-            threading.RLock() if self.embedded else nullcontext()
-        )  # local mode is not made for threads
+        # local mode is not made for threads
+        self._lock: Any = threading.RLock() if self.embedded else nullcontext()
         try:
             import qdrant_client
 

@@ -14,14 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Floats, Keys, Ragged, Rows
-from palmette.errors import FilterError, InputError, NotFoundError
+from palmette.errors import InputError, NotFoundError
 from palmette.lexical.bm25 import PAIR, QueryTerms, matches_of, norms, query_terms, weights
 from palmette.lexical.packed import SPARSE, from_texts, impacts, parts_of, sparse
 from palmette.search.flat import ExactEngine
-from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches, add_words, stack_rows
+from palmette.search.plan import (
+    ArraySpec,
+    Candidates,
+    Score,
+    SearchPlan,
+    View,
+    WordMatches,
+    add_words,
+    find_array,
+    stack_rows,
+)
 from palmette.search.view import ArraySegment, execute
+from palmette.store.backend import PAGE
 from palmette.store.database import document_of
-from palmette.store.filters import Filter, Within, matches, names
+from palmette.store.filters import Filter, Within, matches, names, unknown_name
 from palmette.store.filters_qdrant import to_qdrant
 from palmette.store.qdrant_client import Collection
 from palmette.types import Document
@@ -30,8 +41,8 @@ WORDS, PROBE = "words", 0xFFFFFFFF
 """Sparse vector of words and pairs; the word that the state alone has, whose rarity tells how many points there are."""
 SMALL = 20_000
 """Documents up to which every vector is compared."""
-PAGE, KEPT = 1000, 8192
-"""Points of a page, and that a view remembers."""
+KEPT = 8192
+"""Points that a view remembers."""
 SEEN = ("born", "died", "id", "digest", "length")
 DOCUMENT = ("text", "metadata", "fields", "payload")
 Ask = Callable[[bool], Any]
@@ -47,14 +58,7 @@ def _keys_of(found: Sequence[Sequence[Any]]) -> Keys:
     return np.array(sorted({one.id for points in found for one in points}), np.int64)
 
 
-def _arrays(plan: SearchPlan) -> list[str]:
-    """Stored arrays that a plan compares."""
-    scores = [score for score in (plan.first, plan.rescore) if score is not None]
-    found = [name for score in scores for name in (score.array, score.scales) if name is not None]
-    return list(dict.fromkeys(found + ([] if plan.lists is None else [plan.lists.array])))
-
-
-class QdrantView:
+class QdrantView(View):
     """The documents of one commit that pass a filter; what it has read, it remembers."""
 
     def __init__(self, db: Collection, state: Mapping[str, Any], filter: Filter | None) -> None:
@@ -71,7 +75,7 @@ class QdrantView:
         self._careful = bool(state["dirty"] or state["dead"])  # invisible points are about
         if filter is not None and self.total:
             self._check_names(filter)
-        self._passing = None if filter is None else to_qdrant(self.db.m, filter)
+        self._must = [] if filter is None else [to_qdrant(self.db.m, filter)]
 
     def _visible(self, *more: Any) -> Any:
         m, upto = self.db.m, self.generation
@@ -80,7 +84,7 @@ class QdrantView:
 
     def _where(self, *more: Any) -> Any:
         """Filter of the visible documents that pass."""
-        return self._visible(*more, *([] if self._passing is None else [self._passing]))
+        return self._visible(*more, *self._must)
 
     def _shows(self, payload: Mapping[str, Any]) -> bool:
         return bool(1 <= payload.get("born", 0) <= self.generation < payload.get("died", self.generation + 1))
@@ -103,11 +107,7 @@ class QdrantView:
         for name in names(asked):
             if known and name not in known:
                 near = [] if outer else get_close_matches(name, [str(one) for one in known], 1)
-                raise FilterError(
-                    f"the filter asks for {name!r}, but no document has metadata of that name."
-                    + "".join(f" Did you mean {one!r}?" for one in near)
-                    + f" To allow for it, test {{{name!r}: {{'$exists': …}}}}"
-                )
+                raise unknown_name(name, "".join(f" Did you mean {one!r}?" for one in near))
 
     def __len__(self) -> int:
         if self.filter is None or not self.total:
@@ -170,22 +170,16 @@ class QdrantView:
         """Text that a writer noted."""
         return None if (found := self.state["notes"].get(name)) is None else str(found)
 
-    def _spec(self, name: str, *, ragged: bool = False) -> ArraySpec:
-        spec = self._specs.get(name)
-        if spec is None or spec.ragged != ragged:
-            raise InputError(
-                f"this index stores no {'ragged ' if ragged else ''}array {name!r} but {', '.join(self._specs)}; "
-                "index.copy_to(…) makes one that does"
-            )
-        return spec
+    def _fields(self, arrays: Sequence[str], *, ragged: bool = False) -> list[str]:
+        return [field_of(find_array(self._specs, name, ragged=ragged)) for name in arrays]
 
     def rows(self, array: str, keys: Sequence[int] | Keys) -> NDArray[np.generic]:
         """Rows of a stored array."""
-        return self._read(self._spec(array), keys).values
+        return self._read(find_array(self._specs, array), keys).values
 
     def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
         """Rows of a ragged array."""
-        return self._read(self._spec(array, ragged=True), keys)
+        return self._read(find_array(self._specs, array, ragged=True), keys)
 
     def _read(self, spec: ArraySpec, keys: Sequence[int] | Keys) -> Ragged:
         given = (b64decode(one[field_of(spec)]) for one in self.points(keys, (field_of(spec),)))
@@ -195,7 +189,7 @@ class QdrantView:
 
     def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list."""
-        field = f"list_{self._spec(array).name}"
+        field = f"list_{find_array(self._specs, array).name}"
         read = partial(self._facet, field, self._where(), 1_000_000)
         found = self._remember("lists", array, self.filter, read=read)
         sizes = np.zeros(1 + max(found, default=-1), np.int64)
@@ -243,9 +237,9 @@ class QdrantView:
         """Fetch the candidates of one question by meaning and by words, with what scores them, in one request."""
         if len(texts) > 1 or (plan is not None and len(plan.first.queries) != plan.group):
             return
-        read = (*(field_of(self._spec(name, ragged=True)) for name in arrays), *([WORDS] if texts else ()))
         plan = None if plan is None or plan.only is not None else plan
-        read = (*read, *(field_of(self._spec(name)) for name in (_arrays(plan) if plan else ())))
+        read = [*self._fields(arrays, ragged=True), *([WORDS] if texts else ())]
+        read += self._fields(plan.arrays if plan else ())
         first = [] if plan is None or not len(self) else self._plan_asks(plan, k, read)
         second, unknown = self._word_asks(texts[0], k, read) if texts else ([], [])
         found = self._search([*first, *second])
@@ -256,12 +250,12 @@ class QdrantView:
 
     def _plan_asks(self, plan: SearchPlan, k: int, read: Sequence[str] = ()) -> list[Ask]:
         first = plan.first
-        include = read or [field_of(self._spec(name)) for name in _arrays(plan)]
+        include = read or self._fields(plan.arrays)
         depth = max(1, min(max(k, plan.fetch or 0), len(self)))
         depth += 16 + depth // 8  # half precision ranks nearly as full precision does
         asked = []
         for row, query in enumerate(first.queries.tolist()):
-            must = [] if self._passing is None else [self._passing]
+            must = list(self._must)
             if plan.only is not None:
                 must.append(self.db.where(keys=plan.only.tolist()))
             if plan.lists is not None:
@@ -302,8 +296,8 @@ class QdrantView:
             keys = plan.only
         else:
             keys = _keys_of(self._search(self._plan_asks(plan, k)) if len(self) else [])
-        arrays = {name: self.rows(name, keys) for name in _arrays(plan)}
-        segments = [(ArraySegment(keys, arrays, {}), None)] if len(keys) else []
+        arrays = {name: self.rows(name, keys) for name in plan.arrays}
+        segments = [(ArraySegment(keys, arrays), None)] if len(keys) else []
         found = execute(plan, k, segments, ExactEngine(), self)
         visited = float(len(self) if plan.only is None else len(plan.only))
         if plan.lists is not None:
@@ -343,9 +337,9 @@ class QdrantView:
         if not query.terms or not self.total:
             return [], []
         vector = sparse(query.terms, [1.0] * query.singles + [PAIR] * (len(query.terms) - query.singles))
-        must, depth = [] if self._passing is None else [self._passing], k + 16 + k // 8
+        depth = k + 16 + k // 8
         phrases = sparse(sorted(query.required), [1.0] * len(query.required))
-        first = self._ask(WORDS, phrases or vector, 4 * depth if phrases else depth, read, *must)
+        first = self._ask(WORDS, phrases or vector, 4 * depth if phrases else depth, read, *self._must)
         unknown = [term for term in (*query.terms, *query.skipped) if ("rarity", term) not in self._memo]
         each = [self._ask(WORDS, {term >> SPARSE: 1.0}, 1, (WORDS, "norm")) for term in unknown]
         return [first, self._ask(WORDS, vector, 8, (WORDS,)), *each], unknown

@@ -11,15 +11,15 @@ from uuid import uuid4
 import numpy as np
 
 from palmette.arrays import Ragged, Stored, as_floats, fold_columns
-from palmette.errors import DuplicateIdError, LockedError
+from palmette.errors import LockedError
 from palmette.lexical.bm25 import norms
 from palmette.lexical.packed import impacts, pack, to_text
 from palmette.search.plan import ArraySpec
-from palmette.store.database import Row, row_of
+from palmette.store.database import Row
 from palmette.store.filters_qdrant import field_name, plain
 from palmette.store.qdrant_client import STATE, Collection
 from palmette.store.qdrant_view import DOCUMENT, PROBE, WORDS, QdrantView, field_of
-from palmette.store.writer import check_arrays
+from palmette.store.writer import fresh_rows
 from palmette.types import Document
 
 GRACE = 60.0
@@ -91,28 +91,18 @@ class QdrantWriter:
 
     def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
         """Insert documents, replacing those whose id exists."""
-        rows = [row_of(document) for document in documents]
-        check_arrays(self.db.arrays, documents, arrays)
-        fresh: dict[str, int] = {}
-        for place, row in enumerate(rows):
-            known = rows[fresh[row.id]].digest if row.id in fresh else self._put.get(row.id, {}).get("digest")
-            if known not in (None, row.digest):
-                raise DuplicateIdError(
-                    f"id {row.id!r} was given twice with different content; give each its own id"
-                )
-            if known is None:
-                fresh[row.id] = place
-        if not fresh:
+        put = {id: self._put[id]["digest"] for one in documents if (id := one.key) in self._put}
+        rows = fresh_rows(self.db.arrays, documents, arrays, put)
+        if not rows:
             return
         self._renew()
-        self.delete(list(fresh))
-        places, m = list(fresh.values()), self.db.m
-        entries, lengths = pack(self.db.analyser, [documents[place].all_text for place in places])
-        self.documents, self.length = self.documents + len(places), self.length + sum(lengths)
-        self._changed, points = True, []
+        self.delete([row.id for row in rows.values()])
+        entries, lengths = pack(self.db.analyser, [documents[place].all_text for place in rows])
+        self.documents, self.length = self.documents + len(rows), self.length + sum(lengths)
+        self._changed, points, m = True, [], self.db.m
         norm = norms(np.array(lengths), max(1.0, self.length / self.documents)).tolist()
-        for place, words, length, one in zip(places, entries, lengths, norm, strict=True):
-            row, impact = rows[place], impacts(words, one)
+        for (place, row), words, length, one in zip(rows.items(), entries, lengths, norm, strict=True):
+            impact = impacts(words, one)
             impact[PROBE - 1] = 1.0  # documents without words count too
             self._index(row)
             vectors, payload = _split(self.db, arrays, place)

@@ -13,11 +13,10 @@ import os
 import re
 import secrets
 import shutil
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +26,8 @@ from palmette.arrays import Keys, Ragged, Rows, Stored, take_documents
 from palmette.errors import CorruptIndexError, InputError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.postings import TYPES, Postings, PostingsBuilder, read_former
-from palmette.search.flat import Block, as_block
-from palmette.search.lists import ListOrder
 from palmette.search.plan import ArraySpec
+from palmette.search.view import ArraySegment
 from palmette.store.database import REPAIR
 from palmette.store.folder import SEGMENTS, fsync_folder
 from palmette.types import Document
@@ -165,7 +163,7 @@ class SegmentWriter:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-class Segment:
+class Segment(ArraySegment):
     """A published segment, mapped for reading, with what searches derive from it."""
 
     def __init__(
@@ -175,13 +173,11 @@ class Segment:
         if not _NAME.fullmatch(name) or any(Path(file).name != file for file in files):
             raise damaged(folder / SEGMENTS, "names of its own files", f"{name!r}")
         self.path = folder / SEGMENTS / name
-        self._blocks: dict[tuple[str, int], Block] = {}
-        self._list_orders: dict[str, ListOrder] = {}
-        self._lock = threading.Lock()
-        self.keys: Keys = self._map(KEYS, np.int64, (count,))
+        super().__init__(
+            self._map(KEYS, np.int64, (count,)), {spec.name: self._open(spec) for spec in arrays}
+        )
         self._first = int(self.keys[0])
         self._dense = int(self.keys[-1]) - self._first + 1 == count
-        self.arrays: dict[str, Stored] = {spec.name: self._open(spec) for spec in arrays}
         read = read_former if "words-terms.npy" in files else Postings.read
         self.words = read(lambda name, dtype: self._map(f"words-{name}", dtype))
 
@@ -222,14 +218,6 @@ class Segment:
             expected = f"offsets that rise from 0 to {len(values)}"
             raise damaged(self.path / f"{_starts(spec)}.npy", expected, "other numbers") from error
 
-    def array(self, name: str) -> NDArray[Any]:
-        """Return a stored array of one row per document, mapped: [count, *shape]."""
-        return cast("NDArray[Any]", self.arrays[name])
-
-    def ragged(self, name: str) -> Ragged:
-        """Return a ragged array, mapped."""
-        return cast("Ragged", self.arrays[name])
-
     def rows(self, keys: Keys) -> Rows:
         """Row numbers of those keys that lie here (``keys`` rises)."""
         low, high = np.searchsorted(keys, (self._first, int(self.keys[-1]) + 1))
@@ -238,23 +226,6 @@ class Segment:
             return wanted - self._first
         rows = np.searchsorted(self.keys, wanted)
         return rows[self.keys[rows] == wanted] if len(rows) else rows
-
-    def block(self, name: str, fold: int) -> Block:
-        """Return the array as the kernels need it, its columns summed in runs.
-
-        What is not stored that way is computed once, and kept in memory as long as the segment is open.
-        """
-        with self._lock:
-            if (name, fold) not in self._blocks:
-                self._blocks[name, fold] = as_block(self.array(name), self.keys, fold)
-            return self._blocks[name, fold]
-
-    def list_order(self, name: str) -> ListOrder:
-        """Return which rows lie in which lists, by a stored array of list numbers; computed once, and kept."""
-        with self._lock:
-            if name not in self._list_orders:
-                self._list_orders[name] = ListOrder(self.array(name))
-            return self._list_orders[name]
 
     def verify(self, advance: Callable[[int], object], names: Iterable[str] | None = None) -> None:
         """Compare files, by default all, with their checksums."""

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import numpy as np
 from numpy.typing import NDArray
 
 from palmette.arrays import Keys, Mask, Ragged, Rows
-from palmette.errors import InputError, NotFoundError, StoreError
+from palmette.errors import NotFoundError, StoreError
 from palmette.lexical.analyser import Analyser
 from palmette.lexical.bm25 import WordSearcher, WordSource, query_terms
-from palmette.search.flat import Engine
+from palmette.search.flat import ExactEngine
 from palmette.search.lists import add_sizes
-from palmette.search.plan import ArraySpec, Candidates, Score, SearchPlan, WordMatches
+from palmette.search.plan import ArraySpec, Candidates, SearchPlan, View, WordMatches, find_array
 from palmette.search.view import execute
 from palmette.store.database import (
     COLUMNS,
@@ -37,7 +37,8 @@ from palmette.store.filters_sql import check_names, select_keys
 from palmette.store.segments import Segment, damaged
 from palmette.types import Document
 
-RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it
+_T = TypeVar("_T")
+_RETRIES = 100  # times a reader may be overtaken by writers that merge segments away under it
 _KEYS_KEPT = 1 << 23  # keys remembered for recent filters: 64 MiB
 
 
@@ -100,13 +101,12 @@ class Snapshot:
 
     def gather_ragged(self, name: str, keys: Keys) -> Ragged:
         """Copy the rows of one or more ``keys`` (any order, all present)."""
-        order, parts = np.argsort(keys, kind="stable"), []
+        order, parts = np.argsort(keys, kind="stable"), list[Ragged]()
         back = np.argsort(order)
         for segment, rows, _ in self.locate(keys[order]):
-            if len(rows) == len(keys):
-                return segment.ragged(name).take(rows[back])
-            parts.append(segment.ragged(name).take(rows))
-        return Ragged.concatenate(parts).take(back)
+            alone = len(rows) == len(keys)
+            parts.append(segment.arrays[name].take(rows[back] if alone else rows))
+        return parts[0] if alone else Ragged.concatenate(parts).take(back)
 
     def gather(self, name: str, keys: Keys, out: NDArray[Any]) -> None:
         """Copy the rows of ``keys`` (any order, all present) into ``out``."""
@@ -120,31 +120,42 @@ class Snapshot:
 
 
 class Snapshots:
-    """The latest snapshot, and the way to one that fits a connection's read transaction."""
+    """What views and writers of an index share: the latest snapshot, and how arrays and words are read and written."""
 
-    def __init__(self, folder: Path, arrays: Sequence[ArraySpec]) -> None:
-        self.folder, self.arrays = folder, {spec.name: spec for spec in arrays}
+    def __init__(
+        self,
+        folder: Path,
+        arrays: Sequence[ArraySpec],
+        analyser: Analyser,
+        engine: ExactEngine,
+        *,
+        durable: bool,
+    ) -> None:
+        self.folder, self.arrays, self.durable = folder, {spec.name: spec for spec in arrays}, durable
+        self.analyser, self.engine = analyser, engine
         self.latest: Snapshot | None = None
         self._loading, self._pid = threading.Lock(), os.getpid()
 
     def open_snapshot(self, connection: apsw.Connection) -> Snapshot:
         """Start a read transaction, and return the arrays that belong to it."""
+        return self.read(connection, lambda snapshot: snapshot)
+
+    def read(self, connection: apsw.Connection, use: Callable[[Snapshot], _T]) -> _T:
+        """Start a read transaction and use its arrays, again where a writer has merged files away meanwhile."""
         if self._pid != os.getpid():  # forked: a thread that is not here may have held the lock
             self._pid, self._loading, self.latest = os.getpid(), threading.Lock(), None
-        overtaken = -1
-        for _ in range(RETRIES):
+        for _ in range(_RETRIES):
             connection.execute("BEGIN")
             generation = int(read_meta(connection, "generation"))
             snapshot = self.latest
-            if snapshot is not None and snapshot.generation == generation:
-                return snapshot
             try:
-                return self._load(connection, generation)
+                if snapshot is None or snapshot.generation != generation:
+                    snapshot = self._load(connection, generation)
+                return use(snapshot)
             except FileNotFoundError as error:
                 connection.execute("ROLLBACK")
-                if generation == overtaken:
+                if int(read_meta(connection, "generation")) == generation:
                     raise damaged(Path(error.filename), "a segment file", "no file") from error
-                overtaken = generation
         raise StoreError(f"{self.folder} is being rewritten faster than it can be read; retry")
 
     def _load(self, connection: apsw.Connection, generation: int) -> Snapshot:
@@ -168,23 +179,13 @@ class Snapshots:
         ]
 
 
-class LocalView:
+class LocalView(View):
     """One state of a local index under a filter. Threads may share it while it is open."""
 
-    def __init__(
-        self,
-        connection: apsw.Connection,
-        snapshot: Snapshot,
-        filter: Filter | None,
-        arrays: Mapping[str, ArraySpec],
-        engine: Engine,
-        folder: Path,
-        analyser: Analyser,
-    ) -> None:
-        self._analyser = analyser
-        self._connection, self._snapshot, self._engine, self._folder = connection, snapshot, engine, folder
-        self._arrays, self._filter, self._lock = arrays, filter, threading.Lock()
-        self._keys = snapshot.keys if filter is None else snapshot.select(connection, filter)
+    def __init__(self, connection: apsw.Connection, shared: Snapshots, filter: Filter | None) -> None:
+        self._connection, self._shared, self._filter = connection, shared, filter
+        self._snapshot, self._lock = shared.open_snapshot(connection), threading.Lock()
+        self._keys = self._snapshot.keys if filter is None else self._snapshot.select(connection, filter)
         self._pid = os.getpid()
         self.is_open = True
 
@@ -195,7 +196,7 @@ class LocalView:
             raise StoreError("this view is closed: use it inside its `with backend.read() as view:` block")
 
     def _query(self, query: str, values: Sequence[str | int]) -> list[tuple[Any, ...]]:
-        with self._lock, storage_errors(self._folder):
+        with self._lock, storage_errors(self._shared.folder):
             self._check_open()
             return list(rows_among(self._connection, query, values))
 
@@ -233,7 +234,7 @@ class LocalView:
             found[key] = row
         for key in wanted:
             if key not in found:
-                raise damaged(self._folder / DATABASE, f"a row for document {key}", "none")
+                raise damaged(self._shared.folder / DATABASE, f"a row for document {key}", "none")
             yield found[key]
 
     def documents(self, keys: Sequence[int]) -> list[Document]:
@@ -242,9 +243,8 @@ class LocalView:
         for row in self._columns(COLUMNS, keys):
             document = document_of(*row)
             if self._filter and not matches(self._filter, document.metadata, document.key):
-                raise damaged(
-                    self._folder / DATABASE, f"metadata of document {document.key!r} that pass", "others"
-                )
+                expected = f"metadata of document {document.key!r} that pass"
+                raise damaged(self._shared.folder / DATABASE, expected, "others")
             found.append(document)
         return found
 
@@ -259,34 +259,22 @@ class LocalView:
 
     def rows(self, array: str, keys: Sequence[int]) -> NDArray[np.generic]:
         """Rows of a stored array: [len(keys), *shape]."""
-        wanted, spec = self._check_keys(keys), self._spec(array)
+        wanted, spec = self._check_keys(keys), find_array(self._shared.arrays, array)
         out: NDArray[np.generic] = np.empty((len(wanted), *spec.shape), spec.dtype)
         self._snapshot.gather(array, wanted, out)
         return out
 
     def ragged(self, array: str, keys: Sequence[int] | Keys) -> Ragged:
         """Rows of a ragged array, of len(keys) documents."""
-        wanted, spec = self._check_keys(keys), self._spec(array, ragged=True)
+        wanted, spec = self._check_keys(keys), find_array(self._shared.arrays, array, ragged=True)
         if not len(wanted):
             return Ragged.empty(0, spec.shape, spec.dtype)
         return self._snapshot.gather_ragged(array, wanted)
 
-    def _spec(self, name: str, *, ragged: bool = False) -> ArraySpec:
-        if name not in self._arrays:
-            raise InputError(
-                f"this index stores no array {name!r} but {', '.join(self._arrays)}: an earlier version made it; "
-                "index.copy_to(…) makes one that does"
-            )
-        spec = self._arrays[name]
-        if spec.ragged != ragged:
-            kind, method = ("any number of rows", "ragged") if spec.ragged else ("one row", "rows")
-            raise InputError(f"array {name!r} has {kind} per document: read it with view.{method}")
-        return spec
-
     def list_sizes(self, array: str) -> Rows:
         """Number of documents in each list: [L], up to the last list that has any."""
         self._check_open()
-        name, sizes = self._spec(array).name, np.zeros(0, np.int64)
+        name, sizes = find_array(self._shared.arrays, array).name, np.zeros(0, np.int64)
         for segment, rows in self._snapshot.segments_with(self._keys):
             sizes = add_sizes(sizes, segment.list_order(name).sizes(rows))
         return sizes
@@ -294,21 +282,15 @@ class LocalView:
     def words(self, text: str, k: int, only: Keys | None = None) -> WordMatches:
         """Find the ``k`` best documents by the words they share with a text; of ``only`` these, in their order."""
         self._check_open()
-        query, searcher = query_terms(self._analyser, text), self._snapshot.words
+        query, searcher = query_terms(self._shared.analyser, text), self._snapshot.words
         if only is not None:
             return searcher.matches(query, only, searcher.parts(query, self._check_keys(only)))
         return searcher.matches(query, *searcher.best(query, self._snapshot.rows(self._keys), k))
 
-    def expect(self, *search: Any) -> None:
-        """Do nothing: all is here."""
-
     def candidates(self, plan: SearchPlan, k: int) -> Candidates:
         """Find the ``k`` best documents of every row of a plan: [Q, min(k, len(self))]."""
         self._check_open()
-        for part in (plan.lists, plan.first, plan.rescore):
-            if part is not None:
-                self._spec(part.array)
-            if isinstance(part, Score) and part.scales is not None:
-                self._spec(part.scales)
+        for name in plan.arrays:
+            find_array(self._shared.arrays, name)
         keys = self._keys if plan.only is None else self._check_keys(plan.only)
-        return execute(plan, k, list(self._snapshot.segments_with(keys)), self._engine, self)
+        return execute(plan, k, list(self._snapshot.segments_with(keys)), self._shared.engine, self)

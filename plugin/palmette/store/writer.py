@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 import apsw
 import numpy as np
@@ -17,6 +16,7 @@ from palmette.lexical.analyser import stemmer_version
 from palmette.search.plan import ArraySpec
 from palmette.store.database import (
     COLUMNS,
+    Row,
     document_of,
     keys_of,
     parsed,
@@ -27,7 +27,9 @@ from palmette.store.database import (
     values_of,
     write_meta,
 )
+from palmette.store.folder import COMMIT, Commit
 from palmette.store.segments import Files, Segment, SegmentWriter, progress
+from palmette.store.view import Snapshots
 from palmette.types import Document
 
 MERGE_RATIO = 2  # a write merges trailing segments up to this many times what it has written so far
@@ -36,22 +38,13 @@ MERGE_RATIO = 2  # a write merges trailing segments up to this many times what i
 class LocalWriter:
     """One change: an open write transaction and the segment being built beside it."""
 
-    def __init__(
-        self,
-        connection: apsw.Connection,
-        folder: Path,
-        arrays: Sequence[ArraySpec],
-        load: Callable[[apsw.Connection], Sequence[Segment]],
-        start_segment: Callable[[], SegmentWriter],
-        finish: Callable[[], None],
-    ) -> None:
-        self._db, self._folder, self._arrays = connection, folder, arrays
-        self._load, self._start_segment, self._finish = load, start_segment, finish
+    def __init__(self, connection: apsw.Connection, shared: Snapshots) -> None:
+        self._db, self._shared, self._folder = connection, shared, shared.folder
+        self._arrays = tuple(shared.arrays.values())
         self._next = int(read_meta(connection, "next_key"))
         self._segment: SegmentWriter | None = None
         self._put: dict[str, str] = {}
-        self._changed = self._everything = self._stem = False
-        self._failed = False
+        self._changed = self._everything = self._stem = self._failed = False
         self._pid = os.getpid()
         self.is_open = True
 
@@ -76,36 +69,24 @@ class LocalWriter:
 
     def put(self, documents: Sequence[Document], arrays: Mapping[str, Stored]) -> None:
         """Insert documents, replacing those whose id exists."""
-        rows = [row_of(document) for document in documents]
-        check_arrays(self._arrays, documents, arrays)
-        fresh: dict[str, int] = {}
-        for place, row in enumerate(rows):
-            known = rows[fresh[row.id]].digest if row.id in fresh else self._put.get(row.id)
-            if known is None:
-                fresh[row.id] = place
-            elif known != row.digest:
-                raise DuplicateIdError(
-                    f"id {row.id!r} was given twice in one write with different content; give each its own id"
-                )
-        if not fresh:
+        rows = fresh_rows(self._arrays, documents, arrays, self._put)
+        if not rows:
             return
         with self._step():
-            self._remove(list(fresh))
-            places = np.fromiter(fresh.values(), np.int64)
-            keys = np.arange(self._next, self._next + len(places))
+            self._remove([row.id for row in rows.values()])
+            if len(rows) < len(documents):
+                places = np.fromiter(rows, np.int64)
+                arrays = {name: take_documents(array, places) for name, array in arrays.items()}
+            keys = np.arange(self._next, self._next + len(rows))
             self._segment = self._segment or self._start_segment()
-            given = {spec.name: arrays[spec.name] for spec in self._arrays}
-            if len(places) < len(documents):
-                given = {name: take_documents(array, places) for name, array in given.items()}
-            self._segment.append(keys, given, [documents[place] for place in fresh.values()])
-            chosen = [rows[place] for place in places]
-            keyed = list(zip(keys.tolist(), chosen, strict=True))
+            self._segment.append(keys, arrays, [documents[place] for place in rows])
+            keyed = list(zip(keys.tolist(), rows.values(), strict=True))
             documented = ((key, *row[:6]) for key, row in keyed)
             self._db.executemany("INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)", documented)
             described = ((name, value, key) for key, row in keyed for name, value in row.values)
             self._db.executemany("INSERT INTO metadata VALUES (?, ?, ?)", described)
-            self._next += len(places)
-            self._put.update((row.id, row.digest) for row in chosen)
+            self._next += len(rows)
+            self._put.update((row.id, row.digest) for row in rows.values())
             self._changed = True
 
     def delete(self, ids: Sequence[str]) -> list[str]:
@@ -154,7 +135,16 @@ class LocalWriter:
             segment, self._segment = self._segment, None  # may soon be named: orphaned at worst, not dropped
             if segment is not None:
                 segment.publish()
-            self._finish()
+            noted = (self._folder / COMMIT).exists()  # not in an index of an earlier format
+            draft = Commit.of(self._db).draft(self._folder, durable=self._shared.durable) if noted else None
+            self._db.execute("COMMIT")
+            with suppress(OSError):  # a note that lags behind is no harm
+                if draft:
+                    draft.replace(self._folder / COMMIT)
+
+    def _start_segment(self) -> SegmentWriter:
+        shared = self._shared
+        return SegmentWriter(self._folder, self._arrays, shared.analyser, durable=shared.durable)
 
     def drop(self) -> None:
         """Drop the change."""
@@ -173,7 +163,7 @@ class LocalWriter:
             fresh = Segment(self._folder, own.path.name, own.count, own.finish(), self._arrays)
             size = self._alive(fresh)
         trailing, merged = True, []
-        for segment in reversed(self._load(self._db)):
+        for segment in reversed(self._shared.segments(self._db)):
             live = self._alive(segment)
             trailing = trailing and live <= MERGE_RATIO * size
             if live == 0 or trailing or self._everything:
@@ -215,10 +205,17 @@ class LocalWriter:
         self._db.execute("INSERT INTO segments(name, count, files) VALUES (?, ?, ?)", row)
 
 
-def check_arrays(
-    specs: Sequence[ArraySpec], documents: Sequence[Document], arrays: Mapping[str, Stored]
-) -> None:
-    """Raise unless these are a storage's arrays of some documents, and finite."""
+def fresh_rows(
+    specs: Sequence[ArraySpec],
+    documents: Sequence[Document],
+    arrays: Mapping[str, Stored],
+    digests: Mapping[str, str],
+) -> dict[int, Row]:
+    """Rows of the documents to put, by place; raises for what cannot be stored.
+
+    ``digests`` are those of the ids that the same write has put already.
+    """
+    rows, places = [row_of(document) for document in documents], dict[str, int]()
     if set(arrays) != {spec.name for spec in specs}:
         expected = ", ".join(spec.name for spec in specs)
         raise InputError(
@@ -226,6 +223,15 @@ def check_arrays(
         )
     for spec in specs:
         _check_array(spec, documents, arrays[spec.name])
+    for place, row in enumerate(rows):
+        known = rows[places[row.id]].digest if row.id in places else digests.get(row.id)
+        if known is None:
+            places[row.id] = place
+        elif known != row.digest:
+            raise DuplicateIdError(
+                f"id {row.id!r} was given twice with different content; give each its own id"
+            )
+    return {place: rows[place] for place in places.values()}
 
 
 def _check_array(spec: ArraySpec, documents: Sequence[Document], array: Stored) -> None:

@@ -1,0 +1,68 @@
+"""The best of scores, and distributions in fixed point: rounded so that every sum stays, folded to coarser levels."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palmette.arrays import (
+    ONE,
+    as_fixed,
+    as_floats,
+    best,
+    best_of_each,
+    fold_columns,
+    highest,
+    to_fixed,
+    unit_rows,
+)
+from support.vectors import distributions
+
+few = st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0]), min_size=1, max_size=30)
+
+
+@given(few, st.integers(1, 35))
+def test_the_best_come_first_and_equal_ones_by_place(scores: list[float], k: int) -> None:
+    expected = sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:k]
+    for dtype in (np.float32, np.float64):
+        assert best(np.array(scores, dtype), k).tolist() == expected
+    least = sorted(scores, reverse=True)[:k][-1]
+    assert highest(np.array(scores), k).tolist() == [i for i, s in enumerate(scores) if s >= least]
+
+
+@pytest.mark.parametrize("k", [1, 3, 7, 9])
+def test_every_row_has_its_own_best(k: int) -> None:
+    scores = np.random.default_rng(0).integers(0, 4, (5, 7)).astype(np.float32)
+    np.testing.assert_array_equal(best_of_each(scores, k), np.argsort(-scores, axis=1, kind="stable")[:, :k])
+    assert best_of_each(np.empty((0, 7), np.float32), 3).shape == (0, 3)
+
+
+def test_unit_rows() -> None:
+    rows = unit_rows(np.array([[3, 4], [0, 0]], np.float32))
+    np.testing.assert_allclose(rows, [[0.6, 0.8], [0, 0]], rtol=1e-6)
+
+
+def test_rounding_keeps_every_sum() -> None:
+    rng = np.random.default_rng(3)
+    fractions = rng.dirichlet(np.full(1000, 0.2), size=50).astype(np.float32) * np.float32(0.9999)
+    fixed = to_fixed(fractions)
+    assert (fixed.sum(axis=1) == ONE).all()
+    fractions /= fractions.sum(axis=1, keepdims=True)
+    for run in (1, 10, 500):
+        assert np.abs(as_floats(fold_columns(fixed, run)) - fold_columns(fractions, run)).max() < 1.01 / ONE
+    assert np.array_equal(to_fixed(as_floats(fixed)), fixed)
+    assert np.array_equal(as_fixed(as_floats(fixed)), fixed)
+    assert as_fixed(fractions) is None
+    assert to_fixed(np.eye(3, dtype=np.float32)).max() == ONE
+
+
+def test_folding_is_summing_neighbours() -> None:
+    stored = np.random.default_rng(0).integers(0, 9, (300, 12)).astype(np.uint8)
+    assert np.array_equal(fold_columns(stored, 4), stored.reshape(300, 3, 4).sum(axis=2))
+    assert fold_columns(stored, 1).dtype == np.float32
+    fixed = to_fixed(distributions(np.random.default_rng(4), 20, 32))
+    sums = fold_columns(fixed, 8)
+    assert sums.dtype == np.uint16
+    assert np.array_equal(as_floats(sums), fold_columns(as_floats(fixed), 8))
+    heavy = np.full((2, 4), 60_000, np.uint16)
+    assert np.array_equal(fold_columns(heavy, 2), np.full((2, 2), 120_000 / ONE, np.float32))
