@@ -123,9 +123,8 @@ def _first(folder: Path, data: RetrievalData, name: str, question: str) -> tuple
     """Index without training, and ask a question."""
     from palmette.encoder.cache import CachedEncoder
 
-    encoder = CachedEncoder(
-        palmette.load_encoder(name), folder / "encodings"
-    )  # training reads the same texts
+    # training reads the same texts
+    encoder = CachedEncoder(palmette.load_encoder(name), folder / "encodings")
     with _stage("Indexing, with nothing trained"):
         index = palmette.Index.open_or_create(folder / "first", palmette.SpaceModel.untrained(encoder))
         index.upsert(data.corpus)

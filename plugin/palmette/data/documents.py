@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-from palmette.config import check_path
+from palmette.config import check_kind, check_path
 from palmette.data import files
 from palmette.data.files import TEXT_SUFFIXES, located
 from palmette.errors import DuplicateIdError, InputError, NotFoundError, shown
@@ -164,11 +164,9 @@ def _from_record(record: Mapping[str, Any], titles: bool = True) -> Document:
             f"a document needs 'text' or 'title'; got the keys {', '.join(map(repr, record)) or 'none'}"
         )
     for key in TEXT_KEYS:
-        if not isinstance(record.get(key) or "", str):
-            raise InputError(f"{shown(key)} must be a str, got {type(record[key]).__name__}")
+        check_kind(shown(key), record.get(key) or "", str, "a str")
     for key in ("metadata", "fields"):
-        if not isinstance(record.get(key) or {}, Mapping):
-            raise InputError(f"{shown(key)} must be an object, got {type(record[key]).__name__}")
+        check_kind(shown(key), record.get(key) or {}, Mapping, "an object")
     title, text = ((record.get(key) or "").strip() for key in ("title", "text"))
     identity = record.get("_id", record.get("id"))
     if isinstance(identity, bool) or not isinstance(identity, str | int | None):
