@@ -442,9 +442,8 @@ def damages(count: int, seed: int, only: int | None = None) -> tuple[Counter[str
 KINDS = {"kills": kills, "damages": damages, "calls": calls}
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)

@@ -51,9 +51,7 @@ from support.odd import (
 NODES = st.sampled_from([Not, And, Or, Ids])
 WRITE = {"batch_size": st.sampled_from([1, 2, 300]) | VALUES, "embeddings": VALUES}
 METHODS = st.sampled_from(["tree", "taxonomy", "paths", "layers", "space"])
-NAMED = st.fixed_dictionaries(
-    {}, optional={name: VALUES for name in ("id", "text", "metadata", "fields", "payload")}
-)
+NAMED = some("id text metadata fields payload")
 
 
 def put(index: Index, how: str, documents: Any, gone: Any, given: dict[str, Any]) -> None:

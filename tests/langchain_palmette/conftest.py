@@ -19,9 +19,7 @@ def recorder() -> Recorder:
 
 
 def make_documents() -> list[Document]:
-    return [
-        Document(id=one.id, page_content=one.text, metadata=dict(one.metadata)) for one in tiny.documents()
-    ]
+    return [Document(id=d.id, page_content=d.text, metadata=dict(d.metadata)) for d in tiny.documents()]
 
 
 @pytest.fixture

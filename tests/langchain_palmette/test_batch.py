@@ -42,9 +42,7 @@ async def both(retriever: Any, queries: list[str], config: Any = None, **how: An
     """The answer of ``batch``, having checked that ``abatch`` gives the same."""
     answers: list[Any] = retriever.batch(queries, config, **how)
     again: list[Any] = await retriever.abatch(queries, config, **how)
-    assert [one if isinstance(one, list) else str(one) for one in answers] == [
-        one if isinstance(one, list) else str(one) for one in again
-    ]
+    assert [*map(repr, answers)] == [*map(repr, again)]
     return answers
 
 
@@ -72,9 +70,8 @@ async def test_max_concurrency_bounds_a_search(counted: tuple[TreeRetriever, lis
 
 
 async def test_every_query_has_its_run(retriever: TreeRetriever, recorder: Recorder) -> None:
-    retriever.batch(
-        QUERIES[:2], {"callbacks": [recorder], "tags": ["t"], "metadata": {"m": 1}, "run_name": "ask"}
-    )
+    config: Any = {"callbacks": [recorder], "tags": ["t"], "metadata": {"m": 1}, "run_name": "ask"}
+    retriever.batch(QUERIES[:2], config)
     expected = [(event, query) for event in ("start", "end") for query in QUERIES[:2]]
     assert recorder.events == expected
     await retriever.abatch(QUERIES[:2], {"callbacks": [recorder]})
@@ -160,9 +157,8 @@ def test_with_config(retriever: TreeRetriever, recorder: Recorder) -> None:
 
 def test_as_completed(retriever: TreeRetriever) -> None:
     answers = dict(retriever.batch_as_completed(QUERIES, k=1))
-    assert [answers[place][0].id for place in range(4)] == [
-        one[0].id for one in retriever.batch(QUERIES, k=1)
-    ]
+    expected = [one[0].id for one in retriever.batch(QUERIES, k=1)]
+    assert [answers[place][0].id for place in range(4)] == expected
 
 
 QUESTION = "The green owl lives in house 10 and sings at night."

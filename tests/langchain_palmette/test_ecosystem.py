@@ -27,6 +27,7 @@ from support import readers
 from support.recorder import Recorder
 
 QUESTION = "The green owl lives in house 10 and sings at night."
+ARTIFACTS: Any = {"response_format": "content_and_artifact"}
 
 
 class Caller(GenericFakeChatModel):
@@ -64,9 +65,7 @@ async def test_a_chain(retriever: TreeRetriever, recorder: Recorder) -> None:
 
 
 async def test_a_tool_with_its_documents(retriever: TreeRetriever) -> None:
-    tool = create_retriever_tool(
-        retriever, "search", "Search the zoo.", response_format="content_and_artifact"
-    )
+    tool = create_retriever_tool(retriever, "search", "Search the zoo.", **ARTIFACTS)
     call: Any = {"name": "search", "args": {"query": QUESTION}, "id": "1", "type": "tool_call"}
     for message in (tool.invoke(call), await tool.ainvoke(call)):
         assert "green owl" in message.content
@@ -75,9 +74,7 @@ async def test_a_tool_with_its_documents(retriever: TreeRetriever) -> None:
 
 
 async def test_an_agent(retriever: TreeRetriever, recorder: Recorder) -> None:
-    tool = create_retriever_tool(
-        retriever, "search", "Search the zoo.", response_format="content_and_artifact"
-    )
+    tool = create_retriever_tool(retriever, "search", "Search the zoo.", **ARTIFACTS)
     for asynchronous in (False, True):
         call = {"name": "search", "args": {"query": QUESTION}, "id": "1"}
         said = iter([AIMessage("", tool_calls=[call]), AIMessage("In house 10.")])
@@ -113,13 +110,10 @@ def test_classic_retrievers(retriever: TreeRetriever, model: TreeModel) -> None:
     assert len({document.id for document in several}) == len(several) < 8
 
     reranker = PalmetteReranker(model=model, top_n=2, lexical=0)
-    pipeline = classic.ContextualCompressionRetriever(
-        base_compressor=reranker, base_retriever=coarse.bind(k=48)
-    )
+    parts = {"base_compressor": reranker, "base_retriever": coarse.bind(k=48)}
+    found = classic.ContextualCompressionRetriever(**parts).invoke(QUESTION)
     expected = retriever.index.search(QUESTION, 2, lexical=0)  # equal scores may stand in either order
-    assert [one.metadata["relevance_score"] for one in pipeline.invoke(QUESTION)] == [
-        hit.score for hit in expected
-    ]
+    assert [one.metadata["relevance_score"] for one in found] == [hit.score for hit in expected]
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,8 @@ def test_options_that_no_search_could_use_are_refused_at_once(
     with pytest.raises(PalmetteError, match="layer 9 is asked for|layer 9 was not trained"):
         PerLayerRetriever.from_documents(documents, tiny.layers(), layers=(9,), index_path=tmp_path / "index")
     assert not (tmp_path / "index").exists(), "nothing was indexed for it"
-    kept = PalmetteRetriever.from_documents(
-        documents, tiny.layers(), index_path=tmp_path / "index", engine="faiss"
-    )
+    how: Any = {"index_path": tmp_path / "index", "engine": "faiss"}
+    kept = PalmetteRetriever.from_documents(documents, tiny.layers(), **how)
     with pytest.raises(PalmetteError, match="Did you mean 'order'"):
         PerLayerRetriever.from_index(kept.index, search_options={"ordre": "layer"})
     with pytest.raises(PalmetteError, match="needs a share for each"):

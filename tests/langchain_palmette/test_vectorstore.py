@@ -42,26 +42,22 @@ class TestStandard(VectorStoreIntegrationTests):
         return PalmetteVectorStore.from_index(Index.in_memory(tiny.METHODS[request.param]()))
 
 
-@pytest.mark.parametrize("how", ["model", "checkpoint", "embeddings"])
-def test_from_documents(documents: list[Document], model: TreeModel, checkpoint: Path, how: str) -> None:
-    given: Any = {"model": model, "checkpoint": checkpoint, "embeddings": PalmetteEmbeddings(model=model)}[
-        how
-    ]
-    store = PalmetteVectorStore.from_documents(documents, given, k=2)
-    assert store.similarity_search(QUESTION, k=1)[0] == next(d for d in documents if d.id == "green-owl")
-    assert len(store.retriever.index) == len(documents)
+def test_from_documents(documents: list[Document], model: TreeModel, checkpoint: Path) -> None:
+    [owl] = [document for document in documents if document.id == "green-owl"]
+    for given in (model, checkpoint, PalmetteEmbeddings(model=model)):
+        store = PalmetteVectorStore.from_documents(documents, given, k=2)
+        assert store.similarity_search(QUESTION, k=1) == [owl]
+        assert len(store.retriever.index) == len(documents)
 
 
 def test_from_texts_in_a_folder(model: TreeModel, tmp_path: Path) -> None:
     texts, metadatas = ["a green owl", "a red cat"], [{"n": 1}, {"n": 2}]
-    store = PalmetteVectorStore.from_texts(
-        texts, model, metadatas, ids=["owl", "cat"], index_path=tmp_path / "index"
-    )
+    how: Any = {"ids": ["owl", "cat"], "index_path": tmp_path / "index"}
+    store = PalmetteVectorStore.from_texts(texts, model, metadatas, **how)
     again = PalmetteVectorStore.from_index(tmp_path / "index")
     for one in (store, again, pickle.loads(pickle.dumps(store))):
-        assert one.get_by_ids(["cat", "x"]) == [
-            Document(id="cat", page_content="a red cat", metadata={"n": 2})
-        ]
+        cat = Document(id="cat", page_content="a red cat", metadata={"n": 2})
+        assert one.get_by_ids(["cat", "x"]) == [cat]
         assert [d.id for d in one.similarity_search("red cat", filter={"n": 1})] == ["owl"]
 
 
@@ -213,9 +209,8 @@ async def test_several_vectors_per_document(store: PalmetteVectorStore) -> None:
 
 def test_self_query(filled: PalmetteVectorStore, documents: list[Document]) -> None:
     base = pytest.importorskip("langchain_classic.retrievers.self_query.base")
-    condition = Operation(
-        Operator.AND, [Comparison(Comparator.EQ, "colour", "green"), Comparison(Comparator.GTE, "house", 10)]
-    )
+    green, high = Comparison(Comparator.EQ, "colour", "green"), Comparison(Comparator.GTE, "house", 10)
+    condition = Operation(Operator.AND, [green, high])
     query = StructuredQuery("where does the owl live?", condition)
     retriever = base.SelfQueryRetriever(
         query_constructor=RunnableLambda(lambda _: query),
@@ -261,6 +256,5 @@ def test_comparators(
 
     assert found(comparison) == expected
     assert found(Operation(Operator.NOT, [comparison])) == "".join(sorted(set("abc") - set(expected)))
-    assert found(Operation(Operator.OR, [comparison, Comparison(Comparator.EQ, "n", 1)])) == "".join(
-        sorted({*expected, "a"})
-    )
+    either = Operation(Operator.OR, [comparison, Comparison(Comparator.EQ, "n", 1)])
+    assert found(either) == "".join(sorted({*expected, "a"}))

@@ -34,11 +34,9 @@ def test_a_document_comes_back_as_it_went(empty: TreeRetriever, id: str | None) 
     given = Document(id=id, page_content=" text\nwith\t blanks ", metadata=METADATA)
     [stored] = empty.add_documents([given])
     assert id in (None, stored)
-    expected = Document(id=stored, page_content=given.page_content, metadata=METADATA)
-    assert empty.get([stored]) == [expected]
-    assert [type(value) for value in empty.get([stored])[0].metadata.values()] == list(
-        map(type, METADATA.values())
-    )
+    [found] = empty.get([stored])
+    assert found == Document(id=stored, page_content=given.page_content, metadata=METADATA)
+    assert [*map(type, found.metadata.values())] == [*map(type, METADATA.values())]
     assert given == Document(id=id, page_content=" text\nwith\t blanks ", metadata=METADATA)
 
 

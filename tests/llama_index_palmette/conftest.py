@@ -59,9 +59,8 @@ def writable(model, nodes):
 
 @pytest.fixture
 def on_disk(model, nodes, tmp_path):
-    retriever = TreeRetriever.from_documents(
-        nodes, model, index_path=tmp_path / "index", similarity_top_k=3, level=3
-    )
+    how = {"index_path": tmp_path / "index", "similarity_top_k": 3, "level": 3}
+    retriever = TreeRetriever.from_documents(nodes, model, **how)
     yield retriever
     retriever.index.close()
 

@@ -33,9 +33,8 @@ def llm():
 
 
 def query_engine(retriever, llm, **options):
-    return RetrieverQueryEngine.from_args(
-        retriever, response_synthesizer=get_response_synthesizer(llm=llm), llm=llm, **options
-    )
+    options |= {"response_synthesizer": get_response_synthesizer(llm=llm), "llm": llm}
+    return RetrieverQueryEngine.from_args(retriever, **options)
 
 
 async def test_query_engine(retriever, llm):
@@ -96,9 +95,7 @@ def test_fusion(shared_index, llm, mode, use_async):
     for _ in range(2):
         fused = fusion.retrieve(QUESTION)
         ids = [result.node_id for result in fused]
-        assert sorted(ids) == sorted(
-            {r.node_id for results in before for r in results}
-        )  # none twice, none lost
+        assert sorted(ids) == sorted({r.node_id for some in before for r in some}), "none twice, none lost"
         assert len(ids) < 16
         assert all(isinstance(result, ExplainedNode) for result in fused)
     assert [coarse.retrieve(QUESTION), fine.retrieve(QUESTION)] == before
@@ -137,14 +134,11 @@ def no_llm(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_an_engine_answers_and_keeps_its_sources(reader: Reader, animals: TreeRetriever) -> None:
     engine = RetrieverQueryEngine(animals, response_synthesizer=PalmetteSynthesizer(reader, threshold=0))
     response = engine.query(ASKED)
-    expected = reader.answer(
-        ASKED, [scored.node.get_content() for scored in response.source_nodes], threshold=0
-    )
+    passages = [scored.node.get_content() for scored in response.source_nodes]
+    expected = reader.answer(ASKED, passages, threshold=0)
     assert expected
     assert str(response) == expected.text
-    assert [scored.node_id for scored in response.source_nodes] == [
-        s.node_id for s in animals.retrieve(ASKED)
-    ]
+    assert response.source_nodes == animals.retrieve(ASKED)
     told = response.metadata["answer"]
     assert told["confidence"] == pytest.approx(expected.confidence)
     best = told["supports"][0]

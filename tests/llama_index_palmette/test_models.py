@@ -114,9 +114,8 @@ def test_metadata_are_read_once() -> None:
 
 def test_several_texts_of_a_query_are_one_question() -> None:
     """As LlamaIndex's HyDE asks: with the texts that an answer might have, and the question."""
-    retriever = MultiFieldRetriever.from_documents(
-        NODES, shop.model(), similarity_top_k=3, by="best", lexical=0
-    )
+    how: Any = {"similarity_top_k": 3, "by": "best", "lexical": 0}
+    retriever = MultiFieldRetriever.from_documents(NODES, shop.model(), **how)
     texts = ["a golden owl of brass", "golden owl 22"]
     bundle = QueryBundle("golden owl 22", custom_embedding_strs=texts)
     nodes = retriever.retrieve(bundle)

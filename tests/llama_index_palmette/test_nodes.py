@@ -103,9 +103,8 @@ def test_round_trip(empty, node):
 
 
 def test_what_is_embedded_leaves_excluded_keys_out():
-    node = TextNode(
-        text="an owl", metadata={"animal": "bird", "file": "x"}, excluded_embed_metadata_keys=["file"]
-    )
+    metadata = {"animal": "bird", "file": "x"}
+    node = TextNode(text="an owl", metadata=metadata, excluded_embed_metadata_keys=["file"])
     assert to_document(node).text == "animal: bird\n\nan owl"
     assert to_document(node).metadata["file"] == "x"  # and can be filtered by
 

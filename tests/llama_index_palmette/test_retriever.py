@@ -30,9 +30,7 @@ def test_queries_can_be_copied_and_read_back():
 def test_embedding_of_the_bundle_is_used(retriever, model):
     [vector] = model.encoder.plain.encode_queries([QUESTION])
     with_vector = retriever.retrieve(QueryBundle("something else", embedding=vector.tolist()))
-    assert [(r.node_id, r.score) for r in with_vector] == [
-        (r.node_id, r.score) for r in retriever.retrieve(PalmetteQuery(QUESTION, lexical=0))
-    ]
+    assert with_vector == retriever.retrieve(PalmetteQuery(QUESTION, lexical=0))
     again = retriever.retrieve(QueryBundle("something else", embedding=np.asarray(vector)))
     assert ids(again) == ids(with_vector)
     with pytest.raises(InputError, match="32"):
@@ -40,15 +38,12 @@ def test_embedding_of_the_bundle_is_used(retriever, model):
 
 
 def test_embedding_strings_are_used(retriever, model):
-    assert ids(retriever.retrieve(QueryBundle("bat", custom_embedding_strs=[QUESTION]))) == ids(
-        retriever.retrieve(QUESTION)
-    )
+    one = retriever.retrieve(QueryBundle("bat", custom_embedding_strs=[QUESTION]))
+    assert ids(one) == ids(retriever.retrieve(QUESTION))
     texts = [QUESTION, "the hen lives in the house"]
     mean = model.encoder.plain.encode_queries(texts).mean(axis=0).tolist()
     both = retriever.retrieve(QueryBundle("bat", custom_embedding_strs=texts))
-    assert [r.score for r in both] == [
-        r.score for r in retriever.retrieve(QueryBundle("bat", embedding=mean))
-    ]
+    assert both == retriever.retrieve(QueryBundle("bat", embedding=mean))
 
 
 def test_batch_equals_single_queries(retriever, model):
@@ -65,9 +60,8 @@ def test_batch_equals_single_queries(retriever, model):
         single = retriever.retrieve(query)
         assert ids(results) == ids(single)
         assert [type(result) for result in results] == [type(result) for result in single]
-        assert [result.score for result in results] == pytest.approx(
-            [result.score for result in single], abs=1e-6
-        )
+        expected = pytest.approx([result.score for result in single], abs=1e-6)
+        assert [result.score for result in results] == expected
 
 
 def test_batch_encodes_once(retriever, model, monkeypatch):

@@ -87,26 +87,14 @@ def test_refresh_writes_what_changed(splitting, model, monkeypatch):
     after = {document.key: document for document in splitting.index.documents()}
     assert {d.text for d in after.values() if d.metadata["ref_doc_id"] == "b"} == {changed.text}
     assert {key for key, d in after.items() if d.metadata["ref_doc_id"] == "a"} < before
-    monkeypatch.setattr(
-        type(model), "encode_documents", lambda *args: pytest.fail("nothing is to be encoded")
-    )
+    monkeypatch.setattr(type(model), "encode_documents", lambda *_: pytest.fail("nothing to encode"))
     assert splitting.refresh_ref_docs([same, changed, new]) == [False, False, False]
-
-
-def test_refresh_of_whole_documents(empty):
-    documents = [Document(id_=name, text=f"the {name}") for name in ("owl", "fox")]
-    assert empty.refresh_ref_docs(documents) == [True, True]
-    documents[1].set_content("the red fox")
-    assert empty.refresh_ref_docs(documents) == [False, True]
-    assert len(empty.index) == 2
 
 
 def test_documents_that_came_another_way_are_their_own_source(empty):
     from palmette import Document as Stored
 
-    empty.index.add(
-        [Stored(id="a", text="an owl"), Stored(id="b", text="a fox"), Stored(id="c", text="a hen")]
-    )
+    empty.index.add([Stored("a", "an owl"), Stored("b", "a fox"), Stored("c", "a hen")])
     assert empty.delete_ref_doc("a") == ["a"]
     assert empty.refresh_ref_docs([Document(id_="b", text="a red fox")]) == [True]
     assert empty.refresh_ref_docs([Document(id_="b", text="a red fox")]) == [False]
@@ -140,21 +128,16 @@ def test_transformations_that_are_none_are_named(empty):
         empty.insert(Document(text="an owl"))
 
 
-def test_an_index_path_that_is_none_is_named(model):
-    with pytest.raises(InputError, match="a path must be a str or a Path"):
-        TreeRetriever.from_documents([], model, index_path={"a": 1}, transformations=[Shout()])
-
-
-@pytest.mark.parametrize("split", [False, True])
-def test_from_documents_brings_a_folder_up_to_date(model, tmp_path, split):
+@pytest.mark.parametrize(("split", "scheme"), [(False, ""), (True, ""), (True, "qdrant+local://")])
+def test_from_documents_brings_an_index_up_to_date(model, tmp_path, split, scheme):
     splitter = [SentenceSplitter(chunk_size=12, chunk_overlap=0)] if split else None
+    if scheme:
+        pytest.importorskip("qdrant_client")
 
     def start(*documents):
-        how = {"transformations": splitter, "index_path": tmp_path / "index"}
+        how = {"transformations": splitter, "index_path": f"{scheme}{tmp_path}/index"}
         retriever = TreeRetriever.from_documents(documents, model, **how)
-        held = sorted(
-            (document.metadata["ref_doc_id"], document.text) for document in retriever.index.documents()
-        )
+        held = sorted((one.metadata["ref_doc_id"], one.text) for one in retriever.index.documents())
         retriever.index.close()
         return held
 
@@ -201,9 +184,8 @@ def test_an_unusable_document_changes_nothing(splitting):
     before = sorted(document.key for document in splitting.index.documents())
     splitting.transformations = []
     with pytest.raises(InputError, match="JSON"):
-        splitting.refresh_ref_docs(
-            [Document(id_="a", text="An owl."), Document(id_="b", text="A fox.", metadata={"x": {1}})]
-        )
+        odd = Document(id_="b", text="A fox.", metadata={"x": {1}})
+        splitting.refresh_ref_docs([Document(id_="a", text="An owl."), odd])
     assert sorted(document.key for document in splitting.index.documents()) == before
 
 
@@ -214,12 +196,9 @@ def test_blank_documents_are_refreshed_once(empty):
             assert empty.refresh_ref_docs(pages) == told
 
 
-def test_documents_and_their_metadata(writable, nodes):
-    told = writable.ref_doc_info["doc-owl"]
-    assert told.metadata == next(node.metadata for node in nodes if node.ref_doc_id == "doc-owl")
-
-
-def test_documents_and_their_nodes(splitting):
+def test_documents_and_their_nodes(splitting, writable, nodes):
+    [first, *_] = [node for node in nodes if node.ref_doc_id == "doc-owl"]
+    assert writable.ref_doc_info["doc-owl"].metadata == first.metadata
     nodes = {document.key: document.metadata["ref_doc_id"] for document in splitting.index.documents()}
     splitting.insert(Document(id_="c", text="A bat."))
     told = splitting.ref_doc_info
@@ -244,7 +223,7 @@ async def test_async_twins(empty):
     assert await empty.arefresh_ref_docs([Document(id_="a", text="a barn owl"), fox]) == [False, True]
 
 
-@pytest.mark.parametrize("path", [["a", "b"], 7, " ", "a\0b"], ids=repr)
+@pytest.mark.parametrize("path", [["a", "b"], {"a": 1}, 7, " ", "a\0b"], ids=repr)
 def test_a_folder_for_split_documents_must_be_a_path(model, path):
     with pytest.raises(InputError, match="path"):
         TreeRetriever.from_documents([], model, transformations=[SentenceSplitter()], index_path=path)

@@ -90,9 +90,8 @@ GOOD = st.fixed_dictionaries(
     {"id": st.sampled_from(IDS[:4]), "text": TEXTS},
     optional={"metadata": METADATA, "fields": st.sampled_from([{"name": "fox"}, {"name": ["a", 1, None]}])},
 )
-ODD = st.dictionaries(
-    st.sampled_from(["id", "_id", "text", "title", "metadata", "fields", *NAMES]), VALUES, max_size=4
-)
+RECORD_KEYS = st.sampled_from(["id", "_id", "text", "title", "metadata", "fields", *NAMES])
+ODD = st.dictionaries(RECORD_KEYS, VALUES, max_size=4)
 DOCUMENTS = st.lists(st.one_of(GOOD, GOOD, GOOD, ODD, VALUES), max_size=4) | VALUES
 GIVEN_IDS = st.lists(st.sampled_from(IDS), max_size=3) | VALUES
 QUERIES = st.sampled_from(
